@@ -2,7 +2,7 @@
 
     GET  /status                    all pumps as the registry has them, a fresh timestamp, and this pump
     GET  /drainers                  all drainers as the registry has them
-    PUT  /state/{node_id}/{action}  pause, close; close?force=true waits for nobody
+    PUT  /state/{node_id}/{action}  pause, close; close?force=true does not wait
     POST /debug/gc/trigger          purge what is old now
     GET  /debug/binlog/{ts}         one stored record: start_ts of a prewrite, else commit_ts (debug-routes)
     GET  /metrics
@@ -12,7 +12,7 @@ the registry does, and with 200: this pump's own facts are right then too, and `
 Anybody may ask, so no timestamp is drawn for it: `CommitTS` is what `upstream_time` knows.
 
 Texts are those of the Go pump, which answers 200 whatever happened. Here a refusal has a status of its own:
-binlogctl looks at neither status nor body, TiUP at the status first, scripts at either. `/debug/pprof` and
+binlogctl reads neither status nor body, TiUP reads the status first, scripts either. `/debug/pprof` and
 `/debug/vars` show Go's runtime and are not there.
 """
 
@@ -65,8 +65,8 @@ class RetentionFacts(Protocol):
 
 
 class StatusRoutes:
-    """What an operator sees. `leave` is called with `pause` or `close` and whether it waits for nobody, and
-    ends the process later. `leaving` tells what a close waits for, None while the pump stays."""
+    """What an operator sees. `leave` is called with `pause` or `close` and whether it is forced, and
+    ends the process later. `leaving` says what a close waits for, None while the pump stays."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class StatusRoutes:
         own, state = self._registration.node_id, self._registration.state
         if node_id != own:
             return _reply(404, f"invalide nodeID {node_id}, this pump's nodeID is {own}")
-        # A close that waits already may be told to wait no longer.
+        # A close that waits already may be asked to wait no longer.
         if state != node.ONLINE and not (force and (action, state) == ("close", node.CLOSING)):
             return _reply(409, f"this pump's state is {state}, apply {action} failed!")
         if action not in ("pause", "close"):
@@ -247,7 +247,7 @@ class StatusRoutes:
             message = binlog.parse(payload)
         except BinlogError as error:
             return Response(500, f"fail read binlog by ts: {text}: {error}\n".encode())
-        # Rows stay out: whoever may look at a node need not be allowed to see data.
+        # Rows stay out: a reader of a node's state need not be allowed to see data.
         lines = {
             "tp": message.tp,
             "start_ts": message.start_ts,

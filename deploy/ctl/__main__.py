@@ -19,7 +19,7 @@ _logger = log.get("ctl")
 
 
 def handler(call: Call) -> Callable[[Call], Awaitable[int]]:
-    """The function behind a command."""
+    """The function that runs a command."""
     module, _, function = call.command.run.partition(":")
     found: Callable[[Call], Awaitable[int]] = getattr(
         importlib.import_module(f"deploy.ctl.commands.{module}"), function

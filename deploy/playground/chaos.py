@@ -2,8 +2,8 @@
 connections reset, the downstream read-only, the disk under the relay log full, a program with a wrong clock.
 
 Drives  the cluster's processes, by the pids it started; the proxy in front of MariaDB; the small disk
-Owns    the random choice of fault and moment (seeded)
-Stops   at the moment given, with every process running and every fault taken back
+Owns    the random choice of fault and time (seeded)
+Stops   at the time given, with every process running and every fault taken back
 Never   breaks etcd while a session works: it stands for the database's own storage, whose loss the sessions
         would have to survive, not what is tested here. Sessions pause until it is back
 Tests   tests/deploy/playground/test_run.py
@@ -158,7 +158,7 @@ class Chaos:
         try:
             await asyncio.sleep(self._random.uniform(*AWAY_S))
         finally:
-            while self._mariadb.is_running and not await asyncio.to_thread(  # noqa: ASYNC110 - nobody tells
+            while self._mariadb.is_running and not await asyncio.to_thread(  # noqa: ASYNC110 - there is no event
                 self._set_read_only, False
             ):
                 await asyncio.sleep(WATCH_S)
@@ -194,7 +194,7 @@ class Chaos:
             await self._cluster.until_etcd_answers()
 
     async def _clock_jumps(self) -> None:
-        """A program whose clock is days ahead or behind draws timestamps: nobody else is to follow."""
+        """A program whose clock is days ahead or behind draws timestamps: no other program may follow it."""
         upstream = self._cluster.upstream
         assert upstream is not None
         off_s = self._random.choice((-8, 8, 400)) * 86_400.0
@@ -226,7 +226,7 @@ class Chaos:
         await self._while_down(self._cluster.mariadb.put_back)
 
     async def _while_down(self, work: Callable[[], None]) -> None:
-        self._mariadb.kill()  # asked to end: nobody starts it again meanwhile
+        self._mariadb.kill()  # asked to end: it is not started again meanwhile
         try:
             await asyncio.to_thread(work)
         finally:
@@ -248,9 +248,9 @@ async def run_replay_kills(
 ) -> None:
     """Kill the Drainer, a Pump, or both at moments spread over a replay; each is started again."""
     assert cluster.drainer is not None
-    moments = sorted(random.randrange(replay.total) for _ in range(REPLAY_KILLS))
-    for number, moment in enumerate(moments):
-        while replay.sent < moment:  # noqa: ASYNC110 - as close to the moment as can be
+    kill_points = sorted(random.randrange(replay.total) for _ in range(REPLAY_KILLS))
+    for number, kill_point in enumerate(kill_points):
+        while replay.sent < kill_point:  # noqa: ASYNC110 - as close to the point as can be
             await asyncio.sleep(0.001)
         pump = random.choice(cluster.pumps)
         victims = ([cluster.drainer], [pump], [cluster.drainer, pump])[number % 3]

@@ -5,7 +5,7 @@ Owns    the calls in flight
 Stops   when everything is acknowledged and the clock stands at the largest recorded timestamp
 Never   sends the end of a transaction before every earlier prewrite of that Pump is acknowledged (a commit
         timestamp tells a Pump that each prewrite that comes later commits later), tells an outcome before
-        that moment, or moves the clock past a record that is not acknowledged
+        that time, or moves the clock past a record that is not acknowledged
 Tests   tests/deploy/playground/test_scenario.py
 """
 

@@ -1,6 +1,6 @@
 """Moving: a table whose target downstream changes while its rows come, and what must be there in the end.
 
-Drives  the Drainer's configuration file and its reload, now and then kill -9 behind it
+Drives  the Drainer's configuration file and its reload, now and then kill -9 after it
 Holds   every row is in exactly one of the two tables, whichever the rules were when it came
 Why     what a lane has applied was applied by the rules of then: taken for the rules of now, rows would be
         left out or come twice

@@ -208,7 +208,7 @@ class Run:
         return Moving(self.cluster, writer, table, routes, Random(self._random.random()))
 
     def _create_target(self, table: tables.Table) -> None:
-        """A reload makes no tables: whoever adds a route does."""
+        """A reload makes no tables: the code that adds a route does."""
         connection = self.cluster.mariadb.open()
         try:
             with connection.cursor() as cursor:
@@ -266,7 +266,7 @@ class Run:
             await asyncio.sleep(STATUS_S)
 
     async def _quiet(self) -> None:
-        """Nobody writes: what does the Drainer say of its lag meanwhile, and is everybody well?"""
+        """No session writes: what does the Drainer say of its lag meanwhile, and is the cluster well?"""
         self._phase = "quiet"
         assert self.cluster.drainer is not None
         end_s = self._clock.monotonic_s() + (QUIET_CHAOS_S if self.options.chaos else QUIET_S)
@@ -276,8 +276,10 @@ class Run:
                 status = await self.cluster.drainer.status()
                 self.statistics.quiet_lag_s.append(float(status["LagSeconds"]))
         if troubles := (await self._overview()).troubles:
-            told = "; ".join(f"{one.node} {one.text}" for one in troubles)
-            raise Unavailable(f"nobody writes, and the cluster is not well: {told}", hint="see the logs")
+            listed = "; ".join(f"{one.node} {one.text}" for one in troubles)
+            raise Unavailable(
+                f"no session writes, and the cluster is not well: {listed}", hint="see the logs"
+            )
 
     async def _compare(self, scenario: Scenario) -> Report:
         self._phase = "comparing"

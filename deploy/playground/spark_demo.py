@@ -87,15 +87,15 @@ class Pipeline:
             start_new_session=True,  # Spark's JVM and its workers end with it
         )
         try:
-            told, _ = await child.communicate()
+            output, _ = await child.communicate()
         finally:
             if child.returncode is None:
                 os.killpg(child.pid, signal.SIGKILL)
                 await child.wait()
         if child.returncode:
             shown = " ".join(["binlog-spark", *words])
-            raise BinlogError(f"{shown} ended with {child.returncode}: {told.decode()[-2000:]}")
-        document: dict[str, Any] = json.loads(told)
+            raise BinlogError(f"{shown} ended with {child.returncode}: {output.decode()[-2000:]}")
+        document: dict[str, Any] = json.loads(output)
         return document, self.clock.monotonic_s() - began_s
 
 

@@ -31,7 +31,7 @@ Exit codes:
   2    wrong flag or unknown command
   3    etcd, PD or a node does not answer
   4    refused: by the node, or because it makes no sense as things are
-  5    somebody else changed it at the same time
+  5    another process changed it at the same time
   6    something stored is damaged
   11   status, doctor: nothing is wrong, but something will need you
   12   status, doctor: something is wrong: replication is held up, a node is dead or does not answer
@@ -42,7 +42,7 @@ Exit codes:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One word behind a command. `choices`: what it may be; `is_file`: a path, for completion."""
+    """One word after a command. `choices`: what it may be; `is_file`: a path, for completion."""
 
     name: str
     choices: tuple[str, ...] = ()
@@ -90,12 +90,12 @@ _TEXTS: Final = {
     "status": """\
 Asks the registry, and every node that is not offline for its /status. Shows where each is, where
 the time between upstream and downstream goes, and below it what is wrong and what to do about
-it. Exit code 0: nothing needs anybody; 11: something soon will; 12: something is wrong.""",
+it. Exit code 0: all is well; 11: something will need you soon; 12: something is wrong.""",
     "top": """\
 On a terminal a page that is drawn again every -interval, until q or Ctrl-C. Elsewhere a line a
-node and look. -once prints one look and ends with the exit code of status.""",
+node every -interval. -once prints one snapshot and ends with the exit code of status.""",
     "nodes": """\
-`alive` is yes, no (it left in order) or dead for a node that keeps a lease; nobody can tell it of
+`alive` is yes, no (it left in order) or dead for a node that keeps a lease; it is not known of
 a Go node: `?` then, with the age of its entry, which a running node renews within seconds.
 Position: up to there a pump has everything sorted, a drainer everything applied.""",
     "pause": """\
@@ -106,13 +106,12 @@ wait for a paused pump. With -apply a drainer only holds rows and DDL back and i
 on.""",
     "resume": """\
 NODE is an id as `binlogctl nodes` shows it, or the beginning of one; -kind where both kinds
-have it. A drainer that holds applying back (pause -apply) is told to go on. A node that was
-paused is a process that ended: nobody can start it from here, so this says what starts it and
-ends with 4.""",
+have it. A drainer that holds applying back (pause -apply) continues. A node that was paused is a
+process that ended: it cannot be started from here, so this says what starts it and ends with 4.""",
     "close": """\
 NODE is an id as `binlogctl nodes` shows it, or the beginning of one; -kind where both kinds
 have it. A pump takes no more prewrites, then waits until every drainer has read everything;
-this shows for whom and about how long. The close goes on when you stop looking (-timeout,
+this shows for whom and about how long. The close continues when you stop waiting (-timeout,
 Ctrl-C). -force leaves at once, and what no drainer has read is lost. A dead node cannot close
 itself: `binlogctl forget`.""",
     "forget": """\
@@ -123,9 +122,9 @@ still need is refused without -yes. -delete removes the entry altogether.""",
     "decide": """\
 OUTCOME is rolled-back, or the commit_ts. For a transaction of which TiKV has no trace any more: a
 pump that was away for longer than garbage is kept stops before it (`status` shows it, its log
-names it) and never guesses. Look upstream whether its rows were there; any commit_ts will do that
+names it) and never guesses. Check upstream whether its rows were there; any commit_ts will do that
 lies above the pump's watermark and at which nothing else was committed. What the upstream can
-still answer for is refused. -node-id names one pump; without it all are told.""",
+still answer for is refused. -node-id names one pump; without it every pump is asked.""",
     "ddl list": """\
 -node-id names the drainer; not needed where only one lives.""",
     "ddl rewrite": """\
@@ -153,8 +152,7 @@ that mends it. -time-zone: the zone that users of the upstream have. Exit code 0
 than a remark; 11: a warning; 12: an error.""",
     "encrypt": """\
 Asks for the text without showing it, or reads one line of standard input; prints the encrypted
-form alone. The key is BINLOG_SECRET_KEY; without it the built-in one, which protects from
-nobody.""",
+form alone. The key is BINLOG_SECRET_KEY; without it the built-in one, which protects nothing.""",
     "config check": """\
 Prints every wrong key with its line and what was probably meant, and ends with 1.""",
     "config show": """\
@@ -250,14 +248,14 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
     ),
     Command(
         "savepoint now",
-        "write a savepoint of this moment",
+        "write a savepoint of the current time",
         "savepoint:now",
         flags=("data-dir", "time-zone", "yes", *CONNECTION),
         outputs=READABLE,
     ),
     Command(
         "savepoint at",
-        "write a savepoint of another moment",
+        "write a savepoint of another time",
         "savepoint:at",
         arguments=_TIME,
         flags=(
@@ -329,7 +327,7 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
     Command("", "tell drainer -node-id to leave for good", "go_compat:action", cmd="offline-drainer"),
     Command(
         "",
-        "write a savepoint of this moment into -data-dir",
+        "write a savepoint of the current time into -data-dir",
         "go_compat:generate_meta",
         cmd="generate_meta",
     ),
@@ -338,7 +336,7 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
 
 
 def by_cmd(cmd: str) -> Command | None:
-    """The command behind `-cmd`."""
+    """The command that `-cmd` names."""
     return next((command for command in TABLE_OF_COMMANDS if command.cmd == cmd), None)
 
 

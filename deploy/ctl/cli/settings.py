@@ -74,9 +74,9 @@ class CtlSettings:
     )
     yes: bool = option(False, key=None, flag="yes", kind="bool", help="do it although something is lost")
     interval_s: float = option(
-        "2s", key=None, flag="interval", kind="duration", help="pause between two looks"
+        "2s", key=None, flag="interval", kind="duration", help="pause between two snapshots"
     )
-    once: bool = option(False, key=None, flag="once", kind="bool", help="look once, print and end")
+    once: bool = option(False, key=None, flag="once", kind="bool", help="print one snapshot and end")
 
     upstream: str = option(
         "auto", key=None, flag="upstream", help="auto, tidb (PD and TiKV) or standalone (etcd alone)"

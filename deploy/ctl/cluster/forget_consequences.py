@@ -1,9 +1,9 @@
-"""Farewell: what is lost when a node is forgotten, by what the registry says.
+"""Consequences of forgetting: what is lost when a node is forgotten, by what the registry says.
 
 In     the registry, and which node is given up
-Out    a `Loss`: in words, and whether somebody still needs what goes
-Why    a pump's binlogs are nowhere else. What it had stored after its last word to the registry nobody knows:
-       that is said too
+Out    a `Loss`: in words, and whether a drainer still needs what goes
+Why    a pump's binlogs are nowhere else. What it stored after it last wrote to the registry is unknown: that
+       is said too
 Tests  tests/deploy/ctl/cluster/test_node_lookup.py
 """
 
@@ -19,7 +19,7 @@ from deploy.ctl.cluster.node_lookup import Found
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """`is_needed`: somebody has not read everything of it."""
+    """`is_needed`: a drainer has not read everything of it."""
 
     lines: tuple[str, ...]
     is_needed: bool
@@ -47,9 +47,9 @@ def _of_pump(view: ClusterView, found: Found) -> Loss:
             )
     needed = bool(lines)
     if not needed:
-        told = status.max_commit_ts
-        lines.append(f"every drainer has applied what it had sorted when it last said so ({told})")
-    lines.append("what it took after that moment is lost: compare the data of both sides, or copy it anew")
+        sorted_ts = status.max_commit_ts
+        lines.append(f"every drainer has applied what it had sorted when it last said so ({sorted_ts})")
+    lines.append("what it took after that is lost: compare the data of both sides, or copy it anew")
     return Loss(tuple(lines), needed)
 
 

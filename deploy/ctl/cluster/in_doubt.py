@@ -1,8 +1,8 @@
-"""In doubt: transactions that an application has prepared, and of which nobody has written down the end.
+"""In doubt: transactions that an application has prepared, and whose end is written nowhere.
 
 In     prepared entries of the standalone upstream, the time
 Out    a line for each database that is to be asked, with what asks it
-Why    a prepared transaction holds up every drainer behind it, and no timer ends it: only the application's
+Why    a prepared transaction holds up every drainer until it ends, and no timer ends it: only the application's
        own database knows whether it is committed
 """
 
@@ -27,7 +27,7 @@ MEND: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Transactions of one database. `abandoned`: nobody renews the lease of one of them."""
+    """Transactions of one database. `abandoned`: the lease of one of them is not renewed."""
 
     database: str
     seen: str

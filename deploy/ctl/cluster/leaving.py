@@ -1,4 +1,4 @@
-"""Departing: is a node that was told to pause or close there yet, and what does it wait for?
+"""Leaving: is a node that was asked to pause or close there yet, and what does it wait for?
 
 In     its registry entry and its /status, again and again; None where there is none
 Out    `Arrived`, `Waits` with the reason in the node's words, `Astray` when it will not get there
@@ -30,7 +30,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """It is on its way. `what` it waits for; `left_s`: about how long, None if nobody knows."""
+    """It is on its way. `what` it waits for; `left_s`: about how long, None if unknown."""
 
     what: str
     left_s: float | None = None

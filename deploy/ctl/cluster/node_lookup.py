@@ -1,6 +1,6 @@
 """Node name: which node an operator means by an id, or by the beginning of one.
 
-Holds  an exact id wins over ids that begin with it; what fits more than one node is nobody
+Holds  an exact id wins over ids that begin with it; what fits more than one node is refused
 """
 
 from __future__ import annotations

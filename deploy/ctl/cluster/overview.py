@@ -1,4 +1,4 @@
-"""Overview: what a cluster's nodes say, on one page: where each is, and what needs somebody.
+"""Overview: what a cluster's nodes say, on one page: where each is, and what needs the operator.
 
 In     registry entries, each node's /status (None: there is none, and why), prepared transactions, the time
 Out    an `Overview`: one line a node, troubles by severity
@@ -67,7 +67,7 @@ class NodeLine:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something that needs somebody."""
+    """Something that needs the operator."""
 
     severity: str
     node: str
@@ -95,8 +95,8 @@ def build(
 ) -> Overview:
     """`now_s`: seconds since 1970 on this host, used where no node tells the upstream's time. `prepared`:
     entries of the standalone upstream by start_ts, or why they cannot be read."""
-    told = [read(seen.document, PumpDocument).commit_ts for seen in nodes if seen.kind == PUMPS]
-    now_ts = max(told, default=0) or tso.from_wall_s(now_s)
+    clocks = [read(seen.document, PumpDocument).commit_ts for seen in nodes if seen.kind == PUMPS]
+    now_ts = max(clocks, default=0) or tso.from_wall_s(now_s)
     lines = tuple(_line(seen, now_ts) for seen in nodes)
     troubles = [trouble for seen in nodes for trouble in _troubles(seen, now_ts)]
     troubles += _of_all(nodes) + _of_upstream(prepared, now_ts)
@@ -183,11 +183,11 @@ def _absence(seen: NodeSnapshot, label: str, now_ts: int) -> Trouble | None:
     if seen.alive is False:
         return Trouble(ERROR, label, f"is dead: {waits}", back)
     if seen.document is None:
-        told = (
+        renewed = (
             "" if seen.alive else f"; it last renewed its entry {_seconds(now_ts, seen.update_ts):.0f} s ago"
         )
-        where = f"is {seen.state} but does not answer at {seen.address}: {seen.error}{told}"
-        return Trouble(ERROR, label, where, "look at its log; can this host reach it?")
+        where = f"is {seen.state} but does not answer at {seen.address}: {seen.error}{renewed}"
+        return Trouble(ERROR, label, where, "see its log; can this host reach it?")
     return None
 
 
@@ -204,7 +204,9 @@ def _of_pump(seen: NodeSnapshot, label: str) -> list[Trouble]:
     if available is not None and available <= (pump.disk.floor or 0):
         free = f"{available / (1 << 30):.1f} GiB free"
         text = f"refuses prewrites: {free}, below the floor of its disk"
-        found.append(Trouble(ERROR, label, text, "free room, or lower storage.stop-write-at-available-space"))
+        found.append(
+            Trouble(ERROR, label, text, "free space, or lower storage.stop-write-at-available-space")
+        )
     if pump.index_error:
         found.append(Trouble(ERROR, label, f"its index fails: {pump.index_error}", "see its log"))
     if pump.leaving is not None and pump.leaving.waits_for:
@@ -257,7 +259,7 @@ def _of_all(nodes: Sequence[NodeSnapshot]) -> list[Trouble]:
     found = _twins(nodes)
     there = [seen for seen in nodes if seen.alive is not False]
     if not any(seen.kind == PUMPS and seen.state == ONLINE for seen in there):
-        found.append(Trouble(ERROR, "cluster", "no pump is online: nobody takes binlogs", "start a pump"))
+        found.append(Trouble(ERROR, "cluster", "no pump is online: no binlogs are taken", "start a pump"))
     if not any(seen.kind == DRAINERS and seen.state == ONLINE for seen in there):
         found.append(
             Trouble(ERROR, "cluster", "no drainer is online: nothing is replicated", "start a drainer")

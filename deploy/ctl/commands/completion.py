@@ -148,8 +148,8 @@ def fish() -> str:
     groups = _groups()
     for first in _first_words():
         summary = next(one.summary for one in commands.worded() if one.words.split()[0] == first)
-        told = ", ".join(groups[first]) if first in groups else summary
-        lines.append(_fish("__binlogctl_is", f"-a {first}", told))
+        help_text = ", ".join(groups[first]) if first in groups else summary
+        lines.append(_fish("__binlogctl_is", f"-a {first}", help_text))
     lines += [
         _fish(f"__binlogctl_is {first}", f"-a {command.words.partition(' ')[2]}", command.summary)
         for first in groups
@@ -179,8 +179,8 @@ def _fish_flag(flag: str, found: tuple[str, ...]) -> str:
     return f"-o {flag} -x" + (f" -a {_quoted(' '.join(found))}" if found else "")
 
 
-def _fish(condition: str, offered: str, told: str) -> str:
-    return f"complete -c {PROGRAM} -n {_quoted(condition)} {offered} -d {_quoted(told)}"
+def _fish(condition: str, offered: str, help_text: str) -> str:
+    return f"complete -c {PROGRAM} -n {_quoted(condition)} {offered} -d {_quoted(help_text)}"
 
 
 def _quoted(text: str) -> str:

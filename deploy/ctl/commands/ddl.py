@@ -45,7 +45,7 @@ class DdlCommand:
 
     @classmethod
     def of(cls, cmd: str, job_id: int, text: str) -> DdlCommand | None:
-        """The command behind `-cmd ddl-VERB`; None for another one. Raises `FlagError`."""
+        """The command that `-cmd ddl-VERB` names; None for another one. Raises `FlagError`."""
         verb = cmd.removeprefix(_PREFIX)
         if verb == cmd or verb not in VERBS:
             return None

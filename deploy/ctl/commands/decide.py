@@ -3,7 +3,7 @@
     decide START_TS rolled-back      PUT /transactions/START_TS/rolled-back
     decide START_TS COMMIT_TS        PUT /transactions/START_TS/COMMIT_TS
 
-Every pump is told: the one that has the prewrite takes it, the others have nothing open by that name.
+Every pump is asked: the one that has the prewrite takes it, the others have nothing open by that name.
 Never   tells anything of a transaction that the upstream can still answer for: the pump refuses it
 """
 

@@ -1,8 +1,8 @@
 """binlogctl forget: takes a node that never comes back out of the registry.
 
-Drives  `farewell` (core)
+Drives  `forget_consequences` (core)
 Never   forgets a node that lives: one whose lease is held, one that answers at its address, and a Go node
-        that renewed its entry a moment ago
+        that renewed its entry just now
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def _check_dead(settings: CtlSettings, found: Found) -> None:
     if found.entry.alive is None and 0 <= age_s < FRESH_S and found.entry.status.state != OFFLINE:
         raise Rejected(
             f"{found.label} may live: it renewed its entry {span(age_s)} ago",
-            hint=f"look again when that is more than {FRESH_S:.0f} s, or stop it",
+            hint=f"try again when that is more than {FRESH_S:.0f} s, or stop it",
         )
 
 

@@ -3,7 +3,7 @@
     pumps, drainers                  list the nodes
     update-pump, update-drainer      write a state into an entry, for a node that does not run
     pause-*, offline-*               PUT /state/NODE/pause or close; returns once the node has agreed
-    generate_meta, encrypt           a savepoint of this moment; the encrypted form of a text
+    generate_meta, encrypt           a savepoint of the current time; the encrypted form of a text
 
 Scripts read these lines. Unlike Go, status and body of a node's answer are read, requests have a deadline,
 and listings are in order.
@@ -40,13 +40,13 @@ def kind_of(cmd: str) -> str:
 
 
 def update_time(ts: int) -> str:
-    """The moment of a timestamp, local zone, whole seconds, as Go prints a time."""
+    """The time of a timestamp, local zone, whole seconds, as Go prints a time."""
     return go_time(datetime.datetime.fromtimestamp(int(tso.physical_s(ts))).astimezone())
 
 
-def go_time(moment: datetime.datetime) -> str:
-    """As Go's `Time.String`; `moment` has a zone and whole seconds."""
-    return moment.strftime("%Y-%m-%d %H:%M:%S %z %Z")
+def go_time(time: datetime.datetime) -> str:
+    """As Go's `Time.String`; `time` has a zone and whole seconds."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %z %Z")
 
 
 async def listing(call: Call) -> int:
@@ -152,7 +152,7 @@ async def generate_meta(call: Call) -> int:
 
 
 def _lines(ts: int, zone_name: str) -> str:
-    """The moment in UTC and in a zone, which Go appends; nothing for no zone and for an unknown one."""
+    """The time in UTC and in a zone, which Go appends; nothing for no zone and for an unknown one."""
     if not zone_name:
         return ""
     from common import time_text

@@ -1,8 +1,8 @@
 """binlogctl pause, resume, close: one node of either kind, by id or the beginning of one.
 
-Drives  `departing` (core)
-Order   find the node, ask it, then look at registry and node until the registry says that it is there
-Stops   by -timeout (13) and Ctrl-C (130): the node goes on with what it was told
+Drives  `leaving` (core)
+Order   find the node, ask it, then poll registry and node until the registry says that it is there
+Stops   by -timeout (13) and Ctrl-C (130): the node still does what it was asked
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def pause(call: Call) -> int:
 
 
 async def close(call: Call) -> int:
-    """`close NODE`; -force waits for nobody."""
+    """`close NODE`; -force does not wait."""
     async with connection.registry(call.settings) as registry:
         found = await _find(call, registry)
         return await _leave(call.settings, registry, found, CLOSE)
@@ -150,18 +150,18 @@ async def _until_arrived(
 ) -> None:
     """Raises `StillOnItsWay`, `Rejected` when it ended up elsewhere. etcd may be away in between."""
     end_s = clock.monotonic_s() + settings.timeout_s if settings.timeout_s else None
-    told_s, told = 0.0, ""
+    shown_s, shown = 0.0, ""
     while True:
         seen = await _read_progress(settings, registry, found, action)
         now_s = clock.monotonic_s()
         if isinstance(seen, Arrived):
             return
         if isinstance(seen, Astray):
-            raise Rejected(f"{found.label} did not {action}: {seen.why}", hint="look at its log")
+            raise Rejected(f"{found.label} did not {action}: {seen.why}", hint="see its log")
         left = "" if seen.left_s is None else f", about {span(seen.left_s)} left"
         line = f"{found.label} waits for {seen.what}{left}"
-        if line != told and now_s - told_s >= REPORT_S:
-            told_s, told = now_s, line
+        if line != shown and now_s - shown_s >= REPORT_S:
+            shown_s, shown = now_s, line
             show.print_lines(line)
         if end_s is not None and now_s >= end_s:
             raise StillOnItsWay(

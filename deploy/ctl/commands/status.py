@@ -57,13 +57,13 @@ def page(seen: Overview) -> Group:
     if not seen.troubles:
         parts.append(show.text("all is well", style="green"))
     parts += [
-        show.text(_told(trouble), style="red" if trouble.severity == ERROR else "yellow")
+        show.text(_trouble_line(trouble), style="red" if trouble.severity == ERROR else "yellow")
         for trouble in seen.troubles
     ]
     return Group(*parts)
 
 
-def _told(trouble: Trouble) -> str:
+def _trouble_line(trouble: Trouble) -> str:
     hint = f" ({trouble.hint})" if trouble.hint else ""
     return f"{trouble.severity}: {trouble.node} {trouble.text}{hint}"
 
@@ -90,11 +90,11 @@ def _position(ts: int, now_ts: int) -> str:
 
 def lines(seen: Overview) -> list[str]:
     """The same as plain lines."""
-    told = []
+    found = []
     for line in seen.nodes:
         behind = "position unknown" if line.behind_s is None else f"{span(line.behind_s)} behind"
         stages = " ".join(f"{name}={value:.1f}s" for name, value in line.stages_s.items())
         answers = "" if line.answers else ", does not answer"
         parts = (f"{line.kind[:-1]} {line.node_id}: {line.state}{answers}", behind, stages, line.doing)
-        told.append(", ".join(part for part in parts if part))
-    return told + [_told(trouble) for trouble in seen.troubles]
+        found.append(", ".join(part for part in parts if part))
+    return found + [_trouble_line(trouble) for trouble in seen.troubles]

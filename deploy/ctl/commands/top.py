@@ -1,7 +1,7 @@
 """binlogctl top: the page of `status`, again and again.
 
 Owns   the terminal while it runs: the live view, and its input without echo for the key q
-Stops  by q, Ctrl-C, or after one look with -once; the terminal is as it was then
+Stops  by q, Ctrl-C, or after one snapshot with -once; the terminal is as it was then
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TakeSnapshot = Callable[[], Awaitable[Overview]]
 
 
 async def run(call: Call) -> int:
-    """Until told to end."""
+    """Until q, Ctrl-C or -once ends it."""
     settings = call.settings
     if settings.interval_s <= 0:
         raise FlagError(f"interval is {settings.interval_s:g}", hint="pass a duration above 0, as 2s")
@@ -81,7 +81,7 @@ async def _live(take_snapshot: _TakeSnapshot, interval_s: float) -> int:
 
 @contextlib.contextmanager
 def _keys(ended: asyncio.Event) -> Iterator[None]:
-    """Sets `ended` at q; does nothing where nobody types."""
+    """Sets `ended` at q; does nothing without a terminal."""
     if not sys.stdin.isatty():
         yield
         return

@@ -61,12 +61,12 @@ class ClockFacts:
     slack_s: float
 
     @classmethod
-    def of_page(cls, who: str, page: Page, told_s: float | None = None) -> ClockFacts | None:
-        """By the header of an answer; `told_s` is what its body says more exactly."""
+    def of_page(cls, who: str, page: Page, body_s: float | None = None) -> ClockFacts | None:
+        """By the header of an answer; `body_s` is what its body says more exactly."""
         slack_s = (page.ended_s - page.began_s) / 2
         middle_s = (page.began_s + page.ended_s) / 2
-        if told_s is not None:
-            return cls(who, told_s - middle_s, slack_s)
+        if body_s is not None:
+            return cls(who, body_s - middle_s, slack_s)
         if page.date_s is None:
             return None
         return cls(who, page.date_s + _DATE_STEP_S / 2 - middle_s, slack_s + _DATE_STEP_S / 2)
@@ -142,7 +142,7 @@ def curl(address: str, path: str, *, tls: bool) -> str:
 class NodeFacts:
     """One entry of the registry, and what was found at its address.
 
-    `alive`: as the registry tells it, None for a node that keeps no lease. `resolved`: addresses of its host
+    `alive`: as the registry has it, None for a node that keeps no lease. `resolved`: addresses of its host
     as they are seen from here, None when its name is not known here. `answer` and `error`: at most one.
     """
 

@@ -2,7 +2,7 @@
 
 Holds  a warning or an error says why it matters and what mends it, as a command or SQL that can be copied; a
        check that could not be made says what it would take
-Never  holds a secret or a row value: whoever makes a finding passes texts that may be shown
+Never  holds a secret or a row value: the caller passes texts that may be shown
 Tests  tests/deploy/ctl/doctor/checks/test_checks.py
 """
 

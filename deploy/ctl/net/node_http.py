@@ -55,7 +55,7 @@ class Answer:
                 hint="run this on the node's host or with -ssl-ca, or add this host to the node's admin-from",
             )
         if self.status >= 500:
-            return Unavailable(f"{who}: {self.said}", hint="look at its log")
+            return Unavailable(f"{who}: {self.said}", hint="see its log")
         return Rejected(f"{who} refused: {self.said}")
 
 
@@ -87,7 +87,7 @@ async def ask(
         )
         over = "" if tls is None else " over TLS"
         raise Unavailable(
-            f"{who} at {address} does not answer{over}: {why}", hint="is it running? look at its log"
+            f"{who} at {address} does not answer{over}: {why}", hint="is it running? see its log"
         ) from None
     return _answer(page.status, page.body)
 

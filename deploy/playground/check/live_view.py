@@ -22,7 +22,7 @@ LINE_EVERY_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One moment of a run. Rates per second, lags in ms; `checkpoint_ts` is the Drainer's."""
+    """A run at one time. Rates per second, lags in ms; `checkpoint_ts` is the Drainer's."""
 
     phase: str
     elapsed_s: float

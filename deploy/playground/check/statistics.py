@@ -40,7 +40,7 @@ class Statistics:
     ended_s: float = 0.0
     lag_s: list[float] = field(default_factory=list)
     quiet_lag_s: list[float] = field(default_factory=list)
-    """What the Drainer said, look by look, while nobody wrote."""
+    """What the Drainer said at each poll while no session wrote."""
     _window: deque[tuple[float, int, int]] = field(default_factory=deque)
 
     @property

@@ -79,7 +79,7 @@ class EtcdServer:
         return self.data_dir / "etcd.log"
 
     def command(self) -> list[str]:
-        """What starts it; for whoever keeps the process themselves."""
+        """What starts it; for a caller that keeps the process itself."""
         peer = f"http://127.0.0.1:{self.peer_port}"
         return [
             program_path(),

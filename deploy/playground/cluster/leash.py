@@ -1,7 +1,7 @@
 """Starts a program that ends with its parent: `python leash.py PARENT_PID PROGRAM ARGUMENT...`.
 
 Run as a file, never imported: it asks the kernel for SIGKILL on the parent's death and becomes the program,
-so that even a killed playground leaves no process behind. Where the kernel has no such call (not Linux) the
+so that even a killed playground leaves no orphan. Where the kernel has no such call (not Linux) the
 program runs without the leash.
 
 Tests  tests/deploy/playground/cluster/test_supervisor.py

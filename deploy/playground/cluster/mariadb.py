@@ -2,7 +2,7 @@
 
 The server runs with `--no-defaults` and MariaDB's own defaults, but for the character set that TiDB has by
 default (utf8mb4, utf8mb4_bin), and for syncing: everything is written at once and left to the page cache. So
-killing the process loses nothing; only a power cut could, and nobody keeps a scratch directory over that.
+killing the process loses nothing; only a power cut could, and a scratch directory need not survive that.
 """
 
 from __future__ import annotations
@@ -235,5 +235,5 @@ class MariaDbServer:
 
     @staticmethod
     def _user_option() -> list[str]:
-        # mariadbd refuses to run as root unless told so by name.
+        # mariadbd refuses to run as root unless asked to by name.
         return ["--user=root"] if os.geteuid() == 0 else []

@@ -1,6 +1,6 @@
 """A small disk: a file system in memory of a few MiB, so that "disk full" is the real thing.
 
-Owns    a mount; only root may make one, and `possible` says so before anybody relies on it
+Owns    a mount; only root may make one, and `possible` says so before a run relies on it
 Stops   `remove` takes it away, whatever is open on it
 Tests   tests/deploy/playground/test_run.py
 """
@@ -38,7 +38,7 @@ class SmallDisk:
             raise OSError(f"cannot mount {self.directory}: {done.stderr.strip()}")
 
     def fill(self) -> None:
-        """Leave no room at all."""
+        """Leave no free space at all."""
         with contextlib.suppress(OSError), (self.directory / FILLER).open("ab", buffering=0) as filler:
             while True:
                 filler.write(PIECE)

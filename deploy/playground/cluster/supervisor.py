@@ -1,8 +1,8 @@
-"""Child processes: started, killed, restarted and stopped by their own process group, and never left behind.
+"""Child processes: started, killed, restarted and stopped by their own process group, and never orphaned.
 
 Every child is the leader of a group of its own (Ctrl-C in the terminal does not reach it), writes into a log
 file of its own, and is on a leash: it dies with the thread that started it, so children are started from the
-main thread only. The supervisor never looks processes up by name and never touches one that it did not start.
+main thread only. The supervisor never searches processes by name and never touches one that it did not start.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Supervisor:
         return self.adopt(Process(name, argv, self.log_path(name), environ))
 
     def adopt(self, process: Process) -> Process:
-        """Look after a process that somebody else made."""
+        """Supervise a process that other code made."""
         self.processes.append(process)
         return process
 

@@ -73,7 +73,7 @@ _UNCHECKED_EXCHANGE: Final = re.compile(
 
 
 def misplaced(statements: Iterable[tuple[str, str]]) -> dict[TableName, str]:
-    """Tables into which rows were put without a look at their partition. `statements`: (schema, query)."""
+    """Tables into which rows were put without a check of their partition. `statements`: (schema, query)."""
     found = {}
     for schema, query in statements:
         match = _UNCHECKED_EXCHANGE.search(query)

@@ -144,7 +144,7 @@ class Transaction:
         return None
 
     def insert(self, state: TableState, row: Row) -> int | None:
-        """Add a row; None if one of its unique keys is taken or held by somebody else."""
+        """Add a row; None if one of its unique keys is taken or held by another transaction."""
         keys = unique_keys(state.table, row)
         if not self._free(state, keys, None):
             return None
@@ -179,7 +179,7 @@ class Transaction:
         return mine or row_id not in state.locked_rows
 
     def _free(self, state: TableState, keys: list[UniqueKey], owner: int | None) -> bool:
-        """Nobody else holds these keys, and no row but `owner` has them."""
+        """No other transaction holds these keys, and no row but `owner` has them."""
         overlay = self._overlays.get(state)
         for key in keys:
             if key in state.locked_keys and (overlay is None or key not in overlay.locked_keys):

@@ -2,7 +2,7 @@
 
 Drives  `workload`, `evolution` and `model` (what), `pumpclient.Publisher` (how)
 Owns    one task per session and one for DDL
-Stops   at the moment given, with every transaction of theirs ended
+Stops   at the time given, with every transaction of theirs ended
 Never   guesses an outcome: an unknown one is asked of the upstream until it is known
 Tests   tests/deploy/playground/test_run.py
 """
@@ -288,7 +288,7 @@ async def _idle(state: TableState) -> AsyncIterator[None]:
 async def run_rare_endings(
     writer: Writer, workload: Workload, endings: dict[Ending, float], end_s: float, clock: Clock
 ) -> None:
-    """Transactions that nobody ends, each form every so many seconds.
+    """Transactions that are never ended, each form every so many seconds.
 
     They are rare on purpose: until such a transaction's lease has run out, nothing later may be applied.
     """

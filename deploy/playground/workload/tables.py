@@ -1,4 +1,4 @@
-"""Definitions of the demo tables: immutable values, and how each looks as SQL and as TiDB's `TableInfo`.
+"""Definitions of the demo tables: immutable values, and the form of each as SQL and as TiDB's `TableInfo`.
 
 A definition never changes; a DDL makes a new one from it (`with_column`, `with_index`, ...). Column and index
 ids are given out as TiDB does: ascending inside a table, never used twice.
@@ -104,7 +104,7 @@ class Table:
         )
 
     def with_column(self, name: str, kind: Kind, *, not_null: bool, default: str | None, after: str) -> Table:
-        """Add a column behind `after`, at the front for ""."""
+        """Add a column after `after`, at the front for ""."""
         column = Column(self.max_column_id + 1, name, kind, not_null, default, added=True)
         at = 0 if after == "" else self.position(after) + 1
         columns = (*self.columns[:at], column, *self.columns[at:])

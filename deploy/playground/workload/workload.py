@@ -31,8 +31,8 @@ class Ending(Enum):
 
     COMMIT = "commit"
     ROLL_BACK = "roll back"
-    ABANDON = "abandon"  # nobody ever ends it: its lease expires
-    LOSE_COMMIT = "lose commit"  # it commits, but the Pump is never told
+    ABANDON = "abandon"  # never ended: its lease expires
+    LOSE_COMMIT = "lose commit"  # it commits, but the Pump never learns of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +134,8 @@ class Workload:
         assert second is not None
         _, parts = self._random.choice(state.table.unique_parts)
         positions = [position for position, _ in parts]
-        aside = self._changed_at(state.table, first, positions)
-        if transaction.update(state, one, aside) and transaction.update(
+        interim = self._changed_at(state.table, first, positions)
+        if transaction.update(state, one, interim) and transaction.update(
             state, other, _with_values_of(second, first, positions)
         ):
             transaction.update(state, one, _with_values_of(first, second, positions))

@@ -18,8 +18,8 @@ from common.errors import Unavailable
 from common.net.http_client import HttpClient, NotHttp
 from common.net.port import free_ports
 from common.net.tls import TlsConfig
-from deploy.ctl.doctor.facts import ClockSeen, NodeSeen
-from deploy.ctl.doctor.gather.nodes import NodeLook
+from deploy.ctl.doctor.facts import ClockFacts, NodeFacts
+from deploy.ctl.doctor.gather.nodes import NodeGatherer
 from deploy.ctl.net import node_http
 from tests import certificates
 
@@ -65,8 +65,8 @@ async def test_body_in_chunks_and_the_servers_clock() -> None:
     async with server(chunked) as address:
         page = await HttpClient(ManualClock(1_700_000_000.0 - 5), None, 2.0).get(address, "/")
     assert (page.status, page.body) == (200, b"abcde")
-    clock = ClockSeen.of_page("it", page)
-    exact = ClockSeen.of_page("it", page, 1_700_000_001.0)
+    clock = ClockFacts.of_page("it", page)
+    exact = ClockFacts.of_page("it", page, 1_700_000_001.0)
     assert clock is not None
     assert exact is not None
     assert (clock.offset_s, clock.slack_s) == (5.5, 0.5)
@@ -120,7 +120,7 @@ async def test_status_of_a_node_whose_grpc_has_a_port_of_its_own_is_found() -> N
             except OSError:
                 continue
         address = await servers.enter_async_context(server(b"\0\0\0", port=port))
-        node = await NodeLook(look())._node(NodeSeen(PUMPS, "p", address, "online", None))
+        node = await NodeGatherer(look())._node(NodeFacts(PUMPS, "p", address, "online", None))
     assert node.answer is not None
     assert node.resolved == ("127.0.0.1",)
 

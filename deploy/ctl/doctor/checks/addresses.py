@@ -38,8 +38,7 @@ def check_address(node: NodeFacts, *, one_host: bool) -> list[Finding]:
                 CHECK,
                 node.label,
                 seen,
-                "that is no address that anybody can connect to: whoever looks it"
-                " up reaches himself, or nobody",
+                "that is no address to connect to from another host: a peer reaches itself, or nothing",
                 mend,
             )
         ]
@@ -64,7 +63,7 @@ def check_address(node: NodeFacts, *, one_host: bool) -> list[Finding]:
                 CHECK,
                 node.label,
                 seen,
-                "an address of one network segment: hosts behind a router do not reach it",
+                "an address of one network segment: hosts across a router do not reach it",
                 mend,
             )
         ]
@@ -99,8 +98,8 @@ def check_duplicates(nodes: Iterable[NodeFacts]) -> list[Finding]:
                 "node.duplicate",
                 " and ".join(node.label for node in sharing),
                 f"both advertise {host}",
-                "only one process can listen there: the others are leftovers of former nodes, and whoever"
-                " looks for their data asks the wrong node",
+                "only one process can listen there: the others are leftovers of former nodes, and requests"
+                " for their data reach the wrong node",
                 f"{commands}   # if it is gone for good; else give each its own advertise-addr",
             )
         )

@@ -1,7 +1,8 @@
 """Checkpoint: whether the stored row is one that the drainer can go on from.
 
 In     the rows of the checkpoint tables, the cluster's id, what time it is there, the nodes
-Out    findings: rows of other clusters, damaged ones, ones ahead of the upstream or behind what pumps hold
+Out    findings: rows of other clusters, damaged ones, ones later than the upstream or older than
+       what pumps hold
 Tests  tests/deploy/ctl/doctor/checks/test_checks.py
 """
 
@@ -118,7 +119,7 @@ def _row(
                 f"commitTS {row.commit_ts} is ahead of the upstream's time {now_ts}",
                 "it was written for another cluster, or the upstream was restored to an earlier time:"
                 " everything up to that timestamp would be left out",
-                "restore the downstream to the same moment, or correct the row",
+                "restore the downstream to the same time, or correct the row",
             )
         ]
     for pump in nodes:
@@ -129,7 +130,7 @@ def _row(
                     CHECK,
                     name,
                     f"commitTS {row.commit_ts} lies before {gc_ts}, up to which {pump.label} has purged",
-                    "binlogs behind the checkpoint are gone: going on would leave a hole",
+                    "binlogs after the checkpoint are gone: continuing would leave a gap",
                     "copy the data of the upstream anew and set the row to that copy's timestamp",
                 )
             ]

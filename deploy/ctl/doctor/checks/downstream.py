@@ -1,6 +1,6 @@
 """Downstream: whether a MySQL, MariaDB or TiDB server is what a drainer needs.
 
-In     `DownstreamFacts`, seen with the drainer's own user; what it replicates; the upstream's zone if told
+In     `DownstreamFacts`, seen with the drainer's own user; what it replicates; the upstream's zone if known
 Out    findings: whether it can be reached, its version, rights, and its settings (`check_variables`)
 Tests  tests/deploy/ctl/doctor/checks/test_checks.py
 """

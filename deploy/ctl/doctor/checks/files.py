@@ -43,7 +43,7 @@ def check_certificate(seen: CertificateFacts, now_s: float) -> list[Finding]:
                 "tls.expiry",
                 subject,
                 f"ended {_days(now_s - seen.not_after_s)} ago",
-                "nobody accepts it any more",
+                "no peer accepts it any more",
                 renew,
             )
         ]
@@ -53,7 +53,7 @@ def check_certificate(seen: CertificateFacts, now_s: float) -> list[Finding]:
                 "tls.expiry",
                 subject,
                 f"begins in {_days(seen.not_before_s - now_s)}",
-                "nobody accepts it yet",
+                "no peer accepts it yet",
                 f"check the clocks; {renew}",
             )
         ]
@@ -127,7 +127,7 @@ def check_mode(kind: str, path: str, mode: int, *, has_secret: bool) -> list[Fin
 def check_urls(
     kind: str, path: str, pd_urls: str, named: Collection[int], examined: Collection[int]
 ) -> list[Finding]:
-    """A file whose pd-urls are not those of the examination: ids of the clusters behind these and those."""
+    """A file whose pd-urls are not those of the examination: ids of the clusters that each of them names."""
     if not named or not examined:
         return [
             unchecked(
@@ -145,7 +145,7 @@ def check_urls(
             f"{kind}.config",
             path,
             f"pd-urls is {pd_urls}, and that is another cluster than the one that is examined",
-            "this node registers where the others of this cluster do not look for it",
+            "this node registers where the others of this cluster do not find it",
             "correct pd-urls in the file, or run doctor with its -pd-urls",
         )
     ]
@@ -160,7 +160,7 @@ def check_pump(settings: PumpConfig, path: str) -> list[Finding]:
                 "pump.config",
                 path,
                 "storage.sync-log is false",
-                "a power cut loses binlogs that TiDB was told are stored: both sides differ then",
+                "a power cut loses binlogs that TiDB counts as stored: both sides differ then",
                 "sync-log = true   # in [storage]",
             )
         )

@@ -19,7 +19,7 @@ from typing import Final
 ROWS: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
 TABLES: Final = ("CREATE", "ALTER", "DROP", "INDEX")
 NICE: Final = ("CREATE TEMPORARY TABLES", "REFERENCES", "CREATE VIEW", "SHOW VIEW", "TRIGGER")
-"""Without these some DDL is refused, or told later than it could be; rows still go through."""
+"""Without these some DDL is refused, or reported later than it could be; rows still go through."""
 GLOBAL: Final = ("PROCESS",)
 GLOBAL_MARIADB: Final = ("SET USER",)
 _SET_USER_SINCE: Final = (10, 5)

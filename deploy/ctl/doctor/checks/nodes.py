@@ -1,7 +1,7 @@
 """Nodes: pumps and drainers of the registry, against what was found at their addresses.
 
 In     `NodeFacts` of each, the upstream's cluster id, the time
-Out    findings: dead nodes, wrong ones, foreign ones, versions, roles that nobody has
+Out    findings: dead nodes, wrong ones, foreign ones, versions, roles that no node has
 Tests  tests/deploy/ctl/doctor/checks/test_checks.py
 """
 
@@ -55,7 +55,7 @@ def _liveness(node: NodeFacts, now_s: float) -> list[Finding]:
             "node.state",
             node.label,
             f"its entry has the unknown state {node.state!r}",
-            "nobody knows what to make of it",
+            "no other node knows this state",
             f"binlogctl -cmd update-{node.kind.removesuffix('s')} -node-id {node.node_id} -state paused",
         )
     ]
@@ -99,7 +99,7 @@ def _paused(node: NodeFacts) -> Finding:
             "node.paused",
             node.label,
             "paused",
-            "drainers wait for a paused pump, because binlogs that nobody else has lie there: replication"
+            "drainers wait for a paused pump, because binlogs that no other node has lie there: replication"
             " of the whole cluster stands still",
             f"start it again; if it never comes back: {node.forget}",
         )
@@ -124,7 +124,7 @@ def _identity(node: NodeFacts, nodes: Sequence[NodeFacts], cluster_id: int | Non
                 "node.identity",
                 node.label,
                 f"at {node.host} answers {answer.node_id}",
-                "whoever wants this node's binlogs asks another one, and thinks that there are none",
+                "a drainer that wants this node's binlogs asks another one, and finds none",
                 f"correct advertise-addr of the two; if {node.node_id} is gone: {node.forget}",
             )
         ]

@@ -25,7 +25,7 @@ _RESTORE: Final = (
 
 
 def check_members(members: Sequence[MemberFacts]) -> list[Finding]:
-    """Client URLs of one cluster, configured ones and those that members told."""
+    """Client URLs of one cluster, configured ones and those that members report."""
     findings: list[Finding] = []
     answering = [member for member in members if member.error is None]
     ids = {member.cluster_id for member in answering if member.cluster_id is not None}
@@ -69,7 +69,7 @@ def _silent(member: MemberFacts, *, others: int) -> Finding:
             "upstream.reachable",
             member.url,
             seen,
-            "without PD (or etcd) nobody gets a timestamp or finds the others",
+            "without PD (or etcd) no node gets a timestamp or finds the others",
             mend,
         )
     why = (
@@ -133,7 +133,7 @@ def check_prepared(prepared: Mapping[int, Prepared] | Corruption, now_s: float) 
     """Transactions of the standalone upstream that only an application's database can end."""
     check, subject = "upstream.prepared", "transactions"
     if isinstance(prepared, Corruption):
-        why = "whoever asks what became of a transaction meets this too: pumps wait, and drainers behind them"
+        why = "every query for the outcome of a transaction fails on this: pumps wait, and drainers too"
         return [error(check, subject, prepared.message, why, prepared.hint or "read that key with etcdctl")]
     return [
         (error if one.abandoned else warning)(check, subject, one.seen, in_doubt.WHY, in_doubt.MEND)

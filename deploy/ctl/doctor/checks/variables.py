@@ -1,9 +1,9 @@
 """Variables: what the global settings of a downstream mean for a drainer.
 
-In     `DownstreamFacts`, what the drainer writes, the upstream's time zone if it is told
+In     `DownstreamFacts`, what the drainer writes, the upstream's time zone if it is known
 Out    findings: modes, time zone, character set, limits, engine
 Why    a drainer gives its own sessions the modes and the time zone that its literals are made for. The global
-       ones count for everybody else: whoever loads the first snapshot, a Go drainer, readers
+       ones count for all others: what loads the first snapshot, a Go drainer, readers
 Tests  tests/deploy/ctl/doctor/test_examination.py
 """
 
@@ -293,7 +293,7 @@ def _unread(seen: DownstreamFacts, name: str) -> Finding:
     return unchecked(
         f"downstream.{name}",
         seen.where,
-        f"{name} was not told",
+        f"{name} could not be read",
         "a wrong setting would not be noticed",
         f"SHOW GLOBAL VARIABLES LIKE '{name}';",
     )

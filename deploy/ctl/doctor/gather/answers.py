@@ -37,8 +37,8 @@ def read_pump(status: bytes, exposition: bytes = b"") -> Answer | None:
     listed = document.get("status")
     known = frozenset(map(str, listed)) if isinstance(listed, dict) else None
     sizes = _samples(exposition)
-    told = sizes.get(f'{_SIZE}{{type="capacity"}}')
-    capacity = None if told is None else int(told)
+    size = sizes.get(f'{_SIZE}{{type="capacity"}}')
+    capacity = None if size is None else int(size)
     available = sizes.get(f'{_SIZE}{{type="available"}}')
     pump = read(document, PumpDocument).pump
     if pump is None:

@@ -56,7 +56,7 @@ async def gather_downstream(
             timeout_s=_STEPS * timeout_s,
         )
     except TimeoutError:
-        return DownstreamFacts(where, error=f"it took longer than {_STEPS * timeout_s:g} s to look at it")
+        return DownstreamFacts(where, error=f"it took longer than {_STEPS * timeout_s:g} s to examine it")
 
 
 def _read_server(
@@ -94,7 +94,7 @@ def _read_server(
 
 
 def _tried(function: Callable[[], T], otherwise: T) -> T:
-    """What a server does not know or does not allow is told as not known."""
+    """What a server does not know or does not allow is reported as not known."""
     try:
         return function()
     except (SessionError, ValueError):

@@ -114,8 +114,8 @@ class NodeGatherer:
             return b""
         return page.body if page.status == 200 else b""
 
-    def _note(self, page: Page, who: str, told_s: float | None = None) -> None:
-        if (clock := ClockFacts.of_page(who, page, told_s)) is not None:
+    def _note(self, page: Page, who: str, body_s: float | None = None) -> None:
+        if (clock := ClockFacts.of_page(who, page, body_s)) is not None:
             self._clocks.append(clock)
 
     async def _tidb(self, server: TidbFacts) -> TidbFacts:
@@ -124,10 +124,10 @@ class NodeGatherer:
             try:
                 page = await self._http.get(server.address, "/info")
                 self._note(page, f"TiDB {server.address}")
-                told = _server(page.body)
-                if page.status != 200 or told is None:
+                answered = _server(page.body)
+                if page.status != 200 or answered is None:
                     return replace(server, error=f"/info answers HTTP {page.status}, and not as TiDB does")
-                server = replace(server, binlog=told.binlog, version=told.version)
+                server = replace(server, binlog=answered.binlog, version=answered.version)
                 page = await self._http.get(server.address, "/binlog/recover?op=status")
             except Unavailable as error:
                 return replace(server, error=error.message)
@@ -178,7 +178,7 @@ def _server(value: bytes) -> TidbFacts | None:
 
 def _skipping(body: bytes) -> bool | None:
     try:
-        told = json.loads(body)["Skipped"]
+        skipped = json.loads(body)["Skipped"]
     except UNREADABLE:
         return None
-    return told if isinstance(told, bool) else None
+    return skipped if isinstance(skipped, bool) else None

@@ -31,7 +31,7 @@ STANDALONE: Final = "standalone"
 
 @dataclass(frozen=True, slots=True)
 class UpstreamFacts:
-    """`kind` is None when nobody answers. `cluster_id` and `now_ts` are those of the binlogs' cluster."""
+    """`kind` is None when no URL answers. `cluster_id` and `now_ts` are those of the binlogs' cluster."""
 
     kind: str | None
     members: tuple[MemberFacts, ...]
@@ -57,9 +57,9 @@ class UpstreamGatherer:
         """`kind`: auto, tidb or standalone. Raises `ConfigError` for URLs that cannot be read."""
         addresses = parse_endpoints(endpoints)
         asked = await asyncio.gather(*(self._member(address, kind, configured=True) for address in addresses))
-        told = {address for _, others, _ in asked for address in others} - set(addresses)
+        listed = {address for _, others, _ in asked for address in others} - set(addresses)
         learnt = await asyncio.gather(
-            *(self._member(address, kind, configured=False) for address in sorted(told))
+            *(self._member(address, kind, configured=False) for address in sorted(listed))
         )
         members = tuple(member for member, _, _ in (*asked, *learnt))
         kinds = {found for _, _, found in asked if found}

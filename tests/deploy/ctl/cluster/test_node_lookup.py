@@ -64,7 +64,7 @@ def test_what_is_lost_with_a_pump() -> None:
     assert loss(current, entry("e", 0)).is_needed, "one that never said where it is"
     assert not loss(entry("d", 0, OFFLINE)).is_needed, "it left for good"
     assert not loss(behind, state=OFFLINE).is_needed
-    assert "after that moment is lost" in loss(current).lines[-1]
+    assert "after that is lost" in loss(current).lines[-1]
 
 
 def test_what_is_lost_with_a_drainer() -> None:
