@@ -22,9 +22,7 @@ from common.upstream.standalone import history as standalone_history
 from common.upstream.standalone import layout
 from common.upstream.tidb.meta import history as tidb_history
 from deploy.ctl.cluster import overview
-from deploy.ctl.doctor.gather import answers
-from deploy.ctl.doctor.gather import nodes as look_nodes
-from deploy.ctl.doctor.gather import upstream as look_upstream
+from deploy.ctl.doctor.gather import answers, nodes, upstream
 from deploy.ctl.net import node_http
 from drainer.checkpoint import savepoint
 from drainer.checkpoint.value import Checkpoint, Intent
@@ -64,7 +62,9 @@ DRAINER_STATUS: dict[str, Any] = {
 
 def _overview(body: bytes, kind: str) -> object:
     document = node_http._answer(200, body).document
-    seen = overview.Seen(kind, "n", "h:1", "online", True, STATUS.update_ts, STATUS.update_ts, document, "")
+    seen = overview.NodeSnapshot(
+        kind, "n", "h:1", "online", True, STATUS.update_ts, STATUS.update_ts, document, ""
+    )
     built = overview.build([seen], 1795345200.0)
     return [time_text.local(line.position_ts) for line in built.nodes]
 
@@ -129,9 +129,9 @@ READERS: dict[str, tuple[Callable[[bytes], object], Any]] = {
     "drainer's status, examined": (answers.read_drainer, DRAINER_STATUS),
     "pump's status, shown": (lambda body: _overview(body, "pumps"), PUMP_STATUS),
     "drainer's status, shown": (lambda body: _overview(body, "drainers"), DRAINER_STATUS),
-    "TiDB's info": (look_nodes._server, {"ip": "10.0.0.1", "status_port": 10080, "binlog_status": "On"}),
-    "TiDB's skipping": (look_nodes._skipping, {"Skipped": False}),
-    "PD's answer": (look_upstream._document, {"a": 1}),
+    "TiDB's info": (nodes._server, {"ip": "10.0.0.1", "status_port": 10080, "binlog_status": "On"}),
+    "TiDB's skipping": (nodes._skipping, {"Skipped": False}),
+    "PD's answer": (upstream._document, {"a": 1}),
 }  # fmt: skip
 
 HOSTILE = (

@@ -201,7 +201,7 @@ def test_what_is_wrong_is_said(one: NodeSnapshot, other: NodeSnapshot, severity:
 
 def test_nobody_there() -> None:
     assert [trouble.text for trouble in of().troubles] == [
-        "no pump is online: nobody takes binlogs",
+        "no pump is online: no binlogs are taken",
         "no drainer is online: nothing is replicated",
     ]
     assert of(pump(state=OFFLINE), drainer()).worst == ERROR
