@@ -2,7 +2,7 @@
 
 In     prepared entries of the standalone upstream, the time
 Out    a line for each database that is to be asked, with what asks it
-Why    a prepared transaction holds up every drainer until it ends, and no timer ends it: only the application's
+Why    a prepared transaction holds up every drainer, and no timer ends it: only the application's
        own database knows whether it is committed
 """
 
