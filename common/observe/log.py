@@ -201,7 +201,10 @@ class Logger:
 
 
 def get(name: str) -> Logger:
-    """The logger of one component; quiet until `setup` (or the embedding program's own logging) listens."""
+    """The logger of one component; quiet until `setup` (or the embedding program's own logging) listens.
+
+    Operators filter by `name`: it is written out, not a module's, so that it stays when a file moves.
+    """
     return Logger(logging.getLogger(f"{_ROOT}.{name}"))
 
 

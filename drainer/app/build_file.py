@@ -33,7 +33,7 @@ from drainer.sink.file.file_sink import ArchiveStart, FileSink, where_to_go_on
 from drainer.sink.runner import Runner
 from drainer.translate.translator import Translator
 
-logger = log.get(__name__)
+logger = log.get("drainer.archive_assembly")
 
 # A drainer that was killed may still be in a sync, and one that stops has so long for what it began.
 LOCK_WAIT_S: Final = 15.0

@@ -55,7 +55,7 @@ from drainer.sink.mysql.session_lock import RELEASE
 from drainer.sink.runner import Runner
 from drainer.translate.translator import Translator
 
-logger = log.get(__name__)
+logger = log.get("drainer.assembly")
 
 START_DEADLINE_S: Final = 60.0
 T = TypeVar("T")

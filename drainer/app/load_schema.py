@@ -22,7 +22,7 @@ from drainer.checkpoint.store import CheckpointStore
 from drainer.schema.history_reader import Until
 from drainer.schema.tracker import SchemaTracker
 
-logger = log.get(__name__)
+logger = log.get("drainer.tracked_schema")
 
 Loader = Callable[[], Awaitable[StoredSchema | None]]
 

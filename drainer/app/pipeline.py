@@ -30,7 +30,7 @@ from drainer.checkpoint.fencing import WentBack
 from drainer.pull.collector import Collector
 from drainer.sink.runner import Runner
 
-logger = log.get(__name__)
+logger = log.get("drainer.pipeline")
 
 PAUSE_S: Final = 0.2
 PAUSE_MAX_S: Final = 2.0

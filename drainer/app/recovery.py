@@ -41,7 +41,7 @@ from drainer.sink.mysql.errors import NoSuchTable
 from drainer.sink.mysql.sql_literal.quoting import qualified
 from drainer.sink.runner import Runner
 
-logger = log.get(__name__)
+logger = log.get("drainer.relay_recovery")
 
 STOP_DEADLINE_S: Final = 600.0
 

@@ -44,7 +44,7 @@ from drainer.sink.mysql.connection import Target
 from drainer.sink.mysql.session_lock import DDL, RELEASE
 from drainer.sink.runner import Runner
 
-logger = log.get(__name__)
+logger = log.get("drainer.relay_assembly")
 
 
 async def recover(settings: DrainerConfig) -> Summary:

@@ -21,7 +21,7 @@ from common.observe import log, show
 from common.serving.starting import Starting
 
 T = TypeVar("T")
-logger = log.get(__name__)
+logger = log.get("drainer.reaching")
 
 PAUSE_S: Final = 0.5
 PAUSE_MAX_S: Final = 5.0

@@ -17,7 +17,7 @@ from common.upstream_port import SchemaAt, SchemaHistory
 from drainer.schema.history_reader import SchemaReading, Until
 from drainer.schema.tracker import SchemaTracker
 
-logger = log.get(__name__)
+logger = log.get("drainer.tracked_schema")
 
 
 async def read_schema(history: SchemaHistory, ts: int, version: int, *, at_ts: bool = True) -> SchemaTracker:

@@ -26,7 +26,7 @@ from drainer.quarantine.controller import QuarantineController
 from drainer.quarantine.early_drop import EarlyDrops
 from drainer.txn import Ddl
 
-logger = log.get(__name__)
+logger = log.get("drainer.ddl_barrier")
 
 PROGRESS_S: Final = 2.0
 

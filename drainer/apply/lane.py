@@ -56,7 +56,7 @@ from drainer.sink.mysql.table_reader import read_table
 from drainer.sink.mysql.table_target import missing, refreshed
 from drainer.sink.mysql.transient import Trouble
 
-logger = log.get(__name__)
+logger = log.get("drainer.lane")
 
 STATEMENT_BYTES_MAX: Final = 1 << 20
 PACKET_SLACK_BYTES: Final = 4096

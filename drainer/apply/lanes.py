@@ -24,7 +24,7 @@ from drainer.sink.background import Background
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.connection import Target
 
-logger = log.get(__name__)
+logger = log.get("drainer.applier")
 
 TUNE_S: Final = 1.0
 

@@ -22,7 +22,7 @@ from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.errors import NoSuchTable, SessionError, safe_text
 from drainer.translate.loopback_rows import MARK_SCHEMA, MARK_TABLE
 
-logger = log.get(__name__)
+logger = log.get("drainer.loopback")
 
 _NAME: Final = f"{MARK_SCHEMA}.{MARK_TABLE}".encode()
 CREATE_DATABASE: Final = b"create database IF NOT EXISTS %b;" % MARK_SCHEMA.encode()

@@ -18,7 +18,7 @@ from common.clock import Clock
 from common.observe import log
 from drainer import metrics
 
-logger = log.get(__name__)
+logger = log.get("drainer.drift")
 
 LINE_EVERY_S: Final = 60.0
 

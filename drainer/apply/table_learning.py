@@ -24,7 +24,7 @@ from drainer.sink.mysql.causality import Spread
 from drainer.sink.mysql.change import Position, TableTarget
 from drainer.txn import Ddl, TableVersion, Transaction
 
-logger = log.get(__name__)
+logger = log.get("drainer.table_learning")
 
 Settle = Callable[[Callable[[Any], None]], Awaitable[Position]]
 """Drain all lanes; then store that they stand there, in one transaction with what is given; where it is."""

@@ -19,7 +19,7 @@ from drainer.sink.mysql.table_reader import read_table
 from drainer.sink.mysql.table_target import NotTransactional, target_of
 from drainer.txn import TableVersion
 
-logger = log.get(__name__)
+logger = log.get("drainer.table_reader")
 
 
 class TableReader:

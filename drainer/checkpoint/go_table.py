@@ -18,7 +18,7 @@ from drainer.sink.mysql.connection import Connection
 from drainer.sink.mysql.errors import NoSuchTable
 from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name, string_literal
 
-logger = log.get(__name__)
+logger = log.get("drainer.row_table")
 
 
 class RowTable:

@@ -27,7 +27,7 @@ from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.errors import SessionError, StatementRefused, final_error, safe_text
 
-logger = log.get(__name__)
+logger = log.get("drainer.checkpoint_keeper")
 T = TypeVar("T")
 
 MAP_INTERVAL_S: Final = 60.0

@@ -27,7 +27,7 @@ from common.observe import log
 from drainer.sink.mysql.connection import Connection
 from drainer.sink.mysql.sql_literal.quoting import qualified, string_literal
 
-logger = log.get(__name__)
+logger = log.get("drainer.schema_store")
 
 FORMAT: Final = 1
 LOOK_BACK: Final = 1000

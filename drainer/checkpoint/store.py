@@ -47,7 +47,7 @@ from drainer.sink.mysql.session import DownstreamSession
 from drainer.sink.mysql.session_lock import DDL, STORE, Claims
 from drainer.sink.mysql.sql_literal.quoting import qualified, string_literal
 
-logger = log.get(__name__)
+logger = log.get("drainer.checkpoint")
 
 DEFAULT_SCHEMA: Final = "tidb_binlog"
 SIDE_LANES: Final = 1 << 16

@@ -38,7 +38,7 @@ from drainer.quarantine.store import Decided, QuarantineTable
 from drainer.quarantine.waiting_tables import DdlClass, Decision, Entry, Floor, Quarantine, Queue
 from drainer.txn import Ddl, Transaction
 
-logger = log.get(__name__)
+logger = log.get("drainer.ddl_desk")
 
 KEPT: Final = "kept"
 """Besides the policy's actions: it waits, or was done when it waited before the start."""

@@ -41,7 +41,7 @@ from drainer.sink.mysql.refusal import Refusal
 from drainer.sink.mysql.sql_literal.plan import compile_sql
 from drainer.txn import TableVersion
 
-logger = log.get(__name__)
+logger = log.get("drainer.early_drop")
 T = TypeVar("T")
 
 LOOK_BACK: Final = 1000

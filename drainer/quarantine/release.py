@@ -37,7 +37,7 @@ from drainer.sink.mysql.causality import Spread
 from drainer.sink.mysql.change import Position, TableTarget
 from drainer.txn import Ddl, TableVersion, Transaction
 
-logger = log.get(__name__)
+logger = log.get("drainer.quarantine_release")
 _BY_RULE: Final = (SKIP, REWRITE)
 T = TypeVar("T")
 

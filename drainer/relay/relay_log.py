@@ -29,7 +29,7 @@ from drainer.relay.child import RelayChild
 from drainer.relay.protocol import Entry, Opened, Opening, Synced, WaitingForSpace
 from drainer.txn import Ddl, Item, TableVersion
 
-logger = log.get(__name__)
+logger = log.get("drainer.relay")
 
 MAX_FILE_SIZE: Final = 10 << 20
 BUFFERED_BYTES_MAX: Final = 16 << 20

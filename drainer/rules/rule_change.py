@@ -21,7 +21,7 @@ from drainer.checkpoint.lane_basis import StoredBasis
 from drainer.rules.rule_history import RuleHistory
 from drainer.rules.rule_set import Rules
 
-logger = log.get(__name__)
+logger = log.get("drainer.rule_change")
 
 ASKED_WAIT_S: Final = 30.0
 """How long a reload waits for a drained point between two transactions."""

@@ -26,7 +26,7 @@ from drainer.sink import Sink
 from drainer.sink.rule_taking import RuleTaking
 from drainer.txn import Ddl, Item, Transaction
 
-logger = log.get(__name__)
+logger = log.get("drainer.applier")
 
 HELD: Final = "held back by the operator"
 S = TypeVar("S", bound=Sink)

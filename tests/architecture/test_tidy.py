@@ -62,3 +62,10 @@ def test_the_test_of_a_module_is_found(module: Module) -> None:
     assert line, f"{module.name}: neither {place.parent}/test_{place.name}.py nor a line `Tests  PATH`"
     for path in line.group(1).split(","):
         assert (ROOT / path.strip()).is_file(), f"{module.name}: its tests {path.strip()} do not exist"
+
+
+@pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
+def test_a_logger_s_name_does_not_hang_on_its_file(module: Module) -> None:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("log.get", "logging.getLogger"):
+            assert "__name__" not in ast.unparse(node), f"{module.name}: operators filter by a logger's name"

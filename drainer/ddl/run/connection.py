@@ -24,7 +24,7 @@ from drainer.sink.mysql.server_text import as_listed
 from drainer.sink.mysql.session import DownstreamSession
 from drainer.sink.mysql.sql_literal.quoting import quote_name
 
-logger = log.get(__name__)
+logger = log.get("drainer.ddl_connection")
 
 _UNKNOWN_ZONE: Final = 1298
 _REFUSED_BY_STRICT_MODE: Final = frozenset({1118, 1478})  # a row could be too large; an option is ignored

@@ -40,7 +40,7 @@ from drainer.sink.mysql.errors import SessionError, StatementRefused, safe_text
 from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name
 from drainer.txn import Ddl, Tracked
 
-logger = log.get(__name__)
+logger = log.get("drainer.ddl_apply")
 T = TypeVar("T")
 
 _NEVER_AS_TEXT: Final = frozenset({EffectKind.RESTORE, EffectKind.REWIND})

@@ -37,7 +37,7 @@ from drainer.sink.file.records import ArchiveRecords
 from drainer.sink.file.segments import DAY_S, ArchiveSegments
 from drainer.txn import Ddl, Transaction
 
-logger = log.get(__name__)
+logger = log.get("drainer.archive")
 T = TypeVar("T")
 
 MAX_FILE_SIZE: Final = 512 << 20

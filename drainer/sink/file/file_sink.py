@@ -37,7 +37,7 @@ from drainer.sink.file.archive import BUFFERED_BYTES_MAX, Archive
 from drainer.sink.file.ddl import ddl_texts, ruling_of
 from drainer.txn import Ddl, Transaction
 
-logger = log.get(__name__)
+logger = log.get("drainer.archive_applier")
 
 SWEEP_S: Final = 3600.0
 COMPRESS_S: Final = 2.0

@@ -30,7 +30,7 @@ from drainer.formats.binlog_file import Place
 from drainer.formats.segment_index import SegmentIndex
 from drainer.sink.file import table_definitions as archive_tables
 
-logger = log.get(__name__)
+logger = log.get("drainer.archive_segments")
 
 DAY_S: Final = 24 * 3600.0
 

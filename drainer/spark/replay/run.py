@@ -34,7 +34,7 @@ from drainer.txn import Ddl, TableVersion
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-logger = log.get(__name__)
+logger = log.get("drainer.spark.replay_run")
 
 _LOCK_HOLDS_S: Final = 30 * 86400
 KEPT_S: Final = 1800.0

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-logger = log.get(__name__)
+logger = log.get("drainer.spark.stream_apply")
 
 INTERVAL_S: Final = 1.0
 _POLL_S: Final = 1

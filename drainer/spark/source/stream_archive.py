@@ -43,7 +43,7 @@ from drainer.spark.source.stream_offsets import (
     settle,
 )
 
-logger = log.get(__name__)
+logger = log.get("drainer.spark.stream_archive")
 T = TypeVar("T")
 
 _TRIES: Final = 20

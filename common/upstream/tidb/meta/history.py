@@ -29,7 +29,7 @@ from common.upstream.tidb.meta import meta_keys, stored_row
 from common.upstream.tidb.tikv.key_errors import Collected
 from common.upstream_port import GarbageHold, SchemaAt, SchemaPage, TimestampOracle, UnderWay
 
-logger = log.get(__name__)
+logger = log.get("common.upstream.tidb.history")
 
 PAGE: Final = 1024
 HOLD_S: Final = 300
