@@ -9,7 +9,7 @@
 
 `/status` has the shape of the Go pump's with one key more, `pump`. It answers within two seconds whatever
 the registry does, and with 200: this pump's own facts are right then too, and `ErrMsg` says what is missing.
-Anybody may ask, so no timestamp is drawn for it: `CommitTS` is what `upstream_time` knows.
+Anyone may ask, so no timestamp is drawn for it: `CommitTS` is what `upstream_time` knows.
 
 Texts are those of the Go pump, which answers 200 whatever happened. Here a refusal has a status of its own:
 binlogctl reads neither status nor body, TiUP reads the status first, scripts either. `/debug/pprof` and

@@ -1,4 +1,4 @@
-"""Breaks things at random moments, and keeps up what died in between: processes killed or frozen,
+"""Breaks things at random times, and keeps up what died in between: processes killed or frozen,
 connections reset, the downstream read-only, the disk under the relay log full, a program with a wrong clock.
 
 Drives  the cluster's processes, by the pids it started; the proxy in front of MariaDB; the small disk
@@ -246,7 +246,7 @@ class Chaos:
 async def run_replay_kills(
     cluster: Cluster, replay: Replay, random: Random, statistics: Statistics, report: Callable[[str], None]
 ) -> None:
-    """Kill the Drainer, a Pump, or both at moments spread over a replay; each is started again."""
+    """Kill the Drainer, a Pump, or both at points spread over a replay; each is started again."""
     assert cluster.drainer is not None
     kill_points = sorted(random.randrange(replay.total) for _ in range(REPLAY_KILLS))
     for number, kill_point in enumerate(kill_points):

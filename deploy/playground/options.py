@@ -43,7 +43,7 @@ def parse(argv: list[str]) -> Options:
     add("--rate", type=_rate, default=default.rate, help="transactions/s, 0: as many as go (default 200)")
     add("--sessions", type=_positive, default=default.sessions, help="concurrent sessions (default 16)")
     add("--seed", type=int, default=default.seed, help="seed of everything random (default 1)")
-    add("--chaos", action="store_true", help="kill -9 Pumps, Drainer and MariaDB at random moments")
+    add("--chaos", action="store_true", help="kill -9 Pumps, Drainer and MariaDB at random times")
     add("--keep", action="store_true", help="leave everything running until Ctrl-C and say how to connect")
     add("--json", action="store_true", help="print one JSON object at the end and nothing else")
     add("--replay", type=Path, metavar="DIR", help="replay a recorded scenario instead of the demo")

@@ -1,7 +1,7 @@
 """binlogctl encrypt: a password as `encrypted_password` of a drainer's file has it.
 
 In     the text from a prompt that does not show it, or one line of standard input; never from the command
-       line, which everybody on the host can read (`-cmd encrypt -text` does, as Go has it)
+       line, which every user of the host can read (`-cmd encrypt -text` does, as Go has it)
 Out    the encrypted form alone on standard output, remarks on standard error
 Tests  tests/deploy/ctl/commands/test_forget.py
 """
@@ -22,7 +22,7 @@ _CHARACTERS_MAX: Final = 4096
 
 
 def encrypted(text: str) -> tuple[str, bool]:
-    """The form of a file, and whether the key is the one that everybody knows. Raises `ConfigError`."""
+    """The form of a file, and whether the key is the built-in one, which is public. Raises `ConfigError`."""
     from drainer.config import password  # and with it the cryptography that nothing else here needs
 
     return password.encrypt(text, os.environ), not os.environ.get(password.KEY_VARIABLE)

@@ -131,7 +131,7 @@ async def _leave(settings: CtlSettings, registry: EtcdRegistry, found: Found, ac
     else:
         query = "?force=true" if force else ""
         await go_compat.tell(settings, found.label, found.entry, action, query)
-        show.print_lines(f"{found.label} was told to {action}")
+        show.print_lines(f"{found.label} was asked to {action}")
     if settings.no_wait:
         return DONE
     try:

@@ -189,7 +189,7 @@ class MariaDbServer:
                 f"--datadir={self.directory / 'data'}",
                 "--auth-root-authentication-method=normal",
                 "--skip-test-db",
-                f"--tmpdir={self.directory}",  # in a shared one, servers made at the same time meet
+                f"--tmpdir={self.directory}",  # in a shared one, servers made at the same time collide
                 *self._user_option(),
             ],
             log,

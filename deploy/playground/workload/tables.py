@@ -295,7 +295,7 @@ def new_table(
 
 GENERAL_CI: Final = "utf8mb4_general_ci"
 SHARD: Final = "shard"
-"""A column whose value is the name of its table: rows of shards never meet in the table they share."""
+"""A column whose value is the name of its table: rows of shards never collide in the table they share."""
 
 
 def standing_tables(schema: str, ids: Iterator[int]) -> list[Table]:

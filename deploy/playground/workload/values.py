@@ -58,7 +58,7 @@ def same_key(kind: Kind, value: Value, length: int) -> Value:
 
 
 def random_word(kind: Kind, random: Random, suffixes: int) -> str:
-    """A short text out of few, so that keys meet; some differ only in case, accent or trailing blanks."""
+    """A short text out of few, so that keys collide; some differ only in case, accent or trailing blanks."""
     word = random.choice(NARROW_WORDS.get(kind.charset, WORDS))
     return word if word.endswith(" ") else word + random.choice(["", str(random.randrange(suffixes))])
 

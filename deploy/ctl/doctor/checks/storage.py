@@ -110,7 +110,7 @@ def check_retention(nodes: Sequence[NodeFacts], now_s: float) -> list[Finding]:
                 "retention",
                 ", ".join(pump.label for pump in unknown),
                 "does not tell how long it keeps binlogs",
-                "a drainer that is about to be left behind is not noticed",
+                "a drainer that is about to lose binlogs is not noticed",
                 "compare gc of its configuration with the age of each drainer's checkpoint",
             )
         )

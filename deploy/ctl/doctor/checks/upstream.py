@@ -36,7 +36,7 @@ def check_members(members: Sequence[MemberFacts]) -> list[Finding]:
                 "upstream.cluster",
                 "PD",
                 f"pd-urls name {len(ids)} clusters: {shown}",
-                "nodes meet in one registry or the other, whichever answers first",
+                "nodes register in one registry or the other, whichever answers first",
                 "leave only URLs of one cluster in pd-urls of every node",
             )
         )

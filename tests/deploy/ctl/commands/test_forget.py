@@ -92,7 +92,7 @@ async def test_refusals_of_the_readable_commands(registry: EtcdRegistry, etcd: s
         await registry.put(PUMPS, told("p", address, ago_s=0), 0)
         done = await ctl("close", "p", *at)
         assert (done.code, "pump p refused: no drainer is registered" in done.err) == (4, True)
-        assert "was told" not in done.out
+        assert "was asked" not in done.out
         refusing.answer = said("apply action close success!")
         forced = await ctl("close", "p", "-force", "-no-wait", *at)
         assert (forced.code, refusing.asked[-1]) == (0, "/state/p/close?force=true")

@@ -107,7 +107,7 @@ async def test_the_life_of_a_cluster(
     assert (refused.code, "pump pump-1 lives" in refused.err) == (4, True)
     paused = await ctl("pause", "pump-1", *at)
     assert paused.code == 0, paused.err
-    assert paused.out.startswith("pump pump-1 was told to pause\n")
+    assert paused.out.startswith("pump pump-1 was asked to pause\n")
     assert paused.out.endswith("pump pump-1 is paused\n")
     assert await ended(nodes["pump-1"]) == 0
     assert "is paused already" in (await ctl("pause", "pump-1", *at)).out

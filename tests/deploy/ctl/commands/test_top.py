@@ -97,7 +97,7 @@ async def test_a_close_goes_on_when_nobody_looks_any_more(registry: EtcdRegistry
         try:
             assert process.stdout is not None
             async with asyncio.timeout(30):
-                assert await process.stdout.readline() == b"pump p was told to close\n"
+                assert await process.stdout.readline() == b"pump p was asked to close\n"
                 waits = b"pump p waits for drainers: d is 9.0 s behind, about 9.0 s left\n"
                 assert await process.stdout.readline() == waits
                 process.send_signal(signal.SIGINT)
