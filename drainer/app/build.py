@@ -52,7 +52,7 @@ class Builder(Protocol):
 
     async def build(self, context: BuildContext) -> Runner[Any]:
         """Take over what is stored, and build what runs from there. No other drainer is fenced off by one
-        that could not go on."""
+        that could not run."""
         ...
 
     async def rehearse(self, settings: DrainerConfig, upstream: Upstream) -> None:

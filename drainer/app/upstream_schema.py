@@ -1,6 +1,6 @@
 """Upstream schema: the tables as the upstream had them at a timestamp, read from the upstream.
 
-Order   the upstream is asked for its schema there, and its history since. Where it cannot tell (it keeps
+Order   the upstream is asked for its schema there, and its history since. Where it does not know it (it keeps
         nothing but the history, or that time is collected) the whole history is read, page by page
 
 Tests  tests/drainer/app/test_load_schema.py

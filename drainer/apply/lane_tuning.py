@@ -2,7 +2,7 @@
 
 In     samples between two drained points: lanes, rows, seconds, and the part of the lane time in which lanes
        had work waiting
-Out    the number of lanes to go on with, mostly the same
+Out    the number of lanes to continue with, mostly the same
 Holds  a count is left only for one that measured faster by `GAIN`, by the median of `TRIAL_SAMPLES` busy
        samples and then of twice as many. When neither neighbour is better, nothing is tried for a while that
        doubles each time, so a flat curve and a noisy one end in peace; another load ends the while

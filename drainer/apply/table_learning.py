@@ -65,7 +65,7 @@ class TableLearning:
         return self._one_by_one and commit_ts <= self._past_ts
 
     async def learn(self, transaction: Transaction) -> None:
-        """Tell the lanes of all tables of a transaction of which they do not know."""
+        """Give the lanes all tables of a transaction that they do not know."""
         lanes = self._lanes()
         if transaction.commit_ts <= self._past_ts:
             while unknown := lanes.unknown(transaction):

@@ -115,7 +115,7 @@ class Collector:
     # -- for the daemon -------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Collect until cancelled. Raises the first error that makes it impossible to go on."""
+        """Collect until cancelled. Raises the first error that makes it impossible to continue."""
         self._spill.clean()
         try:
             async with asyncio.TaskGroup() as group:

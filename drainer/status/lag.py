@@ -15,10 +15,10 @@ Out    seconds by stage, their sum (`total_s`, exactly now - applied), the estim
        and the reason in words
 Holds  a stage is never negative, and the stages add up to the total. The places were not read at one instant:
        what is nearer to the downstream counts, for it proves that the places before it were passed
-Why    one number cannot tell a slow downstream from a stuck transaction or a pump that is away, and these
+Why    one number cannot distinguish a slow downstream from a stuck transaction or a pump that is away, and these
        need different people. An idle stream has a little of it all: watermarks follow the clock in steps
 
-What a pump does not say is not guessed: without its word, time before arrival counts as pull lag while the
+What a pump does not say is not guessed: without it, time before arrival counts as pull lag while the
 pump is away or its binlogs keep arriving, and as sort wait when it is connected and sends nothing.
 """
 
@@ -50,8 +50,8 @@ class OpenTransaction:
 @dataclass(frozen=True, slots=True)
 class PumpPlace:
     """The pump that holds the stream. `arrived_s`: all of it up to here has arrived. `published_s` and
-    `unfiled_s` (seconds for which the oldest binlog that is not filed has been in its log) are the pump's own
-    word, None if unknown. `flows`: its binlogs arrived within the last seconds."""
+    `unfiled_s` (seconds for which the oldest binlog that is not filed has been in its log) are what the pump
+    reports, None if unknown. `flows`: its binlogs arrived within the last seconds."""
 
     node_id: str
     arrived_s: float
@@ -175,7 +175,7 @@ class Circumstances:
     paused: bool = False
     rate_limited: bool = False
     collector_waits_for: str = ""
-    """The collector's own words: no listing, no pump, a DDL job that is not in the history."""
+    """What the collector waits for: no listing, no pump, a DDL job that is not in the history."""
     ddl: str = ""
     """The DDL that runs downstream, or what it waits for."""
     lane_waits_for: str = ""

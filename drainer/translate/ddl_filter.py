@@ -67,7 +67,7 @@ def _by_names(job: DdlJob, change: DdlEffect, rules: Rules, known: Iterable[Name
     names = change.tables
     kept = tuple(name for name in names if rules.allows(*name))
     if not kept:
-        # A database that comes back brings tables that its own name does not tell of.
+        # A database that comes back brings tables that its own name does not show.
         kept = tuple((one.schema, one.name) for one in change.after if rules.allows(one.schema, one.name))
         return Verdict(kept) if kept else Verdict(names, skip="filtered")
     if change.kind is EffectKind.RESTORE:

@@ -1,4 +1,4 @@
-"""A DDL that dies, or loses its connection, before and behind each statement of its: as it is, derived,
+"""A DDL that dies, or loses its connection, before and after each statement of its: as it is, derived,
 rewritten, and with other statements in its place. The next try comes to what an undisturbed run leaves."""
 
 from __future__ import annotations

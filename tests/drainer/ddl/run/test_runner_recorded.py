@@ -83,7 +83,7 @@ def check(scenario: str, downstream: Downstream, tracker: Any, ddl: Ddl, missing
 @pytest.mark.integration
 @pytest.mark.parametrize("scenario", recorded.SCENARIOS)
 def test_every_recorded_ddl_with_crashes_around_it(scenario: str, downstream: Downstream) -> None:
-    """Killed behind the intent, and killed behind the statement: the next life does what is left to do."""
+    """Killed after the intent, and killed after the statement: the next life does what is left to do."""
     missing: set[str] = set()
     found = {}
     for tracker, ddl in recorded_ddl.applied(scenario):
@@ -139,7 +139,7 @@ KEEP = KeepDropped("tidb_binlog", 7, 600.0)
 @pytest.mark.integration
 @pytest.mark.parametrize("scenario", ["ddl", "ddl-flashback-db"])
 def test_what_is_recovered_upstream_has_its_rows_again(scenario: str, downstream: Downstream) -> None:
-    """Dropped and truncated tables are set aside: rows that come back upstream are not in the binlog."""
+    """Dropped and truncated tables are kept: rows that come back upstream are not in the binlog."""
     downstream.connection.run(b"CREATE DATABASE tidb_binlog")
     came_back = 0
     for tracker, ddl in recorded_ddl.applied(scenario):
@@ -151,7 +151,7 @@ def test_what_is_recovered_upstream_has_its_rows_again(scenario: str, downstream
         again = downstream.life(tracker)
         again._keep = KEEP
         if not again.had_run(intent, ddl, None):
-            again.run(ddl)  # killed behind it, and the shape cannot tell: once more does no harm
+            again.run(ddl)  # killed after it, and the shape does not show it: once more does no harm
         for one in ddl.after:
             if ddl.action in (ActionType.CREATE_TABLE, ActionType.TRUNCATE_TABLE) and one.name in (
                 "rec",
