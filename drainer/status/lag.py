@@ -15,7 +15,7 @@ Out    seconds by stage, their sum (`total_s`, exactly now - applied), the estim
        and the reason in words
 Holds  a stage is never negative, and the stages add up to the total. The places were not read at one instant:
        what is nearer to the downstream counts, for it proves that the places before it were passed
-Why    one number cannot distinguish a slow downstream from a stuck transaction or a pump that is away, and these
+Why    one number cannot distinguish slow downstreams from stuck transactions or absent pumps, and these
        need different people. An idle stream has a little of it all: watermarks follow the clock in steps
 
 What a pump does not say is not guessed: without it, time before arrival counts as pull lag while the

@@ -159,7 +159,7 @@ async def test_who_could_not_go_on_fences_off_nobody(
 async def test_the_schema_is_that_of_where_the_stream_begins(
     target: Target, etcd_clean: str, tmp_path: Path, waits: bool
 ) -> None:
-    """Behind the lanes; but what waits makes the stream begin at the checkpoint, which is held below it."""
+    """After the lanes; but what waits makes the stream begin at the checkpoint, which is held below it."""
     stage = Stage(target, tmp_path)
     if waits:
         stage.sql("CREATE DATABASE d", "CREATE TABLE d.t (a INT)")

@@ -93,7 +93,7 @@ async def test_a_snapshot_and_the_rest_of_the_history_make_what_the_whole_histor
     history.contents = raw
     store, _, schema = await opened(target, history)
     assert history.asked == [0, max(0, max(job.id for job in jobs[:middle]) - LOOK_BACK)]
-    assert schema.tracker.version == version, "what is behind the checkpoint waits for its binlog"
+    assert schema.tracker.version == version, "what is after the checkpoint waits for its binlog"
     expected = SchemaTracker.from_history(raw[:middle], schema_version=version)
     assert contents(schema.tracker) == contents(expected)
     for job in jobs[middle:]:
@@ -171,7 +171,7 @@ async def test_without_a_stored_schema_it_is_that_of_the_moment(
     assert by_moment.version == job["binlog"]["SchemaVersion"]
     by_history, was_held = await read(from_snapshot=False)
     assert not was_held
-    by_history.catch_up(commit_ts + 1000, job["binlog"]["SchemaVersion"])  # finished only behind its binlog
+    by_history.catch_up(commit_ts + 1000, job["binlog"]["SchemaVersion"])  # finished only after its binlog
     names = sorted(by_moment.names())
     assert names == sorted(by_history.names())
     memory.floor_ts = commit_ts + 1

@@ -176,7 +176,7 @@ def keyless_stream(transactions: int, rows: int) -> list[Item]:
 
 
 class Killed(Exception):
-    """Of the process, at a chosen moment."""
+    """Of the process, at a chosen time."""
 
 
 class Stream:
@@ -335,7 +335,7 @@ def test_the_recorded_relay_logs_are_those_of_the_go_drainer() -> None:
 
 
 def stream_with_a_refused_ddl() -> list[Item]:
-    """Rows of two tables; from the middle on one of them waits for a statement that nobody can run."""
+    """Rows of two tables; from the middle on one of them waits for a statement that cannot be run."""
     encoder = RowEncoder(KEYLESS)
     other = TableVersion(KEYLESS, "once", "o", 1)
     stream: list[Item] = keyless_stream(5, 3)
@@ -385,18 +385,18 @@ async def test_a_rule_decides_what_waited_when_the_upstream_was_lost(
 ) -> None:
     stream = stream_with_a_refused_ddl()
     await first_life(target, tmp_path / "relay", stream, killed_at=killed_at)
-    behind = killed_at - 9
+    later = killed_at - 9
     with pytest.raises(
         Conflict, match=r"DDL job 7 at commit_ts 110 waits .*: ALTER TABLE t FROBNICATE b"
     ) as raised:
         await world.recover(target, tmp_path / "relay")
     assert "ddl-rule" in raised.value.hint
-    assert counts(target) == (15, behind), "other tables are there; what waits does, in order"
+    assert counts(target) == (15, later), "other tables are there; what waits does, in order"
     assert not world.is_consistent(target)
     assert waiting_jobs(target) == [7]
     summary = await world.recover(target, tmp_path / "relay", rules=ddl_rules.parse([RULES[rule]]))
     assert summary.to_ts == stream[killed_at - 1].commit_ts
-    assert counts(target) == (15 + behind, behind)
+    assert counts(target) == (15 + later, later)
     assert world.is_consistent(target)
     assert waiting_jobs(target) == []
     assert (await world.recover(target, tmp_path / "relay")).nothing

@@ -92,7 +92,7 @@ async def test_every_order() -> None:
         if answers[0]:
             assert (end, world.did) == ("upstream", ["ask"])
         assert all(outcome is AT_WORK for outcome in recovered[:-1])
-        # It is asked again behind every recovery: a drainer that recovered goes on when it is back.
+        # It is asked again after every recovery: a drainer that recovered continues when it is back.
         if end == "upstream":
             assert answers[world.asked - 1]
         elif end.startswith("waits"):
@@ -122,7 +122,7 @@ async def test_one_attempt_in_vain_is_not_enough() -> None:
     assert world.did == ["ask", "ask", "ask"]
 
 
-# -- whether somebody else is there ------------------------------------------------------------------------
+# -- whether another drainer is there ---------------------------------------------------------------------
 
 OURS = Checkpoint(50, False, 1, 3)
 

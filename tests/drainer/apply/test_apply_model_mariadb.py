@@ -44,7 +44,7 @@ BATCHES = 75
 
 @dataclass(frozen=True)
 class Shape:
-    """`upstream` and `downstream` are the parts of CREATE TABLE behind the columns of `columns`.
+    """`upstream` and `downstream` are the parts of CREATE TABLE after the columns of `columns`.
 
     `changed`: column definitions that are other ones downstream. `form`, `spread`: what must be chosen.
     """
@@ -218,7 +218,7 @@ class World:
         self.rows[rid] = row
 
     def _tells_apart_no_more(self, rid: int) -> None:
-        """Rows without key that are equal: which of them a change is of, nobody downstream knows."""
+        """Rows without key that are equal: which of them a change is of is not known downstream."""
         equal = [each for each, row in self.rows.items() if row == self.rows[rid]]
         if not self.target.keyed and len(equal) > 1:
             self.moved.update(equal)
@@ -290,7 +290,7 @@ class World:
         moved = ",".join(map(str, self.moved)) or "0"
         kept = self.run(f"SELECT {columns}, x FROM m.ref WHERE rid NOT IN ({moved})")
         assert not Counter(kept) - Counter(self.run(f"SELECT {columns}, x FROM m.dst")), self.shape.name
-        # Somebody gives the rows values of their own, the same on both sides.
+        # An operator gives the rows values, the same on both sides.
         names = ",".join(self.names)
         self.run(f"UPDATE m.ref SET x=CRC32(CONCAT_WS(',',{names})) % 1000")
         self.run(f"UPDATE m.dst SET x=CRC32(CONCAT_WS(',',{names})) % 1000")

@@ -1,7 +1,7 @@
 """Lanes crash and come back at any point: every change reaches the downstream exactly once, in order.
 
 Random transactions over tables with a spread key, a pinned key and no key go through a dispatcher into
-lanes that commit chunk by chunk in any order and crash at any moment; the restarted ones skip by their
+lanes that commit chunk by chunk in any order and crash at any time; the restarted ones skip by their
 positions. The contents at the end equal the model's.
 """
 

@@ -164,7 +164,7 @@ def test_a_batch_that_an_engine_without_transactions_kept_a_part_of_comes_again(
         update(info, (9, 9, "old"), (9, 90, "new")),
         delete(info, 8, 8, "gone"),
     ]
-    # A crash left these behind: the position was rolled back, the rows were not.
+    # A crash left these there: the position was rolled back, the rows were not.
     world.run(f"DELETE FROM {SCHEMA}.t WHERE id = 8")
     world.run(f"INSERT INTO {SCHEMA}.t VALUES (1, 10, 'a')")
     world.run(f"UPDATE {SCHEMA}.t SET v=90, s='new' WHERE id = 9")

@@ -157,7 +157,7 @@ async def test_nothing_goes_downstream_while_an_operator_holds_it(target: Target
 async def test_what_was_set_aside_is_looked_through_once_a_minute(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And goes when the stream is far enough behind the drop: no other DROP has to come for that."""
+    """And goes when the stream is far enough after the drop: no other DROP has to come for that."""
     second = 1000 << 18
     table, other = (TableInfo(number, name, (column(1, "a", LONG),)) for number, name in ((7, "t"), (8, "u")))
     dropped = create_job(table, job_id=10, schema_version=2) | {
@@ -186,7 +186,7 @@ async def test_what_was_set_aside_is_looked_through_once_a_minute(
     keeping = asyncio.create_task(life.runner.keep_checkpoint())
 
     async def some_rounds() -> bool:
-        """Whether the dropped table is still there behind them."""
+        """Whether the dropped table is still there after them."""
         for _ in range(3):
             await looks.acquire()
         connection = connect(target)
@@ -230,7 +230,7 @@ async def test_a_ddl_that_takes_long_says_how_far_it_is(
 
 
 async def test_a_drainer_with_nothing_to_do_sees_that_the_downstream_went_back(target: Target) -> None:
-    """Nobody connects anew on a quiet day; it looks every few seconds, and shows by that that it lives."""
+    """Nothing connects anew on a quiet day; it reads every few seconds, and shows by that that it lives."""
     clock = ManualClock()
     table = TableInfo(7, "t", (column(1, "a", LONG),))
     job = create_job(table)

@@ -1,4 +1,4 @@
-"""Refused rows: both are named, their table waits, and all is there once somebody corrected it."""
+"""Refused rows: both are named, their table waits, and all is there once an operator corrected it."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ SEVERAL_END = [
 @pytest.mark.integration
 @pytest.mark.parametrize("size", [1, 2, 10])
 async def test_a_table_that_goes_through_several_lanes_waits_as_well(target: Target, size: int) -> None:
-    """Other lanes have applied what is behind the refused row: that comes again, and leads to the same."""
+    """Other lanes have applied what is after the refused row: that comes again, and leads to the same."""
     assert await Life(begin(SEVERAL, 3), target, 3).run(size=1)
     run(target, "ALTER TABLE d.t ADD CONSTRAINT c CHECK (v <> 99)", "SELECT 1")
     seen: list[str] = []
@@ -171,7 +171,7 @@ async def test_a_table_that_goes_through_several_lanes_waits_as_well(target: Tar
     drift = Drift(SystemClock())
     assert await live(SEVERAL, target, 3, batch_rows=1, size=size, correct=correct, drift=drift) == []
     assert contents(target) == SEVERAL_END
-    assert drift.rows() == {}, "what comes again is told from what somebody else did"
+    assert drift.rows() == {}, "what comes again is distinguished from what others did"
     assert "it is the row (id=3) of transaction" in seen[0]
 
 

@@ -104,12 +104,12 @@ async def test_rows_come_again_that_were_applied_before_their_column_went(target
     recording = Recording(4711, [json.dumps(job).encode() for job in jobs], entries)
     first = Life(Recording(4711, recording.jobs, entries[:3]), target)
     assert await first.run()
-    run(target, "INSERT INTO d.waits VALUES (1000)")  # somebody's own row: the key is refused
+    run(target, "INSERT INTO d.waits VALUES (1000)")  # a row of another program: the key is refused
     assert await Life(recording, target).run()
     assert stored_ts(target) < 1100
     assert run(target, "SELECT * FROM d.n ORDER BY a") == [(1200,), (1400,)]
     again = Life(recording, target)
-    assert again.sink.start_ts < 1100, "what waits is read again, and what lies behind it"
+    assert again.sink.start_ts < 1100, "what waits is read again, and what follows it"
     again.recording.entries.append(row(1500, NARROW, 4))
     assert await again.run()
     assert run(target, "SELECT * FROM d.n ORDER BY a") == [(1200,), (1400,), (1500,)]

@@ -322,7 +322,7 @@ async def test_notify_returns_with_the_new_pump_in_the_merge() -> None:
 
 
 async def test_notify_is_answered_while_the_stream_stands_still() -> None:
-    """Whether a DDL job is missing or nobody takes what is merged."""
+    """Whether a DDL job is missing or what is merged is not taken."""
     registry = MemoryRegistry(a="online")
     async with world(registry) as w:
         connection = await w.pump("a").connected()

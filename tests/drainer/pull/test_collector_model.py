@@ -188,7 +188,7 @@ class Life:
         assert stamps == [ts for ts in written if ts <= self.told], "in order, once, nothing left out"
         if self.members:
             assert self.told <= min(self.pumps[name].watermark for name in self.members), (
-                "nobody is overtaken"
+                "no source is overtaken"
             )
 
     async def end(self) -> None:

@@ -1,8 +1,9 @@
 """Quiet clusters: whatever beats and tells of life meanwhile, the watermark follows the clock.
 
 Half minutes of a cluster in virtual time: each pump answers a wait once its clock has reached it, tells of
-life a second after it said something last, and beats into the registry, as drainers do. Nobody writes, or
-one pump does now and then. At every moment the watermark must be younger than two turns of asking.
+life a second after it said something last, and beats into the registry, as drainers do. Either
+nothing is written, or one pump gets a write now and then. The watermark must always be younger than two
+turns of asking.
 """
 
 from __future__ import annotations

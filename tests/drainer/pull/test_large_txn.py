@@ -246,7 +246,7 @@ def test_a_payload_that_ends_early_is_refused_before_the_first_piece(s: Setting)
 
 @pytest.mark.usefixtures("small_windows")
 def test_an_altered_payload_gives_the_same_rows_or_none(s: Setting) -> None:
-    """Every octet behind the timestamps, every bit: nothing is made of it that the decoder does not make."""
+    """Every octet after the timestamps, every bit: nothing is made of it that the decoder does not make."""
     payload = small_payload()
     begin = binlog.contents_offset(payload)
     refused = 0

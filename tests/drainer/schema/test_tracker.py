@@ -235,7 +235,7 @@ def test_a_job_without_its_definition_is_corruption(up: Upstream, tracker: Schem
 
 
 def test_a_definition_is_read_when_its_rows_come(up: Upstream, tracker: SchemaTracker) -> None:
-    """A broken definition in a long history stops nobody who never gets rows of it."""
+    """A broken definition in a long history does not stop a drainer that never gets rows of it."""
     tracker.apply(up.create({**table(9, "odd"), "cols": [{"id": 1}]}))
     with pytest.raises(Corruption, match="odd"):
         tracker.table_for(9, 9)

@@ -1,4 +1,4 @@
-"""The schema at a moment, from the meta keys, is what the binlogs up to there tell: every scenario."""
+"""The schema at a timestamp, from the meta keys, is what the binlogs up to there tell: every scenario."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_the_schema_at_every_moment_is_what_the_binlogs_up_to_it_tell(scen
             expected = contents.of(told)
         tracker = await read_at(history, ts)
         assert tracker is not None
-        assert contents.of(tracker) == expected, f"at {ts}, behind job {done and jobs[done - 1][0].id}"
+        assert contents.of(tracker) == expected, f"at {ts}, after job {done and jobs[done - 1][0].id}"
         waiting = [job.id for job, _ in jobs[done:] if job.took_effect]
         following = next((job for job, _ in jobs[done:] if job.took_effect), None)
         assert tracker.version >= told.version

@@ -1,4 +1,4 @@
-"""The lag by stage adds up, and the reason is the one that somebody can do something about."""
+"""The lag by stage adds up, and the reason is the one that can be acted on."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OPEN = OpenTransaction(4242, 61.0, "table 7; it may still commit")
 
 
 def at(applied: float, handed: float, arrived: float, **pump: object) -> Places:
-    """Places as seconds behind now."""
+    """Places as seconds before now."""
     place = PumpPlace("pump-1", NOW_S - arrived, **pump)  # type: ignore[arg-type]
     return Places(NOW_S, NOW_S - handed, NOW_S - applied, place)
 

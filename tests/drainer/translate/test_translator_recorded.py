@@ -151,7 +151,7 @@ def assert_equals_upstream(tracker: SchemaTracker, scenario: str) -> None:
 
 @pytest.mark.parametrize("scenario", recorded.SCENARIOS)
 def test_a_restart_at_any_ddl_resolves_the_rest(scenario: str) -> None:
-    """From the position before and behind DDL, by schema version and by time: as in one run."""
+    """From the position before and after DDL, by schema version and by time: as in one run."""
     stream = recorded.merged(scenario)
     jobs = recorded.jobs(scenario)
     _, whole = translated(scenario)

@@ -91,7 +91,7 @@ def test_every_order_of_every_choice_of_columns_is_reached() -> None:
                     made = executed(made, text)
                 ours = [column for column in made if column != "c9"]
                 assert ours == [f"c{number}" for number in after], (after, extra, statements(derive(change)))
-                assert ("c9" in made) == bool(extra), "a column of somebody else stays"
+                assert ("c9" in made) == bool(extra), "a column that the upstream does not have stays"
 
 
 def test_nothing_is_done_where_everything_is_as_wanted() -> None:

@@ -1,4 +1,4 @@
-"""DDL and a downstream that goes away: the connection lost before, during or behind a statement."""
+"""DDL and a downstream that goes away: the connection lost before, during or after a statement."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_a_server_that_is_away_is_tried_again_without_harm(mariadb: MariaDbServe
 
 
 def crashes(mariadb: MariaDbServer, target: Target, ddl: Ddl) -> Iterator[DdlRunner]:
-    """Runners of the lives of a drainer: killed behind the intent, killed behind the statement."""
+    """Runners of the lives of a drainer: killed after the intent, killed after the statement."""
     first = DdlRunner(target, Schema())
     intent = Intent(ddl.commit_ts, ddl.job_id, ddl.query, first.before(ddl))
     first.close()

@@ -112,14 +112,14 @@ class Dying:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._run = Connection.run
-        self.left, self.behind = 0, False
+        self.left, self.after = 0, False
         monkeypatch.setattr(Connection, "run", lambda connection, statement: self.run(connection, statement))
 
     def run(self, connection: Connection, statement: bytes) -> int:
         counts = self.left and not statement.startswith((b"SET ", b"USE "))
         self.left -= bool(counts)
         if counts and not self.left:
-            if self.behind:
+            if self.after:
                 self._run(connection, statement)
             connection.close()
             raise Died(2013, "Lost connection")
@@ -150,12 +150,12 @@ def test_at_every_statement(name: str, killed: bool, target: Target, dying: Dyin
     wanted = contents(target)
     deaths = 0
     for number in range(1, 10):
-        for behind in (False, True):
+        for after in (False, True):
             clean(target)
             run(target, *case.made, "SELECT 1")
             runner = DdlRunner(target, Schema(), case.route)
             intent = Intent(100, 7, case.ddl.query, runner.before(case.ddl))
-            dying.left, dying.behind = number, behind
+            dying.left, dying.after = number, after
             try:
                 runner.run(case.ddl, case.text)
             except Died:
@@ -167,5 +167,5 @@ def test_at_every_statement(name: str, killed: bool, target: Target, dying: Dyin
                     runner.run(case.ddl, case.text)
             dying.left = 0
             runner.close()
-            assert contents(target) == wanted, f"statement {number}, {behind=}"
+            assert contents(target) == wanted, f"statement {number}, {after=}"
     assert deaths >= 2

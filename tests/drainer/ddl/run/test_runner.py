@@ -187,7 +187,7 @@ class TestRunner:
     def test_rows_older_than_a_column_get_what_they_have_upstream(
         self, target: Target, runner: DdlRunner
     ) -> None:
-        """The default is the time of the DDL upstream, not of this moment."""
+        """The default is the time of the DDL upstream, not the time at which it runs."""
         run(target, "CREATE DATABASE d", "CREATE TABLE d.t (id INT)", "INSERT INTO d.t VALUES (1)")
         made = Column(
             2, "made", 1, FieldType(12, decimal=0), default="CURRENT_TIMESTAMP",
