@@ -84,7 +84,7 @@ class CheckpointKeeper:
             consistent=consistent,
             schema_version=reached[1],
             epoch=self.store.epoch,
-            safe_until=self.safe_mode.stored_ts,
+            safe_until=self.safe_mode.until_ts,
             ts_map=self._ts_map,
         )
 

@@ -44,10 +44,6 @@ class SafeMode:
         return SafeMode(min(self.until_ts, last_ts), self.always)
 
     def if_set(self, *, always: bool) -> SafeMode:
-        """With the configuration's `safe-mode`."""
+        """With the configuration's `safe-mode`. That is not stored, `until_ts` is: setting it and taking
+        it back loses nothing."""
         return SafeMode(self.until_ts, always)
-
-    @property
-    def stored_ts(self) -> int:
-        """What the checkpoint says of it. Nothing while it is set in the configuration."""
-        return 0 if self.always else self.until_ts

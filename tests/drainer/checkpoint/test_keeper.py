@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from common.clock import ManualClock
 from common.errors import Unavailable
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.keeper import MAP_INTERVAL_S, CheckpointKeeper
+from drainer.checkpoint.safe_mode import SafeMode
 from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.sink.mysql.connection import Target, connect
@@ -42,11 +44,15 @@ def row(target: Target) -> dict[str, Any]:
     return document
 
 
-def opened(target: Target, clock: ManualClock, *, maps: bool) -> CheckpointKeeper:
+def opened(
+    target: Target, clock: ManualClock, *, maps: bool, always_safe: bool = False, safe_until: int = 0
+) -> CheckpointKeeper:
     store = CheckpointStore(target, CLUSTER)
     start = store.start(2, 100, NOW)
+    if safe_until:
+        start = replace(start, safe_mode=SafeMode(safe_until))
     failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    return CheckpointKeeper(store, start, failure, clock, always_safe=False, maps=maps)
+    return CheckpointKeeper(store, start, failure, clock, always_safe=always_safe, maps=maps)
 
 
 async def test_equal_moments_of_both_sides_are_stored_once_a_minute(with_binlog: Target) -> None:
@@ -65,6 +71,17 @@ async def test_equal_moments_of_both_sides_are_stored_once_a_minute(with_binlog:
     keeper.floor = lambda: (400, 0)
     await keeper.map_downstream(500)
     assert row(with_binlog)["ts-map"] == stored["ts-map"], "the sides are not equal while something waits"
+    await keeper.close()
+
+
+async def test_safe_mode_of_the_configuration_does_not_end_what_another_program_left(
+    with_binlog: Target,
+) -> None:
+    """It may be taken back before the checkpoint is there."""
+    keeper = opened(with_binlog, ManualClock(), maps=False, always_safe=True, safe_until=900)
+    assert keeper.safe_mode.covers(10_000)
+    await keeper.save(600)
+    assert row(with_binlog)["safe-until"] == 900
     await keeper.close()
 
 

@@ -31,17 +31,16 @@ def test_none_is_needed_where_nothing_was_stored() -> None:
     assert SafeMode.at_start(0, NOW, foreign=False) == SafeMode()
 
 
+@pytest.mark.parametrize("always", [False, True])
 @pytest.mark.parametrize("until_ts", TIMES)
-def test_it_is_stored_until_the_checkpoint_has_reached_its_end(until_ts: int) -> None:
-    """A restart at any checkpoint has the safe mode of before, or none where no transaction needs it."""
+def test_it_is_stored_until_the_checkpoint_has_reached_its_end(until_ts: int, always: bool) -> None:
+    """A restart at any checkpoint has the safe mode of before, or none where no transaction needs it. What
+    the configuration asked for meanwhile ends with the configuration."""
     mode = SafeMode(until_ts)
+    keeper = mode.if_set(always=always)
     for commit_ts in TIMES:
-        text = Checkpoint(commit_ts, False, 1, 3, mode.stored_ts).to_json()
+        text = Checkpoint(commit_ts, False, 1, 3, keeper.until_ts).to_json()
         again = SafeMode.at_start(Checkpoint.from_json(text).safe_until, NOW, foreign=False)
         assert ("safe-until" in text) is any(mode.covers(later) for later in range(commit_ts + 1, 9))
         for later in range(commit_ts + 1, 9):
             assert again.covers(later) is mode.covers(later)
-
-
-def test_what_the_configuration_asks_for_is_not_stored() -> None:
-    assert SafeMode(4).if_set(always=True).stored_ts == 0
