@@ -16,7 +16,7 @@ def test_it_is_set_once() -> None:
         frozen = gc.get_freeze_count()
         assert frozen
         collect_rarely()
-        assert gc.get_freeze_count() == frozen
+        assert gc.get_freeze_count() <= frozen  # what was frozen may die
     finally:
         gc.unfreeze()
         gc.set_threshold(*before)
