@@ -25,6 +25,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship,
 import pumpclient
 from common.clock import SystemClock
 from deploy.playground.cluster.cluster import Cluster
+from drainer.sink.mysql.errors import NoSuchTable, SessionError
 from examples import sqlalchemy_hook, transfer
 from pumpclient import OutcomeTable, SyncPublisher, column
 
@@ -77,7 +78,7 @@ def until_equal(cluster: Cluster, left: str, right: str) -> list[tuple[Any, ...]
     while time.monotonic() < end_s:
         try:
             wanted, found = query(cluster, left), query(cluster, right)
-        except pymysql.err.ProgrammingError:  # the table is on its way
+        except NoSuchTable:  # it is on its way
             wanted, found = [], [()]
         if wanted == found:
             return found
@@ -295,7 +296,7 @@ def test_every_schema_statement_arrives(cluster: Cluster) -> None:
                 while time.monotonic() < end_s:
                     try:
                         found = query(cluster, f"SELECT {names} FROM {table} ORDER BY 1")
-                    except pymysql.err.MySQLError as error:
+                    except SessionError as error:
                         found = [(str(error),)]
                     if found == wanted:
                         return

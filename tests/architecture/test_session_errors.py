@@ -1,0 +1,56 @@
+"""Sessions raise errors of the project: to catch those of PyMySQL catches nothing, and only a race shows it.
+
+Tests and examples are searched, too: a test that waits for a table meets the error on slow machines alone.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from tests.architecture.source import PACKAGES, ROOT
+
+CLIENT = "pymysql"
+ADAPTER = "drainer/sink/mysql/connection.py"
+
+
+def dotted(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def caught(source: str) -> Iterator[str]:
+    """`class:line` of every handler in a module that is for an error of PyMySQL."""
+    tree = ast.parse(source)
+    names = {CLIENT}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == CLIENT:
+            names |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            names |= {a.asname for a in node.names if a.asname and a.name.split(".")[0] == CLIENT}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler) and node.type is not None:
+            for one in node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]:
+                if dotted(one).split(".")[0] in names:
+                    yield f"{dotted(one)}:{node.lineno}"
+
+
+@pytest.mark.parametrize("folder", [*PACKAGES, "examples", "tests"])
+def test_nobody_else_catches_errors_of_pymysql(folder: str) -> None:
+    found = {
+        str(path.relative_to(ROOT)): errors
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if str(path.relative_to(ROOT)) != ADAPTER and (errors := list(caught(path.read_text())))
+    }
+    assert not found, found
+
+
+@pytest.mark.parametrize(
+    "handler", ["pymysql.err.MySQLError", "(OSError, pymysql.Error)", "err.MySQLError", "MySQLError"]
+)
+def test_a_handler_is_found(handler: str) -> None:
+    imports = "import pymysql\nfrom pymysql import err\nfrom pymysql.err import MySQLError\n"
+    assert list(caught(f"{imports}try:\n    pass\nexcept {handler}:\n    pass\n"))
