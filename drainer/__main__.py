@@ -136,7 +136,7 @@ class Process:
             kind = choice.check_kind(settings.upstream)
             return await choice.connect(kind, settings.pd_urls, tls=settings.tls)
 
-        recovers = settings.relay_log_dir and not settings.archives and not settings.standby
+        recovers = settings.relay_log_dir and settings.to_database and not settings.standby
         return await reach(connect, self._recover if recovers else None, self._starting)
 
     async def _recover(self) -> Summary:

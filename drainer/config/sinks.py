@@ -17,3 +17,4 @@ SINKS: Final[Mapping[str, str]] = {
     "file": "drainer.app.build_file",
     "pb": "drainer.app.build_file",
 }
+DATABASES: Final = ("mysql", "tidb")

@@ -123,7 +123,7 @@ class ConfigFiles:
         Raises `ConfigError`.
         """
         settings = self._drainer.settings if self._drainer is not None else None
-        if settings is None or settings.archives:
+        if settings is None or not settings.to_database:
             return None
         target = downstream.target_of(settings)
         return DownstreamPlan(

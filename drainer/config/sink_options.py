@@ -1,0 +1,71 @@
+"""Sink options: which kind of downstream there is, and what all kinds have in common.
+
+The keys of a kind are declared in a class of their own with a `check_...`: DatabaseOptions, ArchiveOptions,
+and so on, each derived from the one before (slots allow one line of descent only). What is checked for which
+`db-type` says `check_sink`.
+
+Tests  tests/drainer/config/test_options.py
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from common.config.declaring import option
+from common.errors import ConfigError
+from drainer.config import password
+from drainer.config.archive_options import ArchiveOptions
+from drainer.config.sinks import DATABASES, SINKS
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions(ArchiveOptions):
+    """`pb` is another name for `file`, as the Go drainer has it."""
+
+    db_type: str = option(
+        "mysql", key="syncer.db-type", flag="dest-db-type", help="kind of downstream: mysql, tidb, file"
+    )
+    checkpoint_type: str = option(
+        "",
+        key="syncer.to.checkpoint.type",
+        help="mysql or tidb: the checkpoint row has a server of its own; file: of an archive, the only one",
+    )
+    relay_log_dir: str = option(
+        "", key="syncer.relay.log-dir", flag="relay-log-dir", help="directory of the relay log; empty: none"
+    )
+
+    @property
+    def to_database(self) -> bool:
+        """Whether the downstream is a database, with lanes and a relay log before them."""
+        return self.db_type in DATABASES
+
+    def check_sink(self) -> None:
+        """Raises `ConfigError`."""
+        if self.db_type not in SINKS:
+            raise ConfigError(
+                f"unknown DestDBType: {self.db_type}", hint=f"syncer.db-type is one of {', '.join(SINKS)}"
+            )
+        known = ("", *DATABASES) if self.to_database else ("", "file")
+        if self.checkpoint_type not in known:
+            raise ConfigError(
+                f"unknown checkpoint type: {self.checkpoint_type}",
+                hint="mysql or tidb; without a type the row is stored downstream"
+                if self.to_database
+                else "the checkpoint is the file savepoint in data-dir: remove the type",
+            )
+        self.check_database()
+        self.check_archive()
+
+    def remarks_on_sink(self) -> list[str]:
+        """One line each, for the log."""
+        said = []
+        if (self.to_encrypted_password or self.checkpoint_encrypted_password) and not os.environ.get(
+            password.KEY_VARIABLE
+        ):
+            said.append(
+                f"encrypted_password is protected by a key that everybody knows: set {password.KEY_VARIABLE}"
+            )
+        if self.relay_log_dir and not self.to_database:
+            said.append(f"syncer.relay.log-dir is not used: it is for {' and '.join(DATABASES)}")
+        return said
