@@ -20,10 +20,10 @@ from common.errors import FlagError
 from common.net.tls import ClientTls, TlsConfig
 from drainer.config import password
 from drainer.formats.segment_index import UTC
+from drainer.reading.archive.files import selection
+from drainer.reading.archive.files.location import Location
 from drainer.sink.mysql.connection import Target
 from drainer.spark import session
-from drainer.spark.archive import selection
-from drainer.spark.archive.location import Location
 from drainer.spark.source import read_options
 
 if TYPE_CHECKING:

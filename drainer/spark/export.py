@@ -26,17 +26,17 @@ from common.tso import TS_MAX
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.ddl.policy import Policy
 from drainer.pull.merged import Merged, MergedBatch
+from drainer.reading.archive.decode.definitions import Definitions
+from drainer.reading.archive.decode.pump_reader import PumpReader
+from drainer.reading.archive.decode.value_log import LONGEST
+from drainer.reading.archive.files.location import File, Location
+from drainer.reading.archive.files.segments import PUMP, survey
+from drainer.reading.archive.files.selection import Selection
 from drainer.rules.rule_set import Rules
 from drainer.schema.tracker import SchemaTracker
 from drainer.sink.file.archive import Archive
 from drainer.sink.file.file_sink import FileSink, where_to_go_on
 from drainer.sink.runner import Runner
-from drainer.spark.archive.location import File, Location
-from drainer.spark.archive.segments import PUMP, survey
-from drainer.spark.archive.selection import Selection
-from drainer.spark.decode.definitions import Definitions
-from drainer.spark.decode.pump_reader import PumpReader
-from drainer.spark.decode.value_log import LONGEST
 from drainer.translate.translator import Translator
 
 _BATCH_ROWS: Final = 512

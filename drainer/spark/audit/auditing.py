@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 from common.errors import ConfigError
 from common.tso import TS_MAX
+from drainer.reading.archive.decode import downstream_definitions
+from drainer.reading.archive.decode.definitions import Definitions
+from drainer.reading.archive.files.segments import PUMP, Slice, Survey
+from drainer.reading.archive.files.selection import Selection
 from drainer.sink.mysql.connection import Target, connect
-from drainer.spark.archive.segments import PUMP, Slice, Survey
-from drainer.spark.archive.selection import Selection
 from drainer.spark.audit.checks import chain_check, coverage, table_matching, tasks
 from drainer.spark.audit.checks.chain_check import Chains
 from drainer.spark.audit.checks.contents import Contents
@@ -38,8 +40,6 @@ from drainer.spark.audit.checks.lineage_summary import Profiles
 from drainer.spark.audit.checks.reference_side import Database, Image, ReferenceSide
 from drainer.spark.audit.checks.table_matching import Matching
 from drainer.spark.audit.rows.lineage import Lineages, lower
-from drainer.spark.decode import downstream_definitions
-from drainer.spark.decode.definitions import Definitions
 from drainer.spark.image import Manifest
 from drainer.spark.source.read_options import ReadOptions
 from drainer.spark.source.source import ArchiveSource

@@ -14,9 +14,9 @@ from typing import Final
 from common import time_text
 from common.clock import SystemClock
 from common.observe import show
+from drainer.reading.archive.decode import ddl_history
+from drainer.reading.archive.files.location import Location
 from drainer.spark import arguments
-from drainer.spark.archive.location import Location
-from drainer.spark.decode import ddl_history
 from drainer.spark.export import export
 
 HELP: Final = """\

@@ -10,8 +10,8 @@ from typing import Final
 
 from common import time_text
 from common.observe import show
+from drainer.reading.archive.files.location import Location
 from drainer.spark import arguments
-from drainer.spark.archive.location import Location
 from drainer.spark.driver import TaskProgress
 
 HELP: Final = """\

@@ -10,8 +10,8 @@ import json
 from typing import Final
 
 from common.observe import show
+from drainer.reading.archive.files.selection import parse_bound
 from drainer.spark import arguments
-from drainer.spark.archive.selection import parse_bound
 from drainer.spark.driver import TaskProgress
 
 HELP: Final = """\

@@ -13,10 +13,10 @@ from typing import Final
 
 from common.errors import BinlogError, ConfigError, Corruption
 from common.observe import show
+from drainer.reading.archive.files.location import Location
+from drainer.reading.archive.files.segments import Segment, survey
 from drainer.sink.file.segments import ArchiveSegments
 from drainer.spark import arguments
-from drainer.spark.archive.location import Location
-from drainer.spark.archive.segments import Segment, survey
 
 HELP: Final = """\
 write the indexes that segments lack, so that ranges and tables are found without reading

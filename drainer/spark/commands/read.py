@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from common.errors import FlagError
 from common.observe import show
+from drainer.reading.archive.files.location import Location
 from drainer.spark import arguments
-from drainer.spark.archive.location import Location
 from drainer.spark.driver import TaskProgress
 from drainer.spark.output import print_frame
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from common import quantities
 from common.observe import show
+from drainer.reading.archive.files.selection import Selection
 from drainer.spark import arguments
-from drainer.spark.archive.selection import Selection
 from drainer.spark.replay.plan import ReplayOptions
 
 if TYPE_CHECKING:

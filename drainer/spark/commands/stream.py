@@ -14,8 +14,8 @@ from typing import Final, TypeVar
 
 from common import quantities
 from common.observe import show
+from drainer.reading.archive.files.selection import Selection, parse_bound
 from drainer.spark import arguments
-from drainer.spark.archive.selection import Selection, parse_bound
 from drainer.spark.replay.plan import ReplayOptions
 from drainer.spark.replay.stream_apply import INTERVAL_S, ArchiveStream, Batch, StreamSettings
 from drainer.spark.source.stream_reader import BATCH_BYTES

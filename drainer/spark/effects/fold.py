@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from common.process.garbage import collect_rarely
-from drainer.spark.archive.location import Location
-from drainer.spark.archive.payload import PB
-from drainer.spark.archive.segments import Slice
-from drainer.spark.archive.selection import Selection
-from drainer.spark.columns.pb_table import together
-from drainer.spark.decode import reading
-from drainer.spark.decode.definitions import Definitions, KnownTables
-from drainer.spark.decode.reading import PbReader, read
-from drainer.spark.decode.records import Changes
+from drainer.reading.archive.columns.pb_table import together
+from drainer.reading.archive.decode import reading
+from drainer.reading.archive.decode.definitions import Definitions, KnownTables
+from drainer.reading.archive.decode.reading import PbReader, read
+from drainer.reading.archive.decode.records import Changes
+from drainer.reading.archive.files.location import Location
+from drainer.reading.archive.files.payload import PB
+from drainer.reading.archive.files.segments import Slice
+from drainer.reading.archive.files.selection import Selection
 from drainer.spark.effects.batches import COLUMNS, PLACE_BITS, batches
 from drainer.spark.effects.merge import merged, taken_together
 from drainer.spark.effects.operations import Operations

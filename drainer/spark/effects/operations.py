@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from common.errors import Corruption
+from drainer.reading.archive.decode.records import Changes
 from drainer.sink.mysql.causality import fold_id_of
 from drainer.sink.mysql.change import APPEND, DROP_ONE, PUT_INSERT, PUT_MOVED, PUT_UPDATE, REMOVE, REMOVE_OLD
 from drainer.sink.mysql.sql_literal.image_sql_plan import ImageSqlPlan
 from drainer.sink.mysql.sql_literal.plan import compile_sql
-from drainer.spark.decode.records import Changes
 from drainer.txn import DELETE, INSERT, TableVersion
 
 ORDER_STEP: Final = 16  # an order number is seq * 16 + part * 8 + operation

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from drainer.spark.archive.segments import Slice, Survey
-from drainer.spark.archive.selection import Selection
-from drainer.spark.decode.definitions import Definitions, KnownTables
-from drainer.spark.decode.reading import read
-from drainer.spark.decode.records import Changes
+from drainer.reading.archive.decode.definitions import Definitions, KnownTables
+from drainer.reading.archive.decode.reading import read
+from drainer.reading.archive.decode.records import Changes
+from drainer.reading.archive.files.segments import Slice, Survey
+from drainer.reading.archive.files.selection import Selection
 from drainer.spark.effects.batches import batches
 from drainer.spark.effects.fold import Reading, effects, folded
 from drainer.spark.effects.operations import Operations, RowEffect, effects_in_order, table_id

@@ -12,15 +12,15 @@ from collections.abc import Iterable
 from typing import Final
 
 from common.errors import DownstreamError
+from drainer.reading.archive.decode import downstream_definitions
+from drainer.reading.archive.decode.definitions import Definitions
+from drainer.reading.archive.files.selection import Selection
 from drainer.sink.mysql.causality import Spread
 from drainer.sink.mysql.change import Form, TableTarget
 from drainer.sink.mysql.column_match import DownstreamTable
 from drainer.sink.mysql.connection import Connection
 from drainer.sink.mysql.table_reader import read_table
 from drainer.sink.mysql.table_target import target_of
-from drainer.spark.archive.selection import Selection
-from drainer.spark.decode import downstream_definitions
-from drainer.spark.decode.definitions import Definitions
 from drainer.spark.effects.operations import table_id
 from drainer.spark.replay.writer import Tables
 from drainer.txn import TableVersion

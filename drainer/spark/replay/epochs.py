@@ -4,7 +4,6 @@ In     the bounds of a range, the schema changes in it
 Out    steps, each numbered by its place: rows of a range of commit_ts, or one schema change
 Holds  every commit_ts of the range is in one step of rows or is the one of a schema change; a schema change
        that is there twice, because a drainer started again, is one step. The numbers depend on nothing else
-Tests  tests/spark/decode/test_pb_ddl.py
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from drainer.spark.archive.selection import Selection
-from drainer.spark.decode.records import SchemaChange
+from drainer.reading.archive.decode.records import SchemaChange
+from drainer.reading.archive.files.selection import Selection
 from drainer.txn import Ddl
 
 LAST_TS: Final = (1 << 63) - 1

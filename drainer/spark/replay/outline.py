@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from common.errors import Corruption
-from drainer.spark.archive.location import COMPRESSED, Location
-from drainer.spark.archive.payload import PB
-from drainer.spark.archive.segments import Slice, Survey
-from drainer.spark.archive.selection import Selection
-from drainer.spark.decode.definitions import Definitions
-from drainer.spark.decode.reading import heads, read
-from drainer.spark.decode.records import SchemaChange
+from drainer.reading.archive.decode.definitions import Definitions
+from drainer.reading.archive.decode.reading import heads, read
+from drainer.reading.archive.decode.records import SchemaChange
+from drainer.reading.archive.files.location import COMPRESSED, Location
+from drainer.reading.archive.files.payload import PB
+from drainer.reading.archive.files.segments import Slice, Survey
+from drainer.reading.archive.files.selection import Selection
 from drainer.spark.replay.epochs import LAST_TS
 
 if TYPE_CHECKING:

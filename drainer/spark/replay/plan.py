@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from common.errors import ConfigError, Corruption
-from drainer.spark.archive.location import Location
-from drainer.spark.archive.segments import AUTO, PUMP, Slice, Survey, survey
-from drainer.spark.archive.selection import Selection
-from drainer.spark.decode import definitions as archived_definitions
-from drainer.spark.decode.definitions import Definitions
-from drainer.spark.decode.reading import FAIL
+from drainer.reading.archive.decode import definitions as archived_definitions
+from drainer.reading.archive.decode.definitions import Definitions
+from drainer.reading.archive.decode.reading import FAIL
+from drainer.reading.archive.files.location import Location
+from drainer.reading.archive.files.segments import AUTO, PUMP, Slice, Survey, survey
+from drainer.reading.archive.files.selection import Selection
 from drainer.spark.replay.epochs import Rows, Step, is_wanted, steps
 from drainer.spark.replay.job import Frozen
 from drainer.spark.replay.outline import Outline, Point, between, end_of, outline, size_of

@@ -17,12 +17,12 @@ from common.observe import log
 from drainer.checkpoint.value import Intent
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
+from drainer.reading.archive.decode.definitions import KnownTables
+from drainer.reading.archive.decode.reading import read
+from drainer.reading.archive.decode.records import Changes
+from drainer.reading.archive.files.selection import Selection
 from drainer.relay.source import RelaySchema
 from drainer.sink.mysql.connection import Target, connect
-from drainer.spark.archive.selection import Selection
-from drainer.spark.decode.definitions import KnownTables
-from drainer.spark.decode.reading import read
-from drainer.spark.decode.records import Changes
 from drainer.spark.effects.operations import Operations, effects_in_order
 from drainer.spark.replay.downstream_tables import DownstreamTables
 from drainer.spark.replay.epochs import Rows

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Final
 from common import tso
 from common.clock import Clock, SystemClock
 from common.observe import log
+from drainer.reading.archive.files.location import Location
 from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.errors import SessionError, safe_text
-from drainer.spark.archive.location import Location
 from drainer.spark.replay import stream_jobs
 from drainer.spark.replay.entry import replay
 from drainer.spark.replay.plan import ReplayOptions

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from common.backoff import Backoff
 from common.errors import DownstreamError, Unavailable
+from drainer.reading.archive.decode.definitions import Definitions
 from drainer.sink.mysql.change import APPEND, DROP_ONE, PUT_MOVED, Change, TableTarget
 from drainer.sink.mysql.column_match import DownstreamTable
 from drainer.sink.mysql.connection import Connection, Target
@@ -30,7 +31,6 @@ from drainer.sink.mysql.sql_literal.image_sql_plan import ImageSqlPlan
 from drainer.sink.mysql.statement import Statement, removals, writes
 from drainer.sink.mysql.table_target import missing, target_of
 from drainer.sink.mysql.transient import Trouble
-from drainer.spark.decode.definitions import Definitions
 from drainer.spark.effects.operations import OPERATION, RowEffect
 from drainer.spark.replay.job import Bucket
 

@@ -29,10 +29,10 @@ from typing import Final
 
 from common.errors import ConfigError
 from drainer.formats.segment_index import UTC
-from drainer.spark.archive.location import OPTION_PREFIX, Location
-from drainer.spark.archive.segments import AUTO, SLICE_BYTES
-from drainer.spark.archive.selection import Selection
-from drainer.spark.decode.reading import DAMAGE, FAIL
+from drainer.reading.archive.decode.reading import DAMAGE, FAIL
+from drainer.reading.archive.files.location import OPTION_PREFIX, Location
+from drainer.reading.archive.files.segments import AUTO, SLICE_BYTES
+from drainer.reading.archive.files.selection import Selection
 
 STREAM: Final = frozenset({"failondataloss", "maxrowspertrigger", "maxbytespertrigger"})
 KNOWN: Final = frozenset(

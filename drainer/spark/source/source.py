@@ -19,10 +19,10 @@ from pyspark.sql.types import StructType
 
 from common.errors import ConfigError
 from common.process.garbage import collect_rarely
-from drainer.spark.archive import segments
-from drainer.spark.archive.segments import PUMP, Segment, Slice, Survey
-from drainer.spark.decode import coverage, ddl_history, definitions
-from drainer.spark.decode.definitions import Definitions
+from drainer.reading.archive.decode import coverage, ddl_history, definitions
+from drainer.reading.archive.decode.definitions import Definitions
+from drainer.reading.archive.files import segments
+from drainer.reading.archive.files.segments import PUMP, Segment, Slice, Survey
 from drainer.spark.source.read_options import ReadOptions
 from drainer.spark.source.table_version import version_of
 from drainer.spark.source.views import VIEWS, typed_changes

@@ -19,11 +19,11 @@ from common.record import FILE_OVERHEAD, RecordError
 from drainer.formats import binlog_file
 from drainer.formats.binlog_file import SYNCED, SYNCED_SIZE, Synced
 from drainer.formats.segment_index import UTC
-from drainer.spark.archive import segments
-from drainer.spark.archive.framing import file_records
-from drainer.spark.archive.location import COMPRESSED, Entry, Location
-from drainer.spark.archive.payload import HEADS, PB, RELAY
-from drainer.spark.archive.segments import AUTO, Segment, Slice, Survey
+from drainer.reading.archive.files import segments
+from drainer.reading.archive.files.framing import file_records
+from drainer.reading.archive.files.location import COMPRESSED, Entry, Location
+from drainer.reading.archive.files.payload import HEADS, PB, RELAY
+from drainer.reading.archive.files.segments import AUTO, Segment, Slice, Survey
 from drainer.spark.source.stream_offsets import (
     BEFORE_ALL,
     START,

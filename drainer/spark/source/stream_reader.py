@@ -28,7 +28,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import LongType, StructField, StructType
 
 from common.errors import ConfigError
-from drainer.spark.decode.definitions import Definitions, of_archive
+from drainer.reading.archive.decode.definitions import Definitions, of_archive
 from drainer.spark.source.read_options import ReadOptions
 from drainer.spark.source.stream_archive import StreamArchive, StreamPart
 from drainer.spark.source.stream_offsets import Admission, Offset

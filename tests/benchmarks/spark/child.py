@@ -18,7 +18,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from common.errors import Unavailable
-from drainer.spark.decode import reading
+from drainer.reading.archive.decode import reading
 from drainer.spark.session import session
 from drainer.spark.source.source import ArchiveSource
 from drainer.spark.source.views import typed_changes

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from common.errors import ConfigError
+from drainer.reading.archive.decode.definitions import Definitions
+from drainer.reading.archive.files.location import Location
 from drainer.sink.mysql.connection import Target
-from drainer.spark.archive.location import Location
 from drainer.spark.audit.auditing import audit
 from drainer.spark.audit.checks.findings import CHAINS, COVERAGE, exit_code
 from drainer.spark.audit.report import document, html
-from drainer.spark.decode.definitions import Definitions
+from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items
 from tests.spark.audit.checks.test_coverage import coverage
-from tests.spark.support import corpus
 from tests.spark.support.audit_world import walk_records
 
 NOBODY: Any = None

@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, Index, IndexColumn, TableInfo
-from drainer.spark.decode.images import Images
-from drainer.spark.decode.records import Changes, Row
+from drainer.reading.archive.decode.images import Images
+from drainer.reading.archive.decode.records import Changes, Row
 from drainer.spark.effects import fold
 from drainer.spark.effects.batches import COLUMNS, PLACE_BITS, places
 from drainer.spark.effects.operations import Operations, RowEffect, effects_in_order, table_id

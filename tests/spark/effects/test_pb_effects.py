@@ -11,21 +11,21 @@ import pytest
 
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, FLAG_UNSIGNED, LONGLONG, VARCHAR, TableInfo
-from drainer.spark.archive.location import Location
-from drainer.spark.archive.segments import Slice, survey
-from drainer.spark.archive.selection import Selection
-from drainer.spark.decode import definitions, reading
-from drainer.spark.decode.definitions import Definitions, KnownTables
-from drainer.spark.decode.reading import PbReader
-from drainer.spark.decode.records import Changes
+from drainer.reading.archive.decode import definitions, reading
+from drainer.reading.archive.decode.definitions import Definitions, KnownTables
+from drainer.reading.archive.decode.reading import PbReader
+from drainer.reading.archive.decode.records import Changes
+from drainer.reading.archive.files.location import Location
+from drainer.reading.archive.files.segments import Slice, survey
+from drainer.reading.archive.files.selection import Selection
 from drainer.spark.effects.batches import batches
 from drainer.spark.effects.operations import Operations
 from drainer.spark.effects.pb_effects import PbEffects
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
+from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support import recorded
 from tests.drainer.support.apply_life import column
 from tests.drainer.support.relay_world import items
-from tests.spark.support import corpus
 
 SCENARIOS = sorted(path.name for path in recorded.ROOT.iterdir() if path.is_dir())
 BUCKETS = 16

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.reading.archive.decode.records import Changes, Row
 from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.spark.decode.records import Changes, Row
 from drainer.spark.effects.operations import Operations, RowEffect, effects_in_order, table_id
 from drainer.spark.flashback import undo
 from drainer.spark.flashback.undo import Undo

@@ -18,8 +18,8 @@ from drainer.spark.image import table_lifetimes
 from drainer.spark.image.table_lifetimes import Life
 from drainer.txn import Ddl
 from tests.drainer.apply.test_apply_model_mariadb import SHAPES, World
+from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support.relay_world import items
-from tests.spark.support import corpus
 from tests.spark.support.table_history import History
 
 

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 
 from common.errors import ConfigError, Conflict, Corruption, DownstreamError
 from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.reading.archive.decode.reading import read
+from drainer.reading.archive.decode.records import Changes
 from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.errors import ConnectionLost
-from drainer.spark.decode.reading import read
-from drainer.spark.decode.records import Changes
 from drainer.spark.replay.entry import replay
 from drainer.spark.replay.job import SCHEMA, Frozen, Job
 from drainer.spark.replay.plan import ReplayOptions, plan

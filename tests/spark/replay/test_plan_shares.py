@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from drainer.spark.archive.payload import PB
-from drainer.spark.archive.segments import Slice
+from drainer.reading.archive.files.payload import PB
+from drainer.reading.archive.files.segments import Slice
 from drainer.spark.replay.outline import size_of
 from drainer.spark.replay.plan import shares
 

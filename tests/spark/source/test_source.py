@@ -14,9 +14,9 @@ from common.errors import ConfigError, Corruption
 from drainer.spark.replay.archive_range import ArchiveRange
 from drainer.spark.source.read_options import ReadOptions
 from drainer.spark.source.source import ArchiveSource, BinlogReader
+from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items
-from tests.spark.support import corpus
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ import pytest
 from common.errors import ConfigError, Corruption
 from drainer.formats import binlog_file, compression
 from drainer.formats.binlog_file import Synced
-from drainer.spark.archive.location import Location
-from drainer.spark.archive.selection import Selection
-from drainer.spark.decode.definitions import of_archive
-from drainer.spark.decode.reading import read
-from drainer.spark.decode.records import SchemaChange
+from drainer.reading.archive.decode.definitions import of_archive
+from drainer.reading.archive.decode.reading import read
+from drainer.reading.archive.decode.records import SchemaChange
+from drainer.reading.archive.files.location import Location
+from drainer.reading.archive.files.selection import Selection
 from drainer.spark.source.stream_archive import StreamArchive, StreamPart
 from drainer.spark.source.stream_offsets import START, Admission, Offset
 from drainer.txn import Transaction

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from common.record import decode_file, encode_file
 from common.wire import pb_binlog_pb2 as pb
+from drainer.reading.archive.decode.images import Images
+from drainer.reading.archive.decode.records import Changes, Record, SchemaChange
 from drainer.spark.audit.checks.chain_rule import Link, judge
 from drainer.spark.audit.rows.lineage import Lineages, Statement
 from drainer.spark.audit.rows.projection import Projections
 from drainer.spark.audit.rows.row_steps import RowStep, RowSteps
-from drainer.spark.decode.images import Images
-from drainer.spark.decode.records import Changes, Record, SchemaChange
 from drainer.txn import Ddl, TableVersion
 from tests.drainer.support import archive_life
 from tests.drainer.support.relay_world import items

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from common.rowcodec.plan import TablePlan
+from drainer.reading.archive.decode.records import Row
 from drainer.sink.mysql.change import TableTarget
 from drainer.sink.mysql.sql_literal.image_sql_plan import ImageSqlPlan
 from drainer.sink.mysql.table_reader import read_table
 from drainer.sink.mysql.table_target import target_of
-from drainer.spark.decode.records import Row
 from drainer.txn import DELETE, INSERT, Ddl, TableEvents, Transaction
 from tests.drainer.apply.test_apply_model_mariadb import World
 from tests.drainer.support import archive_life

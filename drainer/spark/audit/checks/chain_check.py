@@ -20,6 +20,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from common.rowcodec.row_error import RowError
+from drainer.reading.archive.decode.definitions import Definitions
 from drainer.sink.mysql.sql_literal.plan import compile_sql
 from drainer.spark.audit.checks.chain_rule import Link, finding, judge
 from drainer.spark.audit.checks.findings import LISTED_MAX, Finding, Findings
@@ -27,7 +28,6 @@ from drainer.spark.audit.checks.tasks import batched
 from drainer.spark.audit.rows import canonical
 from drainer.spark.audit.rows.lineage import Span
 from drainer.spark.audit.rows.projection import Projections
-from drainer.spark.decode.definitions import Definitions
 from drainer.txn import TableVersion
 
 if TYPE_CHECKING:

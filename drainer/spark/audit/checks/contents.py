@@ -20,12 +20,12 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
+from drainer.reading.archive.decode.definitions import Definitions
 from drainer.spark.audit.checks.chain_check import FINDINGS, collect, limited
 from drainer.spark.audit.checks.comparison import Compared, Comparison, RowReader
 from drainer.spark.audit.checks.findings import CONTENTS, Finding, Findings, Note
 from drainer.spark.audit.checks.tasks import batched
 from drainer.spark.audit.rows import canonical
-from drainer.spark.decode.definitions import Definitions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

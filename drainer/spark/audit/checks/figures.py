@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from common import tso
-from drainer.spark.archive.segments import Slice, Survey
+from drainer.reading.archive.decode.coverage import FileCoverage
+from drainer.reading.archive.files.segments import Slice, Survey
 from drainer.spark.audit.checks.coverage import File, Misplaced, RecordRun
-from drainer.spark.decode.coverage import FileCoverage
 
 BUCKETS: Final = 120
 

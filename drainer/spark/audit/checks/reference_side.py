@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from drainer.reading.archive.files.selection import Selection
 from drainer.sink.mysql.column_match import DownstreamTable
 from drainer.sink.mysql.connection import Target
-from drainer.spark.archive.selection import Selection
 from drainer.spark.audit.checks import contents, image_rows, tasks
 from drainer.spark.audit.checks.comparison import DATABASE, IMAGE, Comparison
 from drainer.spark.audit.checks.findings import CONTENTS, Note

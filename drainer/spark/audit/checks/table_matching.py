@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
+from drainer.reading.archive.decode.definitions import Definitions
+from drainer.reading.archive.files.selection import Selection
 from drainer.sink.mysql.column_match import DownstreamTable
-from drainer.spark.archive.selection import Selection
 from drainer.spark.audit.checks import comparison, contents, reference_side
 from drainer.spark.audit.checks.comparison import Comparison
 from drainer.spark.audit.checks.contents import Contents
@@ -24,7 +25,6 @@ from drainer.spark.audit.checks.findings import CONTENTS, Finding, Findings, Not
 from drainer.spark.audit.checks.lineage_summary import Profile, Profiles
 from drainer.spark.audit.checks.reference_side import Image, ReferenceSide
 from drainer.spark.audit.rows.lineage import Lineage, Lineages, Name, lower
-from drainer.spark.decode.definitions import Definitions
 from drainer.spark.image import TableImage
 
 if TYPE_CHECKING:

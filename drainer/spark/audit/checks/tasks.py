@@ -28,18 +28,18 @@ from pyspark.sql.types import (
 from common import tso
 from common.errors import Corruption
 from common.record import FILE_OVERHEAD
+from drainer.reading.archive.decode.coverage import FileCoverage, cover
+from drainer.reading.archive.decode.definitions import Definitions
+from drainer.reading.archive.decode.reading import REPORT, heads, read
+from drainer.reading.archive.decode.records import Changes, SchemaChange
+from drainer.reading.archive.files.location import Location
+from drainer.reading.archive.files.segments import Slice
+from drainer.reading.archive.files.selection import Selection
 from drainer.sink.mysql.connection import Target
-from drainer.spark.archive.location import Location
-from drainer.spark.archive.segments import Slice
-from drainer.spark.archive.selection import Selection
 from drainer.spark.audit.checks.coverage import OrderWatch
 from drainer.spark.audit.rows.lineage import Statement
 from drainer.spark.audit.rows.live_rows import Chunk, Reader
 from drainer.spark.audit.rows.row_steps import RowSteps
-from drainer.spark.decode.coverage import FileCoverage, cover
-from drainer.spark.decode.definitions import Definitions
-from drainer.spark.decode.reading import REPORT, heads, read
-from drainer.spark.decode.records import Changes, SchemaChange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

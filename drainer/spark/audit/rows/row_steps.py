@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from common.rowcodec.row_error import RowError
+from drainer.reading.archive.decode.records import Changes
 from drainer.sink.mysql.sql_literal.plan import compile_sql
-from drainer.spark.decode.records import Changes
 from drainer.txn import TableVersion
 
 _PLANS_MAX: Final = 10_000

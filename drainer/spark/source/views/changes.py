@@ -11,9 +11,9 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
-from drainer.spark.columns.json_text import ImageText
-from drainer.spark.decode import reading
-from drainer.spark.decode.records import Row
+from drainer.reading.archive.columns.json_text import ImageText
+from drainer.reading.archive.decode import reading
+from drainer.reading.archive.decode.records import Row
 from drainer.spark.source.views import typed_changes
 from drainer.spark.source.views.columns import PLACE, PlaceColumns, Portion, arrow_schema, batch, portions
 from drainer.spark.source.views.view import ReadTask, View

@@ -17,7 +17,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from common.errors import ConfigError
 from common.tso import LOGICAL_BITS
-from drainer.spark.decode.records import Changes, Record, Row, SchemaChange
+from drainer.reading.archive.decode.records import Changes, Record, Row, SchemaChange
 from drainer.spark.source.views.view import BYTES_MAX, ROWS_MAX
 from drainer.txn import DELETE, INSERT, UPDATE, TableVersion
 

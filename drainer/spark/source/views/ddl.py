@@ -19,8 +19,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from drainer.spark.decode import reading
-from drainer.spark.decode.records import SchemaChange
+from drainer.reading.archive.decode import reading
+from drainer.reading.archive.decode.records import SchemaChange
 from drainer.spark.source.views.columns import arrow_schema, of_tuples, physical_us
 from drainer.spark.source.views.view import ROWS_MAX, ReadTask, View
 

@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from drainer.spark.decode.coverage import FileCoverage, cover
+from drainer.reading.archive.decode.coverage import FileCoverage, cover
 from drainer.spark.source.views.columns import arrow_schema, of_tuples
 from drainer.spark.source.views.view import ReadTask, View
 

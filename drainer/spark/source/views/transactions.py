@@ -11,8 +11,8 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType, TimestampType
 
-from drainer.spark.decode import reading
-from drainer.spark.decode.records import Changes
+from drainer.reading.archive.decode import reading
+from drainer.reading.archive.decode.records import Changes
 from drainer.spark.source.views.columns import arrow_schema, of_tuples, physical_us
 from drainer.spark.source.views.view import ROWS_MAX, ReadTask, View
 

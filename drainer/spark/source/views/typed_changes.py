@@ -3,7 +3,7 @@
 Holds  the columns are those of the newest definition in the range. A value that a column cannot hold is null
        there and stands in `_invalid`, a JSON object of column ("before.d") to text; who leaves `_invalid` out
        gets an error instead
-Tests  tests/spark/columns/test_typed_values.py
+Tests  tests/spark/source/test_typed_values.py
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import from_arrow_type
 
 from common.errors import ConfigError, Corruption
 from common.table_info import Column
-from drainer.spark.archive.payload import PB
-from drainer.spark.columns.column_types import spark_type
-from drainer.spark.columns.typed_values import ImageValues, Unfit
-from drainer.spark.decode import reading
-from drainer.spark.decode.records import Row
+from drainer.reading.archive.columns.column_types import arrow_type
+from drainer.reading.archive.columns.typed_values import ImageValues, Unfit
+from drainer.reading.archive.decode import reading
+from drainer.reading.archive.decode.records import Row
+from drainer.reading.archive.files.payload import PB
 from drainer.spark.source.views import typed_pb
 from drainer.spark.source.views.columns import (
     PLACE,
@@ -45,7 +46,11 @@ _HINT: Final = "read the table without the option table: then its rows are JSON"
 def schema(version: TableVersion) -> spark.StructType:
     ordered = sorted(version.info.columns, key=lambda column: column.offset)
     image = spark.StructType(
-        [spark.StructField(one.name, spark_type(one.type)) for one in ordered if one.is_writable]
+        [
+            spark.StructField(one.name, from_arrow_type(arrow_type(one.type), prefer_timestamp_ntz=True))
+            for one in ordered
+            if one.is_writable
+        ]
     )
     sides = [spark.StructField(name, image) for name, _ in _SIDES]
     return spark.StructType([*PLACE.fields, *sides, spark.StructField(INVALID, spark.StringType())])

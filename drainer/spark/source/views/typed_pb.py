@@ -1,6 +1,6 @@
 """Typed changes of a file archive: thousands of rows at once, row by row where that does not work.
 
-Tests  tests/spark/columns/test_typed_values.py
+Tests  tests/spark/source/test_typed_values.py
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from common.table_info import Column
-from drainer.spark.columns.pb_table import PbTable, TableRows, together
-from drainer.spark.decode import reading
-from drainer.spark.decode.reading import PbReader
-from drainer.spark.decode.records import Piece
+from drainer.reading.archive.columns.pb_table import PbTable, TableRows, together
+from drainer.reading.archive.decode import reading
+from drainer.reading.archive.decode.reading import PbReader
+from drainer.reading.archive.decode.records import Piece
 from drainer.spark.source.views.columns import CHANGE_TYPES, Portion, batch, commit_times, given, portions
 from drainer.spark.source.views.view import ROWS_MAX, ReadTask
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from drainer.spark.archive.location import Location
-from drainer.spark.archive.segments import Segment, Slice
-from drainer.spark.archive.selection import Selection
-from drainer.spark.decode.definitions import Definitions
-from drainer.spark.decode.reading import FAIL
+from drainer.reading.archive.decode.definitions import Definitions
+from drainer.reading.archive.decode.reading import FAIL
+from drainer.reading.archive.files.location import Location
+from drainer.reading.archive.files.segments import Segment, Slice
+from drainer.reading.archive.files.selection import Selection
 from drainer.txn import TableVersion
 
 if TYPE_CHECKING:

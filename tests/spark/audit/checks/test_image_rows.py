@@ -11,10 +11,10 @@ from pyarrow import parquet
 
 from common.errors import ConfigError, Corruption
 from drainer.formats.obinlog.writer import definition_json
+from drainer.reading.archive.decode.images import Images
 from drainer.spark.audit.auditing import audit
 from drainer.spark.audit.checks import comparison, image_rows
 from drainer.spark.audit.checks.comparison import IMAGE, Comparison, RowReader
-from drainer.spark.decode.images import Images
 from drainer.spark.image import ROW, Decoding, Manifest, TableImage
 from drainer.spark.source.views.typed_changes import INVALID, schema
 from drainer.txn import Ddl, TableVersion

@@ -1,0 +1,1 @@
+"""Reading: what programs read changes from, each a package of its own."""

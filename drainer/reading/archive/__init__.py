@@ -1,0 +1,1 @@
+"""Archives: what a Drainer or a Pump left in files, without Java."""

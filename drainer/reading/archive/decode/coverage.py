@@ -1,0 +1,168 @@
+"""Coverage: what a file of an archive holds, how far it can be read, and what is wrong with it.
+
+In     a file as the survey has it
+Out    one `FileCoverage`: counts, first and last commit_ts, readable bytes, the first problem and its place
+Holds  a file that its index covers is not read, unless it is to be verified: an index is a summary of its
+       records, not a proof that they are still there
+Never  raises for damage: it is what this is asked for
+Tests  tests/drainer/reading/archive/decode/test_reading.py
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from common.binlog import parse
+from common.errors import Corruption
+from common.record import FILE_OVERHEAD, RecordError
+from common.wire import binlog_pb2
+from drainer.reading.archive.decode.reading import is_end
+from drainer.reading.archive.decode.value_log import ValueLog, payload_at
+from drainer.reading.archive.files import payload as payloads
+from drainer.reading.archive.files.framing import after_damage, file_records
+from drainer.reading.archive.files.location import File, Location
+from drainer.reading.archive.files.payload import Counts
+from drainer.reading.archive.files.segments import PUMP, Segment, Slice, Survey, zone_of
+from drainer.translate.row_events import row_events
+
+
+@dataclass(slots=True)
+class FileCoverage:
+    """`torn_bytes`: of a record at the end that was never completed. `unfinished`: transactions of a value
+    log that are neither committed nor rolled back."""
+
+    file: str
+    index: int
+    size: int
+    kind: str
+    first_ts: int | None = None
+    last_ts: int | None = None
+    transactions: int = 0
+    ddl: int = 0
+    inserts: int = 0
+    updates: int = 0
+    deletes: int = 0
+    bytes_ok: int = 0
+    torn_bytes: int = 0
+    unfinished: int = 0
+    problem: str | None = None
+    problem_pos: int | None = None
+
+    def see(self, commit_ts: int, *, is_ddl: bool) -> None:
+        if self.last_ts is None or self.first_ts is None:
+            self.first_ts = self.last_ts = commit_ts
+        elif commit_ts > self.last_ts:
+            self.last_ts = commit_ts
+        elif commit_ts < self.first_ts:
+            self.first_ts = commit_ts
+        if is_ddl:
+            self.ddl += 1
+        else:
+            self.transactions += 1
+
+    def count(self, inserts: int, updates: int, deletes: int) -> None:
+        self.inserts += inserts
+        self.updates += updates
+        self.deletes += deletes
+
+    def fail(self, problem: str, pos: int) -> None:
+        """Note what is wrong; the first one counts."""
+        if self.problem is None:
+            self.problem, self.problem_pos = problem, pos
+
+
+def slices(survey: Survey) -> list[Slice]:
+    """A slice a file, for checks of single files."""
+    names = [segment.name for segment in survey.segments]
+    return [
+        Slice(
+            segment.name,
+            segment.index,
+            segment.kind,
+            size=segment.size,
+            last=place == len(names) - 1,
+            trouble=segment.trouble,
+            time_zone=zone_of(segment.described, survey.time_zone),
+            following=tuple(names[place + 1 :]) if segment.kind == PUMP else (),
+        )
+        for place, segment in enumerate(survey.segments)
+    ]
+
+
+def cover(
+    location: Location, part: Slice, segment: Segment | None = None, *, verify: bool = False
+) -> FileCoverage:
+    """One file. `segment`: what the survey knows of it, so that its index counts."""
+    found = FileCoverage(part.name, part.index, part.size, part.kind)
+    if part.trouble:
+        found.fail(part.trouble, 0)
+    if part.kind == PUMP:
+        _value_log(location, part, found)
+        return found
+    at = 0
+    described = segment.described if segment is not None else None
+    if described is not None and segment is not None and not verify:
+        usable = segment.compressed or described.size <= segment.size
+        if usable and described.size:
+            at = found.bytes_ok = described.size
+            found.first_ts, found.last_ts = described.first_ts, described.last_ts
+            found.transactions, found.ddl = described.transactions, described.ddl
+            for counts in described.rows.values():
+                found.count(*counts)
+            if segment.is_covered:
+                return found
+    with location.open(part.name) as file:
+        _records(location, file, part, found, at)
+    return found
+
+
+def _records(location: Location, file: File, part: Slice, found: FileCoverage, at: int) -> None:
+    counts = Counts()
+    after: int | None = at
+    while after is not None:
+        try:
+            _stretch(file, after, part.kind, found, counts)
+            break
+        except RecordError as error:
+            if is_end(file, part, error):
+                found.torn_bytes = (file.size or 0) - error.offset
+                break
+            after = after_damage(file.read, error.offset)
+            lost = "" if after is not None else "; nothing after it can be read"
+            found.fail(f"{location.path_of(part.name)}: {error}{lost}", error.offset)
+        except Corruption as error:  # it cannot be unpacked
+            found.fail(error.message, found.bytes_ok)
+            break
+    for kinds in counts.values():
+        found.count(*kinds)
+
+
+def _stretch(file: File, at: int, kind: str, found: FileCoverage, counts: Counts) -> None:
+    """Records from there on, to the end or to one that is damaged."""
+    head_of = payloads.HEADS[kind]
+    for pos, payload in file_records(file.read, at):
+        try:
+            head = head_of(payload, pos, counts)
+            found.see(head.commit_ts, is_ddl=head.is_ddl)
+        except Corruption as error:
+            found.fail(error.message, pos)
+        found.bytes_ok += len(payload) + FILE_OVERHEAD
+
+
+def _value_log(location: Location, part: Slice, found: FileCoverage) -> None:
+    log = ValueLog(location, part)
+    try:
+        transactions = log.transactions()
+    except Corruption as error:
+        found.fail(error.message, 0)
+        log = ValueLog(location, part, skip_damage=True)
+        transactions = log.transactions()
+    found.unfinished = len(transactions.unfinished)
+    found.bytes_ok = part.size
+    with location.open(part.name) as file:
+        for commit_ts, pos in transactions.committed:
+            message = parse(payload_at(file, pos))
+            found.see(commit_ts, is_ddl=message.ddl_job_id != 0)
+            for mutation in binlog_pb2.PrewriteValue.FromString(message.prewrite_value).mutations:
+                kinds, _ = row_events(mutation, mutation.sequence[:], commit_ts)
+                found.count(*(kinds.count(kind) for kind in range(3)))

@@ -1,0 +1,285 @@
+"""Definitions: of which tables the rows of an archive are, and numbers that name them in data frames.
+
+In     definitions that an archive, a DDL history or a database gives; what events say of their columns
+Out    a `TableVersion` by number, or by name, commit_ts and columns
+Holds  equal definitions are one object with one number, in every process: the number is a hash of the
+       definition. It is put together on the driver and sent to the tasks
+Why    an archive of a Go drainer has no definitions: then they come from the database it is applied to, or
+       they are guessed from the events, which is enough to show rows but not to know their keys
+"""
+
+from __future__ import annotations
+
+import bisect
+import concurrent.futures
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from common import ddl_job
+from common.errors import ConfigError, Corruption, DownstreamError
+from common.protobuf_fields import Read
+from common.record import RecordError
+from common.table_info import (
+    ENUM,
+    FLAG_UNSIGNED,
+    LONGLONG,
+    SET,
+    TIME,
+    TIME_TYPES,
+    Column,
+    FieldType,
+    TableInfo,
+)
+from common.tso import TS_MAX
+from drainer.formats import segment_index
+from drainer.formats.obinlog import reader
+from drainer.formats.obinlog.writer import definition_json
+from drainer.reading.archive.decode.pb_walk import Shape, ShapeColumn
+from drainer.reading.archive.files.framing import file_records
+from drainer.reading.archive.files.location import Location
+from drainer.reading.archive.files.payload import PB, RELAY
+from drainer.reading.archive.files.segments import Survey
+from drainer.relay.table_definitions import BINARY_TYPES
+from drainer.schema.tracker import SchemaTracker
+from drainer.sink.file import table_definitions
+from drainer.sink.file.table_definitions import ArchivedTable
+from drainer.txn import TableVersion
+
+_AT_ONCE: Final = 16
+_SECOND_DIGITS: Final = 6
+_HINT: Final = "give the definitions that the archive was read with"
+
+
+def number_of(version: TableVersion) -> int:
+    """A hash of all that the version is, in 63 bits."""
+    digest = hashlib.blake2b(definition_json(version), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+class Definitions:
+    """Definitions by number and by archived name. `history`: DDL jobs, for value logs."""
+
+    def __init__(self, tables: Iterable[ArchivedTable] = (), history: Sequence[bytes] = ()) -> None:
+        self.history = tuple(history)
+        self._by_number: dict[int, TableVersion] = {}
+        self._numbers: dict[TableVersion, int] = {}
+        self._by_id: dict[tuple[int, int], TableVersion] = {}
+        self._by_name: dict[tuple[str, str], list[ArchivedTable]] = {}
+        self._guessed: dict[tuple[str, str, Shape], TableVersion] = {}
+        self._turns: list[int] = []
+        for table in sorted(tables, key=lambda one: one.first_ts):
+            self.add(*table)
+
+    def add(self, first_ts: int, schema: str, table: str, version: TableVersion) -> TableVersion:
+        """A definition, valid from `first_ts` on; the object that stands for it from now on."""
+        version = self.intern(archived(version))
+        known = self._by_name.setdefault((schema, table), [])
+        place = bisect.bisect_right(known, first_ts, key=lambda one: one.first_ts)
+        if not place or known[place - 1].version is not version:
+            known.insert(place, ArchivedTable(first_ts, schema, table, version))
+            bisect.insort(self._turns, first_ts)
+            self._by_id[version.id, version.version] = version
+        return version
+
+    def intern(self, version: TableVersion) -> TableVersion:
+        """The object that stands for a definition."""
+        if version in self._numbers:
+            return version
+        number = number_of(version)
+        known = self._by_number.setdefault(number, version)
+        self._numbers[version] = self._numbers[known] = number
+        return known
+
+    def of_upstream(self, version: TableVersion) -> TableVersion:
+        """The object for a version as a translator has it, which may have other defaults for old rows."""
+        return self._by_id.get((version.id, version.version)) or self.intern(version)
+
+    def number_of(self, version: TableVersion) -> int:
+        """Of a version that is known here or becomes so."""
+        number = self._numbers.get(version)
+        return self._numbers[self.intern(version)] if number is None else number
+
+    def version(self, number: int) -> TableVersion:
+        """Raises `ConfigError` for a number that is not known."""
+        version = self._by_number.get(number)
+        if version is None:
+            raise ConfigError(f"there is no definition with the number {number}", hint=_HINT)
+        return version
+
+    def __iter__(self) -> Iterator[ArchivedTable]:
+        """By archived name, oldest first."""
+        return itertools.chain.from_iterable(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_number)
+
+    # -- by name ---------------------------------------------------------------------------------
+
+    def find(
+        self,
+        schema: str,
+        table: str,
+        commit_ts: int,
+        column_names: Sequence[str],
+        fits: Callable[[TableVersion], bool] = lambda version: True,
+    ) -> TableVersion | None:
+        """The definition that rows of these columns were written under: the last one before them that fits,
+        else the first one after them, since a row may be older than its definition's first."""
+        known = self._by_name.get((schema, table), ())
+        names = frozenset(column_names)
+        place = bisect.bisect_right(known, commit_ts, key=lambda one: one.first_ts)
+        for one in itertools.chain(reversed(known[:place]), known[place:]):
+            if _has(one.version, names) and fits(one.version):
+                return one.version
+        return None
+
+    def valid(self, commit_ts: int) -> tuple[int, int]:
+        """The first and the last commit_ts around this one for which `find` says the same."""
+        place = bisect.bisect_right(self._turns, commit_ts)
+        first = self._turns[place - 1] if place else 0
+        return first, self._turns[place] - 1 if place < len(self._turns) else TS_MAX
+
+    def is_one(self, schema: str, table: str, first_ts: int, last_ts: int) -> bool:
+        """Whether `find` says the same of this table from the one timestamp to the other."""
+        known = self._by_name.get((schema, table), ())
+        return not any(first_ts < one.first_ts <= last_ts for one in known[1:])
+
+    def guess(self, schema: str, table: str, shape: Shape) -> TableVersion:
+        """What the events of a table say of it: no key, elements of ENUM and SET as numbers; what may be
+        NULL and how many digits a column has are unknown."""
+        key = (schema, table, shape)
+        version = self._guessed.get(key)
+        if version is None:
+            columns = tuple(_guessed(one, place) for place, one in enumerate(shape))
+            version = self.intern(TableVersion(TableInfo(0, table, columns), schema, table, 0))
+            self._guessed[key] = version
+        return version
+
+    # -- as text ---------------------------------------------------------------------------------
+
+    def to_json(self) -> str:
+        lines = [table_definitions.line(one.first_ts, one.version).decode() for one in self]
+        return json.dumps({"tables": lines, "history": [job.decode() for job in self.history]})
+
+    @classmethod
+    def from_json(cls, text: str) -> Definitions:
+        """Raises `ConfigError`."""
+        try:
+            document: dict[str, Any] = json.loads(text)
+            tables = [one for line in document["tables"] for one in table_definitions.read(line.encode())]
+            return cls(tables, [job.encode() for job in document["history"]])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f"definitions cannot be read: {error}", hint=_HINT) from None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Definitions.from_json, (self.to_json(),)
+
+
+def archived(version: TableVersion) -> TableVersion:
+    """As an archive has it: under its archived name, without the columns that are left out."""
+    if version.target is None and not version.left_out:
+        return version
+    columns = tuple(column for column in version.info.columns if column.id not in version.left_out)
+    schema, name = version.downstream
+    return TableVersion(replace(version.info, columns=columns), schema, name, version.version)
+
+
+def _has(version: TableVersion, names: frozenset[str]) -> bool:
+    """Rows have all columns that a statement may name, and no other ones than the table's."""
+    columns = version.info.columns
+    return names.issubset(column.name for column in columns) and names.issuperset(
+        column.name for column in columns if column.is_writable
+    )
+
+
+def _guessed(one: ShapeColumn, place: int) -> Column:
+    binary = one.mysql_type in BINARY_TYPES
+    enumerated = one.tp in (ENUM, SET)
+    kind = FieldType(
+        LONGLONG if enumerated else one.tp,
+        FLAG_UNSIGNED if one.unsigned or enumerated else 0,
+        decimal=_SECOND_DIGITS if one.tp in TIME_TYPES or one.tp == TIME else -1,
+        charset="binary" if binary else "utf8mb4",
+        collate="binary" if binary else "utf8mb4_bin",
+    )
+    return Column(place + 1, one.name, place, kind)
+
+
+class KnownTables:
+    """`definitions` as they are now. What was guessed from events has no keys: it is not one of them."""
+
+    def __init__(self, definitions: Definitions) -> None:
+        self._definitions = definitions
+        self._checked: set[TableVersion] = set()
+
+    def number_of(self, version: TableVersion) -> int:
+        """Raises `DownstreamError` for a table without a definition."""
+        if version not in self._checked:
+            self._check(version)
+            self._checked.add(version)
+        return self._definitions.number_of(version)
+
+    @staticmethod
+    def _check(version: TableVersion) -> None:
+        if not version.id:  # of a guess
+            columns = ", ".join(column.name for column in version.info.columns)
+            raise DownstreamError(
+                f"the archive has rows of {'.'.join(version.downstream)} ({columns}) and no definition, and"
+                " there is no such table with these columns downstream",
+                hint="create it there as it was upstream, or leave it out with --tables",
+            )
+
+
+# -- of an archive ---------------------------------------------------------------------------------------
+
+
+def of_archive(location: Location, survey: Survey, *, ddl_history: Sequence[bytes] = ()) -> Definitions:
+    """The definitions that an archive brings: what lies beside a file archive, or is in a relay log."""
+    if survey.kind == PB:
+        return Definitions(_beside(location, survey))
+    if survey.kind == RELAY:
+        return Definitions(_inside(location, survey))
+    return Definitions(_of_history(ddl_history), ddl_history)
+
+
+def _beside(location: Location, survey: Survey) -> Iterator[ArchivedTable]:
+    with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
+        texts = pool.map(lambda segment: _definitions_of(location, segment.plain_name), survey.segments)
+        for text in texts:
+            yield from table_definitions.read(text or b"")
+
+
+def _definitions_of(location: Location, name: str) -> bytes | None:
+    return location.content(f"{segment_index.DIRECTORY}/{table_definitions.file_name(name)}")
+
+
+def _inside(location: Location, survey: Survey) -> Iterator[ArchivedTable]:
+    for segment in survey.segments:
+        with location.open(segment.name) as file:
+            try:
+                for _, payload in file_records(file.read):
+                    found = reader.head(_slices(payload), len(payload))
+                    for document in found.definitions.values():
+                        version = reader.definition(document)
+                        yield ArchivedTable(found.commit_ts, *version.downstream, version)
+            except (RecordError, Corruption):
+                continue  # reading the rows raises it
+
+
+def _of_history(jobs: Sequence[bytes]) -> Iterator[ArchivedTable]:
+    """Every version of every table, in the order in which jobs changed the schema."""
+    tracker = SchemaTracker()
+    took_effect = [job for job in map(ddl_job.parse, jobs) if job.took_effect]
+    for job in sorted(took_effect, key=lambda job: (job.schema_version, job.id)):
+        for after in tracker.apply(job).after:
+            version = tracker.table_named(after.schema, after.name)
+            if version is not None:
+                yield ArchivedTable(job.finished_ts, after.schema, after.name, version)
+
+
+def _slices(payload: bytes) -> Read:
+    return lambda offset, size: payload[offset : offset + size]

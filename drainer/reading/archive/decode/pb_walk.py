@@ -1,0 +1,331 @@
+"""pb walk: rows of an archive's events become images, straight from their bytes.
+
+In     the payload of a record, definitions
+Out    runs of rows: (place of the first among all rows of the transaction, rows)
+Why    one record repeats names and types of all columns for every row. A walk made for one shape of event
+       and one table version compares them as constants, and most values are the same datum there and here,
+       so that one costs a comparison and a slice
+Holds  an image has the writable columns that the event has; a hidden row id is not in an archive
+
+A walk accepts a subset of what the slow way accepts, with the same result: whatever is not as expected goes
+through protobuf, which decides what is an event. It is made anew when events have another shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol, TypeAlias
+
+from google.protobuf.message import DecodeError
+
+from common.errors import Corruption
+from common.rowcodec.codegen import UNEXPECTED, Source
+from common.rowcodec.varint import uvarint
+from common.table_info import TIMESTAMP, Column
+from common.wire import pb_binlog_pb2 as pb
+from drainer.formats.obinlog.column import delimited
+from drainer.reading.archive.decode.pb_value import PbValue, fits, pb_value
+from drainer.reading.archive.decode.records import Row
+from drainer.txn import DELETE, INSERT, UPDATE, TableVersion
+
+_KINDS: Final = (INSERT, UPDATE, DELETE)
+_DML: Final = b"\x08\x00\x10"
+_WALKS_MAX: Final = 10_000
+_NO_COLUMN: Final = b"\x00"
+
+Run: TypeAlias = tuple[int, list[Row]]
+ToUtc: TypeAlias = Callable[[str], str]
+Walk: TypeAlias = Callable[[bytes, int, int], Row]
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeColumn:
+    """What an event says of a column. `unsigned`: None where its value is NULL or no integer."""
+
+    name: str
+    tp: int
+    mysql_type: str
+    unsigned: bool | None = None
+
+    @property
+    def prefix(self) -> bytes:
+        """What stands before the value."""
+        return (
+            delimited(b"\n", self.name.encode())
+            + delimited(b"\x12", bytes((self.tp,)))
+            + delimited(b"\x1a", self.mysql_type.encode())
+        )
+
+
+Shape: TypeAlias = tuple[ShapeColumn, ...]
+
+
+class Known(Protocol):
+    """Definitions, as a walk asks for them."""
+
+    def find(
+        self,
+        schema: str,
+        table: str,
+        commit_ts: int,
+        column_names: Sequence[str],
+        fits: Callable[[TableVersion], bool],
+    ) -> TableVersion | None: ...
+
+    def guess(self, schema: str, table: str, shape: Shape) -> TableVersion: ...
+
+    def valid(self, commit_ts: int) -> tuple[int, int]:
+        """The first and the last commit_ts around this one with the same definitions."""
+
+
+class _Event:
+    """One event, the slow way."""
+
+    def __init__(self, data: bytes) -> None:
+        try:
+            self._event = pb.Event.FromString(data)
+            self.columns = [pb.Column.FromString(column) for column in self._event.row]
+        except (DecodeError, UnicodeDecodeError):
+            raise Corruption("an event of the archive cannot be read") from None
+        self.schema, self.table = self._event.schema_name, self._event.table_name
+        self.kind: int = self._event.tp
+        self.shape = tuple(self._described(column) for column in self.columns)
+
+    def _described(self, column: pb.Column) -> ShapeColumn:
+        if len(column.tp) != 1:
+            raise self.wrong(column.name, "has no type")
+        flags = {value[0] for value in (column.value, column.changed_value) if value}
+        unsigned = True if 9 in flags else False if 8 in flags else None
+        return ShapeColumn(column.name, column.tp[0], column.mysql_type, unsigned)
+
+    @property
+    def head(self) -> bytes:
+        """The bytes before the columns, as writers order them."""
+        names = delimited(b"\n", self.schema.encode()) + delimited(b"\x12", self.table.encode())
+        return names + bytes((0x18, self.kind))
+
+    def image(self, values: Sequence[PbValue | None], order: Sequence[int], *, changed: bool) -> bytes:
+        parts = []
+        for place in order:
+            column, value = self.columns[place], values[place]
+            assert value is not None
+            datum = column.changed_value if changed else column.value
+            try:
+                parts.append(value.id + value.image_datum(datum))
+            except UNEXPECTED as error:
+                raise self.wrong(column.name, f"cannot be read: {error}") from None
+        return b"".join(parts) or _NO_COLUMN
+
+    def wrong(self, column: str, what: str) -> Corruption:
+        return Corruption(f"column {column} of an archived row of {self.schema}.{self.table} {what}")
+
+
+class _Compiled:
+    """What is known of events of one shape: their version, how their values are read, the walk."""
+
+    def __init__(self, event: _Event, version: TableVersion, to_utc: ToUtc | None, slow: Walk) -> None:
+        self.version = version
+        by_name = {column.name: column for column in version.info.columns if column.is_writable}
+        self.values = [
+            pb_value(by_name[one.name], one.prefix, to_utc if one.tp == TIMESTAMP else None)
+            if one.name in by_name
+            else None
+            for one in event.shape
+        ]
+        offsets = {
+            place: by_name[one.name].offset for place, one in enumerate(event.shape) if one.name in by_name
+        }
+        self.order = sorted(offsets, key=offsets.__getitem__)
+        self.kind = event.kind
+        self.walk = self._compile(event.kind, slow)
+
+    def row(self, event: _Event) -> Row:
+        before = after = None
+        if self.kind != INSERT:
+            before = event.image(self.values, self.order, changed=False)
+        if self.kind != DELETE:
+            after = event.image(self.values, self.order, changed=self.kind == UPDATE)
+        return self.version, self.kind, before, after
+
+    def _compile(self, kind: int, slow: Walk) -> Walk:
+        source = Source("walk")
+        source.names.update(
+            slow=slow, VERSION=self.version, UNEXPECTED=UNEXPECTED, join=b"".join, uvarint=uvarint
+        )
+        source.add(0, "def walk(b, i, end):")
+        source.add(1, "a = i", "try:", "    starts = b.startswith")
+        for place, value in enumerate(self.values):
+            if value is None:
+                source.add(2, "if b[i] != 34: return slow(b, a, end)", "u, i = uvarint(b, i + 1)", "i += u")
+            elif kind == UPDATE:
+                value.add_pair(source, place)
+            else:
+                value.add_one(source, place)
+        source.add(2, "if i != end: return slow(b, a, end)")
+        source.add(1, "except UNEXPECTED:", "    return slow(b, a, end)")
+        old = self._image(source, "v" if kind == DELETE else "o") if kind != INSERT else "None"
+        new = self._image(source, "v") if kind != DELETE else "None"
+        source.add(1, f"return VERSION, {kind}, {old}, {new}")
+        return source.compile()
+
+    def _image(self, source: Source, prefix: str) -> str:
+        for place in self.order:
+            value = self.values[place]
+            assert value is not None
+            source.names[f"ID{place}"] = value.id
+        pieces = "".join(f"ID{place}, {prefix}{place}, " for place in self.order)
+        return f"join(({pieces}))" if pieces else repr(_NO_COLUMN)
+
+
+@dataclass(frozen=True, slots=True)
+class EventShape:
+    """What events of one shape hold, column by column: None for what is in no image."""
+
+    version: TableVersion
+    values: tuple[PbValue | None, ...]
+    columns: tuple[Column | None, ...]
+
+
+class PbWalker:
+    """Reads payloads of `db-type = "file"`. Not for use from several threads.
+
+    `wants(schema, table, kind)` says which rows are read at all; the others still have their place.
+    `to_utc`: for TIMESTAMP texts, where they are in a drainer's local time.
+    """
+
+    def __init__(
+        self,
+        definitions: Known,
+        wants: Callable[[str, str, int], bool] | None = None,
+        to_utc: ToUtc | None = None,
+    ) -> None:
+        self._definitions = definitions
+        self._wants = wants
+        self._to_utc = to_utc
+        self._walks: dict[bytes, Walk | None] = {}
+        self._compiled: dict[tuple[bytes, TableVersion, tuple[bytes, ...]], _Compiled] = {}
+        self._signs: dict[tuple[str, str, tuple[bytes, ...]], list[bool | None]] = {}
+        self._first, self._last = 1, 0
+        self._commit_ts = 0
+
+    def rows(self, payload: bytes, commit_ts: int) -> list[Run]:
+        """Rows of a record in their order, without those that are not wanted."""
+        if not self._first <= commit_ts <= self._last:
+            self._first, self._last = self._definitions.valid(commit_ts)
+            self._walks.clear()
+        self._commit_ts = commit_ts
+        try:
+            begin = _events(payload)
+            return self._runs(payload, begin)
+        except UNEXPECTED:
+            raise Corruption("a record of the archive ends inside an event") from None
+
+    def shape(self, event: bytes, commit_ts: int) -> EventShape:
+        """How an event is read. Raises `Corruption`."""
+        self._commit_ts = commit_ts
+        parsed = _Event(event)
+        compiled = self._of(parsed)
+        by_name = {column.name: column for column in compiled.version.info.columns if column.is_writable}
+        columns = tuple(by_name.get(one.name) for one in parsed.shape)
+        return EventShape(compiled.version, tuple(compiled.values), columns)
+
+    def _runs(self, b: bytes, i: int) -> list[Run]:
+        walks = self._walks
+        n, seq = len(b), 0
+        rows: list[Row] = []
+        runs: list[Run] = [(0, rows)]
+        while i < n:
+            if b[i] != 10:
+                raise Corruption("a record of the archive has something else than events")
+            size = b[i + 1]
+            if size < 128:
+                i += 2
+            else:
+                size, i = uvarint(b, i + 1)
+            end = i + size
+            if end > n:
+                raise Corruption("an event of the archive is longer than its record")
+            name = i + 2 + b[i + 1]
+            begin = name + 4 + b[name + 1]
+            head = b[i:begin]
+            try:
+                walk = walks[head]
+            except KeyError:
+                walk, known = self._learn(b[i:end])
+                if not known:
+                    begin = i
+            if walk is not None:
+                if not rows and seq:
+                    rows = []
+                    runs.append((seq, rows))
+                rows.append(walk(b, begin, end))
+            elif rows:
+                rows = []
+            seq += 1
+            i = end
+        return [run for run in runs if run[1]] if len(runs) > 1 or not runs[0][1] else runs
+
+    def _learn(self, event: bytes) -> tuple[Walk | None, bool]:
+        """The walk for an event that looks like this one, and whether it begins after the event's head."""
+        parsed = _Event(event)
+        if parsed.kind not in _KINDS:
+            raise Corruption(f"an event of the archive has kind {parsed.kind}")
+        walk: Walk | None = None
+        if self._wants is None or self._wants(parsed.schema, parsed.table, parsed.kind):
+            walk = self._of(parsed).walk
+        if event.startswith(parsed.head):
+            self._walks[parsed.head] = walk
+            return walk, True
+        return None if walk is None else lambda b, i, end: self._row(b[i:end]), False
+
+    def _row(self, data: bytes) -> Row:
+        event = _Event(data)
+        compiled = self._of(event)
+        self._walks[event.head] = compiled.walk  # the next one will have this shape too
+        return compiled.row(event)
+
+    def _of(self, event: _Event) -> _Compiled:
+        schema, table, shape = event.schema, event.table, event.shape
+        names = [one.name for one in shape]
+        version = self._definitions.find(
+            schema, table, self._commit_ts, names, lambda found: _fits(found, shape)
+        )
+        if version is None:
+            version = self._definitions.guess(schema, table, self._with_signs(event))
+        head = event.head
+        key = head, version, tuple([one.prefix for one in shape])
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            if len(self._compiled) >= _WALKS_MAX:
+                self._compiled.clear()
+                self._walks.clear()
+            compiled = _Compiled(event, version, self._to_utc, lambda b, a, end: self._row(head + b[a:end]))
+            self._compiled[key] = compiled
+        return compiled
+
+    def _with_signs(self, event: _Event) -> Shape:
+        """A NULL does not say whether its column is unsigned; a row before may have."""
+        key = event.schema, event.table, tuple([one.prefix for one in event.shape])
+        signs = self._signs.setdefault(key, [None] * len(event.shape))
+        for place, one in enumerate(event.shape):
+            if one.unsigned is not None:
+                signs[place] = signs[place] or one.unsigned
+        return tuple(replace(one, unsigned=sign) for one, sign in zip(event.shape, signs, strict=True))
+
+
+def _fits(version: TableVersion, shape: Shape) -> bool:
+    """Whether the columns of that name hold values of the kind that the event has."""
+    types = {column.name: column.type for column in version.info.columns}
+    return all(one.name in types and fits(types[one.name], one.tp) for one in shape)
+
+
+def _events(payload: bytes) -> int:
+    """Where the first event begins; they fill the rest of the payload."""
+    if payload.startswith(_DML):
+        at = uvarint(payload, 3)[1]
+        if payload[at] == 0x1A:
+            size, begin = uvarint(payload, at + 1)
+            if begin + size == len(payload):
+                return begin
+    raise Corruption("a record of the archive is not one of rows as writers order it")

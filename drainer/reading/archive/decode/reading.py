@@ -1,0 +1,264 @@
+"""Reading: the records of a slice, whatever wrote them.
+
+In     a slice, a selection, definitions
+Out    `Changes` and `SchemaChange` in the order of the file; with `heads` what a count needs
+Holds  a record that does not fit its checksum, or the place where files are missing, ends the reading with
+       `Corruption`, unless `damage` is "report": then it is left out, and the view of the files shows it.
+       What was never synced at the end of the newest file is no damage
+Why    a record is read once, in large chunks, and rows that are not selected are not decoded
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from common.errors import BinlogError, ConfigError, Corruption
+from common.record import RecordError
+from drainer.formats import binlog_file
+from drainer.formats.segment_index import UTC
+from drainer.reading.archive.decode.definitions import Definitions
+from drainer.reading.archive.decode.pb_ddl import pb_ddl
+from drainer.reading.archive.decode.pb_walk import PbWalker
+from drainer.reading.archive.decode.pump_reader import PumpReader
+from drainer.reading.archive.decode.records import Changes, Piece, Record, SchemaChange, changes
+from drainer.reading.archive.decode.relay_rows import RelayRows
+from drainer.reading.archive.files import payload as payloads
+from drainer.reading.archive.files.framing import after_damage, file_records
+from drainer.reading.archive.files.location import File, Location
+from drainer.reading.archive.files.payload import DDL, PB, Body, PayloadHead
+from drainer.reading.archive.files.segments import PUMP, Slice
+from drainer.reading.archive.files.selection import Selection
+from drainer.relay.source import to_utc
+from drainer.txn import Ddl
+
+FAIL: Final = "fail"
+REPORT: Final = "report"
+DAMAGE: Final = (FAIL, REPORT)
+_NO_TS: Final = -1
+
+
+def read(
+    location: Location,
+    part: Slice,
+    selection: Selection,
+    definitions: Definitions,
+    *,
+    damage: str = FAIL,
+) -> Iterator[Record]:
+    """Records of a slice, without rows that are not selected. Raises `Corruption`."""
+    _check(location, part, damage)
+    if part.kind == PUMP:
+        yield from PumpReader(location, part, definitions, skip_damage=damage == REPORT).records(selection)
+        return
+    reader = PbReader if part.kind == PB else _RelayReader
+    with location.open(part.name) as file:
+        yield from reader(part, selection, definitions, location.path_of(part.name)).records(file, damage)
+
+
+def _check(location: Location, part: Slice, damage: str) -> None:
+    if damage not in DAMAGE:
+        raise ConfigError(f"{damage!r} is no way to treat damage", hint=f"choose from {', '.join(DAMAGE)}")
+    if part.trouble and damage == FAIL:
+        raise Corruption(
+            f"{location.shown}: {part.trouble}",
+            hint="restore the file; or read with damage=report, without what is missing",
+        )
+
+
+def pieces(location: Location, part: Slice, reader: PbReader, damage: str = FAIL) -> Iterator[Piece]:
+    """The records of a file archive that `read` would decode, as they are. Raises `Corruption`."""
+    _check(location, part, damage)
+    with location.open(part.name) as file:
+        yield from reader.pieces(file, damage)
+
+
+def heads(location: Location, part: Slice) -> Iterator[PayloadHead]:
+    """Every record of a slice, compared with its checksum, its rows counted. Raises `Corruption`."""
+    if part.kind == PUMP:
+        yield from PumpReader(location, part, Definitions()).heads()
+        return
+    head_of = payloads.HEADS[part.kind]
+    path = location.path_of(part.name)
+    with location.open(part.name) as file:
+        for pos, payload in _payloads(file, part, path, FAIL):
+            yield head_of(payload, pos, None)
+
+
+def _payloads(file: File, part: Slice, path: str, damage: str) -> Iterator[tuple[int, bytes]]:
+    at: int | None = part.start
+    while at is not None:
+        try:
+            yield from file_records(file.read, at, part.stop)
+            return
+        except RecordError as error:
+            if is_end(file, part, error):
+                return
+            if damage != REPORT:
+                raise binlog_file.damage(path, error) from None
+            at = after_damage(file.read, error.offset)
+        except Corruption:  # it cannot be unpacked from there on
+            if damage != REPORT:
+                raise
+            return
+
+
+def is_end(file: File, part: Slice, error: RecordError) -> bool:
+    """Whether the newest file just ends there, in bytes that were never synced."""
+    size = file.size
+    return (
+        part.last
+        and not part.trouble
+        and size is not None
+        and binlog_file.is_torn_end(error, part.index, None, file.read, size)
+    )
+
+
+class _Doubles:
+    """Transactions that a drainer wrote again when it was started anew, from its checkpoint on.
+
+    In order nothing is kept. When commit_ts goes back, the stretch is read again for what was there.
+    """
+
+    def __init__(self, file: File, part: Slice) -> None:
+        self._file = file
+        self._part = part
+        self._last_ts = _NO_TS
+        self._last_pos = _NO_TS
+        self._seen: set[int] | None = None
+        self._ddl = b""
+        self.part = 0
+        """How many records of the same DDL were before this one."""
+
+    def is_double(self, body: Body, pos: int, payload: bytes) -> bool:
+        commit_ts = body.commit_ts
+        if commit_ts <= self._part.after:
+            return True
+        if commit_ts > self._last_ts:
+            self.part = 0
+            double = False
+        elif body.tag == DDL and commit_ts == self._last_ts and self._ddl:
+            double = payload == self._ddl
+            self.part += not double
+        else:
+            if self._seen is None:
+                stop = self._last_pos + 1
+                records = file_records(self._file.read, self._part.start, stop)
+                self._seen = {payloads.body(payload).commit_ts for _, payload in records}
+            double = commit_ts in self._seen
+            self.part = 0
+        if self._seen is not None:
+            self._seen.add(commit_ts)
+        if not double:
+            self._last_ts = max(self._last_ts, commit_ts)
+            self._ddl = payload if body.tag == DDL else b""
+        self._last_pos = pos
+        return double
+
+
+class _Reader:
+    """What slices of both kinds of binlog files have in common."""
+
+    def __init__(self, part: Slice, selection: Selection, path: str) -> None:
+        self._part = part
+        self._selection = selection
+        self._path = path
+
+    def records(self, file: File, damage: str) -> Iterator[Record]:
+        doubles = _Doubles(file, self._part)
+        selection = self._selection
+        for pos, payload in _payloads(file, self._part, self._path, damage):
+            try:
+                body = payloads.body(payload)
+                double = doubles.is_double(body, pos, payload)
+                wanted = not double and selection.wants_ts(body.commit_ts)
+                if body.tag != DDL:
+                    yield from self._changes(body, pos, payload, wanted=wanted)
+                elif wanted:
+                    ddl = self._ddl(body, payload)
+                    if selection.wants_ddl(ddl.tables):
+                        yield SchemaChange(ddl, self._part.name, pos, doubles.part)
+            except BinlogError as error:
+                if damage == REPORT and isinstance(error, Corruption):
+                    continue
+                raise self._at(error, pos) from None
+
+    def _at(self, error: BinlogError, pos: int) -> BinlogError:
+        """The error with the place of the record."""
+        return type(error)(f"{self._path}: offset {pos}: {error.message}", hint=error.hint)
+
+    def _ddl(self, body: Body, payload: bytes) -> Ddl:
+        raise NotImplementedError
+
+    def _changes(self, body: Body, pos: int, payload: bytes, *, wanted: bool) -> Iterator[Changes]:
+        raise NotImplementedError
+
+
+class PbReader(_Reader):
+    """Of a file archive."""
+
+    def __init__(self, part: Slice, selection: Selection, definitions: Definitions, path: str) -> None:
+        super().__init__(part, selection, path)
+        wants = None if selection.takes_all_rows else self._wants
+        zone = part.time_zone
+        self.walker = PbWalker(definitions, wants, None if zone == UTC else to_utc(zone))
+
+    def pieces(self, file: File, damage: str) -> Iterator[Piece]:
+        doubles = _Doubles(file, self._part)
+        for pos, payload in _payloads(file, self._part, self._path, damage):
+            try:
+                body = payloads.body(payload)
+                double = doubles.is_double(body, pos, payload)
+            except Corruption as error:
+                if damage == REPORT:
+                    continue
+                raise self._at(error, pos) from None
+            if body.tag != DDL and not double and self._selection.wants_ts(body.commit_ts):
+                yield Piece(body.commit_ts, pos, payload, body.start)
+
+    def changes(self, piece: Piece, damage: str) -> Iterator[Changes]:
+        """The rows of a record."""
+        try:
+            yield from self._decoded(piece)
+        except Corruption as error:
+            if damage != REPORT:
+                raise self._at(error, piece.pos) from None
+
+    def _decoded(self, piece: Piece) -> Iterator[Changes]:
+        runs = self.walker.rows(piece.payload, piece.commit_ts)
+        for number, (first_seq, rows) in enumerate(runs, 1):
+            last = number == len(runs)
+            yield Changes(piece.commit_ts, 0, self._part.name, piece.pos, first_seq, rows, last)
+
+    def _wants(self, schema: str, table: str, kind: int) -> bool:
+        return self._selection.wants_op(kind) and self._selection.wants_table(schema, table)
+
+    def _ddl(self, body: Body, payload: bytes) -> Ddl:
+        return pb_ddl(body.commit_ts, payload[body.start : body.stop])
+
+    def _changes(self, body: Body, pos: int, payload: bytes, *, wanted: bool) -> Iterator[Changes]:
+        if wanted:
+            yield from self._decoded(Piece(body.commit_ts, pos, payload, body.start))
+
+
+class _RelayReader(_Reader):
+    def __init__(self, part: Slice, selection: Selection, definitions: Definitions, path: str) -> None:
+        super().__init__(part, selection, path)
+        self._rows = RelayRows(definitions, part.time_zone)
+
+    def _ddl(self, body: Body, payload: bytes) -> Ddl:
+        read = _slices(payload)
+        return self._rows.ddl(read, self._rows.head(read, len(payload)))
+
+    def _changes(self, body: Body, pos: int, payload: bytes, *, wanted: bool) -> Iterator[Changes]:
+        read = _slices(payload)
+        found = self._rows.head(read, len(payload))
+        if not wanted:
+            return
+        begin = Changes(body.commit_ts, 0, self._part.name, pos, 0, [])
+        for runs, last in self._rows.pieces(read, found):
+            yield from changes(runs, self._selection, begin, last=last)
+
+
+def _slices(payload: bytes) -> binlog_file.Read:
+    return lambda offset, size: payload[offset : offset + size]
