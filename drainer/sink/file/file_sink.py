@@ -33,8 +33,8 @@ from drainer.ddl.rules import APPLY, REWRITE, STOP, Rule
 from drainer.formats.binlog_directory import DISK_FULL
 from drainer.sink import Sink
 from drainer.sink.background import Background
+from drainer.sink.ddl_text import ddl_texts, ruling_of
 from drainer.sink.file.archive import BUFFERED_BYTES_MAX, Archive
-from drainer.sink.file.ddl import ddl_texts, ruling_of
 from drainer.txn import Ddl, Transaction
 
 logger = log.get("drainer.archive_applier")

@@ -14,7 +14,7 @@ from drainer.ddl.run.runner import statement_of
 from drainer.schema import history_reader, tracker
 from drainer.schema.ddl_effect import KINDS, DdlEffect, EffectKind, effect, effect_kind, sub_actions
 from drainer.schema.tracker import SchemaTracker
-from drainer.sink.file import ddl as archive_ddl
+from drainer.sink import ddl_text
 from drainer.txn import Ddl
 from tests.drainer.support import recorded
 
@@ -49,7 +49,7 @@ def test_all_agree_on_an_action(action: int) -> None:
     assert recycle_bin.brings_back(done) == (action in {ActionType.RECOVER_TABLE, ActionType.RECOVER_SCHEMA})
     assert not (recycle_bin.takes_away(done) and recycle_bin.brings_back(done))
     # rows that the binlog does not have cannot come by a text of an archive
-    assert (done.kind in archive_ddl._DERIVED) <= (done.kind is not EffectKind.ALTER)
+    assert (done.kind in ddl_text._DERIVED) <= (done.kind is not EffectKind.ALTER)
     # of the actions that are read by the heads of their jobs none is about more than one table
     by_head = [
         action in found for found in (history_reader._DROPS, history_reader._PLACES, history_reader._UPDATES)

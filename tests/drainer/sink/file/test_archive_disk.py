@@ -17,10 +17,10 @@ from common.wire import pb_binlog_pb2 as pb
 from drainer.ddl.derive.derive import same_names
 from drainer.formats import binlog_directory
 from drainer.formats.binlog_directory import Broken, DiskFull
+from drainer.sink.ddl_text import ddl_texts
 from drainer.sink.file import segments as archive_segments
 from drainer.sink.file import table_definitions as archive_tables
 from drainer.sink.file.archive import ArchiveFiles
-from drainer.sink.file.ddl import ddl_texts
 from drainer.sink.file.records import ArchiveRecords
 from drainer.sink.file.segments import ArchiveSegments
 from drainer.txn import Ddl

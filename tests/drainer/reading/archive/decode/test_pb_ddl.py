@@ -6,7 +6,7 @@ import pytest
 
 from drainer.ddl.derive.derive import same_names
 from drainer.reading.archive.decode.pb_ddl import names_of, pb_ddl
-from drainer.sink.file.ddl import ddl_texts
+from drainer.sink.ddl_text import ddl_texts
 from drainer.txn import Ddl
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items

@@ -21,8 +21,8 @@ from drainer.reading.archive.decode.records import Changes, Record, SchemaChange
 from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.segments import Survey, survey
 from drainer.reading.archive.files.selection import Selection
+from drainer.sink.ddl_text import ddl_texts
 from drainer.sink.file import table_definitions
-from drainer.sink.file.ddl import ddl_texts
 from drainer.sink.file.records import ArchiveRecords
 from drainer.txn import DELETE, INSERT, Ddl, Item, TableVersion, Transaction
 from tests.drainer.support import recorded

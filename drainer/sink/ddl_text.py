@@ -1,7 +1,7 @@
-"""Archive DDL: what an archive says of a schema change.
+"""DDL text: what archives and messages say of a schema change.
 
 In     a Ddl, the rules, where databases and tables are routed to
-Out    whether it is archived, and its statements, each after the database that it runs in
+Out    whether it is said at all, and its statements, each with the database that it runs in
 Holds  the Go drainer's text where names stay as they are. Where they do not, statements are derived for what
        makes, drops, empties or renames whole tables and databases; anything else raises `NotDerivable`, since
        its text has names that the rows after it do not have
@@ -11,7 +11,7 @@ Tests  tests/drainer/sink/file/test_archive.py
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from common import ddl_job
 from drainer.ddl.derive import definition, derive
@@ -52,20 +52,34 @@ def ruling_of(policy: Policy, ddl: Ddl) -> Ruling:
 
 
 def ddl_texts(ddl: Ddl, text: str | None, route: Route) -> tuple[str, ...]:
-    """What the archive says of a DDL, `text` if not its own. Raises `NotDerivable`.
+    """What an archive says of a DDL, `text` if not its own. Raises `NotDerivable`.
 
     A database that is made is made in none.
     """
+    found = ddl_statements(ddl, text, route)
+    return tuple(f"{one.text};" if one.schema is None else _in_database(*one) for one in found)
+
+
+class Statement(NamedTuple):
+    """`schema` is the database that it runs in, "" for none; None: its names have theirs."""
+
+    schema: str | None
+    text: str
+
+
+def ddl_statements(ddl: Ddl, text: str | None, route: Route) -> tuple[Statement, ...]:
+    """The statements of a DDL downstream, `text` if not its own. Raises `NotDerivable`."""
     if text is not None:
         statements: tuple[str, ...] = (text,)
     elif ddl.instead:
         statements = ddl.instead
     elif any(route(*name) != name for name in ddl.tables):
-        return _derived(ddl, route)
+        return tuple(Statement(None, one) for one in _derived(ddl, route))
     else:
         statements = (ddl.query,)
     schema = ddl.schema or (ddl.tables[0][0] if ddl.tables else "")
-    return tuple(_in_database(route(schema, "")[0] if schema else "", one) for one in statements)
+    target = route(schema, "")[0] if schema else ""
+    return tuple(Statement(target, one) for one in statements)
 
 
 def _in_database(schema: str, statement: str) -> str:
@@ -88,7 +102,7 @@ def _derived(ddl: Ddl, route: Route) -> tuple[str, ...]:
         route=route,
     )
     derived = derive.derive(change)
-    return tuple(f"{statement};" for step in derived.steps for statement in step.statements)
+    return tuple(statement for step in derived.steps for statement in step.statements)
 
 
 def _present(tracked: Tracked) -> Present:
