@@ -72,7 +72,7 @@ CORES = (
     "deploy.playground.workload.values",
     "deploy.playground.check.verify",
     "deploy.playground.workload.workload",
-    "drainer.sink.file.ddl",
+    "drainer.sink.ddl_text",
     "drainer.sink.file.records",
     "drainer.sink.file.table_definitions",
     "drainer.pull.pull_message",
