@@ -57,7 +57,9 @@ def ddl_texts(ddl: Ddl, text: str | None, route: Route) -> tuple[str, ...]:
     A database that is made is made in none.
     """
     found = ddl_statements(ddl, text, route)
-    return tuple(f"{one.text};" if one.schema is None else _in_database(*one) for one in found)
+    return tuple(
+        f"{one.text};" if one.schema is None else _in_database(one.schema, one.text) for one in found
+    )
 
 
 class Statement(NamedTuple):
