@@ -9,7 +9,6 @@ Tests  tests/integration/test_archive.py
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 from typing import Final
 
@@ -17,21 +16,14 @@ from common.clock import SystemClock
 from common.errors import ConfigError, DirectoryLocked
 from common.observe import log
 from common.upstream_port import Upstream
-from drainer import metrics
-from drainer.app.build import BuildContext, not_ahead
-from drainer.app.upstream_schema import read_schema
-from drainer.checkpoint.resume import AheadOfUpstream
-from drainer.checkpoint.savepoint import Savepoint, adopt_cluster
+from drainer.app.build import BuildContext
+from drainer.app.savepoint_start import Place, SavepointStart
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.options import DrainerConfig
-from drainer.ddl import rules as ddl_rules
-from drainer.ddl.policy import Policy
-from drainer.rules.rule_change import RuleChange
 from drainer.rules.rule_set import read_rules
 from drainer.sink.file.archive import Archive
 from drainer.sink.file.file_sink import ArchiveStart, FileSink, where_to_go_on
 from drainer.sink.runner import Runner
-from drainer.translate.translator import Translator
 
 logger = log.get("drainer.archive_assembly")
 
@@ -43,40 +35,34 @@ LOCK_PAUSE_S: Final = 0.2
 async def build(context: BuildContext) -> Runner[FileSink]:
     settings, upstream, operating = context.settings, context.upstream, context.operating
     clock = SystemClock()
-    rules = read_rules(settings)
-    adopt_cluster(settings.data_dir, upstream.cluster_id)
-    savepoint = Savepoint(settings.data_dir)
-    stored = await asyncio.to_thread(savepoint.load)
+    begin = SavepointStart(context)
+    stored = await begin.stored()
     archive = await _opened(settings, upstream.cluster_id, stored, clock)
     context.ends.push_async_callback(asyncio.to_thread, archive.let_go)
-    wait_for = operating.wait_for
-    start = await not_ahead(lambda: wait_for(functools.partial(_start, settings, upstream, archive, stored)))
-    logger.info("archive", cluster_id=upstream.cluster_id, commit_ts=start.commit_ts, last_ts=archive.last_ts)
-    tracker = await wait_for(
-        lambda: read_schema(
-            upstream.history, start.commit_ts, start.schema_version, at_ts=settings.load_schema_snapshot
-        )
+    place = await begin.place(
+        lambda initial_ts: Place(*_start(archive, stored, initial_ts)),
+        "the archive",
+        "check pd-urls; after restoring the upstream begin a new archive, with a new data-dir",
     )
-    translator = Translator(tracker, rules)
-    metrics.LOOPBACK_TRANSACTIONS.set_function(lambda: float(translator.looped))
+    logger.info("archive", cluster_id=upstream.cluster_id, commit_ts=place.commit_ts, last_ts=archive.last_ts)
+    translator = await begin.translator(place)
     sink = FileSink(
-        start,
+        ArchiveStart(*place),
         archive,
-        savepoint,
+        begin.savepoint,
         translator.route,
-        Policy(ddl_rules.parse(settings.ddl_rules)),
+        begin.policy,
         clock,
         retention_days=settings.retention_days,
         compresses=bool(settings.compression),
         upstream=operating.upstream_clock,
     )
-    return Runner(
-        sink,
-        translator,
-        operating.control,
-        rules=RuleChange(translator, rules, None),
-        interval_s=settings.checkpoint_interval_s,
-    )
+    return begin.runner(sink, translator)
+
+
+def _start(archive: Archive, stored: Checkpoint | None, initial_ts: int) -> tuple[int, int]:
+    start = where_to_go_on(archive.last_ts, stored, initial_ts)
+    return start.commit_ts, start.schema_version
 
 
 def directory_of(settings: DrainerConfig) -> str:
@@ -102,21 +88,6 @@ async def _opened(
             if clock.monotonic_s() > end_s:
                 raise
             await asyncio.sleep(LOCK_PAUSE_S)
-
-
-async def _start(
-    settings: DrainerConfig, upstream: Upstream, archive: Archive, stored: Checkpoint | None
-) -> ArchiveStart:
-    now_ts = await upstream.oracle.timestamp()
-    initial_ts = settings.initial_commit_ts if settings.initial_commit_ts != -1 else now_ts
-    start = where_to_go_on(archive.last_ts, stored, initial_ts)
-    if start.commit_ts > now_ts:
-        raise AheadOfUpstream(
-            f"the archive of cluster {upstream.cluster_id} is at {start.commit_ts}, but the upstream is at"
-            f" {now_ts}: it went back in time, or is another one with the same id",
-            hint="check pd-urls; after restoring the upstream begin a new archive, with a new data-dir",
-        )
-    return start
 
 
 def _check_directory(path: str) -> None:

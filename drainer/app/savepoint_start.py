@@ -1,0 +1,92 @@
+"""Savepoint start: what is alike where sinks are built that store no checkpoint row.
+
+Order   the data directory is the cluster's; the sink and the savepoint say where the stream continues, which
+        is not ahead of the upstream; then the schema of there, and what translates from there
+
+Tests  tests/drainer/app/test_savepoint_start.py, tests/integration/test_archive.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from drainer import metrics
+from drainer.app.build import BuildContext, not_ahead
+from drainer.app.upstream_schema import read_schema
+from drainer.checkpoint.resume import AheadOfUpstream
+from drainer.checkpoint.savepoint import Savepoint, adopt_cluster
+from drainer.checkpoint.value import Checkpoint
+from drainer.ddl import rules as ddl_rules
+from drainer.ddl.policy import Policy
+from drainer.rules.rule_change import RuleChange
+from drainer.rules.rule_set import read_rules
+from drainer.sink import Sink
+from drainer.sink.runner import Runner
+from drainer.translate.translator import Translator
+
+S = TypeVar("S", bound=Sink)
+
+
+class Place(NamedTuple):
+    """The stream continues after `commit_ts`, at that schema version (0: not known)."""
+
+    commit_ts: int
+    schema_version: int = 0
+
+
+class SavepointStart:
+    """Of one build. Raises `ConfigError`, `ForeignDirectory`."""
+
+    def __init__(self, context: BuildContext) -> None:
+        settings = context.settings
+        self._context = context
+        self.rules = read_rules(settings)
+        adopt_cluster(settings.data_dir, context.upstream.cluster_id)
+        self.savepoint = Savepoint(settings.data_dir)
+        self.policy = Policy(ddl_rules.parse(settings.ddl_rules))
+
+    async def stored(self) -> Checkpoint | None:
+        """The savepoint as it is. Raises `Corruption`."""
+        return await asyncio.to_thread(self.savepoint.load)
+
+    async def place(self, decide: Callable[[int], Place], what: str, hint: str) -> Place:
+        """What `decide` makes of the configuration's initial timestamp. `what` is there, `hint` what to do
+        where it is ahead of the upstream: `AheadOfUpstream`."""
+        context = self._context
+
+        async def found() -> Place:
+            now_ts = await context.upstream.oracle.timestamp()
+            wanted_ts = context.settings.initial_commit_ts
+            place = decide(wanted_ts if wanted_ts != -1 else now_ts)
+            if place.commit_ts > now_ts:
+                raise AheadOfUpstream(
+                    f"{what} of cluster {context.upstream.cluster_id} is at {place.commit_ts}, but the"
+                    f" upstream is at {now_ts}: it went back in time, or is another one with the same id",
+                    hint=hint,
+                )
+            return place
+
+        return await not_ahead(lambda: context.operating.wait_for(found))
+
+    async def translator(self, place: Place) -> Translator:
+        """From there on."""
+        context = self._context
+        at_ts = context.settings.load_schema_snapshot
+        tracker = await context.operating.wait_for(
+            lambda: read_schema(context.upstream.history, *place, at_ts=at_ts)
+        )
+        translator = Translator(tracker, self.rules)
+        metrics.LOOPBACK_TRANSACTIONS.set_function(lambda: float(translator.looped))
+        return translator
+
+    def runner(self, sink: S, translator: Translator) -> Runner[S]:
+        """What drives the sink."""
+        return Runner(
+            sink,
+            translator,
+            self._context.operating.control,
+            rules=RuleChange(translator, self.rules, None),
+            interval_s=self._context.settings.checkpoint_interval_s,
+        )

@@ -1,0 +1,65 @@
+"""Where a sink without a checkpoint row begins: what it decides, never ahead of the upstream."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import pytest
+
+from common.errors import ForeignDirectory
+from drainer.app import build
+from drainer.app.savepoint_start import Place, SavepointStart
+from drainer.checkpoint.resume import AheadOfUpstream
+from drainer.checkpoint.value import Checkpoint
+from drainer.config.options import DrainerConfig
+
+NOW_TS = 500
+T = TypeVar("T")
+
+
+async def at_once(ask: Callable[[], Awaitable[T]]) -> T:
+    return await ask()
+
+
+async def timestamp() -> int:
+    return NOW_TS
+
+
+def start(directory: Path, cluster_id: int = 7, **settings: Any) -> SavepointStart:
+    context: Any = SimpleNamespace(
+        settings=replace(DrainerConfig(), data_dir=str(directory), **settings),
+        upstream=SimpleNamespace(cluster_id=cluster_id, oracle=SimpleNamespace(timestamp=timestamp)),
+        operating=SimpleNamespace(wait_for=at_once),
+    )
+    return SavepointStart(context)
+
+
+@pytest.mark.parametrize(("initial_ts", "given"), [(-1, NOW_TS), (0, 0), (44, 44)])
+async def test_the_initial_timestamp_is_given_to_what_decides(
+    tmp_path: Path, initial_ts: int, given: int
+) -> None:
+    begin = start(tmp_path, initial_commit_ts=initial_ts)
+    assert await begin.stored() is None
+    assert await begin.place(lambda ts: Place(ts, 3), "it", "") == (given, 3)
+
+
+async def test_a_place_ahead_of_the_upstream_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "AHEAD_WAIT_S", -1.0)
+    with pytest.raises(AheadOfUpstream, match="the store of cluster 7 is at 501") as raised:
+        await start(tmp_path).place(lambda _: Place(NOW_TS + 1), "the store", "look there")
+    assert raised.value.hint == "look there"
+    assert await start(tmp_path).place(lambda _: Place(NOW_TS), "the store", "") == (NOW_TS, 0)
+
+
+async def test_the_savepoint_is_that_of_the_data_directory(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(9, False, 2)
+    start(tmp_path).savepoint.save(checkpoint)
+    assert await start(tmp_path).stored() == checkpoint
+    with pytest.raises(ForeignDirectory):
+        start(tmp_path, cluster_id=8)
