@@ -21,8 +21,7 @@ from typing import Any, Final
 
 from common.errors import Rejected
 from common.rowcodec.datum import put_comparable_duration
-from common.rowcodec.put import put_bytes, put_int, put_value, string_bytes
-from common.rowcodec.temporal import parse_duration
+from common.rowcodec.put import duration_ns, put_bytes, put_int, put_value, string_bytes
 from common.rowcodec.varint import INT64_END, UINT64_END, put_svarint
 from common.table_info import (
     FLAG_BINARY,
@@ -175,7 +174,7 @@ class RowEncoder:
         if datum == b"\x00":
             raise UnwritableValue(f"column {column.name} of table {self._info.name}: key is NULL")
         if kind.tp == TIME:
-            return put_comparable_duration(parse_duration(value))
+            return put_comparable_duration(duration_ns(value))
         if kind.tp not in STRING_TYPES:
             return datum
         raw = string_bytes(kind, value)

@@ -1,6 +1,7 @@
 """Python values to datums: the writing side of `values`, used by the encoder and for defaults.
 
-Takes what the readers give and a little more (numbers as text, ENUM and SET as number or text, Decimal).
+Takes what readers of any kind give and a little more: numbers as text, ENUM and SET as number or text,
+Decimal, date, datetime, time, timedelta, JSON as text or document. A datetime with a zone becomes UTC.
 ValueError or TypeError if a value does not fit the type.
 
 Tests  tests/common/rowcodec/test_golden.py
@@ -16,8 +17,8 @@ from typing import Any, Final
 from common.rowcodec.datum import NULL_DATUM, put_double
 from common.rowcodec.decimals import put_decimal
 from common.rowcodec.json_encode import put_json
-from common.rowcodec.temporal import pack_datetime, parse_duration
-from common.rowcodec.values import EnumValue, SetValue
+from common.rowcodec.temporal import clock_text, pack_datetime, parse_duration
+from common.rowcodec.values import EnumValue, JsonText, SetValue
 from common.rowcodec.varint import INT64_END, UINT64_END, put_svarint, put_uvarint
 from common.table_info import STRING, ColumnKind, FieldType
 
@@ -98,19 +99,33 @@ def _put_string(field_type: FieldType, value: Any) -> bytes:
     return put_bytes(string_bytes(field_type, value))
 
 
+def _clock(value: Any) -> str:
+    return value if isinstance(value, str) else clock_text(value)
+
+
+def duration_ns(value: Any) -> int:
+    """Nanoseconds of a TIME: a text, timedelta or time."""
+    return parse_duration(_clock(value))
+
+
+def _put_json(field_type: FieldType, value: Any) -> bytes:
+    binary = value.binary if isinstance(value, JsonText) else None
+    return put_json(value) if binary is None else binary
+
+
 def _put_date(field_type: FieldType, value: Any) -> bytes:
-    return b"\x09" + put_uvarint(pack_datetime(value) & ~_TIME_OF_DAY)
+    return b"\x09" + put_uvarint(pack_datetime(_clock(value)) & ~_TIME_OF_DAY)
 
 
 def _put_datetime(field_type: FieldType, value: Any) -> bytes:
-    packed = pack_datetime(value)
+    packed = pack_datetime(_clock(value))
     if (packed & 0xFFFFFF) % 10 ** (6 - field_type.fsp):
         raise ValueError("more digits of a second than the column has")
     return b"\x09" + put_uvarint(packed)
 
 
 def _put_duration(field_type: FieldType, value: Any) -> bytes:
-    ns = parse_duration(value)
+    ns = duration_ns(value)
     if ns % 10 ** (9 - field_type.fsp):
         raise ValueError("more digits of a second than the column has")
     return b"\x08" + put_svarint(ns)
@@ -132,7 +147,7 @@ _WRITERS: Final[dict[ColumnKind, Callable[[FieldType, Any], bytes]]] = {
     ColumnKind.DATETIME: _put_datetime,
     ColumnKind.TIMESTAMP: _put_datetime,
     ColumnKind.TIME: _put_duration,
-    ColumnKind.JSON: lambda field_type, value: put_json(value),
+    ColumnKind.JSON: _put_json,
 }
 
 

@@ -1,8 +1,8 @@
 """Dates and times: packed integers and nanoseconds, to and from MySQL's text.
 
 A packed time is `(year * 13 + month) << 46 | day << 41 | hour << 36 | minute << 30 | second << 24 | us`.
-Zero dates, month or day 0 and days such as 2010-02-30 are legal and pass through as text: values are never
-handed to `datetime`. TIMESTAMP is UTC, here and in the row. TIME is a signed count of nanoseconds.
+Zero dates, month or day 0 and days such as 2010-02-30 are legal and pass through as text: what rows hold is
+never handed to `datetime`. TIMESTAMP is UTC, here and in the row. TIME is a signed count of nanoseconds.
 
 Tests  tests/common/rowcodec/test_golden.py
 """
@@ -10,6 +10,7 @@ Tests  tests/common/rowcodec/test_golden.py
 from __future__ import annotations
 
 import re
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
 
 from common.rowcodec.row_error import RowError
@@ -64,6 +65,22 @@ def duration_text(ns: int, fsp: int) -> str:
     hour, minute = divmod(minutes, 60)
     text = f"{sign}{hour:02d}:{_TWO[minute]}:{_TWO[second]}"
     return f"{text}.{fraction // 10 ** (9 - fsp):0{fsp}d}" if fsp else text
+
+
+def clock_text(value: date | time | timedelta) -> str:
+    """Text of what Python programs have, in UTC if it has a zone. TypeError or ValueError if it has none."""
+    if isinstance(value, datetime):
+        if value.tzinfo is not None:
+            value = value.astimezone(UTC).replace(tzinfo=None)
+        return value.isoformat(sep=" ")
+    if isinstance(value, timedelta):
+        ns = value // timedelta(microseconds=1) * 1000
+        if abs(ns) >= TIME_END_NS:
+            raise ValueError("TIME out of range")
+        return duration_text(ns, 6)
+    if isinstance(value, date | time):
+        return value.isoformat()
+    raise TypeError(f"a {type(value).__name__} is neither date nor time")
 
 
 def pack_datetime(text: str) -> int:

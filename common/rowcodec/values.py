@@ -17,6 +17,7 @@ Tests  tests/common/rowcodec/test_golden.py
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable
 from typing import Any, Final, Self
 
@@ -52,6 +53,9 @@ class EnumValue(str):
         self.number = number
         return self
 
+    def __getnewargs__(self) -> tuple[str, int]:  # type: ignore[override]  # for copies and pickles
+        return str(self), self.number
+
 
 class SetValue(str):
     """Element texts of a SET joined by commas; `number` is the mask."""
@@ -63,6 +67,38 @@ class SetValue(str):
         self = super().__new__(cls, text)
         self.number = number
         return self
+
+    def __getnewargs__(self) -> tuple[str, int]:  # type: ignore[override]  # for copies and pickles
+        return str(self), self.number
+
+
+class JsonText(str):
+    """The text of a JSON document, as TiDB prints it.
+
+    `binary` is the datum that it was read from, None for a text from elsewhere: a double without a fraction,
+    a date and a binary string inside a document cannot be told from their texts.
+    """
+
+    __slots__ = ("binary",)
+    binary: bytes | None
+
+    def __new__(cls, text: str, binary: bytes | None = None) -> Self:
+        self = super().__new__(cls, text)
+        self.binary = binary
+        return self
+
+    def __getnewargs__(self) -> tuple[str, bytes | None]:  # type: ignore[override]
+        return str(self), self.binary
+
+    def load(self) -> Any:
+        """The document: dict, list, str, int, float, bool or None."""
+        return json.loads(self)
+
+
+class PartialDate(str):
+    """A date or time that no calendar has: zero, with month or day 0, in the year 0, 30 February."""
+
+    __slots__ = ()
 
 
 def read_text(b: bytes, i: int) -> tuple[str | bytes, int]:

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from typing import Any, Final
 from uuid import UUID
 
 from common import table_info as ti
+from common.rowcodec.temporal import clock_text
 from common.table_info import FieldType, TableInfo
 from pumpclient.errors import InvalidDefinition
 
@@ -62,24 +63,10 @@ def _value(kind: FieldType, value: Any) -> Any:
         return value
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
-    if isinstance(value, datetime):
-        if value.tzinfo is not None:
-            value = value.astimezone(UTC).replace(tzinfo=None)
-        return value.isoformat(sep=" ")
-    if isinstance(value, date | time):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return _duration(value)
+    if isinstance(value, date | time | timedelta):
+        return clock_text(value)
     if isinstance(value, UUID):
         return value.bytes if kind.is_binary_string else value.hex
     if isinstance(value, set | frozenset):
         return ",".join(sorted(map(str, value)))
     raise TypeError
-
-
-def _duration(value: timedelta) -> str:
-    sign = "-" if value < timedelta(0) else ""
-    seconds, micro = divmod(abs(value) // timedelta(microseconds=1), 1_000_000)
-    minutes, second = divmod(seconds, 60)
-    hour, minute = divmod(minutes, 60)
-    return f"{sign}{hour:02d}:{minute:02d}:{second:02d}.{micro:06d}"

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from common import table_info as ti
+from common.type_text import literal
 from drainer.ddl.derive.compare import (
     PresentColumn,
     PresentKey,
@@ -26,7 +27,7 @@ from drainer.ddl.derive.compare import (
 )
 from drainer.ddl.derive.constraints import drop_foreign_keys, extras
 from drainer.ddl.derive.definition import Column, Default, Definition, Key
-from drainer.ddl.derive.render import Server, collated, column_clause, fitting, key_clause, literal, name_of
+from drainer.ddl.derive.render import Server, collated, column_clause, fitting, key_clause, name_of
 from drainer.ddl.derive.values import Alteration, Derived, choice, of, step
 
 

@@ -8,6 +8,7 @@ Tests  tests/drainer/ddl/derive/test_derive.py
 
 from __future__ import annotations
 
+from common.type_text import literal
 from drainer.ddl.derive.compare import Present, PresentKey
 from drainer.ddl.derive.constraints import extras
 from drainer.ddl.derive.definition import Definition
@@ -17,7 +18,6 @@ from drainer.ddl.derive.render import (
     column_clause,
     fitting,
     key_clause,
-    literal,
     name_of,
     partition_clause,
 )

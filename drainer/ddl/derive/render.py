@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from common import table_info as ti
+from common.type_text import LONG_TEXTS, literal, type_text
 from drainer.ddl.derive.definition import (
     Column,
     Default,
@@ -32,28 +33,7 @@ KEY_BYTES_MAX: Final = 3072
 ROW_BYTES_MAX: Final = 65535
 _POINTER_BYTES: Final = 12  # what a BLOB or TEXT costs of a row
 
-_PLAIN_TYPES: Final = {
-    ti.TINY: "tinyint",
-    ti.SHORT: "smallint",
-    ti.INT24: "mediumint",
-    ti.LONG: "int",
-    ti.LONGLONG: "bigint",
-    ti.FLOAT: "float",
-    ti.DOUBLE: "double",
-    ti.DECIMAL: "decimal",
-    ti.DATE: "date",
-    ti.NEWDATE: "date",
-    ti.YEAR: "year",
-    ti.JSON: "json",
-}
-_INTEGERS: Final = frozenset({ti.TINY, ti.SHORT, ti.INT24, ti.LONG, ti.LONGLONG})
-_LONG_TEXTS: Final = {
-    ti.TINY_BLOB: ("tinytext", "tinyblob"),
-    ti.BLOB: ("text", "blob"),
-    ti.MEDIUM_BLOB: ("mediumtext", "mediumblob"),
-    ti.LONG_BLOB: ("longtext", "longblob"),
-}
-_NO_DEFAULT: Final = frozenset({*_LONG_TEXTS, ti.JSON})
+_NO_DEFAULT: Final = frozenset({*LONG_TEXTS, ti.JSON})
 _CHARACTER_BYTES: Final = {"utf8mb4": 4, "utf8mb3": 3, "utf8": 3, "gbk": 2, "gb18030": 4}
 # The nearest of other servers, best first. A collation that distinguishes more is safe: keys that are
 # different upstream stay different.
@@ -129,58 +109,22 @@ def name_of(*names: str) -> str:
     return ".".join(quote_name(name).decode() for name in names)
 
 
-def literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "''").replace("\0", "\\0")
-    return f"'{escaped}'"
-
-
 # Types ---------------------------------------------------------------------------------------------------
 
 
 def type_of(column: Column) -> str:
-    """The type without character set, in lower case, as the downstream would print it (with widths)."""
-    kind = column.type
-    binary = kind.charset == "binary"
-    if kind.tp in _LONG_TEXTS:
-        return _LONG_TEXTS[kind.tp][binary]
-    if kind.tp in (ti.VARCHAR, ti.VAR_STRING):
-        return f"{'varbinary' if binary else 'varchar'}({max(kind.flen, 0)})"
-    if kind.tp == ti.STRING:
-        return f"{'binary' if binary else 'char'}({max(kind.flen, 0)})"
-    if kind.tp == ti.BIT:
-        return f"bit({max(kind.flen, 1)})"
-    if kind.tp in (ti.DATETIME, ti.TIMESTAMP, ti.TIME):
-        name = {ti.DATETIME: "datetime", ti.TIMESTAMP: "timestamp", ti.TIME: "time"}[kind.tp]
-        return f"{name}({kind.fsp})" if kind.fsp else name
-    if kind.tp in (ti.ENUM, ti.SET):
-        members = ",".join(literal(member) for member in kind.elems)
-        return f"{'enum' if kind.tp == ti.ENUM else 'set'}({members})"
-    if kind.tp not in _PLAIN_TYPES:
-        raise NotDerivable(f"column {column.name} has type {kind.tp}, which has no counterpart")
-    return _number(column)
-
-
-def _number(column: Column) -> str:
-    kind = column.type
-    text = _PLAIN_TYPES[kind.tp]
-    zerofill = bool(kind.flag & ti.FLAG_ZEROFILL)
-    if kind.tp in _INTEGERS:
-        if kind.flen >= 0 and (zerofill or (kind.tp == ti.TINY and kind.flen == 1)):
-            text += f"({kind.flen})"
-    elif kind.tp == ti.DECIMAL:
-        text += f"({kind.flen if kind.flen >= 0 else 10},{max(kind.decimal, 0)})"
-    elif kind.tp in (ti.FLOAT, ti.DOUBLE) and kind.decimal >= 0 and kind.flen >= 0:
-        text += f"({kind.flen},{kind.decimal})"
-    if kind.unsigned and kind.tp in _INTEGERS | {ti.FLOAT, ti.DOUBLE, ti.DECIMAL}:
-        text += " unsigned"
-    if zerofill and kind.tp != ti.YEAR:
-        text += " zerofill"
-    return text
+    """The type without character set, as the downstream would print it (with widths)."""
+    try:
+        return type_text(column.type)
+    except ValueError:
+        raise NotDerivable(
+            f"column {column.name} has type {column.type.tp}, which has no counterpart"
+        ) from None
 
 
 def _bytes_of(column: Column) -> int:
     """Bytes a text or binary column can take of a row; 0 for types that are always small."""
-    if column.type.tp in _LONG_TEXTS or column.type.tp == ti.JSON:
+    if column.type.tp in LONG_TEXTS or column.type.tp == ti.JSON:
         return _POINTER_BYTES
     if column.type.tp in (ti.VARCHAR, ti.VAR_STRING, ti.STRING):
         return max(column.type.flen, 0) * _CHARACTER_BYTES.get(column.type.charset, 1) + 2

@@ -1,0 +1,146 @@
+"""Changes as programs see them: transactions of rows, and DDL.
+
+    for row in transaction.rows:
+        print(row.table, row.kind, row.key_values, row.changed)
+
+Values only. Names are those downstream, after routes. The values of a row are those of
+`drainer.changes.values`. Generated columns are not in rows: who stores a row computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal
+
+from common import tso
+
+Kind = Literal["insert", "update", "delete"]
+PythonType = type[Any]
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def time_of(ts: int) -> datetime:
+    """The time of a timestamp, in UTC, to the millisecond."""
+    return _EPOCH + timedelta(milliseconds=tso.physical_ms(ts))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table.
+
+    `type` is its type as SQL writes it ("bigint unsigned", "varchar(20)"), `python_type` the class of its
+    values. `elements` are those of an ENUM or SET. `default` is the text of its default, None without one.
+    """
+
+    name: str
+    type: str
+    nullable: bool
+    python_type: PythonType
+    charset: str = ""
+    collation: str = ""
+    elements: tuple[str, ...] = ()
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """One table as a row was written under it; the same object until a DDL changes the table.
+
+    `key` names the columns that identify a row: the primary key, else the first unique key without nullable
+    columns, else (). `version` is the upstream's schema version that made it; None for what a DDL found.
+    """
+
+    schema: str
+    name: str
+    columns: tuple[Column, ...] = field(repr=False)
+    key: tuple[str, ...]
+    id: int
+    version: int | None
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+
+class Row:
+    """One changed row. `before` is None for an insert, `after` for a delete: both map names to values."""
+
+    __slots__ = ("after", "before", "kind", "table")
+
+    def __init__(
+        self, table: Table, kind: Kind, before: dict[str, Any] | None, after: dict[str, Any] | None
+    ) -> None:
+        self.table = table
+        self.kind = kind
+        self.before = before
+        self.after = after
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """Columns whose values differ; of an insert or delete all of them."""
+        before, after = self.before, self.after
+        if before is None or after is None:
+            return tuple(after or before or ())
+        return tuple(name for name, value in after.items() if value != before[name])
+
+    @property
+    def key_values(self) -> tuple[Any, ...]:
+        """Values of `table.key`: those after the change, of a delete those before it."""
+        image = self.before if self.after is None else self.after
+        assert image is not None
+        return tuple([image[name] for name in self.table.key])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Row):
+            return NotImplemented
+        return (
+            self.kind == other.kind
+            and self.before == other.before
+            and self.after == other.after
+            and (self.table.schema, self.table.name) == (other.table.schema, other.table.name)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Row({self.table}, {self.kind}, before={self.before}, after={self.after})"
+
+
+@dataclass(slots=True)  # not frozen: there is one for every few rows, freezing triples its cost
+class Transaction:
+    """Rows of one upstream transaction, in execution order; none where all were filtered.
+
+    `large`: the rows are read piece by piece while they are iterated, once.
+    """
+
+    commit_ts: int
+    start_ts: int
+    rows: Iterable[Row]
+    large: bool = False
+
+    @property
+    def time(self) -> datetime:
+        """When it was committed, by the upstream's clock."""
+        return time_of(self.commit_ts)
+
+
+@dataclass(frozen=True, slots=True)
+class Ddl:
+    """One schema change. `query` is its text as the upstream ran it, with `schema` as current database.
+
+    `before` and `after` are the tables that it changed, where they existed. `statements` are to run in place
+    of `query` where filters or routes leave a part of it or give it other names.
+    """
+
+    commit_ts: int
+    query: str
+    schema: str
+    before: tuple[Table, ...] = ()
+    after: tuple[Table, ...] = ()
+    statements: tuple[str, ...] = ()
+
+    @property
+    def time(self) -> datetime:
+        """When it was committed, by the upstream's clock."""
+        return time_of(self.commit_ts)

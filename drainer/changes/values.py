@@ -1,0 +1,154 @@
+"""Value table: what a column's value is for a program that reads changes.
+
+    integers, YEAR, BIT          int
+    FLOAT, DOUBLE                float (FLOAT holds the binary32 value)
+    DECIMAL                      Decimal, with the column's scale
+    DATE                         date
+    DATETIME                     datetime without a zone
+    TIMESTAMP                    datetime in UTC
+    dates that no calendar has   PartialDate: text
+    TIME                         timedelta
+    CHAR, VARCHAR, TEXT          str; bytes where the content is not UTF-8
+    BINARY, VARBINARY, BLOB      bytes
+    ENUM, SET                    EnumValue, SetValue: str with `number`, an index from 1 or a mask
+    JSON                         JsonText: str with `load()`
+    NULL                         None
+
+In     a column's definition
+Out    how a generated reader makes such values of its datums
+Why    lossless: the same values given to `common.rowcodec.put` are the same bytes again
+Never  hands a text for a date that there is: who gets a str knows that it is no date
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from decimal import Decimal
+from typing import Any, Final
+
+from common.rowcodec.binary_json import read_json
+from common.rowcodec.codegen import Conversion, Shape
+from common.rowcodec.datum import read_duration
+from common.rowcodec.decimals import read_decimal
+from common.rowcodec.row_error import RowError
+from common.rowcodec.strict import Reader
+from common.rowcodec.temporal import TIME_END_NS, date_text, datetime_text
+from common.rowcodec.values import (
+    CACHE_MAX,
+    EnumValue,
+    JsonText,
+    PartialDate,
+    SetValue,
+    cached_reader,
+    python_conversion,
+)
+from common.table_info import Column, ColumnKind, FieldType
+
+PYTHON_TYPES: Final[dict[ColumnKind, type]] = {
+    ColumnKind.SIGNED: int,
+    ColumnKind.UNSIGNED: int,
+    ColumnKind.YEAR: int,
+    ColumnKind.BIT: int,
+    ColumnKind.FLOAT: float,
+    ColumnKind.DOUBLE: float,
+    ColumnKind.DECIMAL: Decimal,
+    ColumnKind.TEXT: str,
+    ColumnKind.BINARY: bytes,
+    ColumnKind.ENUM: EnumValue,
+    ColumnKind.SET: SetValue,
+    ColumnKind.DATE: date,
+    ColumnKind.DATETIME: datetime,
+    ColumnKind.TIMESTAMP: datetime,
+    ColumnKind.TIME: timedelta,
+    ColumnKind.JSON: JsonText,
+}
+"""The class of the values of a column; beside it there are None, PartialDate and bytes as said above."""
+
+_decimal_of: Final = functools.lru_cache(maxsize=CACHE_MAX)(Decimal)
+
+
+def _decimal(b: bytes, i: int) -> tuple[Decimal, int]:
+    text, end = read_decimal(b, i)
+    return _decimal_of(text), end
+
+
+def _json(b: bytes, i: int) -> tuple[JsonText, int]:
+    text, end = read_json(b, i)
+    return JsonText(text.decode(), b[i:end]), end
+
+
+def _date_value(packed: int) -> date | PartialDate:
+    year, month = divmod(packed >> 46, 13)
+    try:
+        return date(year, month, packed >> 41 & 31)
+    except ValueError:
+        return PartialDate(date_text(packed))
+
+
+def _datetime_value(packed: int, fsp: int, zone: tzinfo | None) -> datetime | PartialDate:
+    year, month = divmod(packed >> 46, 13)
+    micro = packed & 0xFFFFFF
+    try:
+        return datetime(
+            year,
+            month,
+            packed >> 41 & 31,
+            packed >> 36 & 31,
+            packed >> 30 & 63,
+            packed >> 24 & 63,
+            micro - micro % 10 ** (6 - fsp),
+            zone,
+        )
+    except ValueError:
+        return PartialDate(datetime_text(packed, fsp))
+
+
+@functools.cache
+def _time_reader(kind: ColumnKind, fsp: int) -> tuple[Reader, dict[bytes, Any]]:
+    """One cache for all columns whose times are alike."""
+    if kind is ColumnKind.DATE:
+        return cached_reader(_date_value)
+    zone = UTC if kind is ColumnKind.TIMESTAMP else None
+    return cached_reader(lambda packed: _datetime_value(packed, fsp, zone))
+
+
+def _time(field_type: FieldType) -> Conversion:
+    read, cache = _time_reader(field_type.kind, field_type.fsp)
+    return Conversion(Shape.TIME, "", read, cache=cache)
+
+
+def _duration(field_type: FieldType) -> Conversion:
+    unit = 10 ** (6 - field_type.fsp)
+
+    def read(b: bytes, i: int) -> tuple[timedelta, int]:
+        ns, end = read_duration(b, i)
+        if abs(ns) >= TIME_END_NS:
+            raise RowError("TIME out of range")
+        micro = abs(ns) // 1000
+        micro -= micro % unit
+        return timedelta(microseconds=-micro if ns < 0 else micro), end
+
+    return Conversion(Shape.CALL, "", read)
+
+
+def _call(read: Reader) -> Callable[[FieldType], Conversion]:
+    conversion = Conversion(Shape.CALL, "", read)
+    return lambda field_type: conversion
+
+
+_CONVERSIONS: Final[dict[ColumnKind, Callable[[FieldType], Conversion]]] = {
+    ColumnKind.DECIMAL: _call(_decimal),
+    ColumnKind.DATE: _time,
+    ColumnKind.DATETIME: _time,
+    ColumnKind.TIMESTAMP: _time,
+    ColumnKind.TIME: _duration,
+    ColumnKind.JSON: _call(_json),
+}
+
+
+def value_conversion(column: Column, place: int) -> Conversion:
+    """How the column's datums become values; `place` makes names unique within a reader."""
+    own = _CONVERSIONS.get(column.type.kind)
+    return python_conversion(column, place) if own is None else own(column.type)
