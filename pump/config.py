@@ -14,7 +14,7 @@ from typing import Final
 
 from common.config.declaring import option
 from common.errors import ConfigError
-from common.net.port import socket_path, split_address
+from common.net.port import own_address, socket_path, split_address
 from common.serving.node_config import NodeConfig
 from pump.retention.policy import DISK, DRAINERS, Policy
 
@@ -22,16 +22,6 @@ ENV_PREFIX: Final = "PUMP"
 PORT: Final = 8250
 _URL: Final = re.compile(r"(?:(?P<scheme>[a-z]+)://)?(?P<address>[^/]*)(?P<path>/.*)?")
 _ACCEPT_LOSS: Final = re.compile(r"(\d{6,10}\.vlog):(\d+)")
-
-
-def _own_address() -> str:
-    """The address other hosts would see; loopback if there is no network."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # no packet is sent, only the route is chosen
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +226,7 @@ class PumpConfig(NodeConfig):
 
     @property
     def listen(self) -> str:
-        return self.addr or f"{_own_address()}:{PORT}"
+        return self.addr or f"{own_address()}:{PORT}"
 
     @property
     def advertised(self) -> str:

@@ -21,6 +21,9 @@ PAUSED: Final = "paused"
 CLOSING: Final = "closing"
 OFFLINE: Final = "offline"
 STATES: Final = (ONLINE, PAUSING, PAUSED, CLOSING, OFFLINE)
+READER: Final = {"labels": {"kind": "reader"}}
+"""Label of a drainer's entry that is a program's, which reads the stream under a name. In the form that Go
+nodes read; to them it is a drainer."""
 
 # (state, event) -> state. Anything not listed is refused without effect.
 #   start   the process is up and ready to serve; it wins over all that was left
@@ -58,6 +61,12 @@ class NodeStatus:
     def with_state(self, state: str) -> NodeStatus:
         assert state in STATES
         return replace(self, state=state)
+
+    @property
+    def is_reader(self) -> bool:
+        """Whether a program reads the stream under this name; no Drainer does."""
+        labels = (self.label or {}).get("labels")
+        return isinstance(labels, dict) and labels.get("kind") == "reader"
 
     def to_json(self) -> bytes:
         document = {

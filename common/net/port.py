@@ -43,6 +43,18 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
+def own_address(towards: tuple[str, int] = ("192.0.2.1", 9)) -> str:
+    """The address of this host that another one sees; loopback if there is no network. Asks a name server
+    where `towards` is a name."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(*towards, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)  # no packet is sent, only the route is chosen
+            return str(probe.getsockname()[0])
+    except OSError:
+        return LOOPBACK
+
+
 def check_port_free(host: str, port: int, flag: str = "--addr") -> None:
     """Raise `PortTaken` when a process could not listen there now."""
     if port == 0:

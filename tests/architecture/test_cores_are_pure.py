@@ -85,6 +85,7 @@ CORES = (
     "drainer.checkpoint.value",
     "drainer.sink.mysql.change",
     "drainer.sink.mysql.column_match",
+    "drainer.reading.subscribe.reader_position",
     "drainer.rules.column_rule",
     "drainer.translate.ddl_filter",
     "drainer.schema.sql_tokens",

@@ -55,6 +55,14 @@ def _of_pump(view: ClusterView, found: Found) -> Loss:
 
 def _of_drainer(found: Found) -> Loss:
     applied = found.entry.status.max_commit_ts
+    if found.entry.status.is_reader:
+        return Loss(
+            (
+                f"it had done everything up to {applied}; pumps no longer keep for it what came after",
+                "started again under this name it goes on from there if they still have that",
+            ),
+            is_needed=False,
+        )
     return Loss(
         (
             f"it had applied up to {applied}; pumps no longer keep for it what came after",

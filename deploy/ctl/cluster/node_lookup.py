@@ -8,8 +8,14 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 
+from common.cluster.node import NodeStatus
 from common.cluster.registry import DRAINERS, KINDS, PUMPS, ClusterView, NodeEntry
 from common.errors import FlagError, Rejected
+
+
+def role(kind: str, status: NodeStatus) -> str:
+    """What a node is, in words: a pump, a drainer, or a reader, which is registered as drainers are."""
+    return "reader" if status.is_reader else kind[:-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +31,7 @@ class Found:
 
     @property
     def label(self) -> str:
-        return f"{self.kind[:-1]} {self.node_id}"
+        return f"{role(self.kind, self.entry.status)} {self.node_id}"
 
 
 def kinds(kind: str) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from common.cluster.node import OFFLINE, PAUSED
 from common.cluster.registry import NodeEntry
 from common.observe import show
 from common.quantities import span
+from deploy.ctl.cluster.node_lookup import role
 
 BEAT_MAX_S: Final = 30.0
 """The entry of a node that lives is not older than that, by the clock that it goes by."""
@@ -40,6 +41,7 @@ def document(kind: str, entry: NodeEntry, now_s: float) -> dict[str, Any]:
     return {
         **json.loads(status.to_json()),
         "kind": kind[:-1],
+        **({"reader": True} if status.is_reader else {}),
         "alive": entry.alive,
         "updated_s_ago": round(now_s - tso.physical_s(status.update_ts), 3) if status.update_ts else None,
     }
@@ -75,7 +77,7 @@ def _row(kind: str, entry: NodeEntry, now_s: float) -> tuple[str, ...]:
     age_s = max(0.0, tso.age_s(status.update_ts, now_s))
     updated = f"{span(age_s)} ago" if status.update_ts else "never"
     return (
-        kind[:-1],
+        role(kind, status),
         status.node_id,
         status.host,
         status.state,

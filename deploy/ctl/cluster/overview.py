@@ -35,7 +35,7 @@ STAGES: Final = ("write", "sort_wait", "pull", "queue", "apply")
 @dataclass(frozen=True, slots=True)
 class NodeSnapshot:
     """A node. `alive` as in `common.cluster.registry`; `told_ts`: its position by the registry; `update_ts`:
-    when it said so; `document`: its /status, else `error` says why there is none."""
+    when it said so; `document`: its /status, else `error` says why there is none. `reader`: a program."""
 
     kind: str
     node_id: str
@@ -46,6 +46,11 @@ class NodeSnapshot:
     update_ts: int
     document: Mapping[str, Any] | None
     error: str = ""
+    reader: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"{'reader' if self.reader else self.kind[:-1]} {self.node_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,7 @@ class NodeLine:
     behind_s: float | None
     stages_s: Mapping[str, float]
     doing: str
+    reader: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +140,7 @@ def _line(seen: NodeSnapshot, now_ts: int) -> NodeLine:
         behind_s,
         stages,
         doing,
+        seen.reader,
     )
 
 
@@ -151,7 +158,7 @@ def _pump_doing(pump: PumpStatus) -> str:
 
 def _drainer_doing(drainer: DrainerDocument) -> str:
     if not drainer.lag:
-        return ""
+        return drainer.doing
     rate = f"{drainer.lag.rows_per_s:,.0f} rows/s"
     return f"{rate}, {drainer.doing}" if drainer.doing else rate
 
@@ -160,7 +167,7 @@ def _drainer_doing(drainer: DrainerDocument) -> str:
 
 
 def _troubles(seen: NodeSnapshot, now_ts: int) -> list[Trouble]:
-    label = f"{seen.kind[:-1]} {seen.node_id}"
+    label = seen.label
     if seen.state == OFFLINE:
         return []
     if absent := _absence(seen, label, now_ts):
@@ -275,7 +282,7 @@ def _twins(nodes: Sequence[NodeSnapshot]) -> list[Trouble]:
             sharing.setdefault(seen.address, []).append(seen)
     hint = "one process answers there; take the other one out: `binlogctl forget NODE`"
     named = {
-        address: " and ".join(f"{one.kind[:-1]} {one.node_id}" for one in found)
+        address: " and ".join(one.label for one in found)
         for address, found in sharing.items()
         if len(found) > 1
     }

@@ -17,7 +17,7 @@ from common.etcd.client import EtcdClient
 from common.etcd.registry import EtcdRegistry
 from common.net.tls import TlsConfig
 from common.upstream.standalone.prepared import prepared
-from deploy.ctl.cluster import overview
+from deploy.ctl.cluster import node_lookup, overview
 from deploy.ctl.cluster.overview import NodeSnapshot, Overview
 from deploy.ctl.net import node_http
 
@@ -43,7 +43,12 @@ async def _ask(kind: str, entry: NodeEntry, tls: TlsConfig | None) -> NodeSnapsh
     document, error = None, ""
     try:
         answer = await node_http.ask(
-            f"{kind[:-1]} {status.node_id}", status.host, "GET", "/status", tls, deadline_s=DEADLINE_S
+            f"{node_lookup.role(kind, status)} {status.node_id}",
+            status.host,
+            "GET",
+            "/status",
+            tls,
+            deadline_s=DEADLINE_S,
         )
         document = answer.document
         if document is None:
@@ -60,6 +65,7 @@ async def _ask(kind: str, entry: NodeEntry, tls: TlsConfig | None) -> NodeSnapsh
         status.update_ts,
         document,
         error,
+        reader=status.is_reader,
     )
 
 

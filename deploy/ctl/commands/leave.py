@@ -93,13 +93,15 @@ def _stopped(entry: NodeEntry) -> str:
 def _how_to_start(found: Found) -> str:
     program = found.kind[:-1]
     start = f"start it on its host: `systemctl start {program}`, or `{program} --config FILE`"
+    if found.entry.status.is_reader:
+        start = "start the program again that reads under this name"
     if found.entry.status.state == OFFLINE:
         return f"it has left for good; to have it back, {start}"
     return start
 
 
 def _require_drainer(found: Found) -> None:
-    if found.kind != DRAINERS:
+    if found.kind != DRAINERS or found.entry.status.is_reader:
         raise FlagError(f"{found.label} applies nothing", hint="-apply is for drainers")
 
 

@@ -79,7 +79,8 @@ def _state(line: NodeLine) -> str:
 def _row(line: NodeLine, now_ts: int) -> list[str]:
     behind = "" if line.behind_s is None else span(line.behind_s)
     position = _position(line.position_ts, now_ts) if line.position_ts else ""
-    return [line.node_id, line.address, _state(line), position, behind, line.doing]
+    name = f"{line.node_id} (reader)" if line.reader else line.node_id
+    return [name, line.address, _state(line), position, behind, line.doing]
 
 
 def _position(ts: int, now_ts: int) -> str:
@@ -95,6 +96,7 @@ def lines(seen: Overview) -> list[str]:
         behind = "position unknown" if line.behind_s is None else f"{span(line.behind_s)} behind"
         stages = " ".join(f"{name}={value:.1f}s" for name, value in line.stages_s.items())
         answers = "" if line.answers else ", does not answer"
-        parts = (f"{line.kind[:-1]} {line.node_id}: {line.state}{answers}", behind, stages, line.doing)
+        role = "reader" if line.reader else line.kind[:-1]
+        parts = (f"{role} {line.node_id}: {line.state}{answers}", behind, stages, line.doing)
         found.append(", ".join(part for part in parts if part))
     return found + [_trouble_line(trouble) for trouble in seen.troubles]

@@ -1,0 +1,285 @@
+"""Named reader: a program that reads the stream under a name, present in the registry as a Drainer is.
+
+Drives  `reader_position` (core), the heartbeat of the registry
+Owns    the entry below `drainers/`, its lease, and the port on which pumps and operators call
+Does    pumps' retention and their closing go by `maxCommitTS` of the entry: it is the reader's position. Done
+        transactions move it within `STORE_GAP_S`, and at the close
+        A pump that joins calls `binlog.Cistern/Notify` of every drainer that is online, and takes no prewrite
+        before all have answered; a Go pump even ends when one cannot be called. So a reader listens: at an
+        address that it is given, or at a free port of the address that the registry's server sees
+        `binlogctl pause` and `close` end the stream as they end a Drainer
+Order   the name first, then the place where the stream begins: what is stored is held meanwhile
+Holds   one process a name: another is refused while this one lives. An entry of a Drainer is never taken
+        A position is stored after it was said to be done, never before; it never falls
+Stops   `close` stores the position and says paused: pumps keep what comes after it, as for a Drainer
+
+Tests  tests/drainer/reading/subscribe/test_named_reader.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from common import version
+from common.clock import Clock
+from common.cluster import node
+from common.cluster.heartbeat import Heartbeat
+from common.cluster.node import NodeStatus
+from common.cluster.registry import DRAINERS, Registry, check_node_id
+from common.door.http.admin_guard import AdminGuard
+from common.door.http.routes import Routes
+from common.door.server.listener import Server, serve
+from common.errors import ConfigError, Conflict, Rejected, Unavailable
+from common.etcd.client import parse_endpoints
+from common.net.port import own_address, split_address
+from common.net.tls import TlsConfig
+from common.observe import log
+from common.status.codec import plain
+from common.status.drainer import DrainerDocument
+from drainer.control.http import NodeState, add_routes, notify_service
+from drainer.control.standby import lease_s
+from drainer.reading.subscribe.reader_position import NotGiven, ReaderPosition
+
+BEAT_S: Final = 1.0
+STORE_GAP_S: Final = 0.25
+"""Pause after a position was stored: a program that is done a thousand times a second writes four times."""
+_ANY_HOST: Final = ("", "0.0.0.0", "::")
+
+_logger = log.get("reader")
+
+
+class NameTaken(Conflict):
+    """Another process reads under this name, or a Drainer has it."""
+
+
+class ReaderStopped(Rejected):
+    """An operator paused or closed this reader."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderAddress:
+    """Where a reader listens. `listen`: host:port, port 0 for a free one; "": a free port of the address that
+    `endpoints` sees. `advertise`: how pumps reach it, if that is another one."""
+
+    listen: str = ""
+    advertise: str = ""
+
+
+class NamedReader:
+    """Made by `open_reader`. `now_ts` gives the upstream's time; `doing` says what is shown of the stream."""
+
+    def __init__(
+        self, name: str, registry: Registry, now_ts: Callable[[], int], clock: Clock, doing: Callable[[], str]
+    ) -> None:
+        self.name = name
+        self._position: ReaderPosition | None = None
+        self._left_ts = 0
+        self._registry = registry
+        self._now_ts = now_ts
+        self._doing = doing
+        self._clock = clock
+        self._host = ""
+        self._state = NodeState(name, node.ONLINE)
+        self._heartbeat = Heartbeat(registry, DRAINERS, self._entry, BEAT_S, clock, lease_s=lease_s(BEAT_S))
+        self._registered = False
+        self._server: Server | None = None
+        self._notify: asyncio.Future[Callable[[], Awaitable[None]]] = (
+            asyncio.get_running_loop().create_future()
+        )
+        self._moved = asyncio.Event()
+        self._told = asyncio.Event()
+
+    @property
+    def stored_ts(self) -> int:
+        """The position; until the stream begins: where an earlier life stopped, 0 if there was none."""
+        return self._left_ts if self._position is None else self._position.position
+
+    # -- the stream ------------------------------------------------------------------------------------
+
+    def begin(self, ts: int, notify: Callable[[], Awaitable[None]]) -> None:
+        """The stream begins after `ts`; `notify` returns when it waits for every pump of the registry."""
+        self._position = ReaderPosition(ts)
+        if self._notify.done():  # the stream was built anew
+            self._notify = asyncio.get_running_loop().create_future()
+        self._notify.set_result(notify)
+
+    def given(self, ts: int) -> None:
+        """The item of this commit_ts went to the program."""
+        self._begun.given(ts)
+
+    def passed(self, ts: int) -> None:
+        """Everything at or below it has been given; stored with a beat."""
+        self._begun.passed(ts)
+
+    def done(self, ts: int) -> None:
+        """The program has done it, and all before it. Raises `NotGiven`."""
+        self._begun.done(ts)
+        self._moved.set()
+
+    @property
+    def _begun(self) -> ReaderPosition:
+        if self._position is None:
+            raise NotGiven("nothing was given yet", hint="read the stream first")
+        return self._position
+
+    @property
+    def unbroken(self) -> int | None:
+        """As of the heartbeat: pumps that join wait for who holds a lease."""
+        return self._heartbeat.unbroken
+
+    async def run(self) -> None:
+        """Beat and store until cancelled. Raises `NameTaken` when another process has the name by now,
+        `ReaderStopped` when an operator ended this reader."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._heartbeat.run(), name="reader heartbeat")
+                tasks.create_task(self._store_moves(), name="reader position")
+                tasks.create_task(self._end_when_told(), name="reader told")
+        except BaseExceptionGroup as errors:
+            first = errors.exceptions[0]
+            raise (_taken(self.name, first) if isinstance(first, Conflict) else first) from None
+
+    async def store(self) -> bool:
+        """Write the position now; False when the registry did not take it, the next beat tries again."""
+        return await self._heartbeat.beat()
+
+    async def close(self) -> None:
+        """Store the position, leave the name to who comes next, listen no more. Idempotent."""
+        registered, self._registered = self._registered, False
+        try:
+            if registered:
+                self._state.apply("stop")
+                await self._heartbeat.leave(self._state.state)
+        except Unavailable as error:
+            _logger.warning(
+                "the last position of this reader is not stored: what came after the stored one comes again",
+                name=self.name,
+                position=self.stored_ts,
+                error=error,
+            )
+        finally:
+            if self._server is not None:
+                await self._server.stop(0.0)
+
+    # -- the entry -------------------------------------------------------------------------------------
+
+    def _entry(self) -> NodeStatus:
+        return NodeStatus(
+            self.name, self._host, self._state.state, self.stored_ts, self._now_ts(), label=node.READER
+        )
+
+    async def register(self) -> None:
+        """Raises `NameTaken`, `ConfigError` for an impossible name, `Unavailable`."""
+        found = (await self._registry.view()).drainers.get(self.name)
+        if found is not None:
+            if not found.status.is_reader and found.status.state != node.OFFLINE:
+                raise NameTaken(
+                    f"{self.name} is a Drainer's node id", hint="give this reader another name"
+                ) from None
+            self._left_ts = found.status.max_commit_ts if found.status.is_reader else 0
+        try:
+            left = await self._heartbeat.register(node.ONLINE)
+        except Conflict as error:
+            raise _taken(self.name, error) from None
+        self._registered = True
+        if left is not None and left.is_reader:  # an earlier process may have moved it until it was gone
+            self._left_ts = max(self._left_ts, left.max_commit_ts)
+
+    async def _store_moves(self) -> None:
+        while True:
+            await self._moved.wait()
+            self._moved.clear()
+            await self._heartbeat.beat()
+            await asyncio.sleep(STORE_GAP_S)
+
+    async def _end_when_told(self) -> None:
+        await self._told.wait()
+        with contextlib.suppress(Unavailable):
+            await self._heartbeat.change_state(self._state.state)
+        raise ReaderStopped(
+            f"reader {self.name} was told to end: an operator's binlogctl made it {self._state.state}",
+            hint="start it again when it is to go on",
+        )
+
+    # -- the port --------------------------------------------------------------------------------------
+
+    async def listen(self, address: ReaderAddress, endpoints: str, tls: TlsConfig | None) -> None:
+        """Raises `PortTaken`, `ConfigError`."""
+        first = split_address("endpoint", parse_endpoints(endpoints)[0])
+        host, port = split_address("address", address.listen) if address.listen else ("", 0)
+        seen = await asyncio.to_thread(own_address, first) if host in _ANY_HOST else host
+        shown, shown_port = seen, 0
+        if address.advertise:
+            shown, shown_port = split_address("advertise", address.advertise)
+        routes = Routes()
+        add_routes(routes, self, self._state, self._told.set)
+        self._server = await serve(
+            [notify_service(self._on_notify)],
+            routes,
+            host or seen,
+            port,
+            tls=tls.server_tls() if tls else None,
+            guard=AdminGuard((), {host, shown, socket.gethostname()}),
+            flag="address",
+        )
+        self._host = f"{f'[{shown}]' if ':' in shown else shown}:{shown_port or self._server.port}"
+
+    async def _on_notify(self) -> None:
+        """A pump joins: it is answered when the stream waits for it."""
+        notify = await asyncio.shield(self._notify)
+        await notify()
+
+    def document(self) -> dict[str, Any]:
+        """`/status`, with the keys of a Drainer."""
+        found = DrainerDocument(
+            last_ts=self.stored_ts,
+            applied_ts=self.stored_ts,
+            node_id=self.name,
+            version=version.release(),
+            time=self._clock.wall_s(),
+            state=self._state.state,
+            doing=self._doing(),
+        )
+        document: dict[str, Any] = plain(found)
+        return document
+
+
+def _taken(name: str, error: BaseException) -> NameTaken:
+    said = error.message if isinstance(error, Conflict) else str(error)
+    return NameTaken(
+        f"the name {name} is another process's: {said}", hint="end that one, or give this reader another name"
+    )
+
+
+async def open_reader(
+    name: str,
+    registry: Registry,
+    endpoints: str,
+    *,
+    now_ts: Callable[[], int],
+    clock: Clock,
+    doing: Callable[[], str] = lambda: "",
+    address: ReaderAddress | None = None,
+    tls: TlsConfig | None = None,
+) -> NamedReader:
+    """Listen and take the name. `now_ts`: of the upstream; `doing`: in words, for `/status`.
+
+    Raises `NameTaken`, `ConfigError` for a name or an address that cannot be, `Unavailable`.
+    """
+    try:
+        check_node_id(name)
+    except ConfigError as error:
+        raise ConfigError(error.message.replace("node id", "name", 1), hint="choose another name") from None
+    reader = NamedReader(name, registry, now_ts, clock, doing)
+    await reader.listen(address or ReaderAddress(), endpoints, tls)
+    try:
+        await reader.register()
+    except BaseException:
+        await reader.close()
+        raise
+    return reader

@@ -1,0 +1,48 @@
+"""Reader position: up to where a program has done what a stream gave it.
+
+In     `given(ts)` for each transaction and DDL, `passed(ts)` for the place up to which nothing else comes,
+       `done(ts)` when the program has done that one and all before it
+Out    `position`: everything at or below it is done, and need not come again
+Why    a reader of a table that nobody writes must not hold the pumps' retention at its last row: when all
+       that was given is done, the position follows the stream
+Holds  the position never falls, and never passes an item that was given and is not done
+"""
+
+from __future__ import annotations
+
+from common.errors import Rejected
+
+
+class NotGiven(Rejected):
+    """An item was called done that this stream has not given."""
+
+
+class ReaderPosition:
+    """`start_ts`: all at or below it was done in an earlier life, or is not wanted."""
+
+    def __init__(self, start_ts: int) -> None:
+        self._given = self._done = self._passed = start_ts
+
+    @property
+    def position(self) -> int:
+        return self._passed if self._done >= self._given else self._done
+
+    def given(self, ts: int) -> None:
+        """The next item went to the program."""
+        assert ts > self._given, (ts, self._given)
+        self._done = self.position
+        self._given = ts
+        self._passed = max(self._passed, ts)
+
+    def passed(self, ts: int) -> None:
+        """Everything at or below it has been given."""
+        self._passed = max(self._passed, ts)
+
+    def done(self, ts: int) -> None:
+        """Of an earlier one than was said already: nothing changes. Raises `NotGiven`."""
+        if ts > self._given:
+            raise NotGiven(
+                f"commit_ts {ts} cannot be done: the last one that this stream has given is {self._given}",
+                hint="pass the transaction that the stream gave, after its rows are safe",
+            )
+        self._done = max(self._done, ts)

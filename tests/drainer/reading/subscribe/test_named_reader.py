@@ -1,0 +1,286 @@
+"""A named reader in a real registry: its entry, its name, its port, and what pumps do with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from common import rpc, tso
+from common.clock import SystemClock
+from common.cluster import node
+from common.cluster.node import NodeStatus
+from common.cluster.registry import DRAINERS, NodeEntry, alive_key, status_key
+from common.errors import ConfigError, PortTaken, Unavailable
+from common.etcd.client import EtcdClient
+from common.etcd.registry import EtcdRegistry, connect_registry
+from common.net.port import free_ports
+from common.net.tls import TlsConfig
+from common.wire import drainer_pb2
+from drainer.reading.subscribe.named_reader import (
+    NamedReader,
+    NameTaken,
+    ReaderAddress,
+    ReaderStopped,
+    open_reader,
+)
+from drainer.reading.subscribe.reader_position import NotGiven
+from pump.membership.notify_drainers import Notices
+from tests import certificates
+
+pytestmark = pytest.mark.integration
+
+NOW_TS = tso.from_wall_s(1_700_000_000.0)
+ROOT = Path(__file__).parents[4]
+
+
+async def nothing() -> None:
+    """A collector that knows every pump."""
+
+
+class Life:
+    """One process of a program: connection, reader, and the task that keeps it there."""
+
+    def __init__(self, registry: EtcdRegistry, reader: NamedReader) -> None:
+        self.registry = registry
+        self.reader = reader
+        self.running = asyncio.create_task(reader.run())
+
+    async def end(self) -> None:
+        self.running.cancel()
+        with contextlib.suppress(asyncio.CancelledError, NameTaken, ReaderStopped):
+            await self.running
+        await self.reader.close()
+        await self.registry.close()
+
+
+Begin = Callable[..., Awaitable[Life]]
+
+
+@pytest.fixture
+async def begin(etcd_clean: str) -> AsyncIterator[Begin]:
+    lives: list[Life] = []
+
+    async def make(
+        name: str = "index",
+        start_ts: int = 0,
+        *,
+        address: ReaderAddress | None = None,
+        tls: TlsConfig | None = None,
+    ) -> Life:
+        registry = await connect_registry(etcd_clean)
+        try:
+            reader = await open_reader(
+                name,
+                registry,
+                etcd_clean,
+                now_ts=lambda: NOW_TS,
+                clock=SystemClock(),
+                doing=lambda: "reads shop.*",
+                address=address,
+                tls=tls,
+            )
+        except BaseException:
+            await registry.close()
+            raise
+        if start_ts:
+            reader.begin(start_ts, nothing)
+        lives.append(Life(registry, reader))
+        return lives[-1]
+
+    yield make
+    for life in lives:
+        await life.end()
+
+
+async def entry(life: Life, name: str = "index") -> NodeEntry:
+    return (await life.registry.view()).drainers[name]
+
+
+async def stored(life: Life, ts: int) -> NodeEntry:
+    """The entry once it has this position."""
+    async with asyncio.timeout(10):
+        while (found := await entry(life)).status.max_commit_ts != ts:
+            await asyncio.sleep(0.01)
+    return found
+
+
+async def test_the_entry_is_a_drainers_and_go_reads_it(begin: Begin, etcd_clean: str) -> None:
+    life = await begin(start_ts=100)
+    found = await stored(life, 100)
+    assert found.alive is True
+    client = await EtcdClient.connect(etcd_clean)
+    raw = await client.get(status_key(DRAINERS, "index"))
+    await client.close()
+    assert raw is not None
+    document = json.loads(raw.value)
+    host = document.pop("host")
+    assert host.startswith("127.0.0.1:"), "the address that etcd's server sees"
+    assert document == {
+        "nodeId": "index",
+        "state": "online",
+        "isAlive": False,
+        "score": 0,
+        "label": {"labels": {"kind": "reader"}},  # Go: Label struct{Labels map[string]string}
+        "maxCommitTS": 100,
+        "updateTS": NOW_TS,
+    }
+    assert found.status.is_reader
+
+
+async def test_done_moves_the_position_within_a_second_and_at_the_close(begin: Begin) -> None:
+    life = await begin(start_ts=100)
+    reader = life.reader
+    reader.given(110)
+    reader.given(120)
+    reader.passed(150)
+    reader.done(110)
+    await stored(life, 110)
+    with pytest.raises(NotGiven):
+        reader.done(130)
+    reader.done(120)
+    await stored(life, 150)
+    reader.passed(160)  # nothing is written in the tables that it reads
+    await stored(life, 160)
+    reader.given(170)
+    reader.done(170)
+    await life.reader.close()
+    found = await entry(life)
+    assert (found.status.max_commit_ts, found.status.state, found.alive) == (170, node.PAUSED, False)
+    assert found.status.is_reader
+    again = await begin()
+    assert again.reader.stored_ts == 170
+
+
+async def test_one_process_a_name(begin: Begin) -> None:
+    first = await begin(start_ts=100)
+    with pytest.raises(NameTaken, match=r"index is another process's: .* already running") as refused:
+        await begin()
+    assert (refused.value.exit_code, "give this reader another name" in str(refused.value)) == (5, True)
+    found = await entry(first)
+    assert (found.status.state, found.alive) == (node.ONLINE, True), "who was refused changed nothing"
+    assert (await begin("other")).reader.stored_ts == 0
+
+
+async def test_a_drainers_name_is_not_taken(begin: Begin, etcd_clean: str) -> None:
+    registry = await connect_registry(etcd_clean)
+    left = NodeStatus("d1", "h:8249", node.PAUSED, 77, 77)
+    await registry.put(DRAINERS, left, None)
+    with pytest.raises(NameTaken, match="d1 is a Drainer's node id"):
+        await begin("d1")
+    assert (await registry.view()).drainers["d1"].status == left
+    await registry.close()
+
+
+async def test_names_and_addresses_that_cannot_be(begin: Begin) -> None:
+    with pytest.raises(ConfigError, match="name 'a/b' is not possible"):
+        await begin("a/b")
+    with pytest.raises(ConfigError, match="'nonsense' is not host:port"):
+        await begin(address=ReaderAddress("nonsense"))
+    life = await begin(address=ReaderAddress(f"127.0.0.1:{free_ports(1)[0]}"))
+    taken = (await entry(life)).status.host
+    with pytest.raises(PortTaken, match="the port is taken"):
+        await begin("other", address=ReaderAddress(taken))
+    shown = await begin("behind", address=ReaderAddress("0.0.0.0:0", "reader.example:7000"))
+    assert (await entry(shown, "behind")).status.host == "reader.example:7000"
+
+
+async def test_pumps_notify_it_and_wait_until_the_stream_knows_them(begin: Begin) -> None:
+    life = await begin()
+    knows = asyncio.Event()
+    view = await life.registry.view()
+
+    class Oracle:
+        async def timestamp(self) -> tso.Ts:
+            return NOW_TS
+
+    said: list[str] = []
+    notices = Notices(life.registry, Oracle(), None, said.append)
+    joining = asyncio.create_task(notices.until_confirmed())
+
+    async def notify() -> None:
+        knows.set()
+
+    await asyncio.sleep(0)
+    assert not joining.done(), "the stream has not begun"
+    life.reader.begin(100, notify)
+    async with asyncio.timeout(10):
+        await joining
+    assert knows.is_set()
+    assert said[-1] == ""
+    assert list(view.drainers) == ["index"]
+
+
+async def test_over_tls_only_the_cluster_gets_in(begin: Begin, tmp_path: Path) -> None:
+    ca = certificates.authority()
+    tls = certificates.write(tmp_path / "node", ca=[ca], node=certificates.leaf("node", ca=ca))
+    registry_life = await begin("plain")  # etcd itself is in the clear here
+    reader = await open_reader(
+        "safe", registry_life.registry, "http://127.0.0.1:1", now_ts=lambda: 1, clock=SystemClock(), tls=tls
+    )
+    reader.begin(5, nothing)
+    host = (await entry(registry_life, "safe")).status.host
+    request = drainer_pb2.NotifyReq().SerializeToString()
+    allowed, stranger = rpc.Client(host, tls=tls), rpc.Client(host)
+    await allowed.unary("/binlog.Cistern/Notify", request, 5.0)
+    with pytest.raises(Unavailable):
+        await stranger.unary("/binlog.Cistern/Notify", request, 5.0)
+    await allowed.close()
+    await stranger.close()
+    await reader.close()
+
+
+async def test_a_reader_whose_name_went_to_another_ends(begin: Begin, etcd_clean: str) -> None:
+    life = await begin(start_ts=100)
+    client = await EtcdClient.connect(etcd_clean)
+    await client.put(alive_key(DRAINERS, "index"), b'{"host": "elsewhere", "pid": 1, "token": "x"}')
+    leases = [one for one in [life.reader._heartbeat._announcement] if one is not None]
+    await client.revoke(leases[0]._lease)  # type: ignore[attr-defined]
+    async with asyncio.timeout(15):
+        with pytest.raises(NameTaken):
+            await life.running
+    await client.close()
+
+
+DIES = """
+import asyncio, os, signal, sys
+from common.clock import SystemClock
+from common.etcd.registry import connect_registry
+from drainer.reading.subscribe.named_reader import open_reader
+
+async def main():
+    registry = await connect_registry(sys.argv[1])
+    reader = await open_reader("index", registry, sys.argv[1], now_ts=lambda: 1, clock=SystemClock())
+    async def notify(): pass
+    reader.begin(reader.stored_ts or 100, notify)
+    running = asyncio.create_task(reader.run())
+    reader.given(200)
+    reader.done(200)
+    await reader.store()
+    reader.given(210)
+    print("stored", flush=True)
+    await running
+
+asyncio.run(main())
+"""
+
+
+async def test_killed_it_goes_on_after_the_last_done(begin: Begin, etcd_clean: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", DIES, etcd_clean),
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"stored\n"
+    process.send_signal(signal.SIGKILL)
+    await process.wait()
+    life = await begin()
+    assert life.reader.stored_ts == 200
