@@ -20,11 +20,11 @@ from common.errors import FlagError
 from common.net.tls import ClientTls, TlsConfig
 from drainer.config import password
 from drainer.formats.segment_index import UTC
+from drainer.reading.archive import read_options
 from drainer.reading.archive.files import selection
 from drainer.reading.archive.files.location import Location
 from drainer.sink.mysql.connection import Target
 from drainer.spark import session
-from drainer.spark.source import read_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -60,7 +60,9 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     "drainer.reading.archive": (
         ("files",),
         ("decode",),
-        ("columns",),
+        ("columns", "read_options"),
+        ("views", "table_version"),
+        ("archive_source",),
     ),
     "drainer.spark": (
         ("driver", "packaging"),

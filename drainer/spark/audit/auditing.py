@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 from common.errors import ConfigError
 from common.tso import TS_MAX
+from drainer.reading.archive.archive_source import ArchiveSource
 from drainer.reading.archive.decode import downstream_definitions
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.files.segments import PUMP, Slice, Survey
 from drainer.reading.archive.files.selection import Selection
+from drainer.reading.archive.read_options import ReadOptions
 from drainer.sink.mysql.connection import Target, connect
 from drainer.spark.audit.checks import chain_check, coverage, table_matching, tasks
 from drainer.spark.audit.checks.chain_check import Chains
@@ -41,8 +43,6 @@ from drainer.spark.audit.checks.reference_side import Database, Image, Reference
 from drainer.spark.audit.checks.table_matching import Matching
 from drainer.spark.audit.rows.lineage import Lineages, lower
 from drainer.spark.image import Manifest
-from drainer.spark.source.read_options import ReadOptions
-from drainer.spark.source.source import ArchiveSource
 from drainer.txn import TableVersion
 
 if TYPE_CHECKING:

@@ -24,13 +24,13 @@ from common.errors import ConfigError, Conflict, Rejected
 from common.filesystem import replace_file
 from common.time_text import utc
 from drainer.formats.obinlog import reader, writer
+from drainer.reading.archive.views.typed_changes import INVALID, ImageSide, schema
 from drainer.sink.mysql.change import APPEND, PUT_UPDATE
 from drainer.sink.mysql.sql_literal.plan import compile_sql
 from drainer.spark.effects.operations import OPERATION, table_id
 from drainer.spark.image.table_lifetimes import Life, lives
 from drainer.spark.replay.archive_range import ArchiveRange
-from drainer.spark.source.views.columns import arrow_schema
-from drainer.spark.source.views.typed_changes import INVALID, ImageSide, schema
+from drainer.spark.source.spark_types import arrow_schema, struct_of
 from drainer.txn import INSERT, TableVersion
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ class _Maker:
         come = f.when(keyless & (f.col("times") > 0), f.col("image")).when(~keyless & stays, f.col("image"))
         gone = f.when(keyless & (f.col("times") < 0), f.col("image")).when(~keyless, f.col("before"))
         times = f.greatest(f.abs("times"), f.lit(1)).cast("int")
-        columns = schema(self._version)[ROW].dataType
+        columns = struct_of(schema(self._version))[ROW].dataType
         decoded = []
         for image in (gone, come):
             some = frame.select(image.alias("image"), times.alias("times")).where("image is not null")

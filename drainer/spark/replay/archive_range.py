@@ -20,12 +20,12 @@ from drainer.reading.archive.decode.reading import read
 from drainer.reading.archive.decode.records import Changes
 from drainer.reading.archive.files.segments import Slice, Survey
 from drainer.reading.archive.files.selection import Selection
+from drainer.reading.archive.read_options import ReadOptions
 from drainer.spark.effects.batches import batches
 from drainer.spark.effects.fold import Reading, effects, folded
 from drainer.spark.effects.operations import Operations, RowEffect, effects_in_order, table_id
 from drainer.spark.replay.outline import Outline, end_of, outline, size_of
 from drainer.spark.replay.plan import SMALL_BYTES, SparkOf
-from drainer.spark.source.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -48,7 +48,7 @@ class ArchiveRange:
     @classmethod
     def open(cls, spark: SparkSession | SparkOf, archive: str, options: Mapping[str, str]) -> ArchiveRange:
         """`spark`: a session, or what makes one when it is needed. Raises `ConfigError`, `Corruption`."""
-        from drainer.spark.source.source import ArchiveSource
+        from drainer.reading.archive.archive_source import ArchiveSource
 
         found = ArchiveSource({**options, "path": archive})
         wanted = found.options.selection

@@ -21,10 +21,10 @@ from drainer.reading.archive.decode.reading import FAIL
 from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.segments import AUTO, PUMP, Slice, Survey, survey
 from drainer.reading.archive.files.selection import Selection
+from drainer.reading.archive.read_options import time_zone
 from drainer.spark.replay.epochs import Rows, Step, is_wanted, steps
 from drainer.spark.replay.job import Frozen
 from drainer.spark.replay.outline import Outline, Point, between, end_of, outline, size_of
-from drainer.spark.source.read_options import time_zone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

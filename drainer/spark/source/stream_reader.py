@@ -29,12 +29,13 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from common.errors import ConfigError
 from drainer.reading.archive.decode.definitions import Definitions, of_archive
-from drainer.spark.source.read_options import ReadOptions
+from drainer.reading.archive.read_options import ReadOptions
+from drainer.reading.archive.table_version import version_of
+from drainer.reading.archive.views import VIEWS
+from drainer.reading.archive.views.view import ReadTask
+from drainer.spark.source.spark_types import arrow_schema
 from drainer.spark.source.stream_archive import StreamArchive, StreamPart
 from drainer.spark.source.stream_offsets import Admission, Offset
-from drainer.spark.source.table_version import version_of
-from drainer.spark.source.views import VIEWS
-from drainer.spark.source.views.view import ReadTask
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,7 +138,7 @@ class StreamReader(Follower):
             self._archive.present(part),
             selection,
             partition.definitions,
-            self._columns,
+            arrow_schema(self._columns),
             partition.version,
             options.damage,
         )

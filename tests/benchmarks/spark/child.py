@@ -18,12 +18,12 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from common.errors import Unavailable
+from drainer.reading.archive.archive_source import ArchiveSource
 from drainer.reading.archive.decode import reading
+from drainer.reading.archive.views import typed_changes
+from drainer.reading.archive.views.columns import portions
+from drainer.reading.archive.views.view import ReadTask
 from drainer.spark.session import session
-from drainer.spark.source.source import ArchiveSource
-from drainer.spark.source.views import typed_changes
-from drainer.spark.source.views.columns import portions
-from drainer.spark.source.views.view import ReadTask
 from tests.benchmarks.measure import cpu_s, peak_rss_mib
 
 TABLE = "sbtest.sbtest1"

@@ -11,9 +11,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from common.errors import ConfigError, Corruption
+from drainer.reading.archive.archive_source import ArchiveSource
+from drainer.reading.archive.read_options import ReadOptions
 from drainer.spark.replay.archive_range import ArchiveRange
-from drainer.spark.source.read_options import ReadOptions
-from drainer.spark.source.source import ArchiveSource, BinlogReader
+from drainer.spark.source.source import BinlogReader
+from drainer.spark.source.spark_types import struct_of
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items
@@ -27,7 +29,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
 def rows(path: str, **options: str) -> list[dict[str, object]]:
     """What a task gives, without Spark."""
     found = ArchiveSource({"path": path, **options})
-    reader = BinlogReader(found, found.schema)
+    reader = BinlogReader(found, struct_of(found.schema))
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
 
 
@@ -52,7 +54,7 @@ def test_a_schema_that_is_given_prunes_typed_columns(spark: SparkSession, archiv
 def test_who_does_not_ask_for_invalid_values_gets_an_error(tmp_path: Path) -> None:
     path = corpus.our_archive(items("types"), tmp_path / "types").uri
     found = ArchiveSource({"path": path, "table": "typ.t_date"})
-    without = StructType([one for one in found.schema.fields if one.name != "_invalid"])
+    without = StructType([one for one in struct_of(found.schema).fields if one.name != "_invalid"])
     reader = BinlogReader(found, without)
     with pytest.raises(Corruption, match=r"no value for after\.") as error:
         list(itertools.chain.from_iterable(map(reader.read, reader.partitions())))
@@ -95,7 +97,7 @@ def test_an_option_or_column_that_is_not_known_is_refused(spark: SparkSession, a
     with pytest.raises(AnalysisException, match="there is no option 'strat'"):
         spark.read.format("binlog").option("strat", "1").load(archive)
     found = ArchiveSource({"path": archive})
-    wider = StructType([*found.schema.fields, StructField("nothing", StringType())])
+    wider = StructType([*struct_of(found.schema).fields, StructField("nothing", StringType())])
     with pytest.raises(ConfigError, match="no column 'nothing'"):
         BinlogReader(found, wider)
 

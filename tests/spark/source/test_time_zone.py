@@ -16,15 +16,17 @@ from common.record import decode_file, encode_file
 from common.rowcodec.put import put_bytes
 from common.table_info import TIMESTAMP
 from common.wire import pb_binlog_pb2, secondary_binlog_pb2
+from drainer.reading.archive.archive_source import ArchiveSource
 from drainer.reading.archive.decode import reading
 from drainer.reading.archive.decode.records import Changes, Row
 from drainer.reading.archive.files import segments
 from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.selection import Selection
+from drainer.reading.archive.read_options import ReadOptions
 from drainer.spark.arguments import source_options
 from drainer.spark.replay.plan import ReplayOptions, plan
-from drainer.spark.source.read_options import ReadOptions
-from drainer.spark.source.source import ArchiveSource, BinlogReader
+from drainer.spark.source.source import BinlogReader
+from drainer.spark.source.spark_types import struct_of
 from drainer.spark.source.stream_archive import StreamArchive
 from drainer.spark.source.stream_offsets import START
 from tests.drainer.reading.archive.support import corpus
@@ -99,7 +101,7 @@ def rows_of(path: Path, parts: list[segments.Slice]) -> list[Row]:
 def typed(path: Path, **options: str) -> list[dict[str, Any]]:
     known = KNOWN.to_json()
     found = ArchiveSource({"path": str(path), "table": "typ.t_ts", "definitions": known, **options})
-    reader = BinlogReader(found, found.schema)
+    reader = BinlogReader(found, struct_of(found.schema))
     made = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
     return [{key: row[key] for key in row if key != "_pos"} for row in made]
 

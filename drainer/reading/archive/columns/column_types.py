@@ -14,7 +14,7 @@ CHAR ... TEXT, ENUM, SET       string                 string                    
 BINARY, BLOB                   binary                 binary                    bytes
 JSON                           string                 string, verbatim          text
 
-Tests  tests/spark/source/test_typed_values.py
+Tests  tests/drainer/reading/archive/test_typed_values.py
 """
 
 from __future__ import annotations

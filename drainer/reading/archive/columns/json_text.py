@@ -2,7 +2,7 @@
 
 In     a table version once, then images of its rows
 Out    JSON of the writable columns in table order; JSON of the key
-Tests  tests/spark/source/test_typed_values.py
+Tests  tests/drainer/reading/archive/test_typed_values.py
 
     type                                      JSON
     signed integers, YEAR, FLOAT, DOUBLE      number

@@ -2,7 +2,7 @@
 
 In     a buffer, where the datums of a column lie in it (size 0: no row image there), the column's type
 Out    an array of the type that `column_types` gives; None where a value must be read by itself
-Tests  tests/spark/source/test_typed_values.py
+Tests  tests/drainer/reading/archive/test_typed_values.py
 """
 
 from __future__ import annotations

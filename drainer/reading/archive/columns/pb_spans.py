@@ -4,7 +4,7 @@ In     payloads of records one after another in one buffer; what stands before t
 Out    arrays: record, place in the transaction, begin and end of every event; begin and size of every datum
 Why    a walk takes events one by one, half a microsecond a value; here a step is taken for thousands
 Holds  what is not exactly as writers make it is not found here (`None`): the walk decides about it
-Tests  tests/spark/source/test_typed_values.py
+Tests  tests/drainer/reading/archive/test_typed_values.py
 
 Positions are in the buffer. It is followed by zeros, so that eight bytes can be loaded anywhere.
 """

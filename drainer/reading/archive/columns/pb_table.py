@@ -4,7 +4,7 @@ In     records; the columns that are wanted
 Out    of the table's events their record, place, kind and arrays of values before and after
 Holds  the result is what the walk and the readers of images give. For records that it does not understand at
        once it gives None, and they are read row by row
-Tests  tests/spark/source/test_typed_values.py
+Tests  tests/drainer/reading/archive/test_typed_values.py
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ In     a table version and the columns that are wanted of it, as a definition of
 Out    a tuple of what the columns of a data frame are built from (`column_types`), in the order of the wanted
 Holds  a value that the wanted type cannot hold (a zero date, an ENUM without a name) is an `Unfit` with its
        text, never another value; then `met_unfit` is set
-Tests  tests/spark/source/test_typed_values.py
+Tests  tests/drainer/reading/archive/test_typed_values.py
 
 A column is the same one in another version of the table when it has its id; where definitions were guessed,
 when it has its name.

@@ -6,7 +6,7 @@ Out    an image: the writable columns in table order as (column id, datum) pairs
 Holds  rows with the same values have the same bytes, whether they come from an INSERT, a half of an UPDATE or
        a DELETE of one source
 Why    what follows compiles one reader a table version, whatever a row came with
-Tests  tests/spark/source/test_typed_values.py
+Tests  tests/drainer/reading/archive/test_typed_values.py
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from pyarrow import parquet
 from common.errors import Corruption
 from common.table_info import Column, FieldType
 from drainer.reading.archive.columns.column_types import Family, family_of
+from drainer.reading.archive.views.typed_changes import INVALID
 from drainer.sink.mysql.column_match import Dialect, DownstreamTable
 from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
 from drainer.spark.audit.checks.comparison import Compared, Comparison
@@ -29,7 +30,6 @@ from drainer.spark.audit.rows import canonical
 from drainer.spark.audit.rows.canonical import Canonical, form_of
 from drainer.spark.audit.rows.projection import Projections
 from drainer.spark.image import ROW, TableImage
-from drainer.spark.source.views.typed_changes import INVALID
 from drainer.txn import TableVersion
 
 _BATCH_ROWS: Final = 4096

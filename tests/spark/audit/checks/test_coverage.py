@@ -12,9 +12,9 @@ import pytest
 from common import tso
 from drainer.reading.archive.decode.definitions import of_archive
 from drainer.reading.archive.files import segments
+from drainer.reading.archive.read_options import ReadOptions
 from drainer.spark.audit.auditing import Audit, Outcome
 from drainer.spark.audit.checks.findings import COVERAGE, Findings
-from drainer.spark.source.read_options import ReadOptions
 from tests.drainer.support import recorded
 from tests.spark.support.audit_world import files, records, rewrite, without_indexes, write_archive
 

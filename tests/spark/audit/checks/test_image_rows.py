@@ -12,11 +12,12 @@ from pyarrow import parquet
 from common.errors import ConfigError, Corruption
 from drainer.formats.obinlog.writer import definition_json
 from drainer.reading.archive.decode.images import Images
+from drainer.reading.archive.views.typed_changes import INVALID, schema
 from drainer.spark.audit.auditing import audit
 from drainer.spark.audit.checks import comparison, image_rows
 from drainer.spark.audit.checks.comparison import IMAGE, Comparison, RowReader
 from drainer.spark.image import ROW, Decoding, Manifest, TableImage
-from drainer.spark.source.views.typed_changes import INVALID, schema
+from drainer.spark.source.spark_types import struct_of
 from drainer.txn import Ddl, TableVersion
 from tests.drainer.support.relay_world import items
 from tests.spark.support.audit_world import write_archive
@@ -37,7 +38,7 @@ def stored(scenario: str) -> Stored:
 
 def write(directory: Path, version: TableVersion, images: list[bytes]) -> TableImage:
     """These rows as Spark writes them: its times have 96 bits, its intervals are integers."""
-    decoding = Decoding(version, schema(version)[ROW].dataType)
+    decoding = Decoding(version, struct_of(schema(version))[ROW].dataType)
     (batch,) = decoding([pa.record_batch([pa.array(images, pa.binary())], ["image"])])
     row = batch.column(0)
     columns = {row.type.field(place).name: array for place, array in enumerate(row.flatten())}

@@ -9,39 +9,30 @@ from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 from drainer.reading.archive.decode import reading
 from drainer.reading.archive.decode.records import SchemaChange
-from drainer.spark.source.views.columns import arrow_schema, of_tuples, physical_us
-from drainer.spark.source.views.view import ROWS_MAX, ReadTask, View
+from drainer.reading.archive.views.columns import TEXTS, TIME, of_tuples, physical_us
+from drainer.reading.archive.views.view import ROWS_MAX, ReadTask, View
 
-COLUMNS: Final = StructType(
-    [
-        StructField("_commit_ts", LongType()),
-        StructField("_commit_timestamp", TimestampType()),
-        StructField("_file", StringType()),
-        StructField("_pos", LongType()),
-        StructField("part", IntegerType()),
-        StructField("schema", StringType()),
-        StructField("query", StringType()),
-        StructField("job_id", LongType()),
-        StructField("kind", IntegerType()),
-        StructField("tables", ArrayType(StringType())),
-    ]
+COLUMNS: Final = pa.schema(
+    {
+        "_commit_ts": pa.int64(),
+        "_commit_timestamp": TIME,
+        "_file": pa.string(),
+        "_pos": pa.int64(),
+        "part": pa.int32(),
+        "schema": pa.string(),
+        "query": pa.string(),
+        "job_id": pa.int64(),
+        "kind": pa.int32(),
+        "tables": TEXTS,
+    }
 )
 
 
 def _batches(task: ReadTask) -> Iterator[pa.RecordBatch]:
-    schema = arrow_schema(task.columns)
+    schema = task.columns
     rows: list[tuple[object, ...]] = []
     for record in reading.read(
         task.location, task.part, task.selection, task.definitions, damage=task.damage

@@ -10,25 +10,21 @@ from dataclasses import astuple, fields
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from drainer.reading.archive.decode.coverage import FileCoverage, cover
-from drainer.spark.source.views.columns import arrow_schema, of_tuples
-from drainer.spark.source.views.view import ReadTask, View
+from drainer.reading.archive.views.columns import of_tuples
+from drainer.reading.archive.views.view import ReadTask, View
 
 _TEXTS: Final = frozenset({"file", "kind", "problem"})
-COLUMNS: Final = StructType(
-    [
-        StructField(one.name, StringType() if one.name in _TEXTS else LongType())
-        for one in fields(FileCoverage)
-    ]
+COLUMNS: Final = pa.schema(
+    {one.name: pa.string() if one.name in _TEXTS else pa.int64() for one in fields(FileCoverage)}
 )
 
 
 def _batches(task: ReadTask) -> Iterator[pa.RecordBatch]:
     rows = [astuple(cover(task.location, part, segment, verify=task.verify)) for part, segment in task.files]
     if rows:
-        yield of_tuples(arrow_schema(task.columns), COLUMNS.names, rows)
+        yield of_tuples(task.columns, COLUMNS.names, rows)
 
 
 VIEW: Final = View(COLUMNS, _batches, is_of_files=True)

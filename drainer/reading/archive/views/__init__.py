@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from drainer.spark.source.views import changes, ddl, definitions, files, transactions
-from drainer.spark.source.views.view import View
+from drainer.reading.archive.views import changes, ddl, definitions, files, transactions
+from drainer.reading.archive.views.view import View
 
 VIEWS: Final[dict[str, View]] = {
     "changes": changes.VIEW,

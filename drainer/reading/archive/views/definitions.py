@@ -9,20 +9,19 @@ from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from drainer.formats.obinlog.writer import definition_json
-from drainer.spark.source.views.columns import arrow_schema, of_tuples
-from drainer.spark.source.views.view import ReadTask, View
+from drainer.reading.archive.views.columns import of_tuples
+from drainer.reading.archive.views.view import ReadTask, View
 
-COLUMNS: Final = StructType(
-    [
-        StructField("definition", LongType()),
-        StructField("first_commit_ts", LongType()),
-        StructField("schema", StringType()),
-        StructField("table", StringType()),
-        StructField("document", StringType()),
-    ]
+COLUMNS: Final = pa.schema(
+    {
+        "definition": pa.int64(),
+        "first_commit_ts": pa.int64(),
+        "schema": pa.string(),
+        "table": pa.string(),
+        "document": pa.string(),
+    }
 )
 
 
@@ -34,7 +33,7 @@ def _batches(task: ReadTask) -> Iterator[pa.RecordBatch]:
         if task.selection.wants_table(one.schema, one.table)
     ]
     if rows:
-        yield of_tuples(arrow_schema(task.columns), COLUMNS.names, rows)
+        yield of_tuples(task.columns, COLUMNS.names, rows)
 
 
 VIEW: Final = View(COLUMNS, _batches, is_of_definitions=True)

@@ -2,7 +2,7 @@
 
 In     the options of a read, what the archive has
 Out    the newest definition in the range; without one, what the first row of the table says
-Tests  tests/spark/source/test_typed_values.py
+Tests  tests/drainer/reading/archive/test_typed_values.py
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from drainer.reading.archive.decode import reading
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.records import Changes
 from drainer.reading.archive.files.segments import Survey
-from drainer.spark.source.read_options import ReadOptions
+from drainer.reading.archive.read_options import ReadOptions
 from drainer.txn import TableVersion
 
 

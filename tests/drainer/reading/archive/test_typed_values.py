@@ -15,20 +15,20 @@ from typing import Any
 import pytest
 
 from common.table_info import DECIMAL, FieldType
+from drainer.reading.archive import archive_source
+from drainer.reading.archive.archive_source import ArchiveSource
 from drainer.reading.archive.decode import reading
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.records import Changes
-from drainer.spark.source.source import ArchiveSource, BinlogReader
-from drainer.spark.source.views import typed_changes
-from drainer.spark.source.views.columns import portions
-from drainer.spark.source.views.view import ReadTask
+from drainer.reading.archive.views import typed_changes
+from drainer.reading.archive.views.columns import portions
+from drainer.reading.archive.views.view import ReadTask
 from drainer.txn import TableVersion
 from tests.drainer.reading.archive.decode.test_reading_recorded import BETWEEN, LACKING_COLUMNS, WRONG_NAMES
-from tests.drainer.reading.archive.support import corpus
+from tests.drainer.reading.archive.support import corpus, go_values
+from tests.drainer.reading.archive.support.go_values import Invalid
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items
-from tests.spark.support import go_values
-from tests.spark.support.go_values import Invalid
 
 Rows = list[dict[str, Any]]
 Place = tuple[int, int]
@@ -69,9 +69,12 @@ class Made:
 
     def rows(self, **options: str) -> Rows:
         archive = self.archive(**options)
-        reader = BinlogReader(archive, archive.schema)
+        task, view = archive.task(archive.schema), archive.options.view
         return [
-            row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()
+            row
+            for part in archive.parts()
+            for batch in archive_source.read(task, view, part)
+            for row in batch.to_pylist()
         ]
 
 

@@ -21,7 +21,6 @@ from drainer.txn import TableVersion
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
 ROWS_MAX: Final = 8192
 """Rows of a batch: where the cost a row is lowest."""
@@ -40,7 +39,7 @@ class ReadTask:
     part: Slice
     selection: Selection
     definitions: Definitions
-    columns: StructType
+    columns: pa.Schema
     version: TableVersion | None = None
     damage: str = FAIL
     files: tuple[tuple[Slice, Segment], ...] = ()
@@ -51,7 +50,7 @@ class ReadTask:
 class View:
     """`schema` of rows that are not typed; `batches` is called in a task."""
 
-    schema: StructType
+    schema: pa.Schema
     batches: Callable[[ReadTask], Iterator[pa.RecordBatch]]
     is_of_definitions: bool = False
     """One task gives all, and it reads no segment."""

@@ -3,7 +3,7 @@
 Holds  the columns are those of the newest definition in the range. A value that a column cannot hold is null
        there and stands in `_invalid`, a JSON object of column ("before.d") to text; who leaves `_invalid` out
        gets an error instead
-Tests  tests/spark/source/test_typed_values.py
+Tests  tests/drainer/reading/archive/test_typed_values.py
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import types as spark
-from pyspark.sql.pandas.types import from_arrow_type
 
 from common.errors import ConfigError, Corruption
 from common.table_info import Column
@@ -25,17 +23,16 @@ from drainer.reading.archive.columns.typed_values import ImageValues, Unfit
 from drainer.reading.archive.decode import reading
 from drainer.reading.archive.decode.records import Row
 from drainer.reading.archive.files.payload import PB
-from drainer.spark.source.views import typed_pb
-from drainer.spark.source.views.columns import (
+from drainer.reading.archive.views import typed_pb
+from drainer.reading.archive.views.columns import (
     PLACE,
     PlaceColumns,
     Portion,
-    arrow_schema,
     batch,
     given,
     portions,
 )
-from drainer.spark.source.views.view import ReadTask
+from drainer.reading.archive.views.view import ReadTask
 from drainer.txn import TableVersion
 
 INVALID: Final = "_invalid"
@@ -43,17 +40,11 @@ _SIDES: Final = (("before", 2), ("after", 3))
 _HINT: Final = "read the table without the option table: then its rows are JSON"
 
 
-def schema(version: TableVersion) -> spark.StructType:
+def schema(version: TableVersion) -> pa.Schema:
     ordered = sorted(version.info.columns, key=lambda column: column.offset)
-    image = spark.StructType(
-        [
-            spark.StructField(one.name, from_arrow_type(arrow_type(one.type), prefer_timestamp_ntz=True))
-            for one in ordered
-            if one.is_writable
-        ]
-    )
-    sides = [spark.StructField(name, image) for name, _ in _SIDES]
-    return spark.StructType([*PLACE.fields, *sides, spark.StructField(INVALID, spark.StringType())])
+    image = pa.struct([(one.name, arrow_type(one.type)) for one in ordered if one.is_writable])
+    sides = [pa.field(name, image) for name, _ in _SIDES]
+    return pa.schema([*PLACE, *sides, pa.field(INVALID, pa.string())])
 
 
 def batches(task: ReadTask) -> Iterator[pa.RecordBatch]:
@@ -72,7 +63,7 @@ class TypedRows:
 
     def __init__(self, task: ReadTask) -> None:
         assert task.version is not None
-        self.arrow = arrow_schema(task.columns)
+        self.arrow = task.columns
         self.sides = [
             ImageSide(name, at, self.arrow, task.version) for name, at in _SIDES if name in self.arrow.names
         ]

@@ -1,6 +1,6 @@
 """Typed changes of a file archive: thousands of rows at once, row by row where that does not work.
 
-Tests  tests/spark/source/test_typed_values.py
+Tests  tests/drainer/reading/archive/test_typed_values.py
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from drainer.reading.archive.columns.pb_table import PbTable, TableRows, togethe
 from drainer.reading.archive.decode import reading
 from drainer.reading.archive.decode.reading import PbReader
 from drainer.reading.archive.decode.records import Piece
-from drainer.spark.source.views.columns import CHANGE_TYPES, Portion, batch, commit_times, given, portions
-from drainer.spark.source.views.view import ROWS_MAX, ReadTask
+from drainer.reading.archive.views.columns import CHANGE_TYPES, Portion, batch, commit_times, given, portions
+from drainer.reading.archive.views.view import ROWS_MAX, ReadTask
 
 BYTES: Final = 4 << 20
 """Of payloads that are taken at once."""

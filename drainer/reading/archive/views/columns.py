@@ -12,37 +12,33 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from common.errors import ConfigError
 from common.tso import LOGICAL_BITS
 from drainer.reading.archive.decode.records import Changes, Record, Row, SchemaChange
-from drainer.spark.source.views.view import BYTES_MAX, ROWS_MAX
+from drainer.reading.archive.views.view import BYTES_MAX, ROWS_MAX
 from drainer.txn import DELETE, INSERT, UPDATE, TableVersion
 
 CHANGE_TYPES: Final = {INSERT: "insert", UPDATE: "update", DELETE: "delete"}
 _MS_US: Final = 1000
 _PIECE: Final = 256
 """Rows of a large record that are taken at a time."""
-PLACE: Final = StructType(
-    [
-        StructField("_commit_ts", LongType()),
-        StructField("_commit_timestamp", TimestampType()),
-        StructField("_start_ts", LongType()),
-        StructField("_seq", LongType()),
-        StructField("_schema", StringType()),
-        StructField("_table", StringType()),
-        StructField("_change_type", StringType()),
-        StructField("_file", StringType()),
-        StructField("_pos", LongType()),
-    ]
+TIME: Final = pa.timestamp("us", "UTC")
+TEXTS: Final = pa.list_(pa.field("element", pa.string()))
+PLACE: Final = pa.schema(
+    {
+        "_commit_ts": pa.int64(),
+        "_commit_timestamp": TIME,
+        "_start_ts": pa.int64(),
+        "_seq": pa.int64(),
+        "_schema": pa.string(),
+        "_table": pa.string(),
+        "_change_type": pa.string(),
+        "_file": pa.string(),
+        "_pos": pa.int64(),
+    }
 )
 """Where a change is, and what it changed."""
-
-
-def arrow_schema(columns: StructType) -> pa.Schema:
-    return to_arrow_schema(columns, timezone="UTC")
 
 
 def physical_us(commit_ts: int) -> int:
@@ -53,7 +49,7 @@ def physical_us(commit_ts: int) -> int:
 def commit_times(commit_ts: np.ndarray[Any, Any]) -> pa.Array:
     """Physical times of timestamps."""
     times = (commit_ts >> LOGICAL_BITS) * _MS_US
-    return pa.array(times, pa.int64()).cast(pa.timestamp("us", "UTC"))
+    return pa.array(times, pa.int64()).cast(TIME)
 
 
 def unknown_column(name: str, known: Iterable[str], view: str = "") -> ConfigError:

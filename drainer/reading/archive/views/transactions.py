@@ -9,27 +9,26 @@ from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType, TimestampType
 
 from drainer.reading.archive.decode import reading
 from drainer.reading.archive.decode.records import Changes
-from drainer.spark.source.views.columns import arrow_schema, of_tuples, physical_us
-from drainer.spark.source.views.view import ROWS_MAX, ReadTask, View
+from drainer.reading.archive.views.columns import TEXTS, TIME, of_tuples, physical_us
+from drainer.reading.archive.views.view import ROWS_MAX, ReadTask, View
 
-COLUMNS: Final = StructType(
-    [
-        StructField("_commit_ts", LongType()),
-        StructField("_commit_timestamp", TimestampType()),
-        StructField("_start_ts", LongType()),
-        StructField("_file", StringType()),
-        StructField("_pos", LongType()),
-        StructField("rows", LongType()),
-        StructField("inserts", LongType()),
-        StructField("updates", LongType()),
-        StructField("deletes", LongType()),
-        StructField("tables", ArrayType(StringType())),
-        StructField("bytes", LongType()),
-    ]
+COLUMNS: Final = pa.schema(
+    {
+        "_commit_ts": pa.int64(),
+        "_commit_timestamp": TIME,
+        "_start_ts": pa.int64(),
+        "_file": pa.string(),
+        "_pos": pa.int64(),
+        "rows": pa.int64(),
+        "inserts": pa.int64(),
+        "updates": pa.int64(),
+        "deletes": pa.int64(),
+        "tables": TEXTS,
+        "bytes": pa.int64(),
+    }
 )
 """`bytes`: of the images."""
 
@@ -56,7 +55,7 @@ class _Sum:
 
 
 def _batches(task: ReadTask) -> Iterator[pa.RecordBatch]:
-    schema = arrow_schema(task.columns)
+    schema = task.columns
     rows: list[tuple[object, ...]] = []
     current: _Sum | None = None
     for record in reading.read(

@@ -9,31 +9,29 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.types import StringType, StructField, StructType
 
 from drainer.reading.archive.columns.json_text import ImageText
 from drainer.reading.archive.decode import reading
 from drainer.reading.archive.decode.records import Row
-from drainer.spark.source.views import typed_changes
-from drainer.spark.source.views.columns import PLACE, PlaceColumns, Portion, arrow_schema, batch, portions
-from drainer.spark.source.views.view import ReadTask, View
+from drainer.reading.archive.views import typed_changes
+from drainer.reading.archive.views.columns import PLACE, PlaceColumns, Portion, batch, portions
+from drainer.reading.archive.views.view import ReadTask, View
 from drainer.txn import TableVersion
 
 _IMAGES: Final = ("key", "before", "after")
-COLUMNS: Final = StructType([*PLACE.fields, *(StructField(name, StringType()) for name in _IMAGES)])
+COLUMNS: Final = pa.schema([*PLACE, *(pa.field(name, pa.string()) for name in _IMAGES)])
 
 
 def _batches(task: ReadTask) -> Iterator[pa.RecordBatch]:
     if task.version is not None:
         yield from typed_changes.batches(task)
         return
-    schema = arrow_schema(task.columns)
     texts, places = Texts(), PlaceColumns()
     records = reading.read(task.location, task.part, task.selection, task.definitions, damage=task.damage)
     for portion in portions(records):
         for changes, first, rows in portion:
             places.add(changes, first, rows)
-        yield batch(schema, places.take() | texts.arrays(portion))
+        yield batch(task.columns, places.take() | texts.arrays(portion))
 
 
 class Texts:

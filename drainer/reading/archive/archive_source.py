@@ -1,0 +1,125 @@
+"""Archive source: an archive as options name it, and what of it is read at a time.
+
+In      options (`read_options`)
+Out     the schema of a view, parts of the archive that are read apart, record batches of a part
+Holds   the archive is surveyed once, when it is first asked for: what is written later is not seen. Columns
+        that are not wanted are not made
+Tests   tests/spark/source/test_source.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from common.errors import ConfigError
+from drainer.reading.archive.decode import coverage, ddl_history, definitions
+from drainer.reading.archive.decode.definitions import Definitions
+from drainer.reading.archive.files import segments
+from drainer.reading.archive.files.segments import PUMP, Segment, Slice, Survey
+from drainer.reading.archive.read_options import ReadOptions
+from drainer.reading.archive.table_version import version_of
+from drainer.reading.archive.views import VIEWS, typed_changes
+from drainer.reading.archive.views.columns import unknown_column
+from drainer.reading.archive.views.view import ReadTask, View
+from drainer.txn import TableVersion
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NOTHING: Final = Slice("", 0, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stretch to read, or whole files."""
+
+    slice: Slice
+    files: tuple[tuple[Slice, Segment], ...] = ()
+
+
+class ArchiveSource:
+    """What options name, surveyed as far as it is needed. Raises `ConfigError`."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self.options = ReadOptions.of(given)
+        if self.options.view not in VIEWS:
+            raise ConfigError(
+                f"there is no view {self.options.view!r}", hint=f"choose from {', '.join(VIEWS)}"
+            )
+        self.view: View = VIEWS[self.options.view]
+
+    @cached_property
+    def survey(self) -> Survey:
+        return segments.survey(self.options.location, self.options.kind, self.options.time_zone)
+
+    @cached_property
+    def definitions(self) -> Definitions:
+        options = self.options
+        if options.definitions:
+            return Definitions.from_json(options.definitions)
+        is_pump = self.survey.kind == PUMP
+        history = ddl_history.load(options.location, options.ddl_history) if is_pump else ()
+        return definitions.of_archive(options.location, self.survey, ddl_history=history)
+
+    @cached_property
+    def version(self) -> TableVersion | None:
+        """The definition that columns are typed by."""
+        if not self.options.table[0]:
+            return None
+        return version_of(self.options, self.survey, self.definitions)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.view.schema if self.version is None else typed_changes.schema(self.version)
+
+    def parts(self) -> list[Part]:
+        """What is read apart, in the order of the archive."""
+        if self.view.is_of_definitions:
+            return [Part(_NOTHING)]
+        slices = self.slices()
+        return (
+            self._of_files({part.name for part in slices})
+            if self.view.is_of_files
+            else list(map(Part, slices))
+        )
+
+    def slices(self) -> list[Slice]:
+        return self.survey.plan(self.options.selection, self.options.partition_bytes)
+
+    def task(self, columns: pa.Schema) -> ReadTask:
+        """What all parts have in common. Raises `ConfigError` for a column that the view does not have."""
+        known = self.schema.names
+        for name in columns.names:
+            if name not in known:
+                raise unknown_column(name, known, self.options.view)
+        return ReadTask(
+            self.survey.location,
+            _NOTHING,
+            self.options.selection,
+            self.definitions,
+            columns,
+            self.version,
+            self.options.damage,
+            verify=self.options.verify,
+        )
+
+    def _of_files(self, names: set[str]) -> list[Part]:
+        """Files that are not read are one part: a task costs more than they do."""
+        covered: list[tuple[Slice, Segment]] = []
+        found = []
+        for part, segment in zip(coverage.slices(self.survey), self.survey.segments, strict=True):
+            if part.name not in names:
+                continue
+            if segment.is_covered and not self.options.verify:
+                covered.append((part, segment))
+            else:
+                found.append(Part(_NOTHING, ((part, segment),)))
+        return [*found, Part(_NOTHING, tuple(covered))] if covered else found
+
+
+def read(task: ReadTask, view: str, part: Part) -> Iterator[pa.RecordBatch]:
+    """Batches of a part. Raises `Corruption`."""
+    return VIEWS[view].batches(replace(task, part=part.slice, files=part.files))

@@ -1,0 +1,21 @@
+"""Spark types: the schemas of views, as Spark calls them, and back.
+
+Why    what a column is was decided once, for Arrow (`column_types`, the views); Spark's types follow from it
+Tests  tests/spark/source/test_source.py
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+
+def struct_of(schema: pa.Schema) -> StructType:
+    """A DATETIME has no zone, and stays so."""
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def arrow_schema(columns: StructType) -> pa.Schema:
+    """What Spark takes batches of, to the letter."""
+    return to_arrow_schema(columns, timezone="UTC")
