@@ -15,12 +15,12 @@ from collections.abc import Awaitable, Callable
 
 from common.observe import log
 from common.upstream_port import SchemaHistory
-from drainer.app.upstream_schema import read_at, read_on, read_whole
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.schema_snapshot import SchemaChanges, StoredSchema
 from drainer.checkpoint.store import CheckpointStore
 from drainer.schema.history_reader import Until
 from drainer.schema.tracker import SchemaTracker
+from drainer.schema.upstream_schema import read_at, read_on, read_whole
 
 logger = log.get("drainer.tracked_schema")
 

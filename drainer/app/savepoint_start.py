@@ -14,7 +14,6 @@ from typing import NamedTuple, TypeVar
 
 from drainer import metrics
 from drainer.app.build import BuildContext, not_ahead
-from drainer.app.upstream_schema import read_schema
 from drainer.checkpoint.resume import AheadOfUpstream
 from drainer.checkpoint.savepoint import Savepoint, adopt_cluster
 from drainer.checkpoint.value import Checkpoint
@@ -22,6 +21,7 @@ from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Policy
 from drainer.rules.rule_change import RuleChange
 from drainer.rules.rule_set import read_rules
+from drainer.schema.upstream_schema import read_schema
 from drainer.sink import Sink
 from drainer.sink.runner import Runner
 from drainer.translate.translator import Translator

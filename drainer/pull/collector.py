@@ -8,6 +8,10 @@ Holds    nothing is emitted before the first listing of pumps has succeeded, and
          says `offline`: one that is paused, dead or has lost its entry holds the stream at its position.
          A new pump tells every drainer with a lease before it takes prewrites: after a time in which ours may
          have run out, nothing goes out before another listing.
+         No pump tells a reader that is not in the registry. It looks itself (`finds_pumps`): nothing goes out
+         above what was known when a listing began. A pump that is not in that listing registered later, took
+         its first prewrite after that, and got the commit_ts later still; the oracle gave everything that was
+         known before. So it can only commit above what goes out
          A binlog that can go out is in `batches()` within the same few turns of the event loop; a pump that
          holds one back is asked for its watermark at once. Idle or not, the pumps that the position rests on
          are asked for a higher one every `idle_ask_s`.
@@ -18,9 +22,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
-from common import binlog, ddl_job, rpc, tso
+from common import binlog, rpc, tso
 from common.clock import Clock
 from common.cluster import node
 from common.cluster.registry import ClusterView, NodeEntry, Registry
@@ -31,10 +35,11 @@ from common.table_info import SchemaState
 from common.upstream_port import SchemaHistory
 from drainer.metrics import note_arrival
 from drainer.pull.bounded_queue import BoundedQueue, QueueClosed
+from drainer.pull.job_reader import JobReader
 from drainer.pull.merged import Merged, MergedBatch
 from drainer.pull.merger import Merger
 from drainer.pull.pull_message import Arrival, DdlMark
-from drainer.pull.pump_source import PullClient, PumpSource
+from drainer.pull.pump_source import BinlogsGone, PullClient, PumpSource
 from drainer.pull.spill import SpillDirectory
 
 __all__ = ["Collector", "Merged", "MergedBatch"]
@@ -44,8 +49,8 @@ BATCHES_QUEUED_MAX: Final = 1024
 CREDIT_BYTES_MIN: Final = 1 << 20
 IDLE_ASK_S: Final = 0.5
 RELIST_S: Final = 0.05
-JOB_PAUSE_FIRST_S: Final = 0.01
-JOB_PAUSE_MAX_S: Final = 1.0
+LIST_GAP_S: Final = 0.004
+"""Between two listings of a reader that finds pumps itself: what arrives meanwhile goes out together."""
 
 _logger = log.get("collector")
 
@@ -83,9 +88,10 @@ class Collector:
         connect: Callable[[str], PullClient] = rpc.Client,
         idle_ask_s: float = IDLE_ASK_S,
         unbroken: Callable[[], int | None] = lambda: 0,
+        finds_pumps: bool = False,
     ) -> None:
         self._registry = registry
-        self._history = history
+        self._jobs = JobReader(history)
         self._cluster_id = cluster_id
         self._clock = clock
         self._spill = spill
@@ -93,11 +99,15 @@ class Collector:
         self._idle_ask_s = idle_ask_s
         self._unbroken = unbroken
         self._listed_while = 0
+        self._finds_pumps = finds_pumps
+        self._list_due_s = 0.0
+        self._list_trouble = ""
+        self._accounted: dict[str, int] = {}  # offline pumps of which nothing is missing: revisions
         self._credit_bytes = max(CREDIT_BYTES_MIN, queue_bytes_max // 4)
         self._queue: BoundedQueue[MergedBatch] = BoundedQueue(
             bytes_max=queue_bytes_max, items_max=BATCHES_QUEUED_MAX
         )
-        self._merger = Merger(after_ts)
+        self._merger = Merger(after_ts, ceiling=after_ts if finds_pumps else tso.TS_MAX)
         self._announced_ts = after_ts
         self._sources: dict[str, PumpSource] = {}  # by stream, which is the node id but after a comeback
         self._streams: dict[str, str] = {}  # node id -> stream
@@ -110,7 +120,6 @@ class Collector:
         self._group: asyncio.TaskGroup | None = None
         self._ready = asyncio.Event()
         self._wake = asyncio.Event()
-        self._job_waited_for = ""
 
     # -- for the daemon -------------------------------------------------------------------------------
 
@@ -194,8 +203,10 @@ class Collector:
             return "the first listing of pumps from the registry"
         if self._unbroken() is None:
             return "the registry: until it hears from us, pumps may join without telling us"
-        if self._job_waited_for:
-            return self._job_waited_for
+        if self._list_trouble:
+            return f"the registry, for pumps that may have joined: {self._list_trouble}"
+        if self._jobs.waits_for:
+            return self._jobs.waits_for
         if self._spill.waiting:
             return self._spill.waiting
         if not self._sources:
@@ -233,6 +244,8 @@ class Collector:
         for node_id, entry in view.pumps.items():
             stream = self._streams.get(node_id)
             gone = entry.status.state == node.OFFLINE
+            if gone and self._finds_pumps:
+                self._account(node_id, entry)
             if stream is None:
                 if not gone:
                     self._join(node_id, entry)
@@ -254,6 +267,22 @@ class Collector:
         self._missing = missing
         if self._streams != streams:  # most views are heartbeats
             self._wake.set()
+
+    def _account(self, node_id: str, entry: NodeEntry) -> None:
+        """A pump that left has waited for drainers, not for us. Raises `BinlogsGone`."""
+        if self._accounted.get(node_id) == entry.mod_revision:
+            return
+        stream = self._streams.get(node_id)
+        position = self._merger.position if stream is None else self._sources[stream].position
+        if position < entry.status.max_commit_ts:
+            raise BinlogsGone(
+                f"pump {node_id} has left the cluster with binlogs up to commit_ts "
+                f"{entry.status.max_commit_ts}; of it only those up to {position} were read",
+                lowest=entry.status.max_commit_ts,
+                hint=f"read the tables anew and start at {entry.status.max_commit_ts} or later; a reader"
+                " with a name is waited for",
+            )
+        self._accounted[node_id] = entry.mod_revision
 
     def _join(self, node_id: str, entry: NodeEntry) -> None:
         group = self._group
@@ -326,6 +355,9 @@ class Collector:
                 for stream, watermark in self._merger.awaits().items():
                     self._sources[stream].ask(watermark)
                 if not popped.entries and popped.watermark <= self._announced_ts:
+                    if self._merger.is_held_by_ceiling:
+                        await self._raise_ceiling()
+                        continue
                     break
                 await self._emit(popped.entries, popped.watermark)
 
@@ -340,6 +372,25 @@ class Collector:
             except Unavailable:
                 pass
             await asyncio.sleep(RELIST_S)
+
+    async def _raise_ceiling(self) -> None:
+        """Find the pumps that there are; what was known before may go out."""
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(max(0.0, self._list_due_s - loop.time()))
+        while True:
+            known = max((source.position for source in self._sources.values()), default=0)
+            known = max(known, self._merger.reach)
+            try:
+                view = await self._registry.view()
+            except Unavailable as error:
+                self._list_trouble = error.message
+                await asyncio.sleep(RELIST_S)
+                continue
+            self._list_trouble = ""
+            self._list_due_s = loop.time() + LIST_GAP_S
+            self._see(view, fresh=True)
+            self._merger.ceiling = known
+            return
 
     async def _ask_on(self) -> None:
         """Ask at a pace that nothing resets: heartbeats and signs of life come all the time."""
@@ -368,7 +419,7 @@ class Collector:
                     continue  # a sequence's value moved: its job does not exist, nothing runs downstream
                 job = None
                 if mark.schema_state != SchemaState.DELETE_ONLY:  # the job is still under way then
-                    job = await self._job(mark)
+                    job = await self._jobs.read(mark)
                     DDL_JOBS.inc()
                 await self._put([entry._replace(job=job)], entry.commit_ts)
             entries = entries[begin:]
@@ -379,28 +430,6 @@ class Collector:
             self._announced_ts = max(self._announced_ts, watermark)
             size = sum(len(entry.payload) for entry in entries)
             await self._queue.put(MergedBatch(entries, self._announced_ts), size)
-
-    async def _job(self, mark: DdlMark) -> dict[str, Any]:
-        """The job from the history; waits until it is there, TiDB writes it after the binlog."""
-        pause_s = JOB_PAUSE_FIRST_S
-        reason = "it is not in the DDL history yet"
-        while True:
-            try:
-                data = await self._history.job(mark.job_id)
-            except Unavailable as error:
-                data, reason = None, str(error)
-            if data is not None:
-                if self._job_waited_for:
-                    _logger.info("DDL job is there", job_id=mark.job_id)
-                self._job_waited_for = ""
-                return ddl_job.decode(data)
-            if pause_s >= JOB_PAUSE_MAX_S and not self._job_waited_for:
-                _logger.warning(
-                    "waiting for a DDL job", job_id=mark.job_id, commit_ts=mark.commit_ts, reason=reason
-                )
-                self._job_waited_for = f"DDL job {mark.job_id} of commit_ts {mark.commit_ts}: {reason}"
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, JOB_PAUSE_MAX_S)
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -7,6 +7,7 @@ Holds  what is emitted is strictly increasing in commit_ts; an entry is emitted 
 Why    a source is ready (has an entry at or below the common floor), pending (its floor holds back the
        others) or ended (it promises nothing more will come, its queued entries still go out in order).
        A pump that is paused, dead or slow is pending; silence is never taken for an end.
+       `ceiling`: nothing above it leaves, whatever the sources promise: there may be more of them.
 Never  drops an entry. A source that breaks its order or its promise, and two sources that differ about one
        commit_ts, stop the stream: both would be silent loss otherwise. The same transaction from two pumps
        (a prewrite that was retried on another pump after its reply was lost) is emitted once.
@@ -32,6 +33,10 @@ from common.tso import TS_MAX
 from drainer.pull.merged import Merged
 
 _ENDED_FLOOR: Final = TS_MAX
+
+
+class OrderBroken(Corruption):
+    """A source broke its order or its promise, or two differ about one transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,8 @@ _payload = operator.itemgetter(1)
 class Merger:
     """`after_ts` is the position of the consumer: nothing at or below it is wanted or emitted."""
 
-    def __init__(self, after_ts: int) -> None:
+    def __init__(self, after_ts: int, *, ceiling: int = TS_MAX) -> None:
+        self.ceiling = ceiling
         self._sources: dict[str, _Source] = {}
         self._merged_ts = after_ts  # every entry at or below it has left the source queues
         self._emitted_ts = after_ts
@@ -93,6 +99,20 @@ class Merger:
     def watermark(self) -> int:
         """Everything at or below it has been popped."""
         return self._emitted_ts
+
+    @property
+    def is_held_by_ceiling(self) -> bool:
+        """Whether the sources have promised more than may leave."""
+        return self.reach > self.ceiling
+
+    @property
+    def reach(self) -> int:
+        """Up to where the sources that there are have promised everything."""
+        live = [source.floor for source in self._sources.values() if not source.ended]
+        if live:
+            return min(live)
+        # only ended sources: what they left goes out, and the position ends with it
+        return max((source.last_ts for source in self._sources.values()), default=self._merged_ts)
 
     @property
     def source_ids(self) -> tuple[str, ...]:
@@ -126,7 +146,7 @@ class Merger:
         """Entries that follow on all earlier ones of the source, and its watermark (0: none); whether this
         is more than was known.
 
-        Raises `Corruption` when they are not ascending or not above what the source has promised.
+        Raises `OrderBroken` when they are not ascending or not above what the source has promised.
         """
         source = self._sources[source_id]
         assert not source.ended
@@ -145,7 +165,7 @@ class Merger:
         hint = f"`binlogctl -cmd pumps` shows where {source_id} is; check its data directory"
         first = entries[0].commit_ts
         if first <= source.floor:
-            raise Corruption(
+            raise OrderBroken(
                 f"pump {source_id} sent commit_ts {first} after it had promised everything up to "
                 f"{source.floor} (its last binlog had commit_ts {source.last_ts})",
                 hint=hint,
@@ -154,7 +174,7 @@ class Merger:
             stamps = list(map(_commit_ts, entries))
             if not all(map(operator.lt, stamps, stamps[1:])):
                 before, after = next((a, b) for a, b in pairwise(stamps) if a >= b)
-                raise Corruption(
+                raise OrderBroken(
                     f"pump {source_id} sent commit_ts {after} after commit_ts {before}", hint=hint
                 )
 
@@ -163,7 +183,7 @@ class Merger:
     def pop(self, bytes_max: int) -> Popped:
         """The next entries, at most `bytes_max` of payload (but at least one entry if there is any).
 
-        Raises `Corruption` when two sources differ about a commit_ts.
+        Raises `OrderBroken` when two sources differ about a commit_ts.
         """
         released: dict[str, int] = {}
         if self._ready_head == len(self._ready):
@@ -197,11 +217,7 @@ class Merger:
 
     def _merge(self) -> dict[str, int]:
         """Move what the common floor allows from the sources into `_ready`; bytes moved, by source."""
-        live = [source.floor for source in self._sources.values() if not source.ended]
-        if live:
-            limit = min(live)
-        else:  # only ended sources: what they left goes out, and the position ends with it
-            limit = max((source.last_ts for source in self._sources.values()), default=self._merged_ts)
+        limit = min(self.reach, self.ceiling)
         if limit <= self._merged_ts:
             return {}
         released: dict[str, int] = {}
@@ -284,7 +300,7 @@ def _contents(entry: Merged) -> tuple[int, int, int]:
     return binlog.parse(entry.payload).start_ts, len(rest), crc32c(rest)
 
 
-def _conflict(pieces: list[tuple[str, list[Merged]]], commit_ts: int) -> Corruption:
+def _conflict(pieces: list[tuple[str, list[Merged]]], commit_ts: int) -> OrderBroken:
     holders = []
     for name, piece in pieces:
         found = next((entry for entry in piece if entry.commit_ts == commit_ts), None)
@@ -292,7 +308,7 @@ def _conflict(pieces: list[tuple[str, list[Merged]]], commit_ts: int) -> Corrupt
             kept = found.spilled
             start_ts = kept.start_ts if kept else binlog.parse(found.payload).start_ts
             holders.append(f"{name} (start_ts {start_ts}, {kept.size if kept else len(found.payload)} bytes)")
-    return Corruption(
+    return OrderBroken(
         f"pumps {' and '.join(holders)} differ about the transaction with commit_ts {commit_ts}",
         hint="commit timestamps are unique within a cluster: check that the pumps serve the same cluster",
     )

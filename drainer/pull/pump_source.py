@@ -49,6 +49,14 @@ SILENCE_MAX_S: Final = 60.0
 _logger = log.get("pump_source")
 
 
+class BinlogsGone(Corruption):
+    """A pump does not hold any more what comes next. `lowest`: what can be pulled from; 0: not known."""
+
+    def __init__(self, message: str, *, lowest: int = 0, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.lowest = lowest
+
+
 class PullClient(Protocol):
     """What a source needs of a connection; `common.rpc.Client` is one."""
 
@@ -189,6 +197,7 @@ class PumpSource:
             hint = (
                 "load a newer backup into the downstream and start from its position with initial-commit-ts"
             )
+            return BinlogsGone(f"{what}: {error.message}", hint=hint)
         return Corruption(f"{what}: {error.message}", hint=hint)
 
     def _note_down(self, reason: str) -> None:

@@ -56,7 +56,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("app",),
         ("__main__",),
     ),
-    "drainer.reading": (("archive", "subscribe"),),
+    "drainer.reading": (("errors",), ("archive", "subscribe")),
     "drainer.reading.archive": (
         ("files",),
         ("decode",),

@@ -16,7 +16,7 @@ from typing import Final
 import uvloop
 
 from common.upstream.tidb import TidbUpstream
-from drainer.app.upstream_schema import read_whole
+from drainer.schema.upstream_schema import read_whole
 from tests.benchmarks.measure import peak_rss_mib
 from tests.benchmarks.upstream.history_server import read_pages
 

@@ -181,6 +181,6 @@ async def test_without_a_stored_schema_it_is_that_of_the_moment(
     async def collected(tracker: SchemaTracker, schema: SchemaAt) -> None:
         raise Unavailable("collected while it was read")
 
-    monkeypatch.setattr("drainer.app.upstream_schema._take", collected)
+    monkeypatch.setattr("drainer.schema.upstream_schema._take", collected)
     assert sorted((await read())[0].names()) == sorted((await read(from_snapshot=False))[0].names())
     store.close()

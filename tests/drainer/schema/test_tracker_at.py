@@ -10,9 +10,9 @@ import pytest
 from common.ddl_job import ActionType, DdlJob
 from common.rowcodec import compile_table
 from common.wire import binlog_pb2
-from drainer.app.upstream_schema import read_at
 from drainer.rules.table_filter import TableFilter
 from drainer.schema.tracker import SchemaTracker
+from drainer.schema.upstream_schema import read_at
 from drainer.translate.translator import Translator
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl
 from tests.drainer.support import recorded

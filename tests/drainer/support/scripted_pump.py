@@ -156,14 +156,16 @@ class MemoryRegistry:
         for name, state in pumps.items():
             self.change(name, state)
 
-    def change(self, name: str, state: str | None, address: str = "", *, watched: bool = True) -> None:
+    def change(
+        self, name: str, state: str | None, address: str = "", *, watched: bool = True, last_ts: int = 0
+    ) -> None:
         """Write (state None: delete) an entry; `watched` False: the watch is late."""
         self._revision += 1
         entries = dict(self._entries)
         if state is None:
             del entries[name]
         else:
-            status = NodeStatus(name, address or f"{name}:1", state)
+            status = NodeStatus(name, address or f"{name}:1", state, last_ts)
             entries[name] = NodeEntry(status, self._revision, True)
         self._entries = entries
         for watcher in self._watchers if watched else ():
