@@ -1,0 +1,27 @@
+"""Row rules: what one says, which tables it is about, and everything that is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from common.errors import ConfigError
+from common.rowcodec.encoder import RowEncoder
+from drainer.rules.row_rule import compile_where
+from tests.drainer.rules.where.typed_table import table
+
+
+def test_a_condition_is_compiled_for_a_table() -> None:
+    info = table()
+    encoder = RowEncoder(info)
+    condition = compile_where("i > 5").of(info, "shop.orders")
+    assert condition.insert(encoder.insert({"id": 1, "i": 6}))
+    assert not condition.delete(encoder.delete({"id": 1, "i": 5}))
+    changed = encoder.update({"id": 1, "i": 6}, {"id": 1, "i": 5})
+    assert condition.update(changed) == (True, False, len(changed) // 2)
+
+
+def test_errors_bear_the_label() -> None:
+    with pytest.raises(ConfigError, match=r"^-where: at character 2: "):
+        compile_where("a", "-where").of(table(), "shop.orders")
+    with pytest.raises(ConfigError, match=r"^-where names column a, which shop.orders does not have"):
+        compile_where("a = 1", "-where").of(table(), "shop.orders")
