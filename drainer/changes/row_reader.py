@@ -20,8 +20,7 @@ from common.type_text import type_text
 from drainer import txn
 from drainer.changes.model import Column, Ddl, Kind, Row, Table, Transaction
 from drainer.changes.values import PYTHON_TYPES, value_conversion
-from drainer.sink.mysql.sql_literal.keys import find_keys
-from drainer.sink.mysql.sql_literal.literals import column_sql
+from drainer.sink.mysql.sql_literal.keys import row_key_places
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Tracked
 
 PLANS_MAX: Final = 10_000
@@ -62,9 +61,7 @@ def _key(info: TableInfo, left_out: frozenset[int]) -> tuple[str, ...]:
     """Names of the columns that identify a row."""
     known = tuple(column for column in info.columns if column.type.kind is not ColumnKind.UNKNOWN)
     layout = make_layout(replace(info, columns=known), frozenset())
-    sql = [column_sql(column, place) for place, column in enumerate(layout.columns)]
-    row = find_keys(layout, sql, left_out).row
-    return tuple(layout.columns[place].name for place in row.places) if row is not None else ()
+    return tuple(layout.columns[place].name for place in row_key_places(layout, left_out))
 
 
 class RowPlan:

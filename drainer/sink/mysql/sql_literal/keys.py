@@ -13,7 +13,7 @@ from common.rowcodec.layout import Layout
 from common.rowcodec.row_error import RowError
 from common.table_info import INTEGER_TYPES, STRING_TYPES, WHOLE_COLUMN, Index
 from drainer.sink.mysql.sql_literal.identity import Canonical, identity_of, normal_form_of, sized
-from drainer.sink.mysql.sql_literal.literals import ColumnSql
+from drainer.sink.mysql.sql_literal.literals import ColumnSql, column_sql
 from drainer.sink.mysql.sql_literal.quoting import quote_name
 
 Values = Sequence[Any]  # raw values of all writable columns
@@ -112,6 +112,13 @@ def find_keys(layout: Layout, columns: Sequence[ColumnSql], unknown: frozenset[i
         elif not (index.primary and row is not None and row.places == key.places):
             others.append(key)
     return Keys(row, tuple(others), opaque)
+
+
+def row_key_places(layout: Layout, left_out: frozenset[int] = frozenset()) -> tuple[int, ...]:
+    """Places of the columns that identify a row among those that are not left out; () if nothing does."""
+    columns = [column_sql(column, place) for place, column in enumerate(layout.columns)]
+    key = find_keys(layout, columns, left_out).row
+    return key.places if key is not None else ()
 
 
 # Longer conditions take MySQL more time for each key.

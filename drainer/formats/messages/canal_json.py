@@ -1,0 +1,350 @@
+"""canal-json: messages as TiCDC writes them in the form of Alibaba's Canal.
+
+In     transactions of encoded rows, DDL, watermarks
+Out    one JSON object a row (or for rows of one kind that follow each other in a table of a transaction)
+Why    `es` and `ts` are both the commit's time, so that a message that is written again is the same bytes
+Source the field lists of TiCDC's documentation of Canal-JSON; `seq` in `_tidb` is this project's own
+
+    value                              JSON
+    integers, YEAR, FLOAT, DOUBLE      string of digits
+    DECIMAL                            string of digits with the column's scale
+    dates and times                    string; TIMESTAMP in UTC
+    text                               string; U+FFFD for what is not UTF-8
+    BINARY, VARBINARY, BLOB            string: a character of ISO 8859-1 for each byte
+    ENUM, SET, BIT                     string of digits: index, mask, number; texts with `names`
+    JSON                               string that has the document
+    NULL                               null
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from common import tso
+from common.ddl_job import ActionType
+from common.type_text import type_text
+from drainer.formats.messages.canal_columns import canal_columns, java_type, plain_type, wider_type
+from drainer.formats.messages.json_rows import NULL, JsonRows, Values, constant, json_string
+from drainer.formats.messages.message import KINDS, ROWS_MAX, FormatOptions, Kind, Message
+from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableEvents, TableVersion, Transaction
+
+_PLANS_MAX: Final = 10_000
+_TYPES: Final = {INSERT: "INSERT", UPDATE: "UPDATE", DELETE: "DELETE"}
+
+_DDL_TYPES: Final[dict[int, str]] = {
+    ActionType.CREATE_TABLE: "CREATE",
+    ActionType.CREATE_TABLES: "CREATE",
+    ActionType.RECOVER_TABLE: "QUERY",
+    ActionType.MULTI_SCHEMA_CHANGE: "ALTER",
+    ActionType.RENAME_TABLE: "RENAME",
+    ActionType.RENAME_TABLES: "RENAME",
+    ActionType.ADD_INDEX: "CINDEX",
+    ActionType.DROP_INDEX: "DINDEX",
+    ActionType.DROP_TABLE: "ERASE",
+    ActionType.TRUNCATE_TABLE: "TRUNCATE",
+}
+_ALTERING: Final = frozenset({"column", "index", "foreign key", "partition", "check", "auto id", "table"})
+
+
+# (sqlType, row, row before the change as a JSON object or null, key); None: the key changed
+_Parts = tuple[str, str, str, str]
+
+
+class _CanalTable:
+    """Messages of one table version: what all have in common, and a function for each kind."""
+
+    def __init__(self, version: TableVersion, options: FormatOptions) -> None:
+        self.version = version
+        self.schema, self.table = version.downstream
+        self.rows = rows = JsonRows(version, canal_columns(options.names))
+        self._only_changed = options.only_changed
+        self._full_types = options.full_types
+        self.keyed = bool(rows.key)
+        self.heads = {kind: self._head(name) for kind, name in _TYPES.items()}
+        self.middle = self._middle(rows.places)
+        self.make = self._functions()
+
+    def _head(self, name: str) -> str:
+        keys = [self.rows.name(place) for place in self.rows.key]
+        names = json.dumps(keys, ensure_ascii=False) if keys else NULL
+        return (
+            f'{{"id":0,"database":{json_string(self.schema)},"table":{json_string(self.table)},'
+            f'"pkNames":{names},"isDdl":false,"type":"{name}","es":'
+        )
+
+    def _middle(self, places: Sequence[int]) -> str:
+        """What stands between the JDBC types and the rows."""
+        show = type_text if self._full_types else plain_type
+        types = ",".join(
+            f"{self.rows.heads[place]}{json_string(show(self.rows.type(place)))}" for place in places
+        )
+        return f'}},"mysqlType":{{{types}}},"data":['
+
+    def _types(self, values: Values, places: Sequence[int]) -> str:
+        return ",".join(f"{self.rows.heads[place]}{self._type(values[place], place)}" for place in places)
+
+    def _type(self, value: Any, place: int) -> int:
+        kind = self.rows.type(place)
+        wider = wider_type(kind)
+        return wider[1] if wider and value is not None and value >= wider[0] else java_type(kind)
+
+    def _functions(self) -> tuple[Callable[[bytes], Any], ...]:
+        rows, readers = self.rows, self.rows.readers
+        places, names = rows.places, rows.names
+        data, key = rows.source("v", places), rows.source("v", rows.key)
+        plain = f"return f'{self._types_source('v')}', f'{{{{{data}}}}}', NULL, f'{{{{{key}}}}}'"
+        update = [f"if {rows.key_changed()}: return None"] if rows.key else []
+        update += self._old_source()
+        update.append(f"return f'{self._types_source('v')}', f'{{{{{data}}}}}', old, f'{{{{{key}}}}}'")
+        return (
+            readers.of_insert(places, [plain], lambda row: self.parts(INSERT, row), extra=names),
+            readers.of_update(places, places, update, lambda row: self.parts(UPDATE, row), extra=names),
+            readers.of_delete(places, [plain], lambda row: self.parts(DELETE, row), extra=names),
+        )
+
+    def _types_source(self, prefix: str) -> str:
+        rows, pieces = self.rows, []
+        for place in rows.places:
+            kind = rows.type(place)
+            text, wider = str(java_type(kind)), wider_type(kind)
+            if wider:
+                local = f"{prefix}{place}"
+                known = "" if kind.not_null else f"{local} is not None and "
+                text = f"{{{wider[1]} if {known}{local} >= {wider[0]} else {text}}}"
+            pieces.append(constant(rows.heads[place]) + text)
+        return ",".join(pieces)
+
+    def _old_source(self) -> list[str]:
+        """Statements that make `old`."""
+        rows = self.rows
+        if not self._only_changed:
+            return [f"old = f'{{{{{rows.source('o', rows.places)}}}}}'"]
+        lines = ["found = []"]
+        lines += [
+            f"if o{place} != v{place}: found.append(f'{rows.source('o', [place])}')" for place in rows.places
+        ]
+        return [*lines, "old = '{' + ','.join(found) + '}'"]
+
+    def parts(self, kind: int, row: bytes) -> _Parts | None:
+        """The same from any row, by the strict reader."""
+        before, after = self.rows.images(kind, row)
+        if before is not None and after is not None:
+            if any(before[place] != after[place] for place in self.rows.key):
+                return None
+            return self._image(after, self._old(before, after))
+        image = before if after is None else after
+        assert image is not None
+        return self._image(image, NULL)
+
+    def _old(self, before: Values, after: Values) -> str:
+        places = self.rows.places
+        if self._only_changed:
+            places = [place for place in places if before[place] != after[place]]
+        return f"{{{self.rows.text(before, places)}}}"
+
+    def _image(self, values: Values, old: str) -> _Parts:
+        rows = self.rows
+        return (
+            self._types(values, rows.places),
+            f"{{{rows.text(values, rows.places)}}}",
+            old,
+            f"{{{rows.text(values, rows.key)}}}",
+        )
+
+    def halves(self, row: bytes) -> tuple[tuple[int, _Parts], tuple[int, _Parts]]:
+        """An update that changes the key, as a delete and an insert."""
+        before, after = self.rows.images(UPDATE, row)
+        assert before is not None
+        assert after is not None
+        return (DELETE, self._image(before, NULL)), (INSERT, self._image(after, NULL))
+
+    def key_parts(self, event: int, kind: int, row: bytes) -> tuple[_Parts, str]:
+        """Of a message of `kind` that was made of an `event`: parts with the key's columns alone, and what
+        stands between types and rows."""
+        rows = self.rows
+        before, after = rows.images(event, row)
+        image = before if kind == DELETE else after
+        assert image is not None
+        data = f"{{{rows.text(image, rows.key)}}}"
+        old = f"{{{rows.text(before, rows.key)}}}" if kind == UPDATE and before is not None else NULL
+        return (self._types(image, rows.key), data, old, data), self._middle(rows.key)
+
+
+def _seq_fields(seq: int, extra: str) -> str:
+    return f"{seq}{extra}}}}}"
+
+
+class CanalJson:
+    """The format. Plans of table versions are found by identity."""
+
+    def __init__(self, options: FormatOptions) -> None:
+        self._options = options
+        self._tables: dict[TableVersion, _CanalTable] = {}
+
+    def rows(self, transaction: Transaction) -> Iterator[Message]:
+        """One message a row; see `FormatOptions.whole_transactions`."""
+        if self._options.whole_transactions:
+            return self._joined(transaction)
+        return self._single(transaction)
+
+    def _single(self, transaction: Transaction) -> Iterator[Message]:
+        commit_ts = transaction.commit_ts
+        when, tail = self._when(commit_ts), self._tail(commit_ts)
+        end = "}}" if tail != "}" else ""
+        for events in transaction.tables:
+            table = self._tables.get(events.table) or self._table(events.table)
+            make, heads, middle = table.make, table.heads, table.middle
+            schema, name, keyed = table.schema, table.table, table.keyed
+            seq = events.first_ordinal
+            for event, row in zip(events.kinds, events.rows, strict=True):
+                parts = make[event](row)
+                found = ((event, parts),) if parts is not None else table.halves(row)
+                for kind, (types, data, old, key) in found:
+                    if old != NULL:
+                        old = f"[{old}]"
+                    value = (
+                        f'{heads[kind]}{when}{types}{middle}{data}],"old":{old}{tail}'
+                        f"{seq if end else ''}{end}"
+                    )
+                    yield Message(
+                        schema,
+                        name,
+                        key.encode() if keyed else None,
+                        value.encode(),
+                        commit_ts,
+                        seq,
+                        KINDS[kind],
+                    )
+                seq += 1
+
+    def _joined(self, transaction: Transaction) -> Iterator[Message]:
+        for events in transaction.tables:
+            table = self._tables.get(events.table) or self._table(events.table)
+            run: list[_Parts] = []
+            run_kind, run_seq = INSERT, events.first_ordinal
+            for seq, kind, parts in self._changes(table, events):
+                if run and (kind != run_kind or len(run) == ROWS_MAX):
+                    yield self._run(transaction.commit_ts, table, run_kind, run_seq, run)
+                    run = []
+                if not run:
+                    run_kind, run_seq = kind, seq
+                run.append(parts)
+            if run:
+                yield self._run(transaction.commit_ts, table, run_kind, run_seq, run)
+
+    @staticmethod
+    def _changes(table: _CanalTable, events: TableEvents) -> Iterator[tuple[int, int, _Parts]]:
+        """(seq, kind, parts) of what becomes of each row."""
+        for number, (event, row) in enumerate(zip(events.kinds, events.rows, strict=True)):
+            parts = table.make[event](row)
+            for kind, half in ((event, parts),) if parts is not None else table.halves(row):
+                yield events.first_ordinal + number, kind, half
+
+    def _run(self, commit_ts: int, table: _CanalTable, kind: int, seq: int, run: list[_Parts]) -> Message:
+        data = ",".join(parts[1] for parts in run)
+        old = f"[{','.join(parts[2] for parts in run)}]" if kind == UPDATE else NULL
+        tail = self._tail(commit_ts)
+        end = _seq_fields(seq, "") if tail != "}" else ""
+        value = (
+            f"{table.heads[kind]}{self._when(commit_ts)}{run[0][0]}{table.middle}{data}],"
+            f'"old":{old}{tail}{end}'
+        )
+        key = run[0][3].encode() if table.keyed and len(run) == 1 else None
+        return Message(table.schema, table.table, key, value.encode(), commit_ts, seq, KINDS[kind])
+
+    def ddl(self, ddl: Ddl, text: str) -> Message:
+        """`type` is Canal's event type, QUERY for what it has none for."""
+        schema, table = (ddl.targets or ddl.tables or ((ddl.schema, ""),))[-1]
+        fields = self._fields(schema, table, ddl.commit_ts, _ddl_type(ddl.action), text)
+        extension = {"_tidb": {"commitTs": ddl.commit_ts}} if self._options.tidb_extension else {}
+        return Message(schema, table, None, _dumped({**fields, **extension}), ddl.commit_ts, 0, "ddl")
+
+    def watermark(self, ts: int) -> Message | None:
+        """Only with `tidb_extension`: plain Canal has no such message."""
+        if not self._options.tidb_extension:
+            return None
+        fields = self._fields("", "", ts, "TIDB_WATERMARK", "")
+        value = _dumped({**fields, "_tidb": {"watermarkTs": ts}})
+        return Message("", "", None, value, ts, 0, "watermark")
+
+    def handle_key(self, transaction: Transaction, message: Message, location: str = "") -> Message | None:
+        """`_tidb` has `onlyHandleKey` or `claimCheckLocation`, and is there whatever the options say."""
+        seq = message.seq
+        for events in transaction.tables:
+            number = seq - events.first_ordinal
+            if (events.table.downstream == (message.schema, message.table)) and 0 <= number < len(
+                events.rows
+            ):
+                table = self._tables.get(events.table) or self._table(events.table)
+                if not table.keyed:
+                    return None
+                event, kind = events.kinds[number], _kind_of(message.kind)
+                (types, data, old, _), middle = table.key_parts(event, kind, events.rows[number])
+                if old != NULL:
+                    old = f"[{old}]"
+                mark = (
+                    f',"claimCheckLocation":{json_string(location)}' if location else ',"onlyHandleKey":true'
+                )
+                ts = transaction.commit_ts
+                value = (
+                    f'{table.heads[kind]}{self._when(ts)}{types}{middle}{data}],"old":{old}'
+                    f',"_tidb":{{"commitTs":{ts},"seq":{_seq_fields(seq, mark)}'
+                )
+                return message._replace(value=value.encode())
+        raise ValueError(f"transaction {transaction.commit_ts} has no row {seq} of {message.table}")
+
+    @staticmethod
+    def _when(commit_ts: int) -> str:
+        ms = tso.physical_ms(commit_ts)
+        return f'{ms},"ts":{ms},"sql":"","sqlType":{{'
+
+    def _tail(self, commit_ts: int) -> str:
+        """What stands between `old` and the row's number, or the end."""
+        return f',"_tidb":{{"commitTs":{commit_ts},"seq":' if self._options.tidb_extension else "}"
+
+    @staticmethod
+    def _fields(schema: str, table: str, ts: int, kind: str, sql: str) -> dict[str, Any]:
+        ms = tso.physical_ms(ts)
+        return {
+            "id": 0,
+            "database": schema,
+            "table": table,
+            "pkNames": None,
+            "isDdl": kind != "TIDB_WATERMARK",
+            "type": kind,
+            "es": ms,
+            "ts": ms,
+            "sql": sql,
+            "sqlType": None,
+            "mysqlType": None,
+            "data": None,
+            "old": None,
+        }
+
+    def _table(self, version: TableVersion) -> _CanalTable:
+        if len(self._tables) >= _PLANS_MAX:
+            self._tables.clear()
+        table = self._tables[version] = _CanalTable(version, self._options)
+        return table
+
+
+def _kind_of(name: Kind) -> int:
+    return next(kind for kind, known in KINDS.items() if known == name)
+
+
+def _ddl_type(action: int) -> str:
+    found = _DDL_TYPES.get(action)
+    if found is not None:
+        return found
+    try:
+        groups = ActionType(action).groups
+    except ValueError:
+        return "QUERY"
+    return "ALTER" if _ALTERING & set(groups) else "QUERY"
+
+
+def _dumped(document: dict[str, Any]) -> bytes:
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "surrogateescape")

@@ -1,0 +1,99 @@
+"""Message: one row change, DDL or watermark, as a message queue or a line of text carries it.
+
+In     transactions of encoded rows, DDL, watermarks (`drainer.txn`)
+Out    messages: bytes that are the same whenever the same change is written again
+Tests  tests/drainer/formats/messages/test_canal_json.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, Protocol
+
+from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Transaction
+
+Kind = Literal["insert", "update", "delete", "ddl", "watermark"]
+KINDS: Final[dict[int, Kind]] = {INSERT: "insert", UPDATE: "update", DELETE: "delete"}
+CANAL_JSON: Final = "canal-json"
+DEBEZIUM_JSON: Final = "debezium-json"
+AVRO: Final = "avro"
+FORMATS: Final = (CANAL_JSON, DEBEZIUM_JSON, AVRO)
+ROWS_MAX: Final = 1000
+"""Rows of one message, where a message has several."""
+
+
+class Message(NamedTuple):
+    """`schema` and `table` are the names downstream. `key` is that of the row, None where it has none.
+
+    `value` is None for a delete in avro. `seq` is the row's number in its transaction, counted over all rows
+    that the upstream wrote; with `commit_ts` it tells a message that comes again. An update that changes the
+    key of a row becomes two messages of one `seq`: the delete, then the insert.
+    """
+
+    schema: str
+    table: str
+    key: bytes | None
+    value: bytes | None
+    commit_ts: int
+    seq: int
+    kind: Kind
+
+
+class Registry(Protocol):
+    """A schema registry."""
+
+    def register(self, subject: str, schema: str) -> int:
+        """The id of a schema (its JSON text) under a subject; the same one every time."""
+        ...
+
+
+def topic_of_table(schema: str, table: str) -> str:
+    return f"{schema}_{table}"
+
+
+@dataclass(frozen=True, slots=True)
+class FormatOptions:
+    """What of a format can be chosen. Each format uses those that it has.
+
+    `tidb_extension`: canal-json has `_tidb` and watermarks, avro its `_tidb_*` fields. `whole_transactions`
+    (canal-json): a message has all rows of one kind that follow each other in a table of a transaction.
+    `only_changed` (canal-json): `old` has the changed columns alone. `full_types` (canal-json): `mysqlType`
+    with lengths and elements. `names` (canal-json): ENUM and SET by their texts instead of their numbers.
+    `with_schema` (debezium-json): payload and schema. `cluster`: the logical name in Debezium's messages, the
+    namespace in avro. `decimal`: "precise" or "string"; `bigint_unsigned`: "long", "precise" (Debezium) or
+    "string". `registry` and `topic` (the topic of a table) are avro's.
+    """
+
+    tidb_extension: bool = True
+    whole_transactions: bool = False
+    only_changed: bool = False
+    full_types: bool = False
+    names: bool = False
+    with_schema: bool = False
+    cluster: str = "default"
+    decimal: str = "precise"
+    bigint_unsigned: str = "string"
+    registry: Registry | None = None
+    topic: Callable[[str, str], str] = topic_of_table
+
+
+class MessageFormat(Protocol):
+    """A form of messages. Not for several threads at once."""
+
+    def rows(self, transaction: Transaction) -> Iterator[Message]:
+        """Messages of the rows of a transaction, or of one piece of it, in execution order."""
+        ...
+
+    def ddl(self, ddl: Ddl, text: str) -> Message | None:
+        """The message of a DDL that is written as `text`; None if the format has none."""
+        ...
+
+    def watermark(self, ts: int) -> Message | None:
+        """Everything at or below `ts` has been given; None if the format has no such message."""
+        ...
+
+    def handle_key(self, transaction: Transaction, message: Message, location: str = "") -> Message | None:
+        """A small form of a message of this transaction: the key, marked as no more than that, or with the
+        `location` of the whole message. None if the row has no key, or the format no such form."""
+        ...

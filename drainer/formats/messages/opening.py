@@ -1,0 +1,20 @@
+"""Formats of messages by their names in a configuration.
+
+Tests  tests/drainer/formats/messages/test_canal_json.py
+"""
+
+from __future__ import annotations
+
+from common.errors import ConfigError
+from drainer.formats.messages.message import CANAL_JSON, FORMATS, FormatOptions, MessageFormat
+
+DEFAULTS = FormatOptions()
+
+
+def open_format(name: str, options: FormatOptions = DEFAULTS) -> MessageFormat:
+    """A format of its own state. Modules are loaded when they are used: some need an extra."""
+    if name == CANAL_JSON:
+        from drainer.formats.messages.canal_json import CanalJson
+
+        return CanalJson(options)
+    raise ConfigError(f"unknown message format {name!r}", hint=f"use one of {', '.join(FORMATS)}")
