@@ -162,7 +162,7 @@ BORDERS = {
         "rules.rule_set",
         "config.password",
     ),
-    ("deploy.ctl", "drainer"): ("config", "rules", "checkpoint.value", "sink.mysql"),
+    ("deploy.ctl", "drainer"): ("changes", "config", "rules", "checkpoint.value", "sink.mysql"),
     ("deploy.ctl", "pump"): ("config",),
     ("deploy.ctl", "deploy.playground"): (),
 }
