@@ -16,12 +16,13 @@ from typing import Any
 
 from common.errors import ConfigError
 from drainer.checkpoint.lane_basis import damaged
-from drainer.config.options import DrainerConfig
 from drainer.rules.rule_set import FIXED_FIELDS, RULE_FIELDS, Rules, read_rules
 
 
 def rules_from(text: str) -> Rules:
     """The rules of a stored text. Raises `Corruption`, `ConfigError`."""
+    from drainer.config.options import DrainerConfig  # only a Drainer has such a text
+
     try:
         document = json.loads(text)
         unknown = document.keys() - {*RULE_FIELDS, *FIXED_FIELDS}

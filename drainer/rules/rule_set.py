@@ -11,15 +11,17 @@ import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from common.errors import ConfigError
-from drainer.config.options import DrainerConfig
 from drainer.rules.column_rule import ColumnRule, ColumnRules
 from drainer.rules.event_filter import EventFilter, EventRule
 from drainer.rules.name_pattern import Source
 from drainer.rules.table_filter import TableFilter
 from drainer.rules.table_route import RouteRule, TableRouter
+
+if TYPE_CHECKING:  # readers have rules without a Drainer's options
+    from drainer.config.options import DrainerConfig
 
 CHECKPOINT_SCHEMA: Final = "tidb_binlog"
 """Where drainers keep their checkpoints downstream unless configured otherwise."""

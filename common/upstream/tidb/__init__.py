@@ -1,4 +1,8 @@
-"""The upstream of a real cluster: PD for timestamps and places, TiKV for transactions and DDL history."""
+"""The upstream of a real cluster: PD for timestamps and places, TiKV for transactions and DDL history.
+
+What speaks with TiKV is loaded when PD has answered: a command at a plain etcd asks for PD first, and does
+without it.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,7 @@ from typing import Self
 from common.clock import Clock, SystemClock
 from common.etcd.client import REQUEST_TIMEOUT_S
 from common.net.tls import TlsConfig
-from common.upstream.tidb.meta.history import TidbHistory
-from common.upstream.tidb.pd.oracle import PdOracle
 from common.upstream.tidb.pd.pd import NotPd, PdClient
-from common.upstream.tidb.pd.safe_point import CollectedUpTo, ServiceSafePoint
-from common.upstream.tidb.tikv.locks import LockResolver
-from common.upstream.tidb.tikv.snapshot import Snapshot
-from common.upstream.tidb.tikv.tikv import TikvClient
-from common.upstream.tidb.tikv.transactions import TikvTransactions
 
 __all__ = ["NotPd", "PdClient", "TidbUpstream"]
 
@@ -23,6 +20,14 @@ class TidbUpstream:
     """The ports of one cluster over one connection to each of its servers. Construct through `connect`."""
 
     def __init__(self, pd: PdClient, tls: TlsConfig | None, clock: Clock) -> None:
+        from common.upstream.tidb.meta.history import TidbHistory
+        from common.upstream.tidb.pd.oracle import PdOracle
+        from common.upstream.tidb.pd.safe_point import CollectedUpTo, ServiceSafePoint
+        from common.upstream.tidb.tikv.locks import LockResolver
+        from common.upstream.tidb.tikv.snapshot import Snapshot
+        from common.upstream.tidb.tikv.tikv import TikvClient
+        from common.upstream.tidb.tikv.transactions import TikvTransactions
+
         self.pd = pd
         self.cluster_id = pd.cluster_id
         self.oracle = PdOracle(pd, clock)
