@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from common.rowcodec.row_error import RowError
     from common.rowcodec.values import EnumValue, JsonText, PartialDate, SetValue
     from drainer.changes.model import Column, Ddl, Row, Table, Transaction
+    from drainer.reading.archive.archive import Archive, open_archive
 
 __all__ = [
+    "Archive",
     "Column",
     "Ddl",
     "EnumValue",
@@ -25,12 +27,14 @@ __all__ = [
     "SetValue",
     "Table",
     "Transaction",
+    "open_archive",
 ]
 
 _MODULES = {
     "common.rowcodec.row_error": ("RowError",),
     "common.rowcodec.values": ("EnumValue", "JsonText", "PartialDate", "SetValue"),
     "drainer.changes.model": ("Column", "Ddl", "Row", "Table", "Transaction"),
+    "drainer.reading.archive.archive": ("Archive", "open_archive"),
 }
 
 

@@ -13,12 +13,9 @@ Blocks; one process and no Spark. Of every transaction 16 bytes are in memory, b
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Final
-
-import numpy as np
 
 from common.clock import Clock
 from common.errors import ConfigError
@@ -27,11 +24,8 @@ from drainer.checkpoint.savepoint import Savepoint
 from drainer.ddl.policy import Policy
 from drainer.pull.merged import Merged, MergedBatch
 from drainer.reading.archive.decode.definitions import Definitions
-from drainer.reading.archive.decode.pump_reader import PumpReader
-from drainer.reading.archive.decode.value_log import LONGEST
-from drainer.reading.archive.files.location import File, Location
-from drainer.reading.archive.files.segments import PUMP, survey
-from drainer.reading.archive.files.selection import Selection
+from drainer.reading.archive.decode.pump_logs import PumpLogs
+from drainer.reading.archive.files.location import Location
 from drainer.rules.rule_set import Rules
 from drainer.schema.tracker import SchemaTracker
 from drainer.sink.file.archive import Archive
@@ -57,82 +51,18 @@ class Exported:
     last_ts: int
 
 
-class _Logs:
-    """Files of value logs, and their transactions in commit order."""
-
-    def __init__(self, pumps: Sequence[Location], definitions: Definitions) -> None:
-        self._readers: list[PumpReader] = []
-        times, places, numbers = [], [], []
-        reaches: list[int] = []
-        begun: list[int] = []
-        for pump in pumps:
-            seen = survey(pump, PUMP)
-            if not seen.segments:
-                raise ConfigError(
-                    f"{pump.shown} has no value log", hint="give the data directory of a pump, or a copy"
-                )
-            reach = 0
-            for part in seen.plan(Selection()):
-                reader = PumpReader(seen.location, part, definitions)
-                found = reader.transactions()
-                reach = max(reach, found.reach)
-                begun += found.unfinished
-                table = np.array(found.committed, np.int64).reshape(-1, 2)
-                times.append(table[:, 0])
-                places.append(table[:, 1])
-                numbers.append(np.full(len(table), len(self._readers), np.int32))
-                self._readers.append(reader)
-            reaches.append(reach)
-        self.unfinished = len(begun)
-        reach = min(reaches)
-        open_ts = [start_ts for start_ts in begun if start_ts + LONGEST > reach]
-        self.complete_ts = min([reach, *(start_ts - 1 for start_ts in open_ts)])
-        """No transaction up to it will come: a commit_ts is taken when the prewrite is in the log."""
-        empty = np.zeros(0, np.int64)
-        self._times = np.concatenate([empty, *times])
-        self._places = np.concatenate([empty, *places])
-        self._numbers = np.concatenate([empty, *numbers])
-        self._order = np.argsort(self._times, kind="stable")
-
-    @property
-    def files(self) -> int:
-        return len(self._readers)
-
-    @property
-    def first_ts(self) -> int:
-        return int(self._times[self._order[0]]) if len(self._order) else 0
-
-    def after(self, ts: int) -> int:
-        """How many transactions."""
-        return int((self._times > ts).sum())
-
-    async def batches(self, after_ts: int, stop_ts: int) -> AsyncIterator[MergedBatch]:
-        """What lies after the one commit_ts, up to the other. A client that was not answered may have told
-        two pumps."""
-        with contextlib.ExitStack() as ends:
-            files: dict[int, File] = {}
-            entries: list[Merged] = []
-            last_ts, size = after_ts, 0
-            for place in self._order:
-                commit_ts = int(self._times[place])
-                if commit_ts > stop_ts:
-                    break
-                if commit_ts <= last_ts:
-                    continue
-                number = int(self._numbers[place])
-                if number not in files:
-                    files[number] = ends.enter_context(self._readers[number].open())
-                entry = self._readers[number].merged(files[number], commit_ts, int(self._places[place]))
-                if entry is None:
-                    continue
-                last_ts = commit_ts
-                entries.append(entry)
-                size += len(entry.payload)
-                if len(entries) >= _BATCH_ROWS or size >= _BATCH_BYTES:
-                    yield MergedBatch(entries, last_ts)
-                    entries, size = [], 0
-            if entries:
-                yield MergedBatch(entries, last_ts)
+async def _batches(logs: PumpLogs, after_ts: int, stop_ts: int) -> AsyncIterator[MergedBatch]:
+    """What lies after the one commit_ts, up to the other."""
+    entries: list[Merged] = []
+    size = 0
+    for entry in logs.merged(after_ts, stop_ts):
+        entries.append(entry)
+        size += len(entry.payload)
+        if len(entries) >= _BATCH_ROWS or size >= _BATCH_BYTES:
+            yield MergedBatch(entries, entry.commit_ts)
+            entries, size = [], 0
+    if entries:
+        yield MergedBatch(entries, entries[-1].commit_ts)
 
 
 async def export(
@@ -152,7 +82,7 @@ async def export(
             "value logs have no definitions of tables",
             hint="give the file with the DDL history (--ddl-history): one job of the history a line",
         )
-    logs = _Logs(pumps, Definitions(history=history))
+    logs = PumpLogs(pumps, Definitions(history=history))
     stop_ts = TS_MAX if finished else logs.complete_ts
     savepoint = Savepoint(directory)
     stored = savepoint.load()
@@ -163,7 +93,7 @@ async def export(
     sink = FileSink(start, archive, savepoint, translator.route, Policy(), clock)
     runner = Runner(sink, translator)
     try:
-        await runner.run(logs.batches(start.commit_ts, stop_ts))
+        await runner.run(_batches(logs, start.commit_ts, stop_ts))
     finally:
         await runner.stop(_STOP_S)
     return Exported(

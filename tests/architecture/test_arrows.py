@@ -62,7 +62,8 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("decode",),
         ("columns", "read_options"),
         ("views", "table_version"),
-        ("archive_source",),
+        ("archive_source", "arrow_reader", "row_items"),
+        ("archive",),
     ),
     "drainer.spark": (
         ("driver", "packaging"),

@@ -13,7 +13,7 @@ through protobuf, which decides what is an event. It is made anew when events ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias
 
@@ -32,6 +32,8 @@ from drainer.txn import DELETE, INSERT, UPDATE, TableVersion
 _KINDS: Final = (INSERT, UPDATE, DELETE)
 _DML: Final = b"\x08\x00\x10"
 _WALKS_MAX: Final = 10_000
+PIECE_BYTES: Final = 1 << 20
+_CUT: Final = "a record of the archive ends inside an event"
 _NO_COLUMN: Final = b"\x00"
 
 Run: TypeAlias = tuple[int, list[Row]]
@@ -211,15 +213,38 @@ class PbWalker:
 
     def rows(self, payload: bytes, commit_ts: int) -> list[Run]:
         """Rows of a record in their order, without those that are not wanted."""
+        begin = self._enter(payload, commit_ts)
+        try:
+            return self._runs(payload, begin)
+        except UNEXPECTED:
+            raise Corruption(_CUT) from None
+
+    def pieces(self, payload: bytes, commit_ts: int) -> Iterator[tuple[list[Run], bool]]:
+        """The same, of a large record piece by piece; with each whether it is the last one."""
+        if len(payload) <= PIECE_BYTES:
+            yield self.rows(payload, commit_ts), True
+            return
+        begin, seq, size = self._enter(payload, commit_ts), 0, len(payload)
+        while begin < size:
+            try:
+                stop, count = _cut(payload, begin)
+                self._commit_ts = commit_ts
+                runs = self._runs(payload[begin:stop], 0)
+            except UNEXPECTED:
+                raise Corruption(_CUT) from None
+            yield [(seq + first, rows) for first, rows in runs], stop == size
+            begin, seq = stop, seq + count
+
+    def _enter(self, payload: bytes, commit_ts: int) -> int:
+        """Where the events of a record begin."""
         if not self._first <= commit_ts <= self._last:
             self._first, self._last = self._definitions.valid(commit_ts)
             self._walks.clear()
         self._commit_ts = commit_ts
         try:
-            begin = _events(payload)
-            return self._runs(payload, begin)
+            return _events(payload)
         except UNEXPECTED:
-            raise Corruption("a record of the archive ends inside an event") from None
+            raise Corruption(_CUT) from None
 
     def shape(self, event: bytes, commit_ts: int) -> EventShape:
         """How an event is read. Raises `Corruption`."""
@@ -318,6 +343,18 @@ def _fits(version: TableVersion, shape: Shape) -> bool:
     """Whether the columns of that name hold values of the kind that the event has."""
     types = {column.name: column.type for column in version.info.columns}
     return all(one.name in types and fits(types[one.name], one.tp) for one in shape)
+
+
+def _cut(b: bytes, i: int) -> tuple[int, int]:
+    """Where a piece that begins there ends, and how many events it has."""
+    stop, count = min(len(b), i + PIECE_BYTES), 0
+    while i < stop:
+        size, begin = uvarint(b, i + 1)
+        i = begin + size
+        count += 1
+    if i > len(b):
+        raise Corruption("an event of the archive is longer than its record")
+    return i, count
 
 
 def _events(payload: bytes) -> int:

@@ -34,6 +34,11 @@ from drainer.translate.translator import Translator
 from drainer.txn import Ddl, Transaction
 
 
+def followed(definitions: Definitions, first_ts: int) -> Translator:
+    """Follows the schema from the transaction with this commit_ts on."""
+    return Translator(SchemaTracker.from_history(definitions.history, finished_ts=first_ts - 1), Rules())
+
+
 class PumpReader:
     """Of one file of a value log."""
 
@@ -45,6 +50,11 @@ class PumpReader:
         self._definitions = definitions
         self._log = ValueLog(location, part, skip_damage=skip_damage)
         self._images = Images()
+
+    @property
+    def path(self) -> str:
+        """How the file is called in messages."""
+        return self._location.path_of(self._part.name)
 
     def open(self) -> contextlib.AbstractContextManager[File]:
         """The file."""
@@ -64,18 +74,16 @@ class PumpReader:
                 f"{self._location.shown} is a value log, which has no definitions of tables",
                 hint="give the file with the DDL history (ddl-history): one job of the history a line",
             )
-        history = self._definitions.history
-        translator = Translator(SchemaTracker.from_history(history, finished_ts=wanted[0][0] - 1), Rules())
+        translator = followed(self._definitions, wanted[0][0])
         with self.open() as file:
             for commit_ts, pos in wanted:
                 entry = self.merged(file, commit_ts, pos)
                 if entry is None:
                     continue
                 try:
-                    yield from self._record(translator, entry, pos, selection)
+                    yield from self.record(translator, entry, pos, selection)
                 except (Corruption, RowError) as error:
-                    path = self._location.path_of(self._part.name)
-                    raise Corruption(f"{path}: offset {pos}: {error.message}", hint=error.hint) from None
+                    raise Corruption(f"{self.path}: offset {pos}: {error.message}", hint=error.hint) from None
 
     def merged(self, file: File, commit_ts: int, pos: int) -> Merged | None:
         """A transaction as the collector hands it on; None for the new value of a sequence."""
@@ -94,9 +102,10 @@ class PumpReader:
     def _jobs(self) -> dict[int, bytes]:
         return {(ddl_job.head(job) or ddl_job.parse(job)).id: job for job in self._definitions.history}
 
-    def _record(
+    def record(
         self, translator: Translator, entry: Merged, pos: int, selection: Selection
     ) -> Iterator[Record]:
+        """What a transaction or a schema change is. Raises `Corruption`, `RowError`."""
         item = translator.translate(entry)
         if isinstance(item, Ddl):
             if not item.skip and selection.wants_ddl(item.tables):

@@ -45,6 +45,7 @@ def read(
     definitions: Definitions,
     *,
     damage: str = FAIL,
+    reach: Reach | None = None,
 ) -> Iterator[Record]:
     """Records of a slice, without rows that are not selected. Raises `Corruption`."""
     _check(location, part, damage)
@@ -53,7 +54,8 @@ def read(
         return
     reader = PbReader if part.kind == PB else _RelayReader
     with location.open(part.name) as file:
-        yield from reader(part, selection, definitions, location.path_of(part.name)).records(file, damage)
+        path = location.path_of(part.name)
+        yield from reader(part, selection, definitions, path, reach).records(file, damage)
 
 
 def _check(location: Location, part: Slice, damage: str) -> None:
@@ -114,16 +116,33 @@ def is_end(file: File, part: Slice, error: RecordError) -> bool:
     )
 
 
+class Reach:
+    """How far a reading of whole files in order has come: what is at or below it in a later file is only
+    repeated there."""
+
+    def __init__(self) -> None:
+        self._ts = 0
+        self._current: _Doubles | None = None
+
+    def enter(self, doubles: _Doubles) -> int:
+        """The highest commit_ts of the files before."""
+        if self._current is not None:
+            self._ts = max(self._ts, self._current.last_ts)
+        self._current = doubles
+        return self._ts
+
+
 class _Doubles:
     """Transactions that a drainer wrote again when it was started anew, from its checkpoint on.
 
     In order nothing is kept. When commit_ts goes back, the stretch is read again for what was there.
     """
 
-    def __init__(self, file: File, part: Slice) -> None:
+    def __init__(self, file: File, part: Slice, reach: Reach | None = None) -> None:
         self._file = file
         self._part = part
-        self._last_ts = _NO_TS
+        self._after = part.after if reach is None else max(part.after, reach.enter(self))
+        self.last_ts = _NO_TS
         self._last_pos = _NO_TS
         self._seen: set[int] | None = None
         self._ddl = b""
@@ -132,12 +151,12 @@ class _Doubles:
 
     def is_double(self, body: Body, pos: int, payload: bytes) -> bool:
         commit_ts = body.commit_ts
-        if commit_ts <= self._part.after:
+        if commit_ts <= self._after:
             return True
-        if commit_ts > self._last_ts:
+        if commit_ts > self.last_ts:
             self.part = 0
             double = False
-        elif body.tag == DDL and commit_ts == self._last_ts and self._ddl:
+        elif body.tag == DDL and commit_ts == self.last_ts and self._ddl:
             double = payload == self._ddl
             self.part += not double
         else:
@@ -150,7 +169,7 @@ class _Doubles:
         if self._seen is not None:
             self._seen.add(commit_ts)
         if not double:
-            self._last_ts = max(self._last_ts, commit_ts)
+            self.last_ts = max(self.last_ts, commit_ts)
             self._ddl = payload if body.tag == DDL else b""
         self._last_pos = pos
         return double
@@ -159,13 +178,14 @@ class _Doubles:
 class _Reader:
     """What slices of both kinds of binlog files have in common."""
 
-    def __init__(self, part: Slice, selection: Selection, path: str) -> None:
+    def __init__(self, part: Slice, selection: Selection, path: str, reach: Reach | None) -> None:
         self._part = part
+        self._reach = reach
         self._selection = selection
         self._path = path
 
     def records(self, file: File, damage: str) -> Iterator[Record]:
-        doubles = _Doubles(file, self._part)
+        doubles = _Doubles(file, self._part, self._reach)
         selection = self._selection
         for pos, payload in _payloads(file, self._part, self._path, damage):
             try:
@@ -197,14 +217,21 @@ class _Reader:
 class PbReader(_Reader):
     """Of a file archive."""
 
-    def __init__(self, part: Slice, selection: Selection, definitions: Definitions, path: str) -> None:
-        super().__init__(part, selection, path)
+    def __init__(
+        self,
+        part: Slice,
+        selection: Selection,
+        definitions: Definitions,
+        path: str,
+        reach: Reach | None = None,
+    ) -> None:
+        super().__init__(part, selection, path, reach)
         wants = None if selection.takes_all_rows else self._wants
         zone = part.time_zone
         self.walker = PbWalker(definitions, wants, None if zone == UTC else to_utc(zone))
 
     def pieces(self, file: File, damage: str) -> Iterator[Piece]:
-        doubles = _Doubles(file, self._part)
+        doubles = _Doubles(file, self._part, self._reach)
         for pos, payload in _payloads(file, self._part, self._path, damage):
             try:
                 body = payloads.body(payload)
@@ -225,10 +252,11 @@ class PbReader(_Reader):
                 raise self._at(error, piece.pos) from None
 
     def _decoded(self, piece: Piece) -> Iterator[Changes]:
-        runs = self.walker.rows(piece.payload, piece.commit_ts)
-        for number, (first_seq, rows) in enumerate(runs, 1):
-            last = number == len(runs)
-            yield Changes(piece.commit_ts, 0, self._part.name, piece.pos, first_seq, rows, last)
+        name = self._part.name
+        for runs, last_ones in self.walker.pieces(piece.payload, piece.commit_ts):
+            for number, (first_seq, rows) in enumerate(runs, 1):
+                last = last_ones and number == len(runs)
+                yield Changes(piece.commit_ts, 0, name, piece.pos, first_seq, rows, last)
 
     def _wants(self, schema: str, table: str, kind: int) -> bool:
         return self._selection.wants_op(kind) and self._selection.wants_table(schema, table)
@@ -242,8 +270,15 @@ class PbReader(_Reader):
 
 
 class _RelayReader(_Reader):
-    def __init__(self, part: Slice, selection: Selection, definitions: Definitions, path: str) -> None:
-        super().__init__(part, selection, path)
+    def __init__(
+        self,
+        part: Slice,
+        selection: Selection,
+        definitions: Definitions,
+        path: str,
+        reach: Reach | None = None,
+    ) -> None:
+        super().__init__(part, selection, path, reach)
         self._rows = RelayRows(definitions, part.time_zone)
 
     def _ddl(self, body: Body, payload: bytes) -> Ddl:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyarrow import fs
 
 OPTION_PREFIX: Final = "fs."
+EXTRA_HINT: Final = "pip install 'tidb-binlog[arrow]'"
 COMPRESSED: Final = (".zst", ".gz")
 _STREAM_CHUNK: Final = 1 << 20
 _PACKED_CHUNK: Final = 128 << 10
@@ -262,7 +263,7 @@ class Location:
                 raise self._missing(error.strerror or "") from None
             # Only now: a file that is followed by another one in the list has its last size.
             return sorted(_sized(files), key=lambda entry: entry.name)
-        from pyarrow import fs
+        fs = _pyarrow()
 
         try:
             with self._reached():
@@ -281,7 +282,7 @@ class Location:
         local = self.local
         if local is not None:
             return os.path.exists(os.path.join(local, name))
-        from pyarrow import fs
+        fs = _pyarrow()
 
         with self._reached():
             filesystem, path = self.filesystem()
@@ -340,21 +341,29 @@ def _sized(files: Iterable[os.DirEntry[str]]) -> Iterator[Entry]:
             yield Entry(one.name, stat.st_size, stat.st_mtime_ns)
 
 
+def _pyarrow() -> Any:
+    """`pyarrow.fs`, which local directories do not need. Raises `ConfigError`."""
+    try:
+        from pyarrow import fs
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{error.name} is not installed", hint=EXTRA_HINT) from None
+    return fs
+
+
 @functools.lru_cache(maxsize=8)
 def _filesystem(uri: str, options: tuple[tuple[str, str], ...]) -> tuple[fs.FileSystem, str]:
-    from pyarrow import fs
-
+    arrow = _pyarrow()
     parts = urllib.parse.urlsplit(uri)
     place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     try:
         if not options:
-            found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(
+            found: tuple[fs.FileSystem, str] = arrow.FileSystem.from_uri(
                 uri if parts.scheme else os.path.abspath(uri)
             )
             return found
         if parts.scheme in ("", "file"):
             raise ValueError("a local directory takes none")
-        kind = getattr(fs, _CLASSES[parts.scheme])
+        kind = getattr(arrow, _CLASSES[parts.scheme])
         arguments: dict[str, Any] = {name: _argument(text) for name, text in options}
         if kind.__name__ == "HadoopFileSystem":
             return kind(parts.hostname or "default", parts.port or 0, **arguments), parts.path

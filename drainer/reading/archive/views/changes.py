@@ -5,14 +5,13 @@ Tests  tests/spark/source/test_source.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
 
 from drainer.reading.archive.columns.json_text import ImageText
-from drainer.reading.archive.decode import reading
-from drainer.reading.archive.decode.records import Row
+from drainer.reading.archive.decode.records import Record, Row
 from drainer.reading.archive.views import typed_changes
 from drainer.reading.archive.views.columns import PLACE, PlaceColumns, Portion, batch, portions
 from drainer.reading.archive.views.view import ReadTask, View
@@ -25,9 +24,16 @@ COLUMNS: Final = pa.schema([*PLACE, *(pa.field(name, pa.string()) for name in _I
 def _batches(task: ReadTask) -> Iterator[pa.RecordBatch]:
     if task.version is not None:
         yield from typed_changes.batches(task)
+    else:
+        yield from of_records(task, typed_changes.read(task))
+
+
+def of_records(task: ReadTask, records: Iterable[Record]) -> Iterator[pa.RecordBatch]:
+    """Batches of records that come from elsewhere."""
+    if task.version is not None:
+        yield from map(typed_changes.TypedRows(task).batch, portions(records))
         return
     texts, places = Texts(), PlaceColumns()
-    records = reading.read(task.location, task.part, task.selection, task.definitions, damage=task.damage)
     for portion in portions(records):
         for changes, first, rows in portion:
             places.add(changes, first, rows)

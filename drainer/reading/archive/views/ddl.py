@@ -35,7 +35,7 @@ def _batches(task: ReadTask) -> Iterator[pa.RecordBatch]:
     schema = task.columns
     rows: list[tuple[object, ...]] = []
     for record in reading.read(
-        task.location, task.part, task.selection, task.definitions, damage=task.damage
+        task.location, task.part, task.selection, task.definitions, damage=task.damage, reach=task.reach
     ):
         if not isinstance(record, SchemaChange):
             continue

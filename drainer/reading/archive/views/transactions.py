@@ -59,7 +59,7 @@ def _batches(task: ReadTask) -> Iterator[pa.RecordBatch]:
     rows: list[tuple[object, ...]] = []
     current: _Sum | None = None
     for record in reading.read(
-        task.location, task.part, task.selection, task.definitions, damage=task.damage
+        task.location, task.part, task.selection, task.definitions, damage=task.damage, reach=task.reach
     ):
         if not isinstance(record, Changes):
             continue

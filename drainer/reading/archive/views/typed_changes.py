@@ -21,7 +21,7 @@ from common.table_info import Column
 from drainer.reading.archive.columns.column_types import arrow_type
 from drainer.reading.archive.columns.typed_values import ImageValues, Unfit
 from drainer.reading.archive.decode import reading
-from drainer.reading.archive.decode.records import Row
+from drainer.reading.archive.decode.records import Record, Row
 from drainer.reading.archive.files.payload import PB
 from drainer.reading.archive.views import typed_pb
 from drainer.reading.archive.views.columns import (
@@ -52,10 +52,19 @@ def batches(task: ReadTask) -> Iterator[pa.RecordBatch]:
     if task.part.kind == PB:
         yield from typed_pb.batches(task, rows.arrow, rows.sides, rows.batch)
         return
-    for portion in portions(
-        reading.read(task.location, task.part, task.selection, task.definitions, damage=task.damage)
-    ):
-        yield rows.batch(portion)
+    yield from map(rows.batch, portions(read(task)))
+
+
+def read(task: ReadTask) -> Iterator[Record]:
+    """Records of a task's part, in the order of the file. Raises `Corruption`."""
+    yield from reading.read(
+        task.location,
+        task.part,
+        task.selection,
+        task.definitions,
+        damage=task.damage,
+        reach=task.reach,
+    )
 
 
 class TypedRows:
@@ -68,7 +77,7 @@ class TypedRows:
             ImageSide(name, at, self.arrow, task.version) for name, at in _SIDES if name in self.arrow.names
         ]
         self._places = PlaceColumns()
-        self._file = task.part.name
+        self.file = task.part.name
 
     def batch(self, portion: Portion) -> pa.RecordBatch:
         """Raises `Corruption` for a value that its column cannot hold, where `_invalid` is not asked for."""
@@ -82,7 +91,7 @@ class TypedRows:
             found[side.name] = given(side.array(rows, invalid))
         if invalid and INVALID not in self.arrow.names:
             names = ", ".join(invalid[min(invalid)])
-            raise Corruption(f"{self._file}: no value for {names}", hint=f"ask for {INVALID}, or {_HINT}")
+            raise Corruption(f"{self.file}: no value for {names}", hint=f"ask for {INVALID}, or {_HINT}")
         found[INVALID] = given(_notes(len(rows), invalid))
         return batch(self.arrow, found)
 

@@ -39,7 +39,8 @@ def batches(
     """`of_rows` makes a batch of rows that were read one by one."""
     assert task.version is not None
     selection = task.selection
-    reader = PbReader(task.part, selection, task.definitions, task.location.path_of(task.part.name))
+    path = task.location.path_of(task.part.name)
+    reader = PbReader(task.part, selection, task.definitions, path, task.reach)
     wanted = {
         side.name: [(one, field.type) for one, field in zip(side.columns, side.fields, strict=True)]
         for side in sides

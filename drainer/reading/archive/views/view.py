@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from drainer.reading.archive.decode.definitions import Definitions
-from drainer.reading.archive.decode.reading import FAIL
+from drainer.reading.archive.decode.reading import FAIL, Reach
 from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.segments import Segment, Slice
 from drainer.reading.archive.files.selection import Selection
@@ -33,6 +33,7 @@ class ReadTask:
     """What one task reads. `columns`: the schema of its batches, exactly. `version`: of a typed table.
 
     `files`: whole files and what is known of them, instead of a part; `verify`: read them nevertheless.
+    `reach`: of a reading of whole files in order, one after the other.
     """
 
     location: Location
@@ -44,6 +45,7 @@ class ReadTask:
     damage: str = FAIL
     files: tuple[tuple[Slice, Segment], ...] = ()
     verify: bool = False
+    reach: Reach | None = None
 
 
 @dataclass(frozen=True, slots=True)

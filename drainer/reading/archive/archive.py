@@ -1,0 +1,287 @@
+"""Archive: what a Drainer or a Pump left in files, read by a program, without Java.
+
+    for item in drainer.open_archive("/data/archive", tables=["shop.*"], start="2026-11-22 03:00:00"):
+        if isinstance(item, drainer.Transaction):
+            for row in item.rows: ...
+
+In     a directory or URI: a file archive (db-type = "file", the Go Drainer's too), a relay log, or the data
+       directories of pumps with the DDL history
+Out    transactions and DDL in commit order (`drainer.changes.model`); Arrow batches
+Holds  both ends of a range are included. A transaction that a Drainer wrote again after a restart comes once.
+       What cannot be read ends the reading with `Corruption`, which names the file and the offset, unless
+       `damage` is "report": then it is left out, and `files` says what is wrong where
+Never  writes, or takes a lock: the Drainer or Pump may be running; what is written later is not seen
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from common import time_text
+from common.errors import ConfigError
+from drainer.changes.model import Ddl, Table, Transaction
+from drainer.changes.row_reader import table_of
+from drainer.reading.archive.decode import coverage, ddl_history, definitions, reading
+from drainer.reading.archive.decode.coverage import FileCoverage
+from drainer.reading.archive.decode.definitions import Definitions
+from drainer.reading.archive.decode.pump_logs import PumpLogs
+from drainer.reading.archive.decode.reading import Reach
+from drainer.reading.archive.decode.records import Record
+from drainer.reading.archive.files import segments
+from drainer.reading.archive.files.location import EXTRA_HINT, OPTION_PREFIX, Location
+from drainer.reading.archive.files.payload import PB, RELAY
+from drainer.reading.archive.files.segments import AUTO, PUMP, Slice, Survey
+from drainer.reading.archive.files.selection import Selection
+from drainer.reading.archive.read_options import ReadOptions
+from drainer.reading.archive.row_items import RowItems
+from drainer.reading.archive.table_version import version_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Where = str | os.PathLike[str]
+Bound = int | str | datetime | None
+_OLDEST: Final = "oldest"
+_WHOLE_FILES: Final = 1 << 62
+
+
+def open_archive(
+    where: Where | Sequence[Where],
+    kind: str = AUTO,
+    *,
+    tables: str | Iterable[str] = (),
+    start: Bound = None,
+    stop: Bound = None,
+    damage: str = reading.FAIL,
+    ddl_history: str = "",
+    time_zone: str = "",
+    options: Mapping[str, str] | None = None,
+) -> Archive:
+    """Open an archive: a path or URI (s3://, gs://, hdfs://), several of them for the pumps of a cluster.
+
+    `kind` is auto, pb, relay or pump. `start` and `stop` are a commit_ts, a time of UTC as text, a datetime
+    with a zone, or None for the end of the archive; `tables` are patterns: shop.orders, shop.*, ~REGEX.
+    `damage`: fail, or report, which leaves out what cannot be read. `ddl_history`: a file of DDL jobs, which
+    value logs need. `time_zone`: in which a Go Drainer wrote TIMESTAMPs. `options`: of the file system.
+
+    Raises `ConfigError` for what is not there or not of that kind, a range that begins before the archive,
+    and a table that is not in it; `Unavailable` where a file system does not answer.
+    """
+    places = [where] if isinstance(where, str | os.PathLike) else list(where)
+    if not places:
+        raise ConfigError("no archive is named", hint="give a directory or a URI")
+    given = {f"{OPTION_PREFIX}{name}": value for name, value in (options or {}).items()}
+    given |= {"kind": kind, "damage": damage, "ddl-history": ddl_history, "time-zone": time_zone}
+    given |= {"path": os.fspath(places[0]), "tables": _patterns(tables)}
+    given |= {"start": _text(start), "stop": _text(stop)}
+    archive = Archive(given, [Location.of(os.fspath(place), given) for place in places])
+    archive.check()
+    return archive
+
+
+class Archive:
+    """An archive as it was when it was opened (`open_archive`). Iterating it gives what was selected then."""
+
+    def __init__(self, given: Mapping[str, str], locations: Sequence[Location]) -> None:
+        self._given = dict(given)
+        self._options = ReadOptions.of(given)
+        self._locations = locations
+        self._survey: Survey = segments.survey(locations[0], self._options.kind, self._options.time_zone)
+        if len(locations) > 1 and self._survey.kind != PUMP:
+            raise ConfigError(
+                f"{self._survey.location.shown} is of kind {self._survey.kind}, and several are given",
+                hint="only the data directories of pumps are read together",
+            )
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} archive {self._survey.location.shown}>"
+
+    @property
+    def kind(self) -> str:
+        """pb, relay or pump."""
+        return self._survey.kind
+
+    @property
+    def first_ts(self) -> int:
+        """The timestamp of the first record; 0 where there is none."""
+        return next((one.first_ts for one in self._survey.segments if one.first_ts), 0)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables that it has definitions of, each as it is last. A Go Drainer writes none."""
+        newest = {(one.schema, one.table): one.version for one in self._definitions}
+        return tuple(table_of(version) for version in newest.values())
+
+    def files(self) -> list[FileCoverage]:
+        """What each file holds, and what is wrong with it."""
+        parts = zip(coverage.slices(self._survey), self._survey.segments, strict=True)
+        return [coverage.cover(self._survey.location, part, segment) for part, segment in parts]
+
+    def __iter__(self) -> Iterator[Transaction | Ddl]:
+        return self.read()
+
+    def read(
+        self, *, tables: str | Iterable[str] | None = None, start: Bound = None, stop: Bound = None
+    ) -> Iterator[Transaction | Ddl]:
+        """Transactions and DDL of a range; what is not given here is as it was given to `open_archive`.
+
+        Rows of other tables are left out, and transactions without a row that is left. The rows of a large
+        transaction are iterated once, before the next item. Raises `Corruption`.
+        """
+        again = self._again(tables, start, stop)
+        again.check()
+        path_of = self._survey.location.path_of
+        return iter(RowItems(again._records(again._options.selection), path_of))
+
+    def to_arrow(
+        self,
+        *,
+        table: str = "",
+        tables: str | Iterable[str] | None = None,
+        start: Bound = None,
+        stop: Bound = None,
+        columns: Sequence[str] = (),
+        batch_rows: int = 0,
+    ) -> pa.RecordBatchReader:
+        """Changes as record batches; needs the extra `arrow`.
+
+        With `table` ("shop.orders") images are structs of its columns, as its newest definition in the range
+        has them; a value that its column cannot hold is null and stands in `_invalid`. Without it images are
+        JSON. `columns` names those that are wanted ("after.id" for one of an image): only they are decoded.
+        `batch_rows` is the most rows of a batch.
+        """
+        try:
+            from drainer.reading.archive import arrow_reader
+            from drainer.reading.archive.views.view import ReadTask
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"{error.name} is not installed", hint=EXTRA_HINT) from None
+        if table and tables is None:
+            tables = ()
+        again = self._again(tables, start, stop, table)
+        again.check()
+        options, survey = again._options, self._survey
+        version = version_of(options, survey, self._definitions) if table else None
+        task = ReadTask(
+            survey.location,
+            Slice("", 0, survey.kind),
+            options.selection,
+            self._definitions,
+            arrow_reader.schema(version, columns),
+            version,
+            options.damage,
+            reach=Reach(),
+        )
+        records = (lambda: again._records(options.selection)) if self.kind == PUMP else None
+        return arrow_reader.reader(task, again._slices(options.selection), records, batch_rows)
+
+    # -- parts ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def _definitions(self) -> Definitions:
+        is_pump = self.kind == PUMP
+        history = ddl_history.load(self._locations[0], self._options.ddl_history) if is_pump else ()
+        return definitions.of_archive(self._survey.location, self._survey, ddl_history=history)
+
+    @cached_property
+    def _logs(self) -> PumpLogs:
+        skip_damage = self._options.damage == reading.REPORT
+        return PumpLogs(self._locations, self._definitions, skip_damage=skip_damage)
+
+    def _again(
+        self, tables: str | Iterable[str] | None, start: Bound, stop: Bound, table: str = ""
+    ) -> Archive:
+        """The same archive, something else selected."""
+        given = self._given | {"table": table}
+        if tables is not None:
+            given["tables"] = _patterns(tables)
+        if start is not None:
+            given["start"] = _text(start)
+        if stop is not None:
+            given["stop"] = _text(stop)
+        made = object.__new__(Archive)
+        vars(made).update(vars(self))
+        made._given, made._options = given, ReadOptions.of(given)
+        made.__dict__["_definitions"] = self._definitions
+        if self.kind == PUMP:
+            made.__dict__["_logs"] = self._logs
+        return made
+
+    def _slices(self, selection: Selection) -> list[Slice]:
+        return self._survey.plan(selection, _WHOLE_FILES)
+
+    def _records(self, selection: Selection) -> Iterator[Record]:
+        if self.kind == PUMP:
+            yield from self._logs.records(selection)
+            return
+        reach = Reach()
+        location, damage = self._survey.location, self._options.damage
+        for part in self._slices(selection):
+            yield from reading.read(location, part, selection, self._definitions, damage=damage, reach=reach)
+
+    # -- checks --------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raises `ConfigError` for what cannot be answered from these files."""
+        survey, selection = self._survey, self._options.selection
+        if not survey.segments:
+            raise ConfigError(
+                f"{survey.location.shown} has no file of an archive, a relay log or a pump",
+                hint="give the directory with the files binlog-..., or the data directory of a pump",
+            )
+        if self._options.kind in (PB, RELAY):
+            names = [segment.name for segment in survey.segments]
+            found = segments.kind_of_files(survey.location, names)
+            if found is not None and found != self._options.kind:
+                raise ConfigError(
+                    f"{survey.location.shown} is of kind {found}, not {self._options.kind}",
+                    hint="leave the kind out: it is found out",
+                )
+        if selection.start and self.first_ts and selection.start < self.first_ts:
+            first, start = (f"{ts} ({time_text.utc(ts)})" for ts in (self.first_ts, selection.start))
+            raise ConfigError(
+                f"{survey.location.shown} begins at {first}, after the start {start}",
+                hint=f"begin there, or with {_OLDEST!r} for what there is",
+            )
+        if selection.tables:
+            self._check_tables(selection)
+
+    def _check_tables(self, selection: Selection) -> None:
+        """A pattern that fits no table is misspelt. Who has no definitions cannot know it before all is
+        read."""
+        names = {(one.schema, one.table) for one in self._definitions}
+        if self.kind == PB:
+            described = [one.described for one in self._survey.segments[:-1]]
+            if None in described:
+                return
+            names |= {name for one in self._survey.segments if one.described for name in one.described.rows}
+        if not names:
+            return
+        for pattern in selection.tables:
+            one = Selection(tables=(pattern,))
+            if not any(one.wants_table(*name) for name in names):
+                known = ", ".join(".".join(name) for name in sorted(names)[:5])
+                raise ConfigError(
+                    f"{self._survey.location.shown} has no table {pattern}",
+                    hint=f"it has {known}{', ...' if len(names) > 5 else ''}",
+                )
+
+
+def _patterns(tables: str | Iterable[str]) -> str:
+    return tables if isinstance(tables, str) else ",".join(tables)
+
+
+def _text(bound: Bound) -> str:
+    """A bound as options have it."""
+    if bound is None or bound == _OLDEST:
+        return ""
+    if isinstance(bound, datetime):
+        if bound.tzinfo is None:
+            raise ConfigError(f"{bound} has no time zone", hint="datetime(..., tzinfo=timezone.utc)")
+        first = bound.astimezone(UTC)
+        moment = first - timedelta(microseconds=first.microsecond % 1000)
+        return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
+    return str(bound)
