@@ -18,8 +18,6 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from common import tso
-from common.backoff import Backoff
 from common.clock import Clock
 from common.errors import DownstreamError
 from common.observe import log
@@ -30,11 +28,11 @@ from drainer.ddl.derive.render import NotDerivable
 from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy
 from drainer.ddl.rules import APPLY, REWRITE, STOP, Rule
-from drainer.formats.binlog_directory import DISK_FULL
 from drainer.sink import Sink
 from drainer.sink.background import Background
 from drainer.sink.ddl_text import ddl_texts, ruling_of
 from drainer.sink.file.archive import BUFFERED_BYTES_MAX, Archive
+from drainer.sink.savepoint_keeper import SavepointKeeper
 from drainer.txn import Ddl, Transaction
 
 logger = log.get("drainer.archive_applier")
@@ -65,7 +63,6 @@ class FileSink(Sink):
 
     verb = "archiving"
     flush_rows = sys.maxsize  # `take` flushes by bytes
-    stored_ts = 0
     start_ts = 0
 
     def __init__(
@@ -83,19 +80,21 @@ class FileSink(Sink):
     ) -> None:
         self.background = Background()
         self._archive = archive
-        self._savepoint = savepoint
+        self._savepoint = SavepointKeeper(savepoint, start.commit_ts, clock)
         self._route = route
         self._policy = policy
-        self._clock = clock
         self._upstream = upstream or clock
         self._retention_days = retention_days
         self._compresses = compresses
         self._under_way: asyncio.Future[None] | None = None
-        self._storing = asyncio.Lock()
-        self.stored_ts = self.start_ts = self._last_ts = self._synced = start.commit_ts
+        self.start_ts = self._last_ts = self._synced = start.commit_ts
         self._version = self._synced_version = start.schema_version
         self._more = False  # was appended since the sync that is under way began
         self._is_whole = False
+
+    @property
+    def stored_ts(self) -> int:
+        return self._savepoint.stored_ts
 
     @property
     def resolved_ts(self) -> int:
@@ -134,32 +133,7 @@ class FileSink(Sink):
             await asyncio.sleep(COMPRESS_S)
 
     async def save(self) -> None:
-        await self._save(consistent=False)
-
-    async def _save(self, *, consistent: bool) -> None:
-        async with self._storing:
-            commit_ts, version = self._synced, self._synced_version
-            if commit_ts <= self.stored_ts and not consistent:
-                return
-            await self._store(Checkpoint(commit_ts, consistent, version))
-            self.stored_ts = commit_ts
-        metrics.CHECKPOINT_TSO.set(tso.physical_ms(commit_ts))
-        metrics.CHECKPOINT_DELAY_SECONDS.observe(max(0.0, tso.age_s(commit_ts, self._clock.wall_s())))
-        metrics.EVENTS.labels("savepoint").inc()
-
-    async def _store(self, checkpoint: Checkpoint) -> None:
-        backoff = Backoff(0.1, 2.0)
-        while True:
-            try:
-                await asyncio.to_thread(self._savepoint.save, checkpoint)
-            except OSError as error:
-                if error.errno not in DISK_FULL:
-                    raise
-                if not backoff.attempts:
-                    logger.warning("savepoint waits for room on its disk", reason=str(error))
-                await asyncio.sleep(backoff.next_s())
-            else:
-                return
+        await self._savepoint.save(self._synced, self._synced_version)
 
     # -- the stream ------------------------------------------------------------------------------
 
@@ -236,7 +210,7 @@ class FileSink(Sink):
         await self._settled()
         if not broken:
             await self._archive.close()
-            await self._save(consistent=True)
+            await self._savepoint.save(self._synced, self._synced_version, consistent=True)
             self._is_whole = True
 
     async def close(self, *, finished: bool) -> bool:

@@ -1,0 +1,56 @@
+"""Savepoint keeper: how a sink whose checkpoint is a file stores it.
+
+Holds  the stored checkpoint never falls; one write at a time. A full disk is waited for
+
+Tests  tests/drainer/sink/file/test_archive_disk.py, tests/contract/test_sink.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from common import tso
+from common.backoff import Backoff
+from common.clock import Clock
+from common.observe import log
+from drainer import metrics
+from drainer.checkpoint.savepoint import Savepoint
+from drainer.checkpoint.value import Checkpoint
+from drainer.formats.binlog_directory import DISK_FULL
+
+logger = log.get("drainer.savepoint")
+
+
+class SavepointKeeper:
+    """`stored_ts`: what is stored at the start."""
+
+    def __init__(self, savepoint: Savepoint, stored_ts: int, clock: Clock) -> None:
+        self._savepoint = savepoint
+        self._clock = clock
+        self._storing = asyncio.Lock()
+        self.stored_ts = stored_ts
+
+    async def save(self, commit_ts: int, schema_version: int, *, consistent: bool = False) -> None:
+        """Store it if it has moved, or if the downstream is `consistent`: at the end of a life."""
+        async with self._storing:
+            if commit_ts <= self.stored_ts and not consistent:
+                return
+            await self._store(Checkpoint(commit_ts, consistent, schema_version))
+            self.stored_ts = commit_ts
+        metrics.CHECKPOINT_TSO.set(tso.physical_ms(commit_ts))
+        metrics.CHECKPOINT_DELAY_SECONDS.observe(max(0.0, tso.age_s(commit_ts, self._clock.wall_s())))
+        metrics.EVENTS.labels("savepoint").inc()
+
+    async def _store(self, checkpoint: Checkpoint) -> None:
+        backoff = Backoff(0.1, 2.0)
+        while True:
+            try:
+                await asyncio.to_thread(self._savepoint.save, checkpoint)
+            except OSError as error:
+                if error.errno not in DISK_FULL:
+                    raise
+                if not backoff.attempts:
+                    logger.warning("savepoint waits for room on its disk", reason=str(error))
+                await asyncio.sleep(backoff.next_s())
+            else:
+                return
