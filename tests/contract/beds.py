@@ -19,7 +19,9 @@ from common.clock import SystemClock
 from common.ddl_job import ActionType
 from common.rowcodec.encoder import RowEncoder
 from common.wire import pb_binlog_pb2 as pb
+from common.wire import secondary_binlog_pb2 as obinlog
 from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.app import build_kafka
 from drainer.apply.lane import LaneSettings
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.ddl.policy import Policy
@@ -30,6 +32,9 @@ from drainer.sink.background import Background
 from drainer.sink.file import file_sink
 from drainer.sink.file.archive import Archive
 from drainer.sink.file.file_sink import FileSink, where_to_go_on
+from drainer.sink.kafka.client import Client
+from drainer.sink.kafka.settings import ClientSettings, SinkSettings
+from drainer.sink.kafka.window import Mark
 from drainer.sink.mysql.connection import Target
 from drainer.sink.runner import Runner
 from drainer.translate.translator import Translator
@@ -39,6 +44,7 @@ from tests.drainer.support.apply_life import Life, clean, create_job
 from tests.drainer.support.apply_life import run as run_sql
 from tests.drainer.support.archive_life import payloads
 from tests.drainer.support.basis_world import Event, Upstream, held, keyed, keyless
+from tests.fakes.kafka import MockKafka
 
 Rows = list[tuple[int, str]]
 
@@ -195,6 +201,70 @@ class FileBed:
         return sorted(found)
 
 
+class KafkaBed:
+    """Messages of one topic, obinlog, as a reader has them who does what they say."""
+
+    def __init__(self, upstream: Stream, directory: Path, request: pytest.FixtureRequest) -> None:
+        self._upstream = upstream
+        self._directory = directory
+        self._kafka = MockKafka()
+        request.addfinalizer(self._kafka.close)
+        self._kafka.create("changes")
+
+    def open(self) -> Runner[Any]:
+        savepoint = Savepoint(str(self._directory))
+        stored = savepoint.load()
+        start = Mark(stored.commit_ts, 0) if stored else Mark(0, 0)
+        line = build_kafka.Line()
+        self._client = Client(ClientSettings(self._kafka.servers), line.answered, line.trouble)
+        translates = translator(self._upstream, start.commit_ts)
+        sink = build_kafka.assembled(
+            start,
+            self._client,
+            line,
+            savepoint,
+            translates.route,
+            Policy(),
+            SystemClock(),
+            SinkSettings("changes", in_flight_bytes=1 << 12),
+            data_dir=str(self._directory),
+            past_ts=1 << 62,
+        )
+        return Runner(sink, translates, interval_s=0.01)
+
+    async def die(self) -> None:
+        await asyncio.to_thread(self._client.close, wait_s=0.0)
+
+    @contextlib.contextmanager
+    def blocked(self) -> Iterator[None]:
+        self._kafka.go_down()
+        try:
+            yield
+        finally:
+            self._kafka.come_up()
+
+    def rows(self, table: str) -> Rows:
+        found: Rows = []
+        for message in self._kafka.messages("changes"):
+            binlog = obinlog.Binlog.FromString(message.value)
+            if b"DROP TABLE `%s`" % table.encode() in binlog.ddl_data.ddl_query:
+                found.clear()
+            for part in binlog.dml_data.tables:
+                if part.table_name == table:
+                    for mutation in part.mutations:
+                        if mutation.type != obinlog.Insert:
+                            old = mutation.change_row if mutation.type == obinlog.Update else mutation.row
+                            found.remove(_kafka_row(old))
+                        if mutation.type != obinlog.Delete:
+                            found.append(_kafka_row(mutation.row))
+        return sorted(found)
+
+
+def _kafka_row(row: Any) -> tuple[int, str]:
+    number, text = row.columns
+    return number.int64_value, text.string_value
+
+
 class Medium:
     """What outlives a life: items in the order in which they were written, and the checkpoint."""
 
@@ -314,9 +384,14 @@ def _file(request: pytest.FixtureRequest, stream: Stream) -> FileBed:
     return FileBed(stream, request.getfixturevalue("tmp_path"), request.getfixturevalue("monkeypatch"))
 
 
+def _kafka(request: pytest.FixtureRequest, stream: Stream) -> KafkaBed:
+    return KafkaBed(stream, request.getfixturevalue("tmp_path"), request)
+
+
 BEDS: dict[str, Callable[[pytest.FixtureRequest, Stream], Bed]] = {
     "memory": lambda _request, stream: MemoryBed(stream),
     "file": _file,
+    "kafka": _kafka,
     "mysql": _mysql,
 }
 NEEDS_SERVERS = ("mysql",)

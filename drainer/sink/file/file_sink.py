@@ -19,18 +19,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from common.clock import Clock
-from common.errors import DownstreamError
 from common.observe import log
 from drainer import metrics
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.checkpoint.value import Checkpoint
-from drainer.ddl.derive.render import NotDerivable
 from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy
-from drainer.ddl.rules import APPLY, REWRITE, STOP, Rule
+from drainer.ddl.rules import Rule
 from drainer.sink import Sink
 from drainer.sink.background import Background
-from drainer.sink.ddl_text import ddl_texts, ruling_of
+from drainer.sink.ddl_text import in_archive, statements_of
 from drainer.sink.file.archive import BUFFERED_BYTES_MAX, Archive
 from drainer.sink.savepoint_keeper import SavepointKeeper
 from drainer.txn import Ddl, Transaction
@@ -163,19 +161,13 @@ class FileSink(Sink):
 
     async def take_ddl(self, ddl: Ddl) -> None:
         if ddl.commit_ts > self.start_ts:
-            ruling = ruling_of(self._policy, ddl)
-            if ruling.action == STOP or (ddl.refused and ruling.action == APPLY):
-                raise _stopped(ddl, ddl.refused or ruling.reason)
-            if ruling.action in (APPLY, REWRITE):
-                try:
-                    texts = ddl_texts(ddl, ruling.text or None, self._route)
-                except NotDerivable as error:
-                    raise _stopped(ddl, str(error)) from None
-                self._archive.append_ddl(ddl, *texts)
+            statements, reason = statements_of(ddl, self._policy, self._route)
+            if reason:
+                logger.info("DDL left out", job_id=ddl.job_id, commit_ts=ddl.commit_ts, reason=reason)
+            else:
+                self._archive.append_ddl(ddl, *map(in_archive, statements))
                 metrics.EVENTS.labels("DDL").inc()
                 logger.info("DDL archived", job_id=ddl.job_id, commit_ts=ddl.commit_ts)
-            else:
-                logger.info("DDL left out", job_id=ddl.job_id, commit_ts=ddl.commit_ts, reason=ruling.reason)
         self._version = max(self._version, ddl.schema_version)
         self._last_ts = max(self._last_ts, ddl.commit_ts)
 
@@ -234,12 +226,3 @@ class FileSink(Sink):
         if self._under_way is not None:
             await asyncio.shield(self._under_way)
             self._under_way = None
-
-
-def _stopped(ddl: Ddl, reason: str) -> DownstreamError:
-    return DownstreamError(
-        f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts} stops the drainer: {reason}; statement in"
-        f" `{ddl.schema}`: {ddl.query}",
-        hint="change or write a rule for it (syncer.ddl-rule) and start again; the checkpoint is before the"
-        " statement",
-    )

@@ -43,6 +43,12 @@ class Ready:
         return schema, table
 
 
+def merged_of(source: Ready, commit_ts: int) -> Merged:
+    if commit_ts in source.large:
+        return Merged(commit_ts, b"", None, Spilled(commit_ts, 0, 0, 0, 0, lambda _offset, _size: b""))
+    return Merged(commit_ts, b"")
+
+
 class Life:
     """One run, from opening the archive to its end."""
 
@@ -67,13 +73,8 @@ class Life:
     async def batches(self, size: int = 10) -> AsyncIterator[MergedBatch]:
         rest = [item.commit_ts for item in self.source.stream if item.commit_ts > self.start.commit_ts]
         for at in range(0, len(rest), size):
-            entries = [self._merged(commit_ts) for commit_ts in rest[at : at + size]]
+            entries = [merged_of(self.source, commit_ts) for commit_ts in rest[at : at + size]]
             yield MergedBatch(entries, entries[-1].commit_ts)
-
-    def _merged(self, commit_ts: int) -> Merged:
-        if commit_ts in self.source.large:
-            return Merged(commit_ts, b"", None, Spilled(commit_ts, 0, 0, 0, 0, lambda _offset, _size: b""))
-        return Merged(commit_ts, b"")
 
     async def whole(self) -> None:
         """To the end of the stream, and a graceful stop."""

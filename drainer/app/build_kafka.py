@@ -1,0 +1,208 @@
+"""Build of a Kafka sink: from the configuration to a drainer that sends messages.
+
+Order   brokers are found and waited for, an older producer is fenced off where there are transactions; then
+        the savepoint says where the stream continues, and what partitions have says what is not sent again
+
+Tests  tests/drainer/app/test_build_kafka.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+
+from common.clock import Clock, SystemClock
+from common.errors import BinlogError
+from common.observe import log
+from common.upstream_port import Upstream
+from drainer.app.build import BuildContext
+from drainer.app.savepoint_start import Place, SavepointStart
+from drainer.checkpoint.savepoint import Savepoint
+from drainer.config.options import DrainerConfig
+from drainer.ddl.derive.values import Route
+from drainer.ddl.policy import Policy
+from drainer.rules.rule_set import read_rules
+from drainer.sink.background import Background
+from drainer.sink.kafka import zookeeper
+from drainer.sink.kafka.claim_store import open_store
+from drainer.sink.kafka.client import Answered, Client
+from drainer.sink.kafka.destinations import Destinations
+from drainer.sink.kafka.feed import ObinlogFeed
+from drainer.sink.kafka.kafka_sink import KafkaSink
+from drainer.sink.kafka.messages import ObinlogMessages
+from drainer.sink.kafka.partition_counts import PartitionCounts
+from drainer.sink.kafka.routing import TABLE, Topics
+from drainer.sink.kafka.settings import MESSAGE_BYTES_MAX, ClientSettings, Sasl, SinkSettings, Tls
+from drainer.sink.kafka.window import Mark
+from drainer.sink.runner import Runner
+from drainer.sink.savepoint_keeper import SavepointKeeper
+
+logger = log.get("drainer.kafka_assembly")
+
+# Brokers' own limit is 1 MiB unless they say another one; below it they are not asked.
+ASKED_ABOVE_BYTES = 1 << 20
+
+
+async def build(context: BuildContext) -> Runner[KafkaSink]:
+    settings, upstream, operating = context.settings, context.upstream, context.operating
+    begin = SavepointStart(context)
+    stored = await begin.stored()
+    line = Line()
+    topic = topic_of(settings, upstream.cluster_id)
+    servers = await operating.wait_for(lambda: asyncio.to_thread(brokers_of, settings))
+    client = await asyncio.to_thread(
+        Client, client_settings(settings, servers, upstream.cluster_id), line.answered, line.trouble
+    )
+    context.ends.push_async_callback(asyncio.to_thread, client.close, wait_s=0.0)
+    first = Topics(topic).only
+    await operating.wait_for(lambda: asyncio.to_thread(client.meet, first))
+    if settings.transactions:
+        await operating.wait_for(lambda: asyncio.to_thread(client.begin_producing))
+    limit = settings.kafka_max_message_size
+    if first and limit > ASKED_ABOVE_BYTES:
+        told = await asyncio.to_thread(client.message_limit, first)
+        limit = min(limit, told or limit)
+    place = await begin.place(
+        lambda initial_ts: (
+            Place(stored.commit_ts, stored.schema_version)
+            if stored is not None and stored.commit_ts
+            else Place(initial_ts)
+        ),
+        "the savepoint",
+        "check pd-urls; after restoring the upstream begin with a new topic and a new data-dir",
+    )
+    past_ts = await operating.wait_for(upstream.oracle.timestamp)
+    logger.info("Kafka", servers=servers, topic=topic, commit_ts=place.commit_ts, limit=limit)
+    translator = await begin.translator(place)
+    sink = assembled(
+        Mark(*place),
+        client,
+        line,
+        begin.savepoint,
+        translator.route,
+        begin.policy,
+        SystemClock(),
+        sink_settings(settings, topic, limit),
+        data_dir=settings.data_dir,
+        claim_check=settings.claim_check,
+        past_ts=past_ts,
+    )
+    if first:
+        await sink.open(first)
+    return begin.runner(sink, translator)
+
+
+class Line:
+    """From the client, which is there first, to the sink."""
+
+    def __init__(self) -> None:
+        self.sink: KafkaSink | None = None
+
+    def answered(self, answers: Sequence[Answered]) -> None:
+        if self.sink is not None:
+            self.sink.answered(answers)
+
+    def trouble(self, text: str, error: BinlogError | None) -> None:
+        if self.sink is not None:
+            self.sink.trouble(text, error)
+
+
+def assembled(
+    start: Mark,
+    client: Client,
+    line: Line,
+    savepoint: Savepoint,
+    route: Route,
+    policy: Policy,
+    clock: Clock,
+    settings: SinkSettings,
+    *,
+    data_dir: str,
+    claim_check: str = "",
+    past_ts: int,
+) -> KafkaSink:
+    """A sink of its parts. Raises `ConfigError`."""
+    topics = Topics(settings.topic)
+    reports: list[Callable[[str], None]] = []
+    destinations = Destinations(
+        client,
+        topics,
+        PartitionCounts(data_dir),
+        settings.partition,
+        past_ts=past_ts,
+        insists=settings.exactly_once,
+        report=lambda text: reports[0](text),
+    )
+    messages = ObinlogMessages(
+        by_table=topics.only is None or settings.partition == TABLE,
+        headers=settings.headers,
+        limit=settings.message_bytes,
+        oversize=settings.oversize,
+    )
+    feed = ObinlogFeed(messages, destinations, open_store(claim_check) if claim_check else None)
+    keeper = SavepointKeeper(savepoint, start.commit_ts, clock)
+    sink = KafkaSink(start, client, destinations, feed, keeper, route, policy, clock, settings, Background())
+    reports.append(sink.waits)
+    line.sink = sink
+    return sink
+
+
+def topic_of(settings: DrainerConfig, cluster_id: int) -> str:
+    """The template of topics."""
+    return settings.topic or settings.topic_name or f"{cluster_id}_obinlog"
+
+
+def brokers_of(settings: DrainerConfig) -> str:
+    """May wait for ZooKeeper. Raises `Unavailable`."""
+    if settings.zookeeper_addrs:
+        return zookeeper.brokers(settings.zookeeper_addrs)
+    return settings.brokers()
+
+
+def client_settings(settings: DrainerConfig, servers: str, cluster_id: int) -> ClientSettings:
+    tls = settings.downstream_tls
+    sasl = None
+    if settings.sasl_mechanism:
+        _, _, user, password = settings.downstream
+        sasl = Sasl(settings.sasl_mechanism, user, password)
+    return ClientSettings(
+        servers,
+        settings.kafka_client_id,
+        settings.kafka_version,
+        settings.kafka_max_messages,
+        min(settings.kafka_max_message_size, MESSAGE_BYTES_MAX),
+        settings.compression or "none",
+        settings.idempotent,
+        f"tidb-binlog-{cluster_id}-{settings.name}" if settings.transactions else "",
+        Tls(tls.ca, tls.cert, tls.key) if tls else None,
+        sasl,
+    )
+
+
+def sink_settings(settings: DrainerConfig, topic: str, limit: int) -> SinkSettings:
+    return SinkSettings(
+        topic,
+        settings.partition,
+        settings.headers,
+        settings.watermark_interval_s,
+        settings.exactly_once,
+        settings.transactions,
+        settings.oversize,
+        min(limit, MESSAGE_BYTES_MAX),
+        settings.in_flight_bytes,
+    )
+
+
+async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
+    """What a takeover needs of others, tried without writing anything. Raises what is in its way."""
+    read_rules(settings)
+    async with contextlib.AsyncExitStack() as ends:
+        servers = await asyncio.to_thread(brokers_of, settings)
+        line = Line()
+        wanted = client_settings(settings, servers, upstream.cluster_id)
+        client = await asyncio.to_thread(Client, wanted, line.answered, line.trouble)
+        ends.push_async_callback(asyncio.to_thread, client.close, wait_s=0.0)
+        await asyncio.to_thread(client.meet)
+    await upstream.oracle.timestamp()
+    await upstream.history.job(1)

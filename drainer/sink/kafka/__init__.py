@@ -1,0 +1,1 @@
+"""Kafka sink: changes as messages of topics."""

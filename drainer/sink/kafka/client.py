@@ -1,0 +1,354 @@
+"""Client of Kafka brokers: the one place where librdkafka is used.
+
+Drives  a producer, a thread that waits for what it has to tell, a consumer for the ends of partitions
+Out     acknowledgements and trouble, on the event loop; errors of the project
+Holds   messages of a partition are stored in the order in which they were sent, each once, however often
+        they have to be sent (idempotent producer); nothing times out: brokers that are away are waited for
+Never   shows a password: librdkafka gets it as a value and writes no log
+
+Tests  tests/drainer/sink/kafka/test_kafka_sink.py
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from common.errors import BinlogError, ConfigError, DownstreamError, Unavailable
+from drainer.sink.kafka.position import Headers, Position, position_of
+from drainer.sink.kafka.settings import ClientSettings
+
+try:
+    from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+    from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
+except ImportError:
+    raise ConfigError(
+        'db-type = "kafka" needs a client of Kafka that is not installed',
+        hint="pip install tidb-binlog[kafka]",
+    ) from None
+
+ANSWER_S: Final = 5.0
+CONFIG_ANSWER_S: Final = 3.0
+SERVE_S: Final = 0.5
+QUEUE_MESSAGES: Final = 2_000_000
+QUEUE_KIB: Final = 2_097_151
+_BATCH_BYTES_MIN: Final = 1024
+
+
+class DeliveryBroken(Unavailable):
+    """The producer gave up a message: what is acknowledged stays, the rest is sent by another producer."""
+
+
+class Denied(DownstreamError):
+    """What the user may not do."""
+
+
+class Answered(NamedTuple):
+    """Message `number` is stored, or `error`."""
+
+    number: int
+    error: BinlogError | None
+
+
+class End(NamedTuple):
+    """The last message of a partition. `position` is None where no drainer wrote it."""
+
+    partition: int
+    position: Position | None
+    offset: int
+
+
+def error_of(error: KafkaError, what: str) -> BinlogError:
+    """As the project sees it."""
+    code, text = error.code(), error.str()
+    if code == KafkaError.MSG_SIZE_TOO_LARGE:
+        return DownstreamError(
+            f"{what}: the broker takes no message of this size",
+            hint="raise the topic's max.message.bytes, or set syncer.to.kafka-max-message-size to it and"
+            " choose syncer.to.oversize",
+        )
+    if code in (
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ):
+        return Denied(f"{what}: {text}", hint="give the drainer's user the right to it (Kafka ACL)")
+    if code in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
+        return Denied(
+            f"{what}: the login was refused: {text}", hint="check [syncer.to] user and password-file"
+        )
+    if code in (KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION, KafkaError.TOPIC_EXCEPTION):
+        return DownstreamError(
+            f"{what}: {text}",
+            hint="create the topic, or let brokers do it (auto.create.topics.enable)",
+        )
+    if code in (KafkaError.INVALID_RECORD, KafkaError.POLICY_VIOLATION):
+        return DownstreamError(f"{what}: {text}", hint="check the topic's configuration (cleanup.policy)")
+    if code in (KafkaError.PRODUCER_FENCED, KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
+        return DownstreamError(
+            f"{what}: another drainer has taken over", hint="stop one of the two; each needs its own topic"
+        )
+    return DeliveryBroken(f"{what}: {text}")
+
+
+def _common(settings: ClientSettings) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "bootstrap.servers": settings.servers,
+        "client.id": settings.client_id,
+        "broker.version.fallback": settings.version,
+        "reconnect.backoff.max.ms": 2000,
+        "log_level": 0,
+    }
+    if settings.tls is not None:
+        found["ssl.ca.location"] = settings.tls.ca
+        if settings.tls.cert:
+            found["ssl.certificate.location"] = settings.tls.cert
+            found["ssl.key.location"] = settings.tls.key
+    if settings.sasl is not None:
+        found["sasl.mechanism"] = settings.sasl.mechanism
+        found["sasl.username"] = settings.sasl.user
+        found["sasl.password"] = settings.sasl.password
+    found["security.protocol"] = ("SASL_" if settings.sasl else "") + ("SSL" if settings.tls else "PLAINTEXT")
+    return found
+
+
+def _made(make: Callable[[], Any]) -> Any:
+    """Raises `ConfigError` for settings that librdkafka refuses."""
+    try:
+        return make()
+    except KafkaException as error:
+        raise ConfigError(
+            f"the Kafka client refuses its configuration: {error.args[0].str()}", hint="see [syncer.to]"
+        ) from None
+
+
+class Client:
+    """`on_answers` and `on_trouble` are called on the client's own thread, with a batch of answers, with what
+    is wrong between client and brokers."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        on_answers: Callable[[Sequence[Answered]], None],
+        on_trouble: Callable[[str, BinlogError | None], None],
+    ) -> None:
+        self._settings = settings
+        self._on_answers = on_answers
+        self._on_trouble = on_trouble
+        self._answers: list[Answered] = []
+        self._last_trouble: KafkaError | None = None
+        self._ends = False
+        self._producer = _made(lambda: Producer(self._producer_config()))
+        self._thread = threading.Thread(target=self._serve, name="kafka", daemon=True)
+        self._thread.start()
+
+    def _producer_config(self) -> dict[str, Any]:
+        settings = self._settings
+        found = _common(settings) | {
+            "acks": "all",
+            "enable.idempotence": settings.idempotent or bool(settings.transactional_id),
+            "linger.ms": 2,
+            "compression.type": settings.compression,
+            "batch.num.messages": settings.batch_messages,
+            "batch.size": max(_BATCH_BYTES_MIN, min(1_000_000, settings.message_bytes)),
+            "message.max.bytes": max(1000, settings.message_bytes),
+            "queue.buffering.max.messages": QUEUE_MESSAGES,
+            "queue.buffering.max.kbytes": QUEUE_KIB,
+            "error_cb": self._on_error,
+        }
+        if settings.transactional_id:
+            found["transactional.id"] = settings.transactional_id
+        else:
+            found["message.timeout.ms"] = 0
+        if not found["enable.idempotence"]:
+            found["max.in.flight.requests.per.connection"] = 1
+            found["message.send.max.retries"] = 10_000
+        return found
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes,
+        headers: Headers,
+        number: int,
+    ) -> None:
+        """Put it behind what was sent before. Raises `BufferError` when the client's queue is full."""
+        try:
+            self._producer.produce(
+                topic,
+                value,
+                key,
+                partition,
+                on_delivery=functools.partial(self._delivered, number),
+                headers=headers or None,
+            )
+        except KafkaException as error:
+            raise error_of(error.args[0], f"topic {topic}") from None
+
+    def _delivered(self, number: int, error: KafkaError | None, message: Any) -> None:
+        failure = None
+        if error is not None:
+            if error.code() == KafkaError._PURGE_QUEUE or error.code() == KafkaError._PURGE_INFLIGHT:
+                return
+            failure = error_of(error, f"topic {message.topic()}, partition {message.partition()}")
+        self._answers.append(Answered(number, failure))
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._last_trouble = error
+        final = error_of(error, "Kafka") if error.fatal() else None
+        self._on_trouble(error.str(), final)
+
+    def _serve(self) -> None:
+        while not self._ends:
+            self._producer.poll(SERVE_S)
+            if self._answers:
+                answers, self._answers = self._answers, []
+                self._on_answers(answers)
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def begin_producing(self) -> None:
+        """Fence off an older producer of the same id; what it had not committed is given up. May wait."""
+        self._told(lambda: self._producer.init_transactions(30.0))
+
+    def begin(self) -> None:
+        self._told(self._producer.begin_transaction)
+
+    def commit(self) -> None:
+        """All that was sent since `begin` is to be read, or nothing of it. May wait."""
+        while True:
+            try:
+                self._producer.commit_transaction(30.0)
+            except KafkaException as error:
+                if error.args[0].retriable() and not self._ends:
+                    continue
+                raise error_of(error.args[0], "Kafka transaction") from None
+            return
+
+    def _told(self, call: Callable[[], Any]) -> None:
+        try:
+            call()
+        except KafkaException as error:
+            kafka = error.args[0]
+            if kafka.retriable() or kafka.code() == KafkaError._TIMED_OUT:
+                raise Unavailable(
+                    f"Kafka at {self._settings.servers}: {kafka.str()}", hint="check the brokers"
+                ) from None
+            raise error_of(kafka, "Kafka transaction") from None
+
+    # -- what brokers know (each of these may wait) ---------------------------------------------------
+
+    def meet(self, topic: str | None = None) -> None:
+        """Brokers answer, and have the topic. Raises `Unavailable`, `Denied`, `DownstreamError`."""
+        if topic:
+            self.partitions(topic)
+            return
+        try:
+            self._producer.list_topics(timeout=ANSWER_S)
+        except KafkaException as error:
+            raise self._unavailable(error.args[0]) from None
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; brokers may make it. Raises `Unavailable`, `Denied`,
+        `DownstreamError`."""
+        try:
+            found = self._producer.list_topics(topic, timeout=ANSWER_S).topics[topic]
+        except KafkaException as error:
+            raise self._unavailable(error.args[0]) from None
+        if found.error is not None:
+            code = found.error.code()
+            if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE):
+                raise Unavailable(
+                    f"Kafka at {self._settings.servers} has no topic {topic}",
+                    hint="create it, or let brokers do it (auto.create.topics.enable)",
+                )
+            raise error_of(found.error, f"topic {topic}")
+        if not found.partitions:
+            raise Unavailable(f"topic {topic} has no partitions yet", hint="check the brokers")
+        return len(found.partitions)
+
+    def message_limit(self, topic: str) -> int | None:
+        """The topic's max.message.bytes; None where brokers do not say."""
+        admin = _made(lambda: AdminClient(_common(self._settings)))
+        resource = ConfigResource("topic", topic)
+        try:
+            (reply,) = admin.describe_configs([resource], request_timeout=CONFIG_ANSWER_S).values()
+            return int(reply.result()["max.message.bytes"].value)
+        except (KafkaException, KeyError, ValueError):
+            return None
+
+    def ends(self, topic: str, count: int) -> list[End]:
+        """The last message of each partition that has one. Raises `Unavailable`, `Denied`."""
+        config = _common(self._settings) | {
+            "group.id": f"{self._settings.client_id}-ends",  # never joined, never committed to
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "fetch.wait.max.ms": 10,
+            "receive.message.max.bytes": (1 << 31) - 1,
+        }
+        consumer = _made(lambda: Consumer(config))
+        try:
+            found = (self._end(consumer, topic, number) for number in range(count))
+            return [end for end in found if end is not None]
+        except KafkaException as error:
+            failure = error_of(error.args[0], f"reading the end of topic {topic}")
+            if isinstance(failure, DeliveryBroken):
+                raise self._unavailable(error.args[0]) from None
+            raise failure from None
+        finally:
+            consumer.close()
+
+    def _end(self, consumer: Any, topic: str, partition: int) -> End | None:
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_S)
+        back, found = 1, None
+        while found is None and low < high:
+            begin = max(low, high - back)
+            consumer.assign([TopicPartition(topic, partition, begin)])
+            while (message := consumer.poll(ANSWER_S)) is not None:
+                error = message.error()
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    break
+                if error is not None:
+                    raise KafkaException(error)
+                position = position_of(message.headers(), message.value())
+                found = End(partition, position, message.offset())
+            else:
+                raise Unavailable(
+                    f"the end of topic {topic}, partition {partition}, cannot be read",
+                    hint="check the brokers",
+                )
+            if begin == low:
+                break
+            back *= 16
+        return found
+
+    def _unavailable(self, error: KafkaError) -> BinlogError:
+        trouble = self._last_trouble or error
+        failure = error_of(trouble, f"Kafka at {self._settings.servers}")
+        if isinstance(failure, Denied):
+            return failure
+        return Unavailable(
+            f"Kafka at {self._settings.servers} does not answer: {trouble.str()}",
+            hint="check kafka-addrs and the brokers",
+        )
+
+    def close(self, *, wait_s: float) -> None:
+        """What is not stored after `wait_s` is given up."""
+        if self._ends:
+            return
+        self._ends = True
+        self._thread.join()
+        if wait_s:
+            self._producer.flush(wait_s)
+        self._producer.purge()
+        self._producer.flush(ANSWER_S)
+        self._producer.close()

@@ -1,0 +1,185 @@
+"""Destinations: topics as the sink knows them: how many partitions each has, and what is in them already.
+
+Drives  the client (metadata, ends of partitions), the partition counts
+Owns    which topics are open, what their partitions had when the sink began
+Order   a topic is asked for when the first message for it comes; while brokers are away that is waited for
+Holds   what an earlier life stored is found in the partition where this one would send it
+
+Tests  tests/drainer/sink/kafka/test_kafka_sink.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from common.backoff import Backoff
+from common.errors import DownstreamError, Unavailable
+from common.observe import log
+from drainer.sink.kafka.client import Denied, End
+from drainer.sink.kafka.partition_counts import PartitionCounts
+from drainer.sink.kafka.position import NOTHING, Position
+from drainer.sink.kafka.routing import Topics, partition_of
+
+logger = log.get("drainer.kafka")
+
+PAUSE_S: Final = 0.1
+PAUSE_MAX_S: Final = 2.0
+T = TypeVar("T")
+
+
+class Brokers(Protocol):
+    """The client, as far as topics are concerned. Calls wait."""
+
+    def partitions(self, topic: str) -> int: ...
+
+    def ends(self, topic: str, count: int) -> list[End]: ...
+
+
+class Place(NamedTuple):
+    """`there`: what the partition had when the sink began."""
+
+    topic: str
+    partition: int
+    there: Position
+
+
+@dataclass(slots=True)
+class Topic:
+    """`grown`: the number of partitions to be in use after the next place without messages."""
+
+    name: str
+    count: int
+    ends: dict[int, Position] = field(default_factory=dict)
+    grown: int | None = None
+
+    def place(self, partition: int) -> Place:
+        return Place(self.name, partition, self.ends.get(partition, NOTHING))
+
+
+class Destinations:
+    """`past_ts`: nothing above it was sent by an earlier life. `insists`: without knowing what is there
+    nothing is sent. `report` is told what is waited for, "" when it is over."""
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        topics: Topics,
+        counts: PartitionCounts,
+        by: str,
+        *,
+        past_ts: int,
+        insists: bool,
+        report: Callable[[str], None],
+    ) -> None:
+        self._brokers = brokers
+        self._topics = topics
+        self._counts = counts
+        self._by = by
+        self.past_ts = past_ts
+        self._insists = insists
+        self._report = report
+        self._open: dict[str, Topic] = {}
+
+    @property
+    def opened(self) -> list[Topic]:
+        return list(self._open.values())
+
+    @property
+    def grown(self) -> bool:
+        return any(topic.grown is not None for topic in self._open.values())
+
+    async def place(self, schema: str, table: str, key: bytes | None, commit_ts: int) -> Place:
+        """Where a message goes. Raises `DownstreamError`, `Denied`."""
+        topic = await self.topic(self._topics.of(schema, table), commit_ts)
+        partition = partition_of(self._by, topic.count, schema, table, key, commit_ts)
+        return topic.place(partition)
+
+    async def topic(self, name: str, commit_ts: int) -> Topic:
+        found = self._open.get(name)
+        if found is None:
+            found = await self._opened(name, is_past=commit_ts <= self.past_ts)
+            self._open[name] = found
+        return found
+
+    async def _opened(self, name: str, *, is_past: bool) -> Topic:
+        there = await self._patiently(lambda: self._brokers.partitions(name))
+        kept = self._counts.of(name)
+        count = min(kept or there, there) if self._by else 1
+        topic = Topic(name, count, grown=there if self._by and there > count else None)
+        if kept is not None and there < kept:
+            logger.warning("a topic has fewer partitions than it had", topic=name, had=kept, has=there)
+        if self._by and kept != count:
+            await asyncio.to_thread(self._counts.store, name, count)
+        if is_past:
+            topic.ends = await self._ends(topic)
+        logger.info("topic", topic=name, partitions=count, ends=len(topic.ends))
+        return topic
+
+    async def _ends(self, topic: Topic) -> dict[int, Position]:
+        try:
+            ends = await self._patiently(lambda: self._brokers.ends(topic.name, topic.count))
+        except Denied as error:
+            if self._insists:
+                raise
+            logger.warning(
+                "the end of a topic may not be read: what was not in the checkpoint yet comes again",
+                topic=topic.name,
+                reason=error.message,
+            )
+            return {}
+        foreign = [end for end in ends if end.position is None]
+        if foreign and self._insists:
+            raise DownstreamError(
+                f"topic {topic.name}, partition {foreign[0].partition}, ends with a message that no drainer"
+                f" wrote (offset {foreign[0].offset}): what is there cannot be known",
+                hint="use a topic of the drainer's own, or set syncer.to.exactly-once = false",
+            )
+        return {end.partition: end.position for end in ends if end.position is not None}
+
+    async def _patiently(self, ask: Callable[[], T]) -> T:
+        backoff = Backoff(PAUSE_S, PAUSE_MAX_S)
+        while True:
+            try:
+                answer = await asyncio.to_thread(ask)
+            except Unavailable as error:
+                self._report(error.message)
+                await asyncio.sleep(backoff.next_s())
+                continue
+            self._report("")
+            return answer
+
+    async def known(self) -> list[Topic]:
+        """Every topic that this life or an earlier one sent something to."""
+        for name in self._counts.topics:
+            await self.topic(name, 0)
+        return self.opened
+
+    # -- topics that grow ----------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """Find out which topics have grown. Brokers that are away are asked another time."""
+        if not self._by:
+            return
+        for topic in self.opened:
+            try:
+                there = await asyncio.to_thread(self._brokers.partitions, topic.name)
+            except Unavailable:
+                return
+            if there > topic.count:
+                topic.grown = there
+
+    async def spread(self) -> None:
+        """Everything sent is acknowledged, and the checkpoint stored: use what has grown."""
+        for topic in self.opened:
+            if topic.grown is not None:
+                await asyncio.to_thread(self._counts.store, topic.name, topic.grown)
+                logger.info("a topic has grown", topic=topic.name, had=topic.count, partitions=topic.grown)
+                topic.count, topic.grown = topic.grown, None
+
+    def leave_past(self) -> None:
+        """Nothing that comes was sent by an earlier life."""
+        for topic in self._open.values():
+            topic.ends = {}

@@ -1,0 +1,313 @@
+"""Kafka sink: what the stream brings goes into topics, as messages.
+
+Drives  the client, the destinations, the messages (core), the window (core), the savepoint
+Owns    where in the stream it is, and the large transaction that is under way
+Order   messages of a partition are in the order of the stream; a DDL follows when all before it is
+        acknowledged, and is acknowledged before what follows it. The savepoint moves behind acknowledgements
+Holds   what is in a partition is not sent to it again: its last message says where it stands. Bytes and
+        messages under way are bounded. Brokers that are away are waited for, without an end
+Stops   waits for what was sent, stores `consistent = true`. A message that is given up ends the stream: it
+        begins again, from what is stored, with another client
+
+Tests  tests/drainer/sink/kafka/test_kafka_sink.py, tests/contract/test_sink.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from typing import Any, Final, Protocol
+
+from common.clock import Clock
+from common.errors import BinlogError
+from common.observe import log
+from drainer import metrics
+from drainer.ddl.derive.values import Route
+from drainer.ddl.policy import Policy
+from drainer.ddl.rules import Rule
+from drainer.sink import Sink
+from drainer.sink.background import Background
+from drainer.sink.ddl_text import statements_of
+from drainer.sink.kafka.client import Answered, DeliveryBroken
+from drainer.sink.kafka.destinations import Destinations, Place
+from drainer.sink.kafka.feed import Feed, Sendable
+from drainer.sink.kafka.position import Headers
+from drainer.sink.kafka.settings import SinkSettings
+from drainer.sink.kafka.window import Mark, Window
+from drainer.sink.savepoint_keeper import SavepointKeeper
+from drainer.txn import Ddl, Transaction
+
+logger = log.get("drainer.kafka")
+
+LOOK_S: Final = 60.0
+
+
+class Producing(Protocol):
+    """The client, as far as sending is concerned."""
+
+    def send(
+        self, topic: str, partition: int, key: bytes | None, value: bytes, headers: Headers, number: int
+    ) -> None: ...
+
+    def begin(self) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def close(self, *, wait_s: float) -> None: ...
+
+
+class KafkaSink(Sink):
+    """`route` says where a table goes. The client tells `answered` and `trouble` on its own thread."""
+
+    verb = "producing"
+    rebuilt_after = (DeliveryBroken,)
+
+    def __init__(
+        self,
+        start: Mark,
+        client: Producing,
+        destinations: Destinations,
+        feed: Feed,
+        savepoint: SavepointKeeper,
+        route: Route,
+        policy: Policy,
+        clock: Clock,
+        settings: SinkSettings,
+        background: Background,
+    ) -> None:
+        self.background = background
+        self._client = client
+        self._destinations = destinations
+        self._feed = feed
+        self._savepoint = savepoint
+        self._route = route
+        self._policy = policy
+        self._clock = clock
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._window = Window(start)
+        self._start = start
+        self._committed = start
+        self._in_transaction = False
+        self._in_large = False
+        self._stopping = False
+        self._watermark_s = clock.monotonic_s()
+        self._watermark_ts = 0
+        self._trouble = ""
+
+    # -- what it tells -----------------------------------------------------------------------------
+
+    @property
+    def _reached(self) -> Mark:
+        return self._committed if self._settings.transactions else self._window.reached
+
+    @property
+    def start_ts(self) -> int:
+        return self._start.commit_ts
+
+    @property
+    def stored_ts(self) -> int:
+        return self._savepoint.stored_ts
+
+    @property
+    def resolved_ts(self) -> int:
+        return self._reached.commit_ts
+
+    @property
+    def handed_over_ts(self) -> int:
+        return self._window.last.commit_ts
+
+    @property
+    def doing(self) -> str:
+        return f"waits for Kafka: {self._trouble}" if self._trouble else ""
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "Kafka": {
+                "waiting_for": self._trouble,
+                "unacknowledged": self._window.unacknowledged,
+                "unacknowledged_bytes": self._window.bytes,
+                "topics": {topic.name: topic.count for topic in self._destinations.opened},
+            }
+        }
+
+    def set_ddl_rules(self, rules: Sequence[Rule]) -> None:
+        self._policy = Policy(rules)
+
+    # -- what the client tells -----------------------------------------------------------------------
+
+    def answered(self, answers: Sequence[Answered]) -> None:
+        """On the client's thread, which may outlive the loop by a moment."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._take_answers, answers)
+
+    def trouble(self, text: str, error: BinlogError | None) -> None:
+        """On the client's thread. `error`: it cannot go on with this client."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._note_trouble, text, error)
+
+    def _take_answers(self, answers: Sequence[Answered]) -> None:
+        for number, error in answers:
+            if error is None:
+                self._window.acknowledged(number)
+            else:
+                self.background.fail(error)
+        self.waits("")
+        self.background.wake()
+
+    def _note_trouble(self, text: str, error: BinlogError | None) -> None:
+        if error is not None:
+            self.background.fail(error)
+        if not self._window.is_empty:
+            self.waits(text)
+
+    def waits(self, text: str) -> None:
+        """What is waited for, "" when it is over."""
+        if text and not self._trouble:
+            logger.warning("waits for Kafka", reason=text, unacknowledged=self._window.unacknowledged)
+        elif self._trouble and not text:
+            logger.info("Kafka is there again")
+        self._trouble = text
+
+    # -- the stream ----------------------------------------------------------------------------------
+
+    async def open(self, topic: str) -> None:
+        """Before the stream begins, where there is one topic."""
+        await self._destinations.topic(topic, 0)
+
+    async def take(self, transaction: Transaction) -> Transaction | None:
+        if transaction.commit_ts <= self._start.commit_ts:
+            return None
+        await self._send_all(self._feed.transaction(transaction))
+        self._window.mark(transaction.commit_ts, 0)
+        return transaction
+
+    async def begin_large(self, pieces: AsyncIterator[Transaction]) -> None:
+        self._in_large = True
+        await self._feed.begin_large(pieces)
+
+    async def take_piece(self, piece: Transaction) -> Transaction | None:
+        if piece.commit_ts <= self._start.commit_ts:
+            return None
+        await self._send_all(self._feed.piece(piece))
+        if piece.last:
+            self._in_large = False
+            self._window.mark(piece.commit_ts, 0)
+        return piece
+
+    async def take_ddl(self, ddl: Ddl) -> None:
+        if ddl.commit_ts > self._start.commit_ts:
+            statements, reason = statements_of(ddl, self._policy, self._route)
+            if reason:
+                logger.info("DDL left out", job_id=ddl.job_id, commit_ts=ddl.commit_ts, reason=reason)
+            else:
+                await self._drained()
+                await self._send_all(self._feed.ddl(ddl, statements, self._route))
+                metrics.EVENTS.labels("DDL").inc()
+                logger.info("DDL sent", job_id=ddl.job_id, commit_ts=ddl.commit_ts)
+        self._window.mark(ddl.commit_ts, ddl.schema_version)
+        await self._drained()
+
+    def watermark(self, ts: int) -> None:
+        self._window.mark(ts, 0)
+
+    async def _send_all(self, messages: AsyncIterator[Sendable]) -> None:
+        async for place, envelope in messages:
+            if envelope.position > place.there:
+                await self._send(place, envelope.key, envelope.value, envelope.headers, envelope.size)
+
+    async def _send(self, place: Place, key: bytes | None, value: bytes, headers: Headers, size: int) -> None:
+        window, settings = self._window, self._settings
+        if window.bytes >= settings.in_flight_bytes or window.unacknowledged >= settings.in_flight_messages:
+            await self.background.until(self._has_room)
+        if settings.transactions and not self._in_transaction:
+            await asyncio.to_thread(self._client.begin)
+            self._in_transaction = True
+        number = window.sent(size)
+        while True:
+            try:
+                self._client.send(place.topic, place.partition, key, value, headers, number)
+            except BufferError:
+                before = window.unacknowledged
+                await self._fewer_than(before)
+            else:
+                return
+
+    async def _fewer_than(self, count: int) -> None:
+        await self.background.until(lambda: self._window.unacknowledged < count)
+
+    def _has_room(self) -> bool:
+        window, settings = self._window, self._settings
+        return self._stopping or (
+            window.bytes < settings.in_flight_bytes and window.unacknowledged < settings.in_flight_messages
+        )
+
+    async def flush(self) -> None:
+        if self._in_large:
+            return
+        await self._send_watermarks()
+        if self._settings.transactions:
+            await self._commit()
+
+    async def _commit(self) -> None:
+        upto = self._window.last
+        if self._in_transaction:
+            await asyncio.to_thread(self._client.commit)
+            self._in_transaction = False
+        self._committed = upto
+
+    async def _send_watermarks(self) -> None:
+        every_s, now_s, ts = self._settings.watermark_s, self._clock.monotonic_s(), self.handed_over_ts
+        if not every_s or now_s < self._watermark_s or ts <= max(self._watermark_ts, self._start.commit_ts):
+            return
+        self._watermark_s, self._watermark_ts = now_s + every_s, ts
+        await self._send_all(self._feed.watermark(ts))
+
+    async def ready(self) -> None:
+        await asyncio.sleep(0)
+        await self.background.until(self._has_room)
+
+    async def between_batches(self) -> None:
+        destinations = self._destinations
+        if self.handed_over_ts > destinations.past_ts:
+            destinations.leave_past()
+        if destinations.grown and self.handed_over_ts > destinations.past_ts:
+            await self._drained()
+            await self.save()
+            await destinations.spread()
+
+    async def _drained(self) -> None:
+        """Everything sent is stored."""
+        if self._settings.transactions and not self._in_large:
+            await self._commit()
+        await self.background.until(lambda: self._window.is_empty)
+
+    async def store_rules(self, rules: str) -> None:
+        """Rules are not stored: the checkpoint is behind everything that was sent under the old ones."""
+        await self._drained()
+        await self.save()
+
+    # -- beside the stream, and its end ---------------------------------------------------------------
+
+    def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
+        return {"partitions": self._look()}
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            await self._destinations.look()
+
+    async def save(self) -> None:
+        await self._savepoint.save(*self._reached)
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    async def finish(self, *, broken: bool) -> None:
+        if not broken and not self._in_large:
+            await self._drained()
+            await self._savepoint.save(*self._reached, consistent=True)
+
+    async def close(self, *, finished: bool) -> bool:
+        await asyncio.to_thread(self._client.close, wait_s=0.0)
+        return finished and self._window.is_empty and not self._in_large

@@ -1,0 +1,75 @@
+"""Position: what a partition has, as its last message says; and what of a transaction is not there yet.
+
+In     headers and value of a message
+Out    (commit_ts, seq): everything of the stream that goes to the partition is there up to this
+Holds  messages of a partition rise in it. `seq` is the ordinal of the last row in the message, counted over
+       all rows of the transaction, so that it does not depend on how messages are cut. A message without
+       `seq` has all of its commit_ts
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from common.errors import Corruption
+from drainer.formats.obinlog.writer import commit_ts_of
+from drainer.txn import TableEvents, Transaction
+
+WHOLE: Final = 1 << 62
+COMMIT_TS: Final = "commit_ts"
+SEQ: Final = "seq"
+Headers = list[tuple[str, bytes]]
+
+
+class Position(NamedTuple):
+    commit_ts: int
+    seq: int = WHOLE
+
+
+NOTHING: Final = Position(-1, -1)
+
+
+def headers_of(position: Position) -> Headers:
+    found = [(COMMIT_TS, b"%d" % position.commit_ts)]
+    if position.seq != WHOLE:
+        found.append((SEQ, b"%d" % position.seq))
+    return found
+
+
+def position_of(headers: Iterable[tuple[str, bytes | None]] | None, value: bytes | None) -> Position | None:
+    """None: no drainer wrote the message. Without headers it may be an obinlog."""
+    known = dict(headers or ())
+    try:
+        if (ts := known.get(COMMIT_TS)) is not None:
+            seq = known.get(SEQ)
+            return Position(int(ts), WHOLE if seq is None else int(seq))
+        return Position(commit_ts_of(value or b""))
+    except (ValueError, Corruption):
+        return None
+
+
+def after(transaction: Transaction, position: Position) -> Transaction:
+    """The rows of a transaction that stand above a position."""
+    if transaction.commit_ts != position.commit_ts:
+        return transaction
+    left = []
+    for events in transaction.tables:
+        there = min(max(position.seq + 1 - events.first_ordinal, 0), len(events.rows))
+        if there < len(events.rows):
+            left.append(_from(events, there))
+    return replace(transaction, tables=tuple(left))
+
+
+def _from(events: TableEvents, number: int) -> TableEvents:
+    if not number:
+        return events
+    return TableEvents(
+        events.table, events.kinds[number:], events.rows[number:], events.first_ordinal + number
+    )
+
+
+def last_ordinal(transaction: Transaction) -> int:
+    events = transaction.tables[-1]
+    return events.first_ordinal + len(events.rows) - 1

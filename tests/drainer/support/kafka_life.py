@@ -1,0 +1,91 @@
+"""Lives of a Kafka sink on ready-made items and a mock cluster: run, end anywhere, look at what is there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from common.clock import Clock, SystemClock
+from drainer.app import build_kafka
+from drainer.checkpoint.savepoint import Savepoint
+from drainer.control.pause_and_reload import Control
+from drainer.ddl.policy import Policy
+from drainer.pull.merged import MergedBatch
+from drainer.sink.kafka.client import Client
+from drainer.sink.kafka.kafka_sink import KafkaSink
+from drainer.sink.kafka.settings import ClientSettings, SinkSettings
+from drainer.sink.kafka.window import Mark
+from drainer.sink.runner import Runner
+from tests.drainer.support.archive_life import Ready, merged_of
+
+TOPIC = "changes"
+EVER = 1 << 62
+
+
+class Life:
+    """One run, from the savepoint in `directory`. `client`: more settings of it."""
+
+    def __init__(
+        self,
+        servers: str,
+        directory: Path,
+        source: Ready,
+        *,
+        topic: str = TOPIC,
+        client: dict[str, Any] | None = None,
+        clock: Clock | None = None,
+        claim_check: str = "",
+        past_ts: int = EVER,
+        **settings: Any,
+    ) -> None:
+        self.source = source
+        savepoint = Savepoint(str(directory))
+        stored = savepoint.load()
+        start = Mark(stored.commit_ts, stored.schema_version) if stored else Mark(0, 0)
+        line = build_kafka.Line()
+        self.client = Client(ClientSettings(servers, **(client or {})), line.answered, line.trouble)
+        if settings.get("transactions"):
+            self.client.begin_producing()
+        self.sink: KafkaSink = build_kafka.assembled(
+            start,
+            self.client,
+            line,
+            savepoint,
+            source.route,
+            Policy(),
+            clock or SystemClock(),
+            SinkSettings(topic, **settings),
+            data_dir=str(directory),
+            claim_check=claim_check,
+            past_ts=past_ts,
+        )
+        self.start_ts = start.commit_ts
+        self.runner = Runner(self.sink, source, Control(SystemClock()))
+
+    async def batches(self, size: int = 10) -> AsyncIterator[MergedBatch]:
+        rest = [item.commit_ts for item in self.source.stream if item.commit_ts > self.start_ts]
+        for at in range(0, len(rest), size):
+            entries = [merged_of(self.source, commit_ts) for commit_ts in rest[at : at + size]]
+            yield MergedBatch(entries, entries[-1].commit_ts)
+
+    async def run(self, size: int = 10) -> None:
+        """To the end of the stream, or to the first error of the stream or beside it."""
+        running = asyncio.ensure_future(self.runner.run(self.batches(size)))
+        watching = asyncio.ensure_future(self.runner.watch())
+        done, left = await asyncio.wait([running, watching], return_when=asyncio.FIRST_COMPLETED)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        for task in done:
+            task.result()
+
+    async def whole(self, size: int = 10) -> None:
+        """To the end of the stream, and a graceful stop."""
+        await self.run(size)
+        assert await self.runner.stop(30.0)
+
+    async def die(self) -> None:
+        """What is under way is given up."""
+        await asyncio.to_thread(self.client.close, wait_s=0.0)
