@@ -131,7 +131,7 @@ class _CanalTable:
         """The same from any row, by the strict reader."""
         before, after = self.rows.images(kind, row)
         if before is not None and after is not None:
-            if any(before[place] != after[place] for place in self.rows.key):
+            if self.rows.key_of(before) != self.rows.key_of(after):
                 return None
             return self._image(after, self._old(before, after))
         image = before if after is None else after

@@ -197,6 +197,9 @@ class JsonRows:
         before, after, _ = strict.update(row)
         return before, after
 
+    def key_of(self, values: Values) -> list[Any]:
+        return [values[place] for place in self.key]
+
     def key_changed(self) -> str:
         """Condition in source: the key after an update is another one."""
         return " or ".join(f"o{place} != v{place}" for place in self.key)

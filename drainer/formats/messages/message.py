@@ -56,13 +56,14 @@ def topic_of_table(schema: str, table: str) -> str:
 class FormatOptions:
     """What of a format can be chosen. Each format uses those that it has.
 
-    `tidb_extension`: canal-json has `_tidb` and watermarks, avro its `_tidb_*` fields. `whole_transactions`
-    (canal-json): a message has all rows of one kind that follow each other in a table of a transaction.
-    `only_changed` (canal-json): `old` has the changed columns alone. `full_types` (canal-json): `mysqlType`
-    with lengths and elements. `names` (canal-json): ENUM and SET by their texts instead of their numbers.
-    `with_schema` (debezium-json): payload and schema. `cluster`: the logical name in Debezium's messages, the
-    namespace in avro. `decimal`: "precise" or "string"; `bigint_unsigned`: "long", "precise" (Debezium) or
-    "string". `registry` and `topic` (the topic of a table) are avro's.
+    `tidb_extension`: canal-json has `_tidb` and watermarks, Debezium watermarks, avro its `_tidb_*` fields.
+    Of canal-json: `whole_transactions`, a message has all rows of one kind that follow each other in a table
+    of a transaction; `only_changed`, `old` has the changed columns alone; `full_types`, `mysqlType` with
+    lengths and elements; `names`, ENUM and SET by their texts instead of their numbers. Of debezium-json:
+    `with_schema`, payload and schema. `cluster` is the logical name in Debezium's messages, the namespace in
+    avro. `decimal`: "precise" or "string", in Debezium also "double".
+    `bigint_unsigned`: "" loses nothing (Debezium's "precise", avro's "string"), "long" what is above 2**63.
+    `registry` and `topic` (the topic of a table) are avro's.
     """
 
     tidb_extension: bool = True
@@ -73,7 +74,7 @@ class FormatOptions:
     with_schema: bool = False
     cluster: str = "default"
     decimal: str = "precise"
-    bigint_unsigned: str = "string"
+    bigint_unsigned: str = ""
     registry: Registry | None = None
     topic: Callable[[str, str], str] = topic_of_table
 

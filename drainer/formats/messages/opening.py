@@ -6,7 +6,7 @@ Tests  tests/drainer/formats/messages/test_canal_json.py
 from __future__ import annotations
 
 from common.errors import ConfigError
-from drainer.formats.messages.message import CANAL_JSON, FORMATS, FormatOptions, MessageFormat
+from drainer.formats.messages.message import CANAL_JSON, DEBEZIUM_JSON, FORMATS, FormatOptions, MessageFormat
 
 DEFAULTS = FormatOptions()
 
@@ -17,4 +17,8 @@ def open_format(name: str, options: FormatOptions = DEFAULTS) -> MessageFormat:
         from drainer.formats.messages.canal_json import CanalJson
 
         return CanalJson(options)
+    if name == DEBEZIUM_JSON:
+        from drainer.formats.messages.debezium_json import DebeziumJson
+
+        return DebeziumJson(options)
     raise ConfigError(f"unknown message format {name!r}", hint=f"use one of {', '.join(FORMATS)}")
