@@ -14,20 +14,40 @@ if TYPE_CHECKING:
     from common.rowcodec.values import EnumValue, JsonText, PartialDate, SetValue
     from drainer.changes.model import Column, Ddl, Row, Table, Transaction
     from drainer.reading.archive.archive import Archive, open_archive
+    from drainer.reading.errors import (
+        BinlogsLost,
+        NoSuchTable,
+        OutOfOrder,
+        ReadingError,
+        StreamEnded,
+        UpstreamWentBack,
+    )
+    from drainer.reading.subscribe.subscription import Subscription, subscribe
+    from drainer.reading.subscribe.subscription_sync import SyncSubscription, subscribe_sync
 
 __all__ = [
     "Archive",
+    "BinlogsLost",
     "Column",
     "Ddl",
     "EnumValue",
     "JsonText",
+    "NoSuchTable",
+    "OutOfOrder",
     "PartialDate",
+    "ReadingError",
     "Row",
     "RowError",
     "SetValue",
+    "StreamEnded",
+    "Subscription",
+    "SyncSubscription",
     "Table",
     "Transaction",
+    "UpstreamWentBack",
     "open_archive",
+    "subscribe",
+    "subscribe_sync",
 ]
 
 _MODULES = {
@@ -35,6 +55,16 @@ _MODULES = {
     "common.rowcodec.values": ("EnumValue", "JsonText", "PartialDate", "SetValue"),
     "drainer.changes.model": ("Column", "Ddl", "Row", "Table", "Transaction"),
     "drainer.reading.archive.archive": ("Archive", "open_archive"),
+    "drainer.reading.errors": (
+        "BinlogsLost",
+        "NoSuchTable",
+        "OutOfOrder",
+        "ReadingError",
+        "StreamEnded",
+        "UpstreamWentBack",
+    ),
+    "drainer.reading.subscribe.subscription": ("Subscription", "subscribe"),
+    "drainer.reading.subscribe.subscription_sync": ("SyncSubscription", "subscribe_sync"),
 }
 
 

@@ -370,7 +370,10 @@ def stop_phases(process: daemon.Daemon, opened: StartedParts) -> None:
                 async with asyncio.timeout(_RELEASE_S):
                     await opened.hold.leave()
         if opened.registration is not None:
-            await opened.registration.leave(for_good=opened.closing is not None and opened.closing.is_over)
+            closing = opened.closing
+            is_over = closing is not None and closing.is_over
+            complete_ts = closing.complete_ts if closing is not None else 0
+            await opened.registration.leave(for_good=is_over, complete_ts=complete_ts)
 
     async def end_streams() -> None:
         for task in opened.log_readers:

@@ -144,15 +144,18 @@ class Collector:
 
         Who asks for the next batch needs the files of the one before no more.
         """
-        while True:
-            try:
-                batch = await self._queue.get()
-            except QueueClosed:
-                return
+        while (batch := await self.next_batch()) is not None:
             yield batch
             for entry in batch.entries:
                 if entry.spilled is not None:
                     entry.spilled.release()
+
+    async def next_batch(self) -> MergedBatch | None:
+        """The next one of `batches`, None at its end; releasing files is up to the caller."""
+        try:
+            return await self._queue.get()
+        except QueueClosed:
+            return None
 
     async def notify(self) -> None:
         """Read the registry now; when this returns, every pump in it is waited for by the merge.

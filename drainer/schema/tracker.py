@@ -139,6 +139,19 @@ class SchemaTracker:
         """(schema, name) of every table."""
         return [table.key for table in list(self._catalog.tables.values())]
 
+    def names_to_come(self) -> list[Name]:
+        """(schema, name) of tables that pending jobs make or change: they exist later in the stream."""
+        found: list[Name] = []
+        databases: dict[int, str] = {}
+        for pending in self._pending.values():
+            job = pending.read()
+            if job.db_info is not None:
+                databases[job.schema_id] = name_in(job.db_info, "db_name")
+            home = databases.get(job.schema_id) or self._home(job)
+            documents = job.table_infos or ((job.table_info,) if job.table_info is not None else ())
+            found += [(home, name_in(document)) for document in documents]
+        return found
+
     def database_collation(self, schema: str) -> tuple[str, str] | None:
         """(charset, collation) of a database; None for one that does not exist or does not say."""
         found = self._catalog.database_named(schema)

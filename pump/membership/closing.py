@@ -61,6 +61,12 @@ class Closing:
         return self._conditions is not None and self._conditions.stage is Stage.LEAVING
 
     @property
+    def complete_ts(self) -> int:
+        """All binlogs of this pump are at or below it; 0 while that is not known, or where nobody waited."""
+        conditions = self._conditions
+        return 0 if conditions is None or conditions.forced else conditions.target_ts
+
+    @property
     def waits_for_prewrites(self) -> bool:
         """Whether an open prewrite keeps the pump from leaving."""
         return self._conditions is not None and self._conditions.stage is Stage.SETTLING

@@ -68,13 +68,15 @@ class Registration:
         self.state = node.OFFLINE
         self._resting = node.OFFLINE  # the state of a start that came to nothing
         self._registered = False
+        self._complete_ts = 0
         self._heartbeat = Heartbeat(registry, PUMPS, self.status, heartbeat_s, clock)
 
     def status(self) -> NodeStatus:
         """The entry as of now; `update_ts` is reckoned from the timestamp drawn at registration."""
         passed_s = int(self._clock.monotonic_s() - self._registered_s)
         update_ts = self._registered_ts + (passed_s * 1000 << tso.LOGICAL_BITS) if self._registered_ts else 0
-        return NodeStatus(self.node_id, self._host, self.state, self._watermark(), update_ts)
+        watermark = self._complete_ts or self._watermark()
+        return NodeStatus(self.node_id, self._host, self.state, watermark, update_ts)
 
     async def register(self) -> None:
         """Take the node id. Raises `Conflict` if it is another's, `Unavailable`; may be called again then."""
@@ -117,10 +119,14 @@ class Registration:
         self.state = target
         await self._published(self._heartbeat.change_state(target))
 
-    async def leave(self, *, for_good: bool) -> None:
-        """The last entry. `for_good`: a close came to its end, so a closing pump is offline now."""
+    async def leave(self, *, for_good: bool, complete_ts: int = 0) -> None:
+        """The last entry. `for_good`: a close came to its end, so a closing pump is offline now. All that it
+        had is at or below `complete_ts` then, which every drainer has reached; 0: the watermark. A reader
+        that nobody waits for goes by it: the watermark may be of a later moment."""
         if not self._registered:
             return
+        if for_good:
+            self._complete_ts = complete_ts
         if self.state == node.OFFLINE:
             self.state = self._resting
         else:

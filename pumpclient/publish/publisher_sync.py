@@ -26,8 +26,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from common.net.tls import TlsConfig
+from common.process.loop_thread import LoopThread
 from common.table_info import SchemaState
-from pumpclient.client_sync import LoopThread
+from pumpclient.client_sync import loop_thread
 from pumpclient.errors import ClientClosed
 from pumpclient.options import Options
 from pumpclient.publish.outcome_table import Outcomes
@@ -150,7 +151,7 @@ class SyncPublisher(Statements[int]):
     """
 
     def __init__(self, open_it: Callable[[], Awaitable[Publisher]], outcomes: Outcomes | None = None) -> None:
-        self._thread = LoopThread()
+        self._thread = loop_thread()
         self._outcomes = outcomes
         self._publisher = self._thread.open(open_it)
         super().__init__(lambda planner: self._thread.call(self._publisher.publish(planner)))

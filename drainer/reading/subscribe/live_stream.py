@@ -1,0 +1,265 @@
+"""Live stream: what the pumps of a cluster have, in order, as encoded transactions and DDL.
+
+Drives  the collector (pull, merge), the translator (schema, rules), and the reader's presence in the registry
+Out     `next`: a `drainer.txn` transaction of which something is left after filters, a DDL that takes effect,
+        or a `Large` one; None at the end
+Holds   each commit_ts once, ascending; none missing that the rules let through. What ends the stream is said
+        by every later call too. A call that is cancelled loses nothing: the next one gives what it would have
+        A reader with a name counts as a Drainer: pumps that join wait for it. One without finds them itself
+        (`drainer.pull.collector`)
+Stops   `close`, which leaves no task behind
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from common.clock import Clock
+from common.cluster.registry import Registry
+from common.errors import BinlogError, Corruption, Unavailable
+from common.upstream_port import Upstream
+from drainer.pull.collector import Collector, Merged, MergedBatch
+from drainer.pull.merger import OrderBroken
+from drainer.pull.pump_source import BinlogsGone, PullClient
+from drainer.pull.spill import SpillDirectory
+from drainer.reading.errors import BinlogsLost, OutOfOrder, StreamEnded, UpstreamWentBack
+from drainer.reading.subscribe.presence import Presence
+from drainer.translate.translator import Translator
+from drainer.txn import Ddl, Transaction
+
+QUEUE_BYTES: Final = 32 << 20
+ORACLE_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Large:
+    """A transaction that lies on disk. `pieces` is read once, before the next item is asked for."""
+
+    start_ts: int
+    commit_ts: int
+    pieces: Iterator[Transaction]
+
+
+Item = Transaction | Ddl | Large
+
+
+class LiveStream:
+    """`after_ts`: everything at or below it is not wanted. `stop_ts`: nor is anything above; None: no end."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        registry: Registry,
+        translator: Translator,
+        *,
+        after_ts: int,
+        clock: Clock,
+        connect: Callable[[str], PullClient],
+        spill: SpillDirectory,
+        presence: Presence | None = None,
+        stop_ts: int | None = None,
+        queue_bytes: int = QUEUE_BYTES,
+    ) -> None:
+        self._upstream = upstream
+        self._translator = translator
+        self._presence = presence
+        self._stop_ts = stop_ts
+        self._collector = Collector(
+            registry,
+            upstream.history,
+            cluster_id=upstream.cluster_id,
+            after_ts=after_ts,
+            clock=clock,
+            queue_bytes_max=queue_bytes,
+            spill=spill,
+            connect=connect,
+            unbroken=(lambda: presence.unbroken) if presence is not None else lambda: 0,
+            finds_pumps=presence is None,
+        )
+        if presence is not None:
+            presence.begin(after_ts, self._collector.notify)
+        self._batch = MergedBatch([], after_ts)
+        self._at = 0
+        self._opening: asyncio.Task[Large | None] | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._failure: BaseException | None = None
+        self._ended = False
+        self.position = after_ts
+        """Everything at or below it has been given."""
+
+    @property
+    def waits_for(self) -> str:
+        """What the stream waits for, in words; "" while it flows."""
+        return self._collector.waits_for
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Pull until `close`."""
+        self._running = asyncio.create_task(self._run(), name="live stream")
+
+    async def _run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._collector.run(), name="collector")
+                if self._presence is not None:
+                    tasks.create_task(self._presence.run(), name="presence")
+        except BaseExceptionGroup as errors:
+            found: BaseException = errors
+            while isinstance(found, BaseExceptionGroup):
+                found = found.exceptions[0]
+            if self._failure is None:
+                self._failure = await self._explained(found)
+
+    async def close(self) -> None:
+        """End it. Idempotent."""
+        self._ended = True
+        for task in (self._running, self._opening):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait({task})
+        self._forget_batch()
+
+    # -- items -----------------------------------------------------------------------------------------
+
+    async def next(self) -> Item | None:
+        """The next item; None when `stop_ts` is reached. Raises what ended the stream."""
+        while True:
+            item = self.ready()
+            if item is None and self._opening is not None:
+                item = await self._opened()
+            if item is not None:
+                return item
+            if self._is_over():
+                return None
+            batch = await self._collector.next_batch()
+            if batch is None:
+                await self._wait_end()
+            else:
+                self._forget_batch()
+                self._batch, self._at = batch, 0
+
+    def ready(self) -> Item | None:
+        """The next item if it is here already. Raises what ended the stream."""
+        if self._ended:
+            raise StreamEnded("the stream is closed", position=self.position, hint="open another one")
+        if self._failure is not None:
+            raise self._failure
+        if self._opening is not None:
+            return None
+        batch, stop_ts = self._batch, self._stop_ts
+        entries = batch.entries
+        while self._at < len(entries):
+            entry = entries[self._at]
+            if stop_ts is not None and entry.commit_ts > stop_ts:
+                self._passed(stop_ts)
+                return None
+            if entry.spilled is not None:
+                self._opening = asyncio.create_task(self._open(entry), name="large transaction")
+                return None
+            item = self._translated(entry)
+            self._at += 1
+            if item is not None:
+                self._gave(entry.commit_ts)
+                return item
+        self._passed(batch.watermark if stop_ts is None else min(batch.watermark, stop_ts))
+        return None
+
+    def _translated(self, entry: Merged) -> Transaction | Ddl | None:
+        try:
+            item = self._translator.translate(entry)
+        except BinlogError as error:
+            self._failure = error
+            raise
+        if isinstance(item, Transaction):
+            return item if item.tables else None
+        return None if item.skip or item.half_done else item
+
+    async def _open(self, entry: Merged) -> Large | None:
+        """The whole payload is checked before its first piece: that takes a thread."""
+        assert entry.spilled is not None
+        pieces = self._translator.pieces(entry.spilled)
+        first = await asyncio.to_thread(next, pieces, None)
+        if first is None or (first.last and not first.tables):
+            return None
+        return Large(first.start_ts, first.commit_ts, _with_first(first, pieces))
+
+    async def _opened(self) -> Large | None:
+        """Of a call that was cancelled, the next one takes it up."""
+        assert self._opening is not None
+        try:
+            item = await asyncio.shield(self._opening)
+        except BinlogError as error:
+            self._failure = error
+            raise
+        self._opening = None
+        entry = self._batch.entries[self._at]
+        self._at += 1
+        if item is not None:
+            self._gave(entry.commit_ts)
+        return item
+
+    def _gave(self, commit_ts: int) -> None:
+        self.position = commit_ts
+        if self._presence is not None:
+            self._presence.given(commit_ts)
+
+    def _passed(self, ts: int) -> None:
+        if ts > self.position:
+            self.position = ts
+        if self._presence is not None:
+            self._presence.passed(ts)
+
+    def _is_over(self) -> bool:
+        return self._stop_ts is not None and self.position >= self._stop_ts
+
+    def _forget_batch(self) -> None:
+        """Who asks for the next batch needs the files of the one before no more."""
+        for entry in self._batch.entries:
+            if entry.spilled is not None:
+                entry.spilled.release()
+        self._batch, self._at = MergedBatch([], self._batch.watermark), 0
+
+    # -- the end ---------------------------------------------------------------------------------------
+
+    async def _wait_end(self) -> None:
+        """The collector has ended: say why."""
+        if self._running is not None:
+            await asyncio.wait({self._running})
+        if self._failure is None:
+            self._failure = StreamEnded("the stream is closed", position=self.position)
+        raise self._failure
+
+    async def _explained(self, error: BaseException) -> BaseException:
+        """As a reader is told it."""
+        position = self.position
+        if isinstance(error, BinlogsGone):
+            return BinlogsLost(error.message, position=position, lowest=error.lowest, hint=error.hint)
+        if isinstance(error, OrderBroken):
+            return OutOfOrder(error.message, position=position, hint=error.hint)
+        if isinstance(error, Corruption):
+            with contextlib.suppress(Unavailable, TimeoutError):
+                async with asyncio.timeout(ORACLE_S):
+                    now_ts = await self._upstream.oracle.timestamp()
+                if now_ts < position:
+                    return went_back(position, now_ts)
+        return error
+
+
+def went_back(position: int, now_ts: int) -> UpstreamWentBack:
+    """For a position that the upstream has not reached."""
+    return UpstreamWentBack(
+        f"the position {position} lies in the future: the upstream is at {now_ts}; it went back in time, or"
+        " is another one",
+        position=position,
+        hint="check the endpoint; after a restore of the upstream read the tables anew and start at its time",
+    )
+
+
+def _with_first(first: Transaction, pieces: Iterator[Transaction]) -> Iterator[Transaction]:
+    yield first
+    yield from pieces

@@ -1,0 +1,63 @@
+"""Stream start: where a stream of changes begins, as programs say it.
+
+    449213861234409473               after this commit timestamp
+    datetime, "2026-11-22 09:00:00"  with the first transaction of that time; a datetime has a zone
+    timedelta, "-10m", "-2h"         so long ago
+    "now"                            with what is committed from here on
+    "oldest"                         with the oldest binlog that pumps hold
+    None                             where the reader of this name stopped; without one: now
+
+Out    a position: everything at or below it is not wanted; None for "oldest", which pumps have to be asked
+Never  takes a number that would be a time in 1970 for a timestamp, or a time without a zone for one in UTC
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from common import time_text, tso
+from common.errors import ConfigError
+
+Start = int | str | datetime | timedelta | None
+NOW: Final = "now"
+OLDEST: Final = "oldest"
+_FORMS: Final = 'a commit timestamp, a time, a duration ago ("-10m"), "now" or "oldest"'
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def position_of(start: int | str | datetime | timedelta, now_ts: int, *, what: str = "start") -> int | None:
+    """The position before `start`; `now_ts` is the upstream's time. None: "oldest".
+
+    Raises `ConfigError` for what is no start, and for one in the future.
+    """
+    if start == OLDEST:
+        return None
+    if start == NOW:
+        return now_ts
+    position = _position(start, now_ts, what)
+    if position > now_ts and what == "start":
+        raise ConfigError(
+            f"start {start} lies in the future: the upstream is at {now_ts} ({time_text.utc(now_ts)})",
+            hint='give a start that was reached, or "now"',
+        )
+    return position
+
+
+def _position(start: object, now_ts: int, what: str) -> int:
+    if isinstance(start, bool) or not isinstance(start, int | str | datetime | timedelta):
+        raise ConfigError(f"{what} is {start!r}", hint=f"give {_FORMS}")
+    if isinstance(start, int) or tso.is_number(start if isinstance(start, str) else ""):
+        return time_text.parse(str(start), 0.0)
+    if isinstance(start, str):
+        return time_text.parse(start, tso.physical_s(now_ts)) - 1
+    if isinstance(start, timedelta):
+        return _of_ms(tso.physical_ms(now_ts) - abs(start) // timedelta(milliseconds=1))
+    if start.tzinfo is None:
+        raise ConfigError(f"{what} {start} has no time zone", hint="use datetime.now(UTC), or .astimezone()")
+    return _of_ms((start - _EPOCH) // timedelta(milliseconds=1))
+
+
+def _of_ms(milliseconds: int) -> int:
+    """A transaction of that very millisecond is wanted."""
+    return max(tso.compose(max(milliseconds, 0)) - 1, 0)

@@ -1,0 +1,365 @@
+"""Subscription: the changes of a database as they are committed, for a program with an event loop.
+
+    async with drainer.subscribe("127.0.0.1:2379", tables=["shop.*"], start="-10m", name="search") as stream:
+        async for change in stream:
+            ...
+            await stream.done(change)
+
+Drives  `live_stream`, and the row reader that makes Python values
+Owns    connections to the upstream, the registry and the pumps; a directory for large transactions; the name
+Order   the name first, then the place where the stream begins: what is stored is held meanwhile
+Holds   whatever is opened is closed at the end of the `async with`, however it ends
+Never   chooses an event loop, handles a signal, configures logging
+
+Tests  tests/integration/test_subscribe.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import secrets
+import tempfile
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from common import rpc, time_text
+from common.clock import SystemClock
+from common.cluster.registry import Registry
+from common.errors import ConfigError, Unavailable
+from common.etcd.registry import connect_registry
+from common.net.tls import TlsConfig
+from common.upstream import choice
+from common.upstream.upstream_time import UpstreamTime
+from common.upstream_port import Upstream
+from drainer.changes.model import Ddl, Row, Transaction
+from drainer.changes.row_reader import RowReader
+from drainer.pull.spill import SpillDirectory
+from drainer.reading.errors import BinlogsLost, StreamEnded
+from drainer.reading.subscribe import held_binlogs, stream_start, table_choice
+from drainer.reading.subscribe.live_stream import Item, Large, LiveStream, went_back
+from drainer.reading.subscribe.named_reader import NamedReader, ReaderAddress, open_reader
+from drainer.reading.subscribe.presence import Presence
+from drainer.reading.subscribe.stream_start import NOW, Start
+from drainer.rules.rule_set import Rules
+from drainer.schema.tracker import SchemaTracker, is_system_schema
+from drainer.schema.upstream_schema import read_schema
+from drainer.translate.translator import Translator
+from drainer.txn import Ddl as EncodedDdl
+
+Change = Transaction | Ddl
+
+
+class EncodedStream:
+    """A stream of encoded items over real connections: what `Subscription` and `binlogctl tail` stand on.
+
+    `endpoint`: of PD, or of the etcd of a cluster without TiDB. See `subscribe` for the rest.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        tables: Iterable[str] = (),
+        start: Start = None,
+        stop: Start = None,
+        name: str | None = None,
+        rules: Mapping[str, Any] | None = None,
+        tls: TlsConfig | None = None,
+        upstream: str = "auto",
+        missing_ok: bool = False,
+        address: ReaderAddress | None = None,
+        spill_dir: str | None = None,
+    ) -> None:
+        self._endpoint = endpoint
+        self._patterns = table_choice.read_patterns(tables)
+        self._rules: Rules = table_choice.choose(self._patterns, rules)
+        self._start, self._stop = start, stop
+        self._name = name
+        self._tls = tls
+        self._kind = choice.check_kind(upstream)
+        self._missing_ok = missing_ok
+        self._address = address
+        self._spill_dir = spill_dir
+        self._ends = contextlib.AsyncExitStack()
+        self._clock = SystemClock()
+        self._presence: Presence | None = None
+        self._live: LiveStream | None = None
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Raises what keeps the stream from beginning."""
+        try:
+            await self._open()
+        except BaseException:
+            await self._ends.aclose()
+            raise
+
+    async def _open(self) -> None:
+        ends, tls = self._ends, self._tls
+        upstream = await choice.connect(self._kind, self._endpoint, tls=tls, create=False)
+        ends.push_async_callback(upstream.close)
+        time = UpstreamTime(upstream.oracle, self._clock)
+        now_ts = await time.draw()
+        registry = await connect_registry(self._endpoint, tls=tls)
+        ends.push_async_callback(registry.close)
+        reader: NamedReader | None = None
+        if self._name is not None:
+            reader = await open_reader(
+                self._name,
+                registry,
+                self._endpoint,
+                now_ts=lambda: time.now_ts,
+                clock=self._clock,
+                doing=lambda: self.waits_for,
+                address=self._address,
+                tls=tls,
+            )
+            ends.push_async_callback(reader.close)
+        stored_ts = reader.stored_ts if reader is not None else 0
+        after_ts = await self._begin(registry, stored_ts, now_ts)
+        tracker = await read_schema(upstream.history, after_ts, 0)
+        if not self._missing_ok:
+            self._check_tables(tracker, after_ts)
+        self._run(upstream, registry, time, tracker, reader, after_ts, now_ts)
+
+    def _run(
+        self,
+        upstream: Upstream,
+        registry: Registry,
+        time: UpstreamTime,
+        tracker: SchemaTracker,
+        presence: Presence | None,
+        after_ts: int,
+        now_ts: int,
+    ) -> None:
+        stop_ts = None
+        if self._stop is not None:
+            stop_ts = stream_start.position_of(self._stop, now_ts, what="stop")
+        directory = os.path.join(
+            self._spill_dir or tempfile.gettempdir(), f"drainer-reader-{os.getpid()}-{secrets.token_hex(4)}"
+        )
+        self._ends.callback(_remove, directory)
+        self._presence = presence
+        self._live = live = LiveStream(
+            upstream,
+            registry,
+            Translator(tracker, self._rules),
+            after_ts=after_ts,
+            stop_ts=stop_ts,
+            clock=time.clock,
+            connect=functools.partial(rpc.Client, tls=self._tls),
+            spill=SpillDirectory(directory),
+            presence=presence,
+        )
+        keeping = asyncio.create_task(time.run(), name="upstream time")
+        self._ends.push_async_callback(_ended, keeping)
+        self._ends.push_async_callback(live.close)
+        live.start()
+
+    async def close(self) -> None:
+        """Idempotent."""
+        await self._ends.aclose()
+
+    # -- the beginning ---------------------------------------------------------------------------------
+
+    async def _begin(self, registry: Registry, stored_ts: int, now_ts: int) -> int:
+        """The position that the stream begins after. Raises `BinlogsLost` where pumps do not reach so far."""
+        start = self._start
+        if start is None and stored_ts:
+            if stored_ts > now_ts:
+                raise went_back(stored_ts, now_ts)
+            after_ts: int | None = stored_ts
+        else:
+            after_ts = stream_start.position_of(NOW if start is None else start, now_ts)
+        if after_ts == now_ts:
+            return now_ts
+        held = await held_binlogs.held(await registry.view(), held_binlogs.asks_pumps(self._tls))
+        if after_ts is None:
+            if held.unknown:
+                raise Unavailable(
+                    f"the oldest binlog is not known: pump {', '.join(held.unknown)} does not say it",
+                    hint="`binlogctl -cmd pumps` shows its state; give a time as start meanwhile",
+                )
+            return held.lowest
+        if after_ts < held.lowest:
+            raise BinlogsLost(
+                f"the stream cannot begin after {after_ts} ({time_text.utc(after_ts)}): {held.because}",
+                position=after_ts,
+                lowest=held.lowest,
+                hint=f"the lowest start is {held.lowest} ({time_text.utc(held.lowest)}); "
+                'start="oldest" takes it, read the tables anew first',
+            )
+        return after_ts
+
+    def _check_tables(self, tracker: SchemaTracker, position: int) -> None:
+        names = (name for name in tracker.names() if not is_system_schema(name[0]))
+        table_choice.check_exist(self._patterns, [*names, *tracker.names_to_come()], position)
+
+    # -- items -----------------------------------------------------------------------------------------
+
+    @property
+    def live(self) -> LiveStream:
+        """Raises `StreamEnded` where the stream was not opened."""
+        if self._live is None:
+            raise StreamEnded(
+                "the stream is not open", hint="use it in a `with`: async with drainer.subscribe(...)"
+            )
+        return self._live
+
+    @property
+    def waits_for(self) -> str:
+        """What the stream waits for, in words; "" while it flows."""
+        return self._live.waits_for if self._live is not None else "the schema of the upstream"
+
+    @property
+    def presence(self) -> Presence:
+        """Raises `ConfigError` for a reader without a name."""
+        if self._presence is None:
+            raise ConfigError(
+                "a reader without a name has no position to store",
+                hint='give it one: subscribe(..., name="search-index")',
+            )
+        return self._presence
+
+
+class Subscription:
+    """What `subscribe` gives: open it with `async with`, read it with `async for`."""
+
+    def __init__(self, encoded: EncodedStream) -> None:
+        self._encoded = encoded
+        self._reader = RowReader()
+
+    async def __aenter__(self) -> Self:
+        await self._encoded.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[Change]:
+        return self
+
+    async def __anext__(self) -> Change:
+        live = self._encoded.live
+        item = live.ready() or await live.next()
+        if item is None:
+            raise StopAsyncIteration
+        return self._change(item)
+
+    async def take(self, most: int) -> list[Change]:
+        """At least one change, and those that are here already, at most so many; [] at the end."""
+        live = self._encoded.live
+        item = await live.next()
+        found: list[Change] = []
+        while item is not None:
+            found.append(self._change(item))
+            if len(found) >= most or isinstance(item, Large):
+                break
+            try:
+                item = live.ready()
+            except Exception:  # the next call raises it
+                break
+        return found
+
+    def _change(self, item: Item) -> Change:
+        if isinstance(item, Large):
+            return Transaction(item.commit_ts, item.start_ts, self._rows(item), large=True)
+        if isinstance(item, EncodedDdl):
+            return self._reader.ddl(item)
+        return self._reader.transaction(item)
+
+    def _rows(self, large: Large) -> Iterator[Row]:
+        for piece in large.pieces:
+            for events in piece.tables:
+                yield from self._reader.rows(events)
+
+    # -- position --------------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> int:
+        """Everything at or below this commit timestamp was given, or is filtered. It rises without changes,
+        too."""
+        return self._encoded.live.position
+
+    @property
+    def waits_for(self) -> str:
+        """What the stream waits for, in words; "" while it flows."""
+        return self._encoded.waits_for
+
+    async def done(self, change: Change, *, stored: bool = False) -> None:
+        """This change and all before it are done: a reader of this name need not get them again.
+
+        The position is stored within a fraction of a second; `stored=True` returns when it is. Raises
+        `ConfigError` for a reader without a name, `Unavailable` where the registry did not take it.
+        """
+        presence = self._encoded.presence
+        presence.done(change.commit_ts)
+        if stored and not await presence.store():
+            raise Unavailable(
+                f"the position {change.commit_ts} is not stored: the registry does not answer",
+                hint="go on: it is tried again all the time; only a crash before would repeat changes",
+            )
+
+    async def close(self) -> None:
+        """End the stream. Idempotent; the `async with` does it."""
+        await self._encoded.close()
+
+
+def subscribe(
+    endpoint: str,
+    *,
+    tables: Iterable[str] = (),
+    start: Start = None,
+    stop: Start = None,
+    name: str | None = None,
+    rules: Mapping[str, Any] | None = None,
+    tls: TlsConfig | None = None,
+    upstream: str = "auto",
+    missing_ok: bool = False,
+    address: ReaderAddress | None = None,
+    spill_dir: str | None = None,
+) -> Subscription:
+    """The changes of a cluster, live and in order: transactions of rows, and DDL.
+
+    `endpoint`: host:port of PD, or of the etcd of a cluster without TiDB; several separated by commas.
+    `tables`: patterns like "shop.*", "!shop.tmp_*"; none: all. One that fits no table is an error, unless
+    `missing_ok`. `start`: see `stream_start`; `stop`: a timestamp or time after which the stream ends.
+    `name`: a reader with a name has a position in the registry; pumps keep for it what it has not done.
+    `rules`: keys of the Drainer's [syncer]. `upstream`: "auto", "tidb" or "standalone". `address`: where a
+    named reader listens for pumps that join. `spill_dir`: large transactions wait in a directory below it.
+
+    Raises `ConfigError` for what cannot be; opening it raises `Unavailable`, and `drainer.reading.errors`.
+    """
+    return Subscription(
+        EncodedStream(
+            endpoint,
+            tables=tables,
+            start=start,
+            stop=stop,
+            name=name,
+            rules=rules,
+            tls=tls,
+            upstream=upstream,
+            missing_ok=missing_ok,
+            address=address,
+            spill_dir=spill_dir,
+        )
+    )
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
+
+
+def _remove(directory: str) -> None:
+    """Its files have no names; it was only made if there was one."""
+    with contextlib.suppress(OSError):
+        os.rmdir(directory)

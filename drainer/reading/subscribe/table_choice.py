@@ -1,0 +1,126 @@
+"""Table choice: which tables a program reads, as it says so, and the Drainer's rules that it gives besides.
+
+    tables=["shop.*", "!shop.tmp_*"]      `*` any characters, `?` one, a leading `!` takes tables out again
+    rules={"table-migrate-rule": [...]}   keys of [syncer] of a Drainer's configuration, with their meaning
+
+In     patterns and keys
+Out    a configuration that `rule_set.read_rules` reads: one set of rules, one code that applies them
+Holds  a table is read if a pattern without `!` fits it (or none is given) and none with `!` does; names are
+       compared without regard to case. `shop.*` is about the database itself, too (CREATE DATABASE)
+Never  passes over a key or a pattern that cannot be understood: `ConfigError` names it
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from common.config.declaring import convert, options
+from common.errors import ConfigError
+from drainer.config.options import DrainerConfig
+from drainer.reading.errors import NoSuchTable
+from drainer.rules.rule_set import RULE_FIELDS, Rules, read_rules
+
+_SECTION: Final = "syncer."
+_FORM: Final = 'write "database.table"; `*` and `?` stand for characters, `!` in front takes tables out'
+
+
+@dataclass(frozen=True, slots=True)
+class TablePattern:
+    """One entry of `tables`."""
+
+    text: str
+    takes_out: bool
+    schema: str  # regular expressions for whole names
+    table: str
+
+    @classmethod
+    def of(cls, text: object) -> TablePattern:
+        """Raises `ConfigError`."""
+        if not isinstance(text, str):
+            raise ConfigError(f"tables has an entry that is no text: {text!r}", hint=_FORM)
+        schema, dot, table = text.strip().removeprefix("!").partition(".")
+        if not dot or not schema.strip() or not table.strip() or "." in table:
+            raise ConfigError(f"tables has an entry that is no pattern: {text!r}", hint=_FORM)
+        return cls(text, text.strip().startswith("!"), _expression(schema), _expression(table))
+
+    def fits(self, schema: str, table: str) -> bool:
+        return (
+            re.fullmatch(self.schema, schema, re.IGNORECASE | re.DOTALL) is not None
+            and re.fullmatch(self.table, table, re.IGNORECASE | re.DOTALL) is not None
+        )
+
+
+def _expression(pattern: str) -> str:
+    return "".join({"*": "(?s:.)*", "?": "(?s:.)"}.get(one, re.escape(one)) for one in pattern.strip())
+
+
+def read_patterns(tables: Iterable[str]) -> list[TablePattern]:
+    """Raises `ConfigError`."""
+    if isinstance(tables, str):
+        raise ConfigError(f"tables is the text {tables!r}", hint=f'give a list: tables=["{tables}"]')
+    return [TablePattern.of(text) for text in tables]
+
+
+def choose(patterns: Sequence[TablePattern], rules: Mapping[str, Any] | None) -> Rules:
+    """The rules of a stream. Raises `ConfigError`."""
+    given = _given(rules or {})
+    wanted = [_pair(one) for one in patterns if not one.takes_out]
+    if wanted and (given.get("replicate_do_db") or given.get("replicate_do_table")):
+        raise ConfigError(
+            "both tables and rules say which tables are read",
+            hint="leave out replicate-do-db and replicate-do-table, or the patterns without `!`",
+        )
+    if wanted:
+        given["replicate_do_table"] = tuple(wanted)
+    given["ignore_table"] = (
+        *given.get("ignore_table", ()),
+        *(_pair(one) for one in patterns if one.takes_out),
+    )
+    return read_rules(DrainerConfig(**given))
+
+
+def _pair(pattern: TablePattern) -> dict[str, str]:
+    return {"db-name": rf"~\A{pattern.schema}\Z", "tbl-name": rf"~\A{pattern.table}\Z"}
+
+
+def _given(rules: Mapping[str, Any]) -> dict[str, Any]:
+    """Field by field of the configuration."""
+    if not isinstance(rules, Mapping):
+        raise ConfigError(f"rules is {rules!r}", hint="give a dict with keys of [syncer]")
+    known = {
+        entry.key.removeprefix(_SECTION): (name, entry)
+        for name, entry in options(DrainerConfig).items()
+        if name in RULE_FIELDS and entry.key
+    }
+    given: dict[str, Any] = {}
+    for key, value in rules.items():
+        if key not in known:
+            close = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(known))}"
+            raise ConfigError(f"rules has a key that is no rule: {key!r}", hint=hint)
+        name, entry = known[key]
+        try:
+            given[name] = convert(entry.kind, list(value) if isinstance(value, tuple) else value)
+        except ValueError as error:
+            raise ConfigError(f"rules: {key}: {error}", hint=f"correct the value of {key}") from None
+    return given
+
+
+def check_exist(patterns: Sequence[TablePattern], names: Iterable[tuple[str, str]], position: int) -> None:
+    """Raises `NoSuchTable` for a pattern that fits none of the tables that there are."""
+    found = list(names)
+    for pattern in patterns:
+        if pattern.takes_out or any(pattern.fits(*name) for name in found):
+            continue
+        known = sorted(f"{schema}.{table}" for schema, table in found)
+        close = difflib.get_close_matches(pattern.text, known, n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise NoSuchTable(
+            f"{pattern.text} fits no table of the upstream, which has {len(known)}",
+            position=position,
+            hint=f"{hint}missing_ok=True reads tables that are made later",
+        )
