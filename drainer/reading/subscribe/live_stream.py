@@ -8,6 +8,8 @@ Holds   each commit_ts once, ascending; none missing that the rules let through.
         A reader with a name counts as a Drainer: pumps that join wait for it. One without finds them itself
         (`drainer.pull.collector`)
 Stops   `close`, which leaves no task behind
+
+Tests   tests/integration/test_subscribe.py
 """
 
 from __future__ import annotations
