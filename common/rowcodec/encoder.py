@@ -20,8 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from common.errors import Rejected
-from common.rowcodec.datum import put_comparable_duration
-from common.rowcodec.put import duration_ns, put_bytes, put_int, put_value, string_bytes
+from common.rowcodec.datum import put_comparable_duration, read_bytes, read_duration
+from common.rowcodec.put import put_bytes, put_int, put_value
 from common.rowcodec.varint import INT64_END, UINT64_END, put_svarint
 from common.table_info import (
     FLAG_BINARY,
@@ -72,6 +72,18 @@ def sort_key(kind: FieldType, raw: bytes) -> bytes:
         base = character if sign else unicodedata.normalize("NFD", character)[0].upper()[0]
         weights += min(ord(base), _BEYOND_BMP).to_bytes(2, "big")
     return bytes(weights)
+
+
+def key_datum(kind: FieldType, length: int, datum: bytes) -> bytes:
+    """What stands in front of an INSERT for a column of a clustered key; `datum` as a body holds it."""
+    if kind.tp == TIME:
+        return put_comparable_duration(read_duration(datum, 0)[0])
+    if kind.tp not in STRING_TYPES:
+        return datum
+    raw = read_bytes(datum, 0)[0]
+    if length != WHOLE_COLUMN:
+        raw = raw[:length] if kind.is_binary_string else raw.decode("utf-8", "replace")[:length].encode()
+    return put_bytes(sort_key(kind, raw))
 
 
 class RowEncoder:
@@ -169,18 +181,11 @@ class RowEncoder:
         return b"".join(self._key_datum(column, length, row) for column, length in self._clustered)
 
     def _key_datum(self, column: Column, length: int, row: Mapping[str, Any]) -> bytes:
-        kind, value = column.type, row[column.name]
-        datum = self._datum(column, value)
+        kind = column.type
+        datum = self._datum(column, row[column.name])
         if datum == b"\x00":
             raise UnwritableValue(f"column {column.name} of table {self._info.name}: key is NULL")
-        if kind.tp == TIME:
-            return put_comparable_duration(duration_ns(value))
-        if kind.tp not in STRING_TYPES:
-            return datum
-        raw = string_bytes(kind, value)
-        if length != WHOLE_COLUMN:
-            raw = raw[:length] if kind.is_binary_string else raw.decode("utf-8", "replace")[:length].encode()
-        return put_bytes(sort_key(kind, raw))
+        return key_datum(kind, length, datum)
 
 
 def _null_is_default(column: Column) -> bool:

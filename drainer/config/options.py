@@ -125,6 +125,12 @@ class DrainerConfig(SinkOptions):
     column_rule: tuple[dict[str, Any], ...] = option(
         (), key="syncer.column-rule", kind="tables", help="db-name, tbl-name, columns or ignore-columns"
     )
+    row_rule: tuple[dict[str, Any], ...] = option(
+        (),
+        key="syncer.row-rule",
+        kind="tables",
+        help="db-name, tbl-name, and where, mask (salt-file), python: docs/row-rules.md",
+    )
     sync_ddl: bool = option(
         True, key="syncer.sync-ddl", flag="sync-ddl", kind="bool", help="run DDL downstream"
     )

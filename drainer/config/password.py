@@ -86,8 +86,8 @@ def _secret_key(hexadecimal: str) -> bytes:
     return secret
 
 
-def read_file(key: str, path: str) -> str:
-    """The first line of a file. Raises `ConfigError`."""
+def read_file(key: str, path: str, what: str = "password") -> str:
+    """The first line of a file, which holds `what` alone. Raises `ConfigError`."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(FILE_BYTES_MAX + 1)
@@ -99,7 +99,7 @@ def read_file(key: str, path: str) -> str:
     line, _, rest = text.partition("\n")
     if len(text) > FILE_BYTES_MAX or rest.strip():
         raise ConfigError(
-            f"{key} {path} holds more than one line", hint="it holds the password and nothing else"
+            f"{key} {path} holds more than one line", hint=f"it holds the {what} and nothing else"
         )
     return line.rstrip("\r")
 

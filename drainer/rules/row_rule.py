@@ -1,9 +1,9 @@
 """Row rule: which rows of a table replicate, and what of them is hidden (`[[syncer.row-rule]]`).
 
-In     rules with `db-name`, `tbl-name` (as in `replicate-do-table`) and `where`
-Out    what one rule, or all rules of a table, ask for
-Holds  conditions are compiled for a table version: a column that it lacks is a `ConfigError` naming rule,
-       column and table
+In     rules with `db-name`, `tbl-name` (as in `replicate-do-table`), and `where`, `mask`, `python`
+Out    the rules of a table, in order; whether rows of it may be withheld
+Holds  several rules may be about one table: a row passes if all conditions hold, then columns are masked,
+       then functions see it, in the order of the configuration. Two masks of one column are a `ConfigError`
 
     condition = compile_where("total >= 100 AND state <> 'draft'")
     of_table = condition.of(table_version.info, "shop.orders")
@@ -13,12 +13,24 @@ Holds  conditions are compiled for a table version: a column that it lacks is a 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
+from common.errors import ConfigError
 from common.table_info import TableInfo
+from drainer.config import password
+from drainer.rules.mask import Mask
+from drainer.rules.python_rule import PythonRule
+from drainer.rules.rule_keys import known_keys, names_tables
+from drainer.rules.table_filter import Pattern, compile_name
 from drainer.rules.where.compiler import RowCondition
 from drainer.rules.where.expression import Condition
 from drainer.rules.where.parser import parse
+
+_KEYS: Final = ("db-name", "tbl-name", "where", "mask", "salt-file", "python")
+_ACTIONS: Final = ("where", "mask", "python")
+_SALT_BYTES_MIN: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +49,101 @@ class Where:
 def compile_where(text: str, label: str = "where") -> Where:
     """Read a condition. Raises `ConfigError`, which names the character that is wrong."""
     return Where(parse(text, label), label)
+
+
+@dataclass(frozen=True, slots=True)
+class RowRule:
+    """One rule. `label` is how errors name it."""
+
+    label: str
+    schema: Pattern
+    table: Pattern
+    where: Where | None = None
+    masks: tuple[Mask, ...] = ()
+    python: PythonRule | None = None
+
+    @classmethod
+    def read(cls, label: str, rule: Mapping[str, Any]) -> RowRule:
+        """One `[[syncer.row-rule]]`. Raises `ConfigError`."""
+        known_keys(label, rule, _KEYS)
+        names_tables(label, rule)
+        if not any(key in rule for key in _ACTIONS):
+            raise ConfigError(f"{label} does nothing", hint="give it where, mask or python")
+        for key in ("where", "python", "salt-file"):
+            if key in rule and not isinstance(rule[key], str):
+                raise ConfigError(f"{label}: {key} is no text", hint=f'write {key} = "..."')
+        names = (
+            compile_name(rule["db-name"], f"{label}.db-name"),
+            compile_name(rule["tbl-name"], f"{label}.tbl-name"),
+        )
+        where = compile_where(rule["where"], f"{label}: where") if "where" in rule else None
+        python = PythonRule.of(label, rule["python"]) if "python" in rule else None
+        return cls(label, *names, where, _masks(label, rule), python)
+
+    @property
+    def withholds(self) -> bool:
+        """Whether it may leave out rows."""
+        return self.where is not None or self.python is not None
+
+    def matches(self, schema: str, table: str) -> bool:
+        return bool(self.schema.search(schema) and self.table.search(table))
+
+
+class RowRules:
+    def __init__(self, rules: Iterable[RowRule] = ()) -> None:
+        self._rules = tuple(rules)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._rules
+
+    @property
+    def withhold_any(self) -> bool:
+        """Whether rows of any table may be left out."""
+        return any(rule.withholds for rule in self._rules)
+
+    def withholds(self, schema: str, table: str) -> bool:
+        """Whether rows of a table may be left out."""
+        return any(rule.withholds for rule in self.of_table(schema, table))
+
+    def of_table(self, schema: str, table: str) -> tuple[RowRule, ...]:
+        """The rules about a table, in order."""
+        return tuple(rule for rule in self._rules if rule.matches(schema, table))
+
+    def with_where(self, where: Where) -> RowRules:
+        """With one more condition, about every table that is read."""
+        every = compile_name("~.*", where.label)
+        return RowRules((*self._rules, RowRule(where.label, every, every, where)))
+
+
+def read_row_rules(rules: Sequence[Mapping[str, Any]]) -> RowRules:
+    """All `[[syncer.row-rule]]`. Raises `ConfigError`."""
+    return RowRules(RowRule.read(f"`row-rule` {number}", rule) for number, rule in enumerate(rules, 1))
+
+
+def _masks(label: str, rule: Mapping[str, Any]) -> tuple[Mask, ...]:
+    given = rule.get("mask", {})
+    if not isinstance(given, Mapping) or not (given or "mask" not in rule):
+        raise ConfigError(f"{label}: mask is no table", hint='write mask = { email = "hash" }')
+    masks = tuple(Mask.of(label, column, how, _salt(label, rule)) for column, how in given.items())
+    if "salt-file" in rule and not any(mask.how == "hash" for mask in masks):
+        raise ConfigError(f'{label} has a salt-file, and no mask "hash"', hint="remove the salt-file")
+    return masks
+
+
+def _salt(label: str, rule: Mapping[str, Any]) -> Callable[[], bytes]:
+    def read() -> bytes:
+        if "salt-file" not in rule:
+            raise ConfigError(
+                f'{label} has a mask "hash" and no salt-file',
+                hint="a hash without a salt is guessed: `openssl rand -hex 32 > FILE`, salt-file = FILE",
+            )
+        salt = password.read_file(f"{label}.salt-file", rule["salt-file"], "salt").encode()
+        if len(salt) < _SALT_BYTES_MIN:
+            raise ConfigError(
+                f"{label}.salt-file {rule['salt-file']} holds {len(salt)} characters",
+                hint=f"a salt has {_SALT_BYTES_MIN} at least: `openssl rand -hex 32` makes one",
+            )
+        return salt
+
+    return read

@@ -1,7 +1,8 @@
 """Rules: everything that decides what replicates and under which name, as one value that can be replaced.
 
 In     the configuration's keys
-Out    a name filter, an event filter, a router, column rules, transactions to pass over, the loopback channel
+Out    a name filter, an event filter, a router, column and row rules, transactions to pass over, the loopback
+       channel
 Never  keeps a rule that cannot be understood: `ConfigError` names the key and the rule
 """
 
@@ -17,6 +18,8 @@ from common.errors import ConfigError
 from drainer.rules.column_rule import ColumnRule, ColumnRules
 from drainer.rules.event_filter import EventFilter, EventRule
 from drainer.rules.name_pattern import Source
+from drainer.rules.row_rule import RowRules, read_row_rules
+from drainer.rules.rule_keys import known_keys, names_tables, texts
 from drainer.rules.table_filter import TableFilter
 from drainer.rules.table_route import RouteRule, TableRouter
 
@@ -35,6 +38,7 @@ RULE_FIELDS: Final = (
     "table_migrate_rule",
     "binlog_filter_rule",
     "column_rule",
+    "row_rule",
     "sync_ddl",
 )
 """Options that rules are made of and that may change while a drainer runs: as one set, at one commit_ts."""
@@ -53,6 +57,7 @@ class Rules:
     events: EventFilter = field(default_factory=EventFilter)
     router: TableRouter = field(default_factory=TableRouter)
     columns: ColumnRules = field(default_factory=ColumnRules)
+    rows: RowRules = field(default_factory=RowRules)
     passed_over: frozenset[int] = frozenset()  # commit_ts
     sync_ddl: bool = True
     channel_id: int | None = None
@@ -62,14 +67,14 @@ class Rules:
     @property
     def keep_all_as_is(self) -> bool:
         """No table is written in another way than upstream has it."""
-        filters = self.events.is_empty and not self.passed_over
+        filters = self.events.is_empty and not self.rows.withhold_any and not self.passed_over
         return filters and self.router.is_empty and self.columns.is_empty
 
     def withholds(self, schema: str, table: str, *, routed: bool) -> bool:
         """Whether changes of a table, or of one that shares its target, may be left out."""
-        if self.passed_over or (routed and not self.events.is_empty):
+        if self.passed_over or (routed and not (self.events.is_empty and not self.rows.withhold_any)):
             return True
-        return self.events.touches(schema, table)
+        return self.events.touches(schema, table) or self.rows.withholds(schema, table)
 
     def allows(self, schema: str, table: str = "") -> bool:
         """Whether the names of a table (or, with "", of a database) replicate."""
@@ -90,6 +95,7 @@ def read_rules(settings: DrainerConfig) -> Rules:
         events=EventFilter(_bindings(sources, _event_rules(settings.binlog_filter_rule))),
         router=TableRouter(_routes(sources)),
         columns=ColumnRules(_column_rules(settings.column_rule)),
+        rows=read_row_rules(settings.row_rule),
         passed_over=_timestamps(settings.ignore_txn_commit_ts),
         sync_ddl=settings.sync_ddl,
         channel_id=settings.channel_id if settings.loopback_control else None,
@@ -100,6 +106,8 @@ def read_rules(settings: DrainerConfig) -> Rules:
 
 def _text(settings: DrainerConfig) -> str:
     fields = {name: getattr(settings, name) for name in (*RULE_FIELDS, *FIXED_FIELDS)}
+    if not fields["row_rule"]:
+        del fields["row_rule"]  # releases that do not know it read the text, too
     return json.dumps(fields, sort_keys=True)
 
 
@@ -108,7 +116,7 @@ def _text(settings: DrainerConfig) -> str:
 
 def _name_pairs(key: str, rules: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     for rule in rules:
-        _known_keys(f"`{key}`", rule, ("db-name", "tbl-name"))
+        known_keys(f"`{key}`", rule, ("db-name", "tbl-name"))
         for name, what in (("db-name", "schema"), ("tbl-name", "table")):
             if not isinstance(rule.get(name), str) or not rule[name]:
                 raise ConfigError(f"empty {what} name in `{key}` config", hint=f"each rule needs {name}")
@@ -131,9 +139,9 @@ def _event_rules(tables: Mapping[str, Any]) -> dict[str, EventRule]:
         label = f"`binlog-filter-rule.{name}`"
         if not isinstance(table, dict):
             raise ConfigError(f"{label} is not a table", hint=f"write [syncer.binlog-filter-rule.{name}]")
-        _known_keys(label, table, ("ignore-event", "ignore-sql"))
-        events = _texts(label, "ignore-event", table.get("ignore-event", []))
-        sql = _texts(label, "ignore-sql", table.get("ignore-sql", []))
+        known_keys(label, table, ("ignore-event", "ignore-sql"))
+        events = texts(label, "ignore-event", table.get("ignore-event", []))
+        sql = texts(label, "ignore-sql", table.get("ignore-sql", []))
         rules[name] = EventRule.of(name, events, sql)
     return rules
 
@@ -152,7 +160,7 @@ def _migrate_rules(settings: DrainerConfig) -> list[_Migrate]:
     found = []
     for number, rule in enumerate(settings.table_migrate_rule, 1):
         label = f"`table-migrate-rule` {number}"
-        _known_keys(label, rule, ("source", "target", "binlog-filter-rule"))
+        known_keys(label, rule, ("source", "target", "binlog-filter-rule"))
         schema, table = _place(label, "source", rule.get("source"))
         try:
             source = Source.of(schema, table, case_sensitive=settings.case_sensitive)
@@ -161,7 +169,7 @@ def _migrate_rules(settings: DrainerConfig) -> list[_Migrate]:
                 f"{label}: source is no pattern: {error}", hint="`*` at the end, `?`, `[a-z]` and `[!x]` are"
             ) from None
         target = _place(label, "target", rule["target"]) if "target" in rule else None
-        filters = _texts(label, "binlog-filter-rule", rule.get("binlog-filter-rule", []))
+        filters = texts(label, "binlog-filter-rule", rule.get("binlog-filter-rule", []))
         found.append(_Migrate(label, source, target, filters))
     return found
 
@@ -169,7 +177,7 @@ def _migrate_rules(settings: DrainerConfig) -> list[_Migrate]:
 def _place(label: str, key: str, value: Any) -> tuple[str, str]:
     if not isinstance(value, dict):
         raise ConfigError(f"{label} has no {key}", hint=f'write {key} = {{ schema = "...", table = "..." }}')
-    _known_keys(f"{label}: {key}", value, ("schema", "table"))
+    known_keys(f"{label}: {key}", value, ("schema", "table"))
     schema, table = value.get("schema", ""), value.get("table", "")
     if not isinstance(schema, str) or not isinstance(table, str) or not schema:
         raise ConfigError(
@@ -202,34 +210,16 @@ def _column_rules(rules: Sequence[Mapping[str, Any]]) -> list[ColumnRule]:
     found = []
     for number, rule in enumerate(rules, 1):
         label = f"`column-rule` {number}"
-        _known_keys(label, rule, ("db-name", "tbl-name", "columns", "ignore-columns"))
-        for key in ("db-name", "tbl-name"):
-            if not isinstance(rule.get(key), str):
-                raise ConfigError(f"{label} has no {key}", hint="say which tables it is about")
+        known_keys(label, rule, ("db-name", "tbl-name", "columns", "ignore-columns"))
+        names_tables(label, rule)
         given = [key for key in ("columns", "ignore-columns") if key in rule]
         if len(given) != 1:
             raise ConfigError(
                 f"{label} has {'both' if given else 'neither'} of columns and ignore-columns",
                 hint="give one of them: the columns to write, or those to leave out",
             )
-        columns = _texts(label, given[0], rule[given[0]])
+        columns = texts(label, given[0], rule[given[0]])
         found.append(
             ColumnRule.of(label, rule["db-name"], rule["tbl-name"], columns, keep=given[0] == "columns")
         )
     return found
-
-
-def _texts(label: str, key: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not all(isinstance(entry, str) for entry in value):
-        raise ConfigError(f"{label}: {key} is not a list of texts", hint=f'write {key} = ["...", "..."]')
-    return tuple(value)
-
-
-def _known_keys(label: str, table: Mapping[str, Any], known: Sequence[str]) -> None:
-    for key in table:
-        if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
-            raise ConfigError(
-                f"{label} has an unknown key {key}",
-                hint=f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}",
-            )

@@ -32,6 +32,7 @@ from drainer.schema.catalog import TABLE_ID_MAX
 from drainer.schema.tracker import SchemaTracker, UnknownTable, is_system_schema
 from drainer.translate import ddl_filter
 from drainer.translate.loopback_rows import MarkRows, is_mark_table
+from drainer.translate.row_edit import row_edit
 from drainer.translate.row_events import REPAIR_HINT, row_events
 from drainer.translate.row_filter import CLOSED, RowGate
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, TableEvents, TableVersion, Tracked, Transaction
@@ -70,13 +71,15 @@ class Translator:
 
     def check_rules(self, rules: Rules) -> None:
         """Raises `ConfigError` as `replace_rules` would."""
-        if not (rules.router.is_empty and rules.columns.is_empty):
+        by_columns = not (rules.columns.is_empty and rules.rows.is_empty)
+        if by_columns or not rules.router.is_empty:
             for name in self._schema.names():
                 if rules.allows(*name):
                     rules.router.route(*name)
-                    table = self._schema.table_named(*name) if not rules.columns.is_empty else None
+                    table = self._schema.table_named(*name) if by_columns else None
                     if table is not None:
                         rules.columns.left_out(*name, table.info)
+                        row_edit(rules, table)
 
     def take_rules(self, rules: Rules) -> None:
         """`replace_rules` for rules that were checked."""
@@ -242,7 +245,7 @@ class Translator:
                     self.looped += 1
                     return ()
                 else:
-                    tables.extend(gate.passed(kinds, rows, ordinal))
+                    tables.extend(gate.passed(kinds, rows, ordinal, commit_ts))
             ordinal += len(sequence)
         return tuple(tables)
 
@@ -283,7 +286,7 @@ class Translator:
         wanted = not is_system_schema(table.schema) and rules.allows(table.schema, table.name)
         if not wanted or len(dropped) == len(_ROW_KINDS):
             return CLOSED if mark is None else RowGate(table.version, mark=mark)
-        return RowGate(table.version, self.placed(table), dropped, mark)
+        return RowGate(table.version, self.placed(table), dropped, mark, row_edit(rules, table))
 
     # -- DDL ------------------------------------------------------------------------------------------
 
@@ -357,7 +360,9 @@ def _screened(piece: Transaction, gates: Mapping[TableVersion, RowGate]) -> Tran
     passed = (
         kept
         for events in piece.tables
-        for kept in gates[events.table].passed(events.kinds, events.rows, events.first_ordinal)
+        for kept in gates[events.table].passed(
+            events.kinds, events.rows, events.first_ordinal, piece.commit_ts
+        )
     )
     return replace(piece, tables=tuple(passed))
 

@@ -43,6 +43,7 @@ def test_the_shipped_file_names_every_key() -> None:
         "table-migrate-rule",
         "binlog-filter-rule",
         "column-rule",
+        "row-rule",
         "to.params",
     )
     assert known - named == {f"syncer.{key}" for key in in_comments}

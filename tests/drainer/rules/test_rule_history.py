@@ -32,6 +32,7 @@ FULL = configured(
     table_migrate_rule=({**ROUTE, "binlog-filter-rule": ["quiet"]},),
     binlog_filter_rule={"quiet": {"ignore-event": ["delete"], "ignore-sql": ["^DROP"]}},
     column_rule=({"db-name": "d", "tbl-name": "t1", "ignore-columns": ["c"]},),
+    row_rule=({"db-name": "d", "tbl-name": "t1", "where": "a > 1", "mask": {"b": "null"}},),
     sync_ddl=False,
     loopback_control=True,
     channel_id=3,
@@ -49,6 +50,14 @@ def test_rules_are_what_they_were_when_made_again_of_their_text() -> None:
     assert (again.passed_over, again.sync_ddl, again.channel_id) == ({7, 8}, False, 3)
     assert again.router.route("d", "t1") == ("shop", "t")
     assert not again.columns.is_empty
+    assert [(one.where, one.masks) for one in again.rows.of_table("d", "t1")] == [
+        (one.where, one.masks) for one in FULL.rows.of_table("d", "t1")
+    ]
+
+
+def test_rules_without_rows_are_stored_as_older_releases_read_them() -> None:
+    assert "row_rule" not in json.loads(PLAIN.text)
+    assert "row_rule" in json.loads(FULL.text)
 
 
 def test_eras_begin_behind_their_place_and_go_when_nothing_of_them_comes_again() -> None:

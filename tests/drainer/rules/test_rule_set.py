@@ -96,6 +96,7 @@ def test_two_way_replication_leaves_out_what_drainers_write_about_themselves(tmp
 
 
 MIGRATE = "[[syncer.table-migrate-rule]]\n"
+ROW = "[[syncer.row-rule]]\ndb-name = 'a'\ntbl-name = 't'\n"
 SOURCE = MIGRATE + 'source = { schema = "a" }\n'
 
 
@@ -127,6 +128,25 @@ SOURCE = MIGRATE + 'source = { schema = "a" }\n'
             ("`column-rule` 1", "both"),
         ),
         ("[[syncer.column-rule]]\ndb-name='a'\ntbl-name='t'\ncolum=['a']", ("`column-rule` 1", "columns")),
+        ("[[syncer.row-rule]]\ndb-name='a'\nwhere='a=1'", ("`row-rule` 1 has no tbl-name",)),
+        (ROW, ("`row-rule` 1 does nothing", "where, mask or python")),
+        (ROW + "wher = 'a = 1'", ("`row-rule` 1", "wher", "where")),
+        (ROW + "where = 1", ("`row-rule` 1: where is no text",)),
+        (ROW + "where = 'a ='", ("`row-rule` 1: where: at character 4", "the end")),
+        (ROW + "mask = 'x'", ("`row-rule` 1: mask is no table",)),
+        (ROW + "mask = {}", ("`row-rule` 1: mask is no table",)),
+        (ROW + "mask = { a = 'hidden' }", ("`row-rule` 1: mask of a is 'hidden'", "keep-last 4")),
+        (ROW + "mask = { a = { value = 2024-01-01 } }", ("`row-rule` 1: mask of a is",)),
+        (ROW + "mask = { a = 'hash' }", ("`row-rule` 1", "no salt-file", "openssl rand")),
+        (ROW + "salt-file = '/nowhere'\nmask = { a = 'null' }", ("`row-rule` 1 has a salt-file",)),
+        (
+            ROW + "salt-file = '/nowhere'\nmask = { a = 'hash' }",
+            ("`row-rule` 1.salt-file /nowhere", "cannot read"),
+        ),
+        (ROW + "python = 'nowhere'", ("`row-rule` 1: python is 'nowhere'", "module:function")),
+        (ROW + "python = 'nowhere_at_all:f'", ("`row-rule` 1: python: there is no module nowhere_at_all",)),
+        (ROW + "python = 'json:nothing'", ("`row-rule` 1: python: json has no nothing",)),
+        (ROW + "python = 'json:__name__'", ("`row-rule` 1: python: json:__name__ is no function",)),
         ("ignore-txn-commit-ts = ['x']", ("`ignore-txn-commit-ts`",)),
         ("[[syncer.ignore-table]]\ndb-name = 'a'", ("`ignore-table`", "tbl-name")),
         ("[[syncer.ignore-table]]\ndb-name = 'a'\ntable = 'b'", ("`ignore-table`", "table")),

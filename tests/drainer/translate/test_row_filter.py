@@ -20,7 +20,7 @@ def test_every_short_sequence_passes_with_its_ordinals() -> None:
             for dropped in dropped_sets:
                 gate = RowGate(1, TABLE, dropped)
                 seen = []
-                for events in gate.passed(kinds, list(rows), 100):
+                for events in gate.passed(kinds, list(rows), 100, 1):
                     assert events.table is TABLE
                     assert len(events.rows) == len(events.kinds)
                     assert events.rows or not size
@@ -36,7 +36,7 @@ def test_every_short_sequence_passes_with_its_ordinals() -> None:
 
 def test_nothing_passes_a_closed_gate() -> None:
     assert not CLOSED.opens
-    assert list(CLOSED.passed((INSERT,), [b"x"], 0)) == []
+    assert list(CLOSED.passed((INSERT,), [b"x"], 0, 1)) == []
     assert not CLOSED.is_ours((INSERT,), [b"x"], 1)
 
 

@@ -9,19 +9,22 @@ import pytest
 from common import binlog
 from common.errors import ConfigError, Corruption
 from common.rowcodec.encoder import RowEncoder
+from common.table_info import TableInfo
 from common.wire import binlog_pb2
 from drainer.ddl.policy import NO_DOWNSTREAM_MEANING
 from drainer.pull.merged import Merged, Spilled
 from drainer.rules.column_rule import ColumnRule, ColumnRules
 from drainer.rules.event_filter import EventFilter, EventRule
 from drainer.rules.name_pattern import Source
+from drainer.rules.row_rule import read_row_rules
 from drainer.rules.rule_set import Rules
 from drainer.rules.table_filter import TableFilter
 from drainer.rules.table_route import RouteRule, TableRouter
 from drainer.schema.catalog import TABLE_ID_MAX
 from drainer.schema.tracker import SchemaTracker, UnknownTable
+from drainer.translate.row_edit import row_edit
 from drainer.translate.translator import Translator
-from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Transaction
+from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableVersion, Transaction
 from tests.drainer.schema.test_tracker import Upstream, database, table
 from tests.drainer.translate.test_loopback_rows import mark_table
 
@@ -393,6 +396,89 @@ def test_columns_left_out_go_along_with_the_table() -> None:
     (events,) = s.rows(mutation(1, [I]), version=6).tables
     assert events.table.left_out == {2}
     assert events.table.target is None
+
+
+def row_rules(**rule: Any) -> Rules:
+    return Rules(rows=read_row_rules([{"db-name": "db", "tbl-name": "t", **rule}]))
+
+
+def test_row_rules_edit_rows_and_say_that_some_are_withheld() -> None:
+    s = Setting(rules=row_rules(where="id > 1"))
+    encoder = RowEncoder(TableInfo.from_json(table(1, "t")))
+    low, high = (encoder.insert({"id": number}, 7) for number in (1, 2))
+    leaves, enters = (encoder.update(*({"id": number} for number in pair), 7) for pair in ((2, 1), (1, 2)))
+    item = s.rows(mutation(1, [I, U, I, U], inserts=[low, high], updates=[leaves, enters]), mutation(2, [I]))
+    first, other = item.tables
+    assert (first.kinds, first.rows, first.first_ordinal) == (
+        [DELETE, INSERT, INSERT],
+        [encoder.delete({"id": 2}, 7), high, high],
+        1,
+    )
+    assert (other.first_ordinal, other.table.partial, first.table.partial) == (4, False, True)
+
+
+def test_pieces_of_a_large_transaction_are_edited_alike() -> None:
+    s = Setting(rules=row_rules(where="id > 1"))
+    encoder = RowEncoder(TableInfo.from_json(table(1, "t")))
+    inserts = [encoder.insert({"id": number % 3}, 7) for number in range(9000)]
+    mutated = mutation(1, [I] * len(inserts), inserts=inserts)
+    whole = s.rows(mutated)
+    pieces = list(s.translator.pieces(spilled(mutated)))
+    assert len(pieces) > 1
+    assert pieces[-1].last
+    found = [
+        (events.first_ordinal + place, row)
+        for piece in pieces
+        for events in piece.tables
+        for place, row in enumerate(events.rows)
+    ]
+    assert found == [(events.first_ordinal, events.rows[0]) for events in whole.tables]
+    assert len(found) == 3000
+
+
+def test_masks_alone_withhold_nothing() -> None:
+    s = Setting()
+    s.ddl(5, info=table(1, "t", "id", "c"))
+    s.translator.replace_rules(row_rules(mask={"c": "null"}))
+    info = TableInfo.from_json(table(1, "t", "id", "c"))
+    encoder = RowEncoder(info)
+    (events,) = s.rows(mutation(1, [D], deletes=[encoder.delete({"id": 1, "c": 2}, 7)]), version=6).tables
+    assert events.rows == [encoder.delete({"id": 1, "c": None}, 7)]
+    assert not events.table.partial
+
+
+def test_a_rule_for_a_column_that_a_table_lacks_is_refused_where_the_table_is_known() -> None:
+    missing = r"`row-rule` 1: where names column c, which Db\.t does not have"
+    with pytest.raises(ConfigError, match=missing):
+        Setting(rules=row_rules(where="c = 1"))
+    s = Setting()
+    with pytest.raises(ConfigError, match=missing):
+        s.translator.replace_rules(row_rules(where="c = 1"))
+    assert s.rows(mutation(1, [I])).tables[0].rows == [b"i0"]
+
+
+def test_a_ddl_that_takes_a_column_of_a_rule_stops_the_rows_after_it() -> None:
+    s = Setting()
+    s.ddl(5, info=table(1, "t", "id", "c"))
+    s.translator.replace_rules(row_rules(where="c = 1"))
+    s.ddl(5, info=table(1, "t", "id", "d"))
+    with pytest.raises(
+        ConfigError, match=r"`row-rule` 1: where names column c, which Db\.t does not have"
+    ) as raised:
+        s.rows(mutation(1, [I]), version=99)
+    assert "it has id, d" in raised.value.hint
+    assert s.rows(mutation(2, [I]), version=99).tables[0].rows == [b"i0"], "other tables go on"
+    s.translator.replace_rules(row_rules(where="d = 1"))
+    assert s.rows(mutation(2, [I]), version=99).tables
+
+
+def test_row_rules_are_not_about_mark_tables_or_system_tables() -> None:
+    rule = {"db-name": "~.*", "tbl-name": "~.*", "where": "zz = 1"}
+    rules = Rules(rows=read_row_rules([rule]))
+    for schema, name in (("retl", "_drainer_repl_mark"), ("mysql", "user")):
+        assert row_edit(rules, TableVersion(mark_table(), schema, name, 1)) is None
+    with pytest.raises(ConfigError, match="names column zz"):
+        row_edit(rules, TableVersion(mark_table(), "db", "marks", 1))
 
 
 def test_rules_are_replaced_from_the_next_binlog_on() -> None:

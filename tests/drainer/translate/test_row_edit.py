@@ -1,0 +1,432 @@
+"""Row rules on encoded rows: what enters and leaves, what is masked, what functions make of rows."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import itertools
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.errors import ConfigError, Corruption
+from common.rowcodec import compile_table
+from common.rowcodec.encoder import RowEncoder
+from common.table_info import TableInfo
+from drainer.changes.model import Row
+from drainer.rules.row_rule import RowRule
+from drainer.translate.row_edit import RowEdit
+from drainer.translate.row_filter import RowGate
+from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion
+from tests.common.rowcodec.tables import binary, column, index, key, table
+from tests.common.rowcodec.tables import kind as of_type
+from tests.drainer.rules.where.test_compiler import pairs
+
+ORDERS = table(
+    ("id", key("bigint")),
+    ("total", of_type("decimal", flen=10, decimal=2)),
+    ("email", of_type("varchar", flen=80)),
+    ("phone", of_type("varchar", flen=20)),
+    ("note", of_type("varchar", flen=20)),
+    ("digest", binary("char", flen=40)),
+)
+KEYLESS = table(("total", of_type("int")), ("email", of_type("varchar", flen=80)), handle="rowid")
+SALT = "0123456789abcdef"
+
+
+def version(info: TableInfo) -> TableVersion:
+    return TableVersion(info, "shop", "t", 1)
+
+
+def edit(info: TableInfo, *rules: dict[str, Any]) -> RowEdit:
+    names = {"db-name": "shop", "tbl-name": "t"}
+    made = [RowRule.read(f"`row-rule` {number}", {**names, **rule}) for number, rule in enumerate(rules, 1)]
+    return RowEdit(made, version(info))
+
+
+@pytest.fixture
+def salt(tmp_path: Path) -> str:
+    path = tmp_path / "salt"
+    path.write_text(SALT + "\n")
+    return str(path)
+
+
+def hashed(text: str) -> str:
+    return hmac.digest(SALT.encode(), text.encode(), hashlib.sha256).hex()[:32]
+
+
+class Rows:
+    """Rows of a table, encoded and read again."""
+
+    def __init__(self, info: TableInfo) -> None:
+        self.encoder, self.plan = RowEncoder(info), compile_table(info)
+        self.names = [one.name for one in self.plan.columns]
+
+    def of(self, kind: int, old: dict[str, Any] | None, new: dict[str, Any] | None) -> bytes:
+        if kind == INSERT:
+            return self.encoder.insert(new or {}, rowid=7)
+        if kind == DELETE:
+            return self.encoder.delete(old or {}, rowid=7)
+        return self.encoder.update(old or {}, new or {}, rowid=7)
+
+    def read(self, kind: int, row: bytes) -> tuple[Any, Any]:
+        """Old and new image."""
+        if kind == INSERT:
+            return None, dict(zip(self.names, self.plan.decode_insert(row), strict=True))
+        if kind == DELETE:
+            return dict(zip(self.names, self.plan.decode_delete(row), strict=True)), None
+        old, new = self.plan.decode_update(row)
+        return dict(zip(self.names, old, strict=True)), dict(zip(self.names, new, strict=True))
+
+
+def order(total: str, **more: Any) -> dict[str, Any]:
+    return {
+        "id": 1,
+        "total": total,
+        "email": "a@b.c",
+        "phone": "0123456789",
+        "note": None,
+        "digest": None,
+        **more,
+    }
+
+
+# -- where ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("info", [ORDERS, KEYLESS])
+def test_what_enters_is_an_insert_and_what_leaves_a_delete(info: TableInfo) -> None:
+    rows, edited = Rows(info), edit(info, {"where": "total >= 10"})
+    names = rows.names
+    images = {
+        total: {name: value for name, value in order(total).items() if name in names}
+        for total in ("9", "10", "11")
+    }
+    for old, new in itertools.product(images, repeat=2):
+        row = rows.of(UPDATE, images[old], images[new])
+        was, now = int(old) >= 10, int(new) >= 10
+        event = edited.event(UPDATE, row, 5)
+        if was and now:
+            assert event == (UPDATE, row)
+        elif was:
+            assert event == (DELETE, rows.of(DELETE, images[old], None))
+        elif now:
+            assert event is not None
+            assert event[0] == INSERT
+            assert rows.read(*event)[1] == rows.read(UPDATE, row)[1]
+        else:
+            assert event is None
+    for total, image in images.items():
+        inside = int(total) >= 10
+        for kind in (INSERT, DELETE):
+            row = rows.of(kind, image, image)
+            assert edited.event(kind, row, 5) == ((kind, row) if inside else None)
+
+
+def test_all_rules_of_a_table_hold_together() -> None:
+    rows = Rows(ORDERS)
+    edited = edit(
+        ORDERS, {"where": "total >= 10"}, {"where": "note IS NULL"}, {"where": "before.total <> after.total"}
+    )
+    pairs = itertools.product(
+        ((total, note) for total in ("9", "10", "11") for note in (None, "x")), repeat=2
+    )
+    for (total, note), (new_total, new_note) in pairs:
+        row = rows.of(UPDATE, order(total, note=note), order(new_total, note=new_note))
+        was, now = (int(total) >= 10 and note is None), (int(new_total) >= 10 and new_note is None)
+        wanted = {(True, True): UPDATE, (True, False): DELETE, (False, True): INSERT}.get((was, now))
+        event = edited.event(UPDATE, row, 5)
+        assert (None if event is None else event[0]) == (wanted if total != new_total else None)
+    assert edited.event(INSERT, rows.of(INSERT, None, order("11")), 5) is None  # nothing before: NULL
+
+
+def test_what_replicates_is_the_set_after_every_change() -> None:
+    """Applied one by one, the events leave downstream what the condition takes of upstream."""
+    draw = random.Random(5)
+    rows, edited = Rows(ORDERS), edit(ORDERS, {"where": "total BETWEEN 10 AND 20 OR note = 'keep'"})
+    upstream: dict[int, dict[str, Any]] = {}
+    downstream: dict[int, dict[str, Any]] = {}
+    for _ in range(3000):
+        number = draw.randrange(12)
+        old = upstream.get(number)
+        new = order(str(draw.randrange(30)), id=number, note=draw.choice([None, "keep", "x"]))
+        kind = INSERT if old is None else draw.choice((UPDATE, DELETE))
+        row = rows.of(kind, old, new)
+        upstream.pop(number, None)
+        if kind != DELETE:
+            upstream[number] = new
+        event = edited.event(kind, row, 5)
+        if event is not None:
+            before, after = rows.read(*event)
+            if before is not None:
+                assert downstream.pop(before["id"]) == before
+            if after is not None:
+                assert after["id"] not in downstream
+                downstream[after["id"]] = after
+        inside = {
+            number
+            for number, one in upstream.items()
+            if 10 <= int(one["total"]) <= 20 or one["note"] == "keep"
+        }
+        assert set(downstream) == inside
+
+
+# -- masks ------------------------------------------------------------------------------------------------
+
+
+def test_masks_change_their_columns_and_no_other_byte(salt: str) -> None:
+    rows = Rows(ORDERS)
+    mask = {"email": "hash", "phone": "keep-last 4", "note": "null", "digest": "hash"}
+    edited = edit(ORDERS, {"mask": mask, "salt-file": salt})
+    old, new = order("9", note="x", digest=b"secret"), order("10", email="d@e.f", phone="12", digest=None)
+    wanted_old = {**old, "email": hashed("a@b.c"), "phone": "******6789", "note": None}
+    wanted_old["digest"] = hashed("secret".ljust(40, "\0")).encode().ljust(40, b"\0")
+    wanted_new = {**new, "email": hashed("d@e.f"), "phone": "**"}
+    for kind in (INSERT, UPDATE, DELETE):
+        row = rows.of(kind, old, new)
+        event = edited.event(kind, row, 5)
+        assert event == (kind, rows.of(kind, wanted_old, wanted_new))
+
+
+def test_rows_in_another_order_are_masked_alike() -> None:
+    rows, edited = (
+        Rows(ORDERS),
+        edit(ORDERS, {"mask": {"email": {"value": "hidden"}, "note": {"value": "-"}}}),
+    )
+    old, new = order("9", note="secret"), order("10", email=None)
+    images = [rows.of(DELETE, image, None) for image in (old, new)]
+    odd_old, odd_new = (b"".join(reversed(pairs(image))) for image in images)
+    hidden = {"email": "hidden", "note": "-"}
+    for kind, row in ((DELETE, odd_old), (UPDATE, odd_old + odd_new), (INSERT, b"\x08\x02" + odd_old[:-4])):
+        event = edited.event(kind, row, 5)
+        assert event is not None
+        before, after = rows.read(*event)
+        assert (before or after)["total"] == "9.00"
+        assert {**(before or after), **hidden} == (before or after)
+        if kind == UPDATE:
+            assert (after["email"], after["note"]) == (None, None)
+
+
+def test_hashed_keys_keep_rows_apart_and_leave_no_trace_of_the_value(salt: str) -> None:
+    clustered = table(
+        ("email", key("varchar", flen=80, collate="utf8mb4_general_ci")), ("n", of_type("int")),
+        handle="common", indexes=(index(1, ("email", 0), primary=True),),
+    )  # fmt: skip
+    rows, edited = Rows(clustered), edit(clustered, {"mask": {"email": "hash"}, "salt-file": salt})
+    old, new = {"email": "Ann@b.c", "n": 1}, {"email": "Bob@b.c", "n": 1}
+    for kind in (INSERT, UPDATE, DELETE):
+        event = edited.event(kind, rows.of(kind, old, new), 5)
+        masked_old, masked_new = ({**one, "email": hashed(str(one["email"]))} for one in (old, new))
+        assert event == (kind, rows.of(kind, masked_old, masked_new))
+
+
+def test_generated_columns_made_of_a_masked_one_are_null_in_the_row() -> None:
+    info = table(
+        ("id", key("bigint")),
+        ("email", of_type("varchar", flen=80)),
+        column(
+            3,
+            "domain",
+            of_type("varchar", flen=80),
+            generated="substring_index(`email`, _utf8'@', -1)",
+            generated_stored=True,
+        ),
+        column(4, "twice", of_type("int"), generated="`id` * 2", generated_stored=True),
+    )
+    rows, edited = Rows(info), edit(info, {"mask": {"email": "keep-last 1"}})
+    image = {"id": 1, "email": "a@secret", "domain": "secret", "twice": 2}
+    hidden = {**image, "email": "*******t", "domain": None}
+    for kind in (INSERT, UPDATE, DELETE):
+        event = edited.event(kind, rows.of(kind, image, image), 5)
+        assert event is not None
+        assert b"secret" not in event[1]
+        if kind != INSERT:
+            assert event == (kind, rows.of(kind, hidden, hidden))
+
+
+UNIQUE = table(
+    ("id", key("bigint")),
+    ("email", of_type("varchar", flen=80)),
+    ("code", of_type("varchar", flen=20, not_null=True)),
+    ("doc", of_type("json")),
+    ("wide", of_type("varchar", flen=80)),
+    column(6, "low", of_type("varchar", flen=80), generated="lower(`wide`)"),
+    column(7, "free", of_type("varchar", flen=80)),
+    indexes=(index(1, ("email", 1)), index(2, ("code", 2, 10)), index(3, ("low", 5))),
+)
+
+
+@pytest.mark.parametrize(
+    ("mask", "what"),
+    [
+        ({"id": "null"}, "it is a column of the primary key"),
+        ({"id": {"value": 1}}, "it is a column of the primary key"),
+        ({"id": "hash"}, "not a text or binary string"),
+        ({"email": "keep-last 4"}, "it is a column of the unique index i1"),
+        ({"email": {"value": "x"}}, "it is a column of the unique index i1"),
+        ({"code": "hash"}, "holds its first 10 characters only"),
+        ({"code": "null"}, "NOT NULL"),
+        ({"doc": "keep-last 2"}, "not a text"),
+        ({"free": {"value": "x" * 81}}, "81 characters"),
+        ({"wide": "null"}, "a generated column of the unique index i3 is made of it"),
+        ({"nothing": "null"}, "names column nothing, which shop.t does not have"),
+        ({"low": "null"}, "a generated column"),
+        ({"doc": {"value": "{"}}, "none of the column's"),
+    ],
+)
+def test_masks_that_a_column_cannot_have(mask: dict[str, Any], what: str, salt: str) -> None:
+    rule = {"mask": mask, **({"salt-file": salt} if "hash" in mask.values() else {})}
+    with pytest.raises(ConfigError) as raised:
+        edit(UNIQUE, rule)
+    assert what in raised.value.message
+    assert "`row-rule` 1" in raised.value.message
+    assert "shop.t" in raised.value.message
+    assert SALT not in str(raised.value)
+
+
+def test_a_short_column_has_no_room_for_a_hash(salt: str) -> None:
+    with pytest.raises(ConfigError, match="32 characters, the column has room for 20"):
+        edit(ORDERS, {"mask": {"phone": "hash"}, "salt-file": salt})
+
+
+def test_a_nullable_unique_column_may_be_null_or_hashed(salt: str) -> None:
+    rows = Rows(UNIQUE)
+    image = {"id": 1, "email": "a@b", "code": "c", "doc": None, "wide": None, "low": None, "free": None}
+    row = rows.of(INSERT, None, image)
+    for how, wanted in (("null", None), ("hash", hashed("a@b"))):
+        rule = {"mask": {"email": how}, **({"salt-file": salt} if how == "hash" else {})}
+        event = edit(UNIQUE, rule).event(INSERT, row, 5)
+        assert event is not None
+        assert rows.read(*event)[1]["email"] == wanted
+
+
+def test_two_masks_of_one_column_are_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"shop.t.note has two masks: `row-rule` 1: mask of note and `row-rule` 2"
+    ):
+        edit(ORDERS, {"mask": {"note": "null"}}, {"mask": {"NOTE": "keep-last 2"}})
+
+
+def test_conditions_see_what_masks_hide() -> None:
+    rows, edited = Rows(ORDERS), edit(ORDERS, {"mask": {"note": "null"}}, {"where": "note = 'x'"})
+    event = edited.event(INSERT, rows.of(INSERT, None, order("1", note="x")), 5)
+    assert event is not None
+    assert rows.read(*event)[1] == {**order("1"), "total": "1.00"}
+
+
+# -- functions --------------------------------------------------------------------------------------------
+
+
+def untouched(row: Row) -> Row:
+    return row
+
+
+def lowered(row: Row) -> Row | None:
+    """Lower-case phones, no rows of draft orders."""
+    for image in (row.before, row.after):
+        if image is not None:
+            if image["note"] == "draft":
+                return None
+            image["email"] = image["email"] and image["email"].lower()
+            image["note"] = "seen"
+    return row
+
+
+def broken(row: Row) -> Row:
+    raise KeyError("no such thing")
+
+
+def wrong(row: Row) -> Any:
+    return {"id": 1}
+
+
+def null_key(row: Row) -> Row:
+    assert row.after is not None
+    row.after["id"] = None
+    return row
+
+
+def unfit(row: Row) -> Row:
+    assert row.after is not None
+    row.after["total"] = "many"
+    return row
+
+
+def more(row: Row) -> Row:
+    assert row.after is not None
+    row.after["surprise"] = 1
+    return row
+
+
+def test_functions_see_rows_and_change_them() -> None:
+    rows = Rows(ORDERS)
+    as_is, edited = (
+        edit(ORDERS, {"python": f"{__name__}:untouched"}),
+        edit(ORDERS, {"python": f"{__name__}:lowered"}),
+    )
+    old, new = order("9", email="A@B"), order("10", email="C@D", note="x")
+    seen_old, seen_new = (
+        {**one, "email": email, "note": "seen"} for one, email in ((old, "a@b"), (new, "c@d"))
+    )
+    for kind in (INSERT, UPDATE, DELETE):
+        row = rows.of(kind, old, new)
+        event = as_is.event(kind, row, 5)
+        assert event is not None
+        assert event[1] is row
+        assert edited.event(kind, row, 5) == (kind, rows.of(kind, seen_old, seen_new))
+    assert edited.event(INSERT, rows.of(INSERT, None, order("1", note="draft")), 5) is None
+
+
+@pytest.mark.parametrize(
+    ("function", "what"),
+    [
+        ("broken", "raised KeyError: 'no such thing'"),
+        ("wrong", "made dict of insert"),
+        ("null_key", "gave None for id, which is NOT NULL"),
+        ("unfit", "gave a str for total that does not fit"),
+        ("more", "gave a row with other columns: surprise"),
+    ],
+)
+def test_a_function_that_fails_stops_with_rule_table_and_transaction(function: str, what: str) -> None:
+    edited = edit(ORDERS, {"where": "id > 0"}, {"python": f"{__name__}:{function}"})
+    with pytest.raises(ConfigError) as raised:
+        edited.event(INSERT, Rows(ORDERS).of(INSERT, None, order("1")), 4711)
+    message = raised.value.message
+    assert message.startswith(f"`row-rule` 2: python: {__name__}:{function} {what}")
+    assert message.endswith("for a row of shop.t in the transaction with commit_ts 4711")
+
+
+# -- runs -------------------------------------------------------------------------------------------------
+
+
+def test_ordinals_are_those_of_the_payload() -> None:
+    rows = Rows(ORDERS)
+    edited = edit(ORDERS, {"where": "total >= 10"})
+    images = [order("9"), order("10")]
+    for length in range(5):
+        for sequence in itertools.product((INSERT, UPDATE, DELETE), (0, 1), repeat=length):
+            kinds, inside = sequence[::2], sequence[1::2]
+            encoded = [
+                rows.of(kind, images[new], images[new]) for kind, new in zip(kinds, inside, strict=True)
+            ]
+            gate = RowGate(1, version(ORDERS), frozenset({DELETE}), edit=edited)
+            assert not gate.plain
+            seen = [
+                (events.first_ordinal + place, kind, row)
+                for events in gate.passed(kinds, encoded, 100, 5)
+                for place, (kind, row) in enumerate(zip(events.kinds, events.rows, strict=True))
+            ]
+            wanted = [
+                (100 + place, kind, encoded[place])
+                for place, (kind, new) in enumerate(zip(kinds, inside, strict=True))
+                if new and kind != DELETE
+            ]
+            assert seen == wanted
+
+
+def test_a_damaged_row_is_named_with_its_transaction() -> None:
+    gate = RowGate(1, version(ORDERS), edit=edit(ORDERS, {"where": "total > 1"}))
+    with pytest.raises(Corruption, match="transaction with commit_ts 77: row of table t"):
+        list[TableEvents](gate.passed((INSERT,), [b"\x80"], 0, 77))
