@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from common.errors import ConfigError
     from common.rowcodec.row_error import RowError
     from common.rowcodec.values import EnumValue, JsonText, PartialDate, SetValue
     from drainer.changes.model import Column, Ddl, Row, Table, Transaction
@@ -24,21 +25,35 @@ if TYPE_CHECKING:
     )
     from drainer.reading.subscribe.subscription import Subscription, subscribe
     from drainer.reading.subscribe.subscription_sync import SyncSubscription, subscribe_sync
+    from drainer.sink import Sink
+    from drainer.sink.background import Background
+    from drainer.sink.batch.positions import PositionFile, PositionTable
+    from drainer.sink.batch.protocol import BatchSink, Retry, SinkEnded
+    from drainer.sink.context import SinkContext
 
 __all__ = [
     "Archive",
+    "Background",
+    "BatchSink",
     "BinlogsLost",
     "Column",
+    "ConfigError",
     "Ddl",
     "EnumValue",
     "JsonText",
     "NoSuchTable",
     "OutOfOrder",
     "PartialDate",
+    "PositionFile",
+    "PositionTable",
     "ReadingError",
+    "Retry",
     "Row",
     "RowError",
     "SetValue",
+    "Sink",
+    "SinkContext",
+    "SinkEnded",
     "StreamEnded",
     "Subscription",
     "SyncSubscription",
@@ -51,6 +66,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "common.errors": ("ConfigError",),
     "common.rowcodec.row_error": ("RowError",),
     "common.rowcodec.values": ("EnumValue", "JsonText", "PartialDate", "SetValue"),
     "drainer.changes.model": ("Column", "Ddl", "Row", "Table", "Transaction"),
@@ -65,6 +81,11 @@ _MODULES = {
     ),
     "drainer.reading.subscribe.subscription": ("Subscription", "subscribe"),
     "drainer.reading.subscribe.subscription_sync": ("SyncSubscription", "subscribe_sync"),
+    "drainer.sink": ("Sink",),
+    "drainer.sink.background": ("Background",),
+    "drainer.sink.batch.positions": ("PositionFile", "PositionTable"),
+    "drainer.sink.batch.protocol": ("BatchSink", "Retry", "SinkEnded"),
+    "drainer.sink.context": ("SinkContext",),
 }
 
 

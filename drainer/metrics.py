@@ -55,6 +55,13 @@ WENT_BACK: Final = counter(
     "How often the downstream did not have what it had confirmed; the stream was pulled again from there.",
 )
 DDL_SECONDS: Final = histogram("binlog_drainer_ddl_execute_seconds", "Run time of DDL downstream.")
+SINK_ERRORS: Final = counter(
+    "binlog_drainer_sink_errors_total", "Exceptions of a batch sink, by what followed: retry, hold.", ["what"]
+)
+SINK_HELD: Final = gauge("binlog_drainer_sink_held_count", "1 while an exception of the sink holds all back.")
+SINK_WRITE_SECONDS: Final = histogram(
+    "binlog_drainer_sink_write_seconds", "A batch of a batch sink, with all attempts."
+)
 
 CONTROL_PAUSED: Final = gauge("binlog_drainer_control_paused_count", "1 while an operator holds rows back.")
 CONTROL_RATE_ROWS: Final = gauge(

@@ -8,6 +8,7 @@ Tests  tests/drainer/translate/test_translator.py
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -86,6 +87,20 @@ class Transaction:
     tables: tuple[TableEvents, ...]
     size_bytes: int
     last: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LargeTransaction:
+    """A large transaction as a whole, for who reads it himself.
+
+    `pieces` begins anew with each call, and blocks while it reads. It ends early by an error where the stream
+    is to stop: what was read of it must not count then.
+    """
+
+    start_ts: int
+    commit_ts: int
+    size_bytes: int
+    pieces: Callable[[], Iterator[Transaction]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from common.upstream_port import Upstream
 from drainer.app.operations import Operating
 from drainer.checkpoint.resume import AheadOfUpstream
 from drainer.config.options import DrainerConfig
-from drainer.config.sinks import SINKS
+from drainer.config.sinks import OWN, SINKS
 from drainer.pull.collector import Collector
 from drainer.pull.spill import SpillDirectory
 from drainer.sink.runner import Runner
@@ -61,7 +61,7 @@ class Builder(Protocol):
 
 
 def builder_of(settings: DrainerConfig) -> Builder:
-    return cast(Builder, importlib.import_module(SINKS[settings.db_type]))
+    return cast(Builder, importlib.import_module(SINKS.get(settings.db_type, OWN)))
 
 
 async def build(

@@ -123,6 +123,10 @@ class Operating:
         """For whatever a start asks of others."""
         return self._starting.wait_for
 
+    def end(self) -> None:
+        """The process stops as if it were asked to."""
+        self._process.stop()
+
     async def take_name(
         self, nodes: Registry, heartbeat: Heartbeat, rehearse: Callable[[], Awaitable[None]]
     ) -> None:

@@ -10,11 +10,13 @@ Tests  tests/drainer/config/test_options.py
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from common.config.declaring import option
 from common.errors import ConfigError
-from drainer.config import password
+from drainer.config import password, sink_class
 from drainer.config.kafka_options import KafkaOptions
 from drainer.config.sinks import DATABASES, SINKS
 
@@ -38,6 +40,14 @@ class SinkOptions(KafkaOptions):
         "", key="syncer.relay.log-dir", flag="relay-log-dir", help="directory of the relay log; empty: none"
     )
 
+    to_options: Mapping[str, Any] = option(
+        None,
+        key="syncer.to.options",
+        kind="table",
+        secret=True,
+        help="of a sink of one's own (db-type python:... or an entry point), which says what it knows",
+    )
+
     @property
     def to_database(self) -> bool:
         """Whether the downstream is a database, with lanes and a relay log before them."""
@@ -50,8 +60,10 @@ class SinkOptions(KafkaOptions):
     def check_sink(self) -> None:
         """Raises `ConfigError`."""
         if self.db_type not in SINKS:
+            self._check_own()
+        elif self.to_options:
             raise ConfigError(
-                f"unknown DestDBType: {self.db_type}", hint=f"syncer.db-type is one of {', '.join(SINKS)}"
+                f"syncer.to.options is not for db-type {self.db_type}", hint="it is for sinks of one's own"
             )
         known = ("", *DATABASES) if self.to_database else ("", "file")
         if self.checkpoint_type not in known:
@@ -66,6 +78,16 @@ class SinkOptions(KafkaOptions):
             self.check_kafka()
         else:
             self.check_archive()
+
+    def _check_own(self) -> None:
+        found = sink_class.find(self.db_type)
+        if found is None:
+            known = ", ".join((*SINKS, *sink_class.names()))
+            raise ConfigError(
+                f"unknown DestDBType: {self.db_type}",
+                hint=f"syncer.db-type is one of {known}, or {sink_class.PREFIX}package.module:Class",
+            )
+        sink_class.check_options(found, self.to_options)
 
     def remarks_on_sink(self) -> list[str]:
         """One line each, for the log."""

@@ -18,4 +18,6 @@ SINKS: Final[Mapping[str, str]] = {
     "pb": "drainer.app.build_file",
     "kafka": "drainer.app.build_kafka",
 }
+OWN: Final = "drainer.app.build_own"
+"""Builds what is not in the table: sinks of one's own."""
 DATABASES: Final = ("mysql", "tidb")

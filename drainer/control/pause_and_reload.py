@@ -46,6 +46,7 @@ class Control:
         """Seconds that rows have waited for the rate limit so far."""
         self.holds = not self._rate.limits.unlimited
         self.on_change: Callable[[], None] = lambda: None
+        self.on_resume: Callable[[], None] = lambda: None
 
     # -- what the applier asks ---------------------------------------------------------------------
 
@@ -92,11 +93,12 @@ class Control:
         self._update()
 
     def resume(self) -> None:
-        """Resume after `pause`."""
+        """Resume after `pause`; what waits after an error is tried again."""
         if self._paused:
             _logger.info("applying is resumed")
         self._paused = False
         self._update()
+        self.on_resume()
 
     def change_rate(self, limits: Limits) -> None:
         """Rows and bytes a second from now on; zeros: as fast as it goes."""

@@ -17,8 +17,8 @@ Promises of a sink
 
 Calls come from one event loop, one at a time, in this order:
 
-    start, (take | begin_large, take_piece... | take_ddl | watermark | flush, ready | between_batches)...,
-    stop, finish, close        or, when it ends by an error: abandon
+    start, (take | begin_large, take_piece... | take_large | take_ddl | watermark | flush, ready |
+    between_batches)..., stop, finish, close        or, when it ends by an error: abandon
 
 `tasks` and `save` run beside them, also beside `finish`. What has a body here has a default that suits a sink
 which writes before `flush` returns and has nothing of the kind; such a sink needs `take`, `take_ddl`,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # importing `drainer.sink.mysql` runs this module: it loads n
     from common.errors import BinlogError
     from drainer.ddl.rules import Rule
     from drainer.sink.background import Background
-    from drainer.txn import Ddl, Transaction
+    from drainer.txn import Ddl, LargeTransaction, Transaction
 
 FLUSH_ROWS: Final = 400
 
@@ -53,6 +53,8 @@ class Sink(Protocol):
     """What `/status` says is being done."""
     flush_rows: int = FLUSH_ROWS
     """`flush` is called at the latest after so many row events."""
+    reads_large: bool = False
+    """Large transactions are given to `take_large`, not in pieces."""
     rebuilt_after: tuple[type[BinlogError], ...] = ()
     """After these errors it can be built anew in this process, from what is stored downstream."""
 
@@ -76,6 +78,10 @@ class Sink(Protocol):
         end early when the stream is to stop: what is there of them must not count as stored."""
         return await self.take(piece)
 
+    async def take_large(self, large: LargeTransaction) -> None:
+        """A large transaction comes next, and is done when it returns, or the stream is to stop."""
+        return
+
     async def take_ddl(self, ddl: Ddl) -> None:
         """The next DDL, whether it is to run or not: `ddl.skip`, `ddl.refused` and rules decide. Returns when
         it has taken effect, or waits where it does not hold back the stream."""
@@ -95,6 +101,10 @@ class Sink(Protocol):
 
     async def between_batches(self) -> None:
         """Nothing is half given, everything is flushed: what a sink does at such a place."""
+        return
+
+    def try_again(self) -> None:
+        """An operator says that what failed and waits is to be tried now."""
         return
 
     # -- rules that change while the stream runs ---------------------------------------------------

@@ -21,6 +21,7 @@ class Background:
         self._changed = asyncio.Event()
 
     def fail(self, error: BaseException) -> None:
+        """The stream ends with this error, if it is the first one."""
         if not self.failure.done():
             self.failure.set_exception(error)
         self._changed.set()

@@ -11,10 +11,11 @@ Tests  tests/contract/test_sink.py
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from common.clock import SystemClock
+from common.errors import Unavailable
 from common.observe import log
 from common.status.drainer import LaneStatus
 from drainer import metrics
@@ -24,7 +25,7 @@ from drainer.rules.rule_change import RuleChange
 from drainer.rules.rule_set import Rules
 from drainer.sink import Sink
 from drainer.sink.rule_taking import RuleTaking
-from drainer.txn import Ddl, Item, Transaction
+from drainer.txn import Ddl, Item, LargeTransaction, Transaction
 
 logger = log.get("drainer.applier")
 
@@ -58,6 +59,7 @@ class Runner(Generic[S]):
         self._items = items
         self._control = control or Control(SystemClock())
         self._control.on_change = sink.background.wake
+        self._control.on_resume = sink.try_again
         self.rules = RuleTaking(
             rules or RuleChange(None, Rules(), None), sink, self._wake, lambda: self.doing
         )
@@ -206,12 +208,32 @@ class Runner(Generic[S]):
     async def _apply_large(self, spilled: Spilled) -> None:
         """Piece by piece; reading the file and translating it is done on a thread."""
         self._doing = f"{self.sink.verb} the large transaction of commit_ts {spilled.commit_ts}"
+        if self.sink.reads_large:
+            await self._apply_whole(spilled)
+            return
         await self.sink.begin_large(self._pieces(spilled))
         async for piece in self._pieces(spilled):
             if self._control.holds:
                 await self._admit(piece)
             self._count(await self.sink.take_piece(piece))
             self._publish_count()
+        self._doing = self.sink.verb
+
+    async def _apply_whole(self, spilled: Spilled) -> None:
+        """The sink reads it; what it read last is counted."""
+        await self._flush()
+        reading = LargeReading(self._items, spilled, self._taking.is_stopping)
+        if self._control.holds:
+            await self._control.admit(0, spilled.size)
+        await self.sink.take_large(
+            LargeTransaction(spilled.start_ts, spilled.commit_ts, spilled.size, reading.pieces)
+        )
+        self.transactions += 1
+        self.rows += sum(reading.counts)
+        for count, metric in zip(reading.counts, metrics.ROW_EVENTS, strict=True):
+            metric.inc(count)
+        if self._control.holds:
+            await self._control.admit(sum(reading.counts), 0)
         self._doing = self.sink.verb
 
     async def _pieces(self, spilled: Spilled) -> AsyncIterator[Transaction]:
@@ -269,6 +291,27 @@ class Runner(Generic[S]):
             for kind, metric in enumerate(metrics.ROW_EVENTS):
                 metric.inc(self._kinds.count(kind))
             self._kinds.clear()
+
+
+class LargeReading:
+    """One large transaction, for a sink that reads it on a thread of its own. `counts`: its rows by kind."""
+
+    def __init__(self, items: ItemSource, spilled: Spilled, is_stopping: Callable[[], bool]) -> None:
+        self._items = items
+        self._spilled = spilled
+        self._is_stopping = is_stopping
+        self.counts = [0, 0, 0]
+
+    def pieces(self) -> Iterator[Transaction]:
+        """From its beginning. Raises `Unavailable` when the stream is to stop."""
+        self.counts = counts = [0, 0, 0]
+        for piece in self._items.pieces(self._spilled):
+            if self._is_stopping():
+                raise Unavailable(f"the stream stops within the transaction of {piece.commit_ts}")
+            for events in piece.tables:
+                for kind in range(3):
+                    counts[kind] += events.kinds.count(kind)
+            yield piece
 
 
 class BatchTaking:

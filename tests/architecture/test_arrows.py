@@ -53,7 +53,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("translate", "ddl", "relay", "status"),
         ("quarantine", "sink"),
         ("sink.file", "sink.kafka", "apply"),
-        ("reading",),
+        ("reading", "testing"),
         ("app",),
         ("__main__",),
     ),

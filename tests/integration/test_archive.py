@@ -4,62 +4,41 @@ or there twice."""
 from __future__ import annotations
 
 import itertools
-import json
 import random
 import signal
 import subprocess
-import sys
-import time
 import tomllib
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import zstandard
 
 from common.record import decode_file
-from common.upstream.standalone import StandaloneUpstream
-from deploy.playground.replay import Replay
-from deploy.playground.scenario import Scenario
 from drainer.formats import binlog_file
 from drainer.formats.obinlog.writer import commit_ts_of
 from drainer.sink.file.segments import ArchiveSegments
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import replayed, segments, verify
-from tests.benchmarks.drainer.stored import fill
+from tests.integration.pump_scene import DEADLINE_S, PumpScene, killed, status, stored, until
 
 pytestmark = pytest.mark.integration
-DEADLINE_S = 60.0
 TRANSACTIONS = 6000
 
 
-class Scene:
-    """A pump that holds a workload; drainers come and go."""
+class Scene(PumpScene):
+    """Drainers that archive."""
 
-    def __init__(self, endpoint: str, directory: Path, free_port: Callable[[], int]) -> None:
-        self._endpoint = endpoint
-        self._directory = directory
-        self._free_port = free_port
-        self.archive = directory / "archive"
-        self.processes: list[subprocess.Popen[bytes]] = []
-
-    def start(self, module: str, *arguments: str) -> tuple[subprocess.Popen[bytes], str]:
-        address = f"127.0.0.1:{self._free_port()}"
-        common = [f"--addr={address}", f"--pd-urls={self._endpoint}", f"--log-file={self._directory / 'log'}"]
-        process = subprocess.Popen([sys.executable, "-m", module, *common, *arguments])
-        self.processes.append(process)
-        return process, f"http://{address}/status"
+    @property
+    def archive(self) -> Path:
+        return self.directory / "archive"
 
     def start_drainer(self, *arguments: str) -> tuple[subprocess.Popen[bytes], str]:
-        config = self._directory / "drainer.toml"
-        config.write_text(
-            f'initial-commit-ts = 0\n[syncer]\ndb-type = "pb"\ncheckpoint-interval = "20ms"\n'
-            f'[syncer.to]\ndir = "{self.archive}"\nfile-size = "1 MiB"\ncompression = "zstd"\n'
+        return self.start_sink(
+            f'db-type = "pb"\n[syncer.to]\ndir = "{self.archive}"\n'
+            'file-size = "1 MiB"\ncompression = "zstd"\n',
+            *arguments,
         )
-        own = [f"--config={config}", f"--data-dir={self._directory / 'drainer'}", "--node-id=a"]
-        return self.start("drainer", *own, *arguments)
 
     def grows(self) -> Callable[[], bool]:
         """Whether the archive has more than it has now."""
@@ -81,28 +60,6 @@ class Scene:
         return len(found)
 
 
-def killed(process: subprocess.Popen[bytes], rng: random.Random) -> None:
-    time.sleep(rng.uniform(0, 0.05))
-    process.kill()
-    process.wait()
-
-
-def status(url: str) -> dict[str, Any] | None:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as reply:
-            document: dict[str, Any] = json.load(reply)
-            return document
-    except OSError:
-        return None
-
-
-def until(condition: Callable[[], object]) -> None:
-    end_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.005)
-
-
 def timestamps(directory: Path) -> Iterator[int]:
     for path in segments(directory):
         data, at = path.read_bytes(), 0
@@ -111,24 +68,12 @@ def timestamps(directory: Path) -> Iterator[int]:
             yield commit_ts_of(payload[:32])
 
 
-async def stored(scene: Scene, endpoint: str, directory: Path) -> Scenario:
-    scenario = workloads.hot(TRANSACTIONS)
-    upstream = await StandaloneUpstream.connect(endpoint, cluster_id=scenario.cluster_id)
-    await Replay.prepare(scenario, upstream)
-    (records,) = scenario.files
-    await fill(directory / "pump", "p", scenario.cluster_id, records)
-    await upstream.oracle.pin(scenario.last_commit_ts + 1)
-    await upstream.close()
-    return scenario
-
-
 async def test_kills_and_a_successor(etcd_clean: str, free_port: Callable[[], int], tmp_path: Path) -> None:
     scene = Scene(etcd_clean, tmp_path, free_port)
-    scenario = await stored(scene, etcd_clean, tmp_path)
+    scenario = await stored(etcd_clean, tmp_path, workloads.hot(TRANSACTIONS))
     rng = random.Random(11)
     try:
-        _, pump = scene.start("pump", f"--data-dir={tmp_path / 'pump'}", "--node-id=p")
-        until(lambda: status(pump))
+        scene.start_pump()
         process, _ = scene.start_drainer()
         until(scene.grows())
         killed(process, rng)
@@ -143,9 +88,7 @@ async def test_kills_and_a_successor(etcd_clean: str, free_port: Callable[[], in
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0
     finally:
-        for one in scene.processes:
-            one.kill()
-            one.wait()
+        scene.end()
     assert scene.unpacked()
     found = list(timestamps(scene.archive))
     assert all(a < b for a, b in itertools.pairwise(found))

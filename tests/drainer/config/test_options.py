@@ -45,6 +45,7 @@ def test_the_shipped_file_names_every_key() -> None:
         "column-rule",
         "row-rule",
         "to.params",
+        "to.options",
     )
     assert known - named == {f"syncer.{key}" for key in in_comments}
     assert all(f"[syncer.{key}" in SHIPPED.read_text() for key in in_comments)

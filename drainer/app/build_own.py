@@ -1,0 +1,75 @@
+"""Build of a sink of one's own: `db-type = "python:package.module:Class"`, or the name of an entry point.
+
+Two kinds: a batch sink, which is made with its options and driven by `BatchedSink`, and a class that
+implements the whole port (`drainer.sink`), which is made with a `SinkContext` and driven as it is.
+
+Tests  tests/drainer/app/test_build_own.py, tests/integration/test_own_sink.py
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from common.clock import SystemClock
+from common.upstream_port import Upstream
+from drainer.app.build import BuildContext
+from drainer.app.build_batch import build_batch, lock_data_dir
+from drainer.app.savepoint_start import Place, SavepointStart
+from drainer.config import sink_class
+from drainer.config.options import DrainerConfig
+from drainer.config.sink_class import SinkClass
+from drainer.rules.rule_set import read_rules
+from drainer.sink.batch.public_items import PublicItems
+from drainer.sink.context import SinkContext
+from drainer.sink.runner import Runner
+
+
+async def build(context: BuildContext) -> Runner[Any]:
+    found = _class_of(context.settings)
+    if found.is_port:
+        return await _build_port(context, found)
+    sink = found.of(dict(context.settings.to_options))
+    return await build_batch(context, sink, found.name, PublicItems())
+
+
+async def _build_port(context: BuildContext, found: SinkClass) -> Runner[Any]:
+    settings = context.settings
+    begin = SavepointStart(context)
+    await lock_data_dir(context, SystemClock())
+    stored = await begin.stored()
+    initial = await begin.place(
+        lambda initial_ts: Place(stored.commit_ts, stored.schema_version) if stored else Place(initial_ts),
+        f"the savepoint of the sink {found.name}",
+        "check pd-urls, or use an empty data-dir for this cluster",
+    )
+    sink = found.of(
+        SinkContext(
+            options=dict(settings.to_options),
+            savepoint=begin.savepoint,
+            savepoint_ts=stored.commit_ts if stored else 0,
+            start_ts=initial.commit_ts,
+            cluster_id=context.upstream.cluster_id,
+            data_dir=settings.data_dir,
+            policy=begin.policy,
+            clock=context.operating.upstream_clock,
+        )
+    )
+    version = initial.schema_version if sink.start_ts == initial.commit_ts else 0
+    place = await begin.place(
+        lambda _: Place(sink.start_ts, version), f"the sink {found.name}", "check pd-urls"
+    )
+    return begin.runner(sink, await begin.translator(place))
+
+
+def _class_of(settings: DrainerConfig) -> SinkClass:
+    found = sink_class.find(settings.db_type)
+    assert found is not None, "the configuration was checked"
+    return found
+
+
+async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
+    """What a takeover needs of others, tried without writing anything. Raises what is in its way."""
+    read_rules(settings)
+    sink_class.check_options(_class_of(settings), settings.to_options)
+    await upstream.oracle.timestamp()
+    await upstream.history.job(1)

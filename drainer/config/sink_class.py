@@ -1,0 +1,167 @@
+"""Sink class: the class behind `db-type = "python:package.module:Class"`, or the name of an entry point.
+
+In     `syncer.db-type`, `syncer.to.options`
+Out    the class, once it is known that it can be used: what it is called with fits its methods, and it takes
+       its options. `ConfigError` in one line otherwise
+Holds  two kinds of classes: batch sinks (`drainer.sink.batch.protocol`), and those that implement the whole
+       port (`drainer.sink`), which are known by their method `take`
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
+
+from common.errors import ConfigError
+from common.observe.printable import one_line
+
+PREFIX: Final = "python:"
+GROUP: Final = "tidb_binlog.sinks"
+KEY: Final = "syncer.db-type"
+BATCH_METHODS: Final[Mapping[str, tuple[str, ...]]] = {
+    "write": ("items", "position"),
+    "open": (),
+    "close": (),
+}
+"""What a batch sink is called with; `write` alone is needed."""
+PORT_METHODS: Final[Mapping[str, tuple[str, ...]]] = {
+    "take": ("transaction",),
+    "take_ddl": ("ddl",),
+    "watermark": ("ts",),
+    "flush": (),
+    "ready": (),
+    "save": (),
+}
+"""What the port needs; of `finish` and `close` the arguments have names."""
+PORT_ENDS: Final[Mapping[str, str]] = {"finish": "broken", "close": "finished"}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkClass:
+    """`name` is as an operator wrote it, without the prefix. `is_port`: it implements the whole port."""
+
+    name: str
+    of: type[Any]
+    is_port: bool
+
+
+def names() -> list[str]:
+    """Of the sinks that installed packages bring."""
+    return sorted({one.name for one in entry_points(group=GROUP)})
+
+
+def find(db_type: str) -> SinkClass | None:
+    """None for a name that nobody brings. Raises `ConfigError`."""
+    if db_type.startswith(PREFIX):
+        name = db_type.removeprefix(PREFIX)
+        return _checked(name, _loaded(name))
+    found = [one for one in entry_points(group=GROUP) if one.name == db_type]
+    if len({one.value for one in found}) > 1:
+        raise ConfigError(
+            f"{KEY} {db_type} is brought by {len(found)} packages: {', '.join(map(_origin, found))}",
+            hint=f'name the class: {KEY} = "{PREFIX}package.module:Class"',
+        )
+    return _checked(db_type, _loaded(found[0].value)) if found else None
+
+
+def check_options(found: SinkClass, options: Mapping[str, Any]) -> None:
+    """A batch sink takes its options, or says what is wrong with them. Raises `ConfigError`."""
+    if found.is_port:
+        return
+    try:
+        found.of(dict(options))
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"the sink {found.name} does not take its options: {_words(error)}",
+            hint="correct [syncer.to.options]",
+        ) from None
+
+
+def _origin(entry: EntryPoint) -> str:
+    return f"{entry.dist.name if entry.dist else '?'} ({entry.value})"
+
+
+def _loaded(name: str) -> Any:
+    module_name, _, class_name = name.partition(":")
+    if not (class_name.isidentifier() and all(part.isidentifier() for part in module_name.split("."))):
+        raise ConfigError(f"{KEY} is {PREFIX}{name}", hint=f'write "{PREFIX}package.module:Class"')
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        is_missing = isinstance(error, ModuleNotFoundError) and module_name.startswith(str(error.name))
+        raise ConfigError(
+            f"the sink {name} cannot be imported: {_words(error)}",
+            hint="install its package beside the drainer, or name its directory in PYTHONPATH"
+            if is_missing
+            else f"correct {module_name}; `python -c 'import {module_name}'` shows more",
+        ) from None
+    found = getattr(module, class_name, None)
+    if found is None:
+        close = difflib.get_close_matches(class_name, vars(module), n=1)
+        raise ConfigError(
+            f"{module_name} has no class {class_name}",
+            hint=f"did you mean {close[0]}?" if close else f"correct {KEY}",
+        )
+    return found
+
+
+def _checked(name: str, found: Any) -> SinkClass:
+    if not isinstance(found, type):
+        raise ConfigError(
+            f"the sink {name} is no class, but of type {type(found).__name__}", hint=f"correct {KEY}"
+        )
+    is_port = hasattr(found, "take")
+    if is_port:
+        for method, keyword in PORT_ENDS.items():
+            _check_method(name, found, method, (), (keyword,))
+        for method, arguments in PORT_METHODS.items():
+            _check_method(name, found, method, arguments)
+    else:
+        for method, arguments in BATCH_METHODS.items():
+            if method == "write" or hasattr(found, method):
+                _check_method(name, found, method, arguments)
+        _check_attributes(name, found)
+    _check_method(name, found, "__init__", ("context",) if is_port else ("options",))
+    return SinkClass(name, found, is_port)
+
+
+def _check_method(
+    name: str, found: type[Any], method: str, arguments: tuple[str, ...], keywords: tuple[str, ...] = ()
+) -> None:
+    function = getattr(found, method, None)
+    call = f"{method}({', '.join((*arguments, *(f'{one}=...' for one in keywords)))})"
+    if not callable(function):
+        raise ConfigError(f"the sink {name} has no method {call}", hint="docs/sinks.md says what it needs")
+    try:
+        inspect.signature(function).bind(None, *arguments, **dict.fromkeys(keywords))
+    except TypeError as error:
+        raise ConfigError(
+            f"the sink {name} cannot be called with {call}: {error}", hint="docs/sinks.md says what it needs"
+        ) from None
+
+
+def _check_attributes(name: str, found: type[Any]) -> None:
+    for attribute in ("batch_rows", "batch_bytes"):
+        value = getattr(found, attribute, 1)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ConfigError(
+                f"{attribute} of the sink {name} is {value!r}", hint="a whole number from 1 on is expected"
+            )
+    retriable = getattr(found, "retriable", ())
+    if not isinstance(retriable, tuple) or not all(
+        isinstance(one, type) and issubclass(one, BaseException) for one in retriable
+    ):
+        raise ConfigError(
+            f"retriable of the sink {name} is {retriable!r}", hint="a tuple of exception classes is expected"
+        )
+
+
+def _words(error: BaseException) -> str:
+    return one_line(f"{type(error).__name__}: {error}")

@@ -1,0 +1,272 @@
+"""Batched sink: the port to a downstream (`drainer.sink`), kept by a batch sink of somebody's.
+
+Drives  batching (core), the writer
+Owns    how far the stream is, what of it is written, the savepoint
+Order   one batch is written at a time, the next one gathers meanwhile; then the savepoint follows
+Holds   a sink that stores its position is asked for it, and the savepoint is a copy; one that stores none
+        begins at the savepoint, and may be given again what it wrote last
+Stops   what was given is written, the position is stored; a sink that fails or hangs then keeps what it has,
+        and the next start brings the rest
+
+Tests  tests/drainer/sink/batch/test_batched_sink.py, tests/contract/test_batch_sink.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from common import tso
+from common.backoff import Backoff
+from common.clock import Clock
+from common.errors import DownstreamError
+from common.observe import log
+from drainer import metrics
+from drainer.checkpoint.fencing import WentBack
+from drainer.checkpoint.savepoint import Savepoint
+from drainer.checkpoint.value import Checkpoint
+from drainer.ddl.policy import Policy
+from drainer.ddl.rules import APPLY, REWRITE, STOP, Rule
+from drainer.formats.binlog_directory import DISK_FULL
+from drainer.sink import Sink
+from drainer.sink.background import Background
+from drainer.sink.batch.batching import Batch, Batching
+from drainer.sink.batch.protocol import BATCH_BYTES, BATCH_ROWS
+from drainer.sink.batch.sink_writer import GaveUp, SinkWriter
+from drainer.txn import Ddl, LargeTransaction, Transaction
+
+logger = log.get("drainer.batched_sink")
+
+WAITING_BYTES_MAX: Final = 16 << 20
+POSITION_S: Final = 1.0
+"""A sink that stores its position, and has nothing to write, is told of another one at that pace."""
+
+
+class BatchedSink(Sink):
+    """`stores_position`: `start_ts` is what the sink's own store says."""
+
+    verb = "writing"
+    reads_large = True
+    rebuilt_after = (WentBack,)
+    stored_ts = 0
+    start_ts = 0
+
+    def __init__(
+        self,
+        writer: SinkWriter,
+        start_ts: int,
+        schema_version: int,
+        savepoint: Savepoint,
+        policy: Policy,
+        clock: Clock,
+        *,
+        stores_position: bool,
+        waiting_bytes_max: int = WAITING_BYTES_MAX,
+        position_s: float = POSITION_S,
+    ) -> None:
+        self.background = Background()
+        self._writer = writer
+        self._savepoint = savepoint
+        self._policy = policy
+        self._clock = clock
+        self._stores_position = stores_position
+        self._waiting_bytes_max = waiting_bytes_max
+        self._position_s = position_s
+        self._batching = Batching(
+            start_ts,
+            rows_max=getattr(writer.sink, "batch_rows", BATCH_ROWS),
+            bytes_max=getattr(writer.sink, "batch_bytes", BATCH_BYTES),
+        )
+        self.start_ts = self.stored_ts = self._resolved_ts = self._written_ts = start_ts
+        self._versions = deque([(start_ts, schema_version)])  # of the schema, from which commit_ts on
+        self._position_written_s = clock.monotonic_s()
+        self._position_due = self._is_writing = self._stopping = self._gave_up = self._is_whole = False
+        self._storing = asyncio.Lock()
+
+    # -- where it is -------------------------------------------------------------------------------
+
+    @property
+    def resolved_ts(self) -> int:
+        return self._resolved_ts
+
+    @property
+    def handed_over_ts(self) -> int:
+        return self._batching.given_ts
+
+    @property
+    def doing(self) -> str:
+        return self._writer.doing
+
+    def facts(self) -> dict[str, Any]:
+        trouble = self._writer.trouble
+        return {
+            "Sink": {
+                "name": self._writer.name,
+                "stores_position": self._stores_position,
+                "waiting_bytes": self._batching.size_bytes,
+                "writing_s": round(self._writer.busy_s, 1),
+                "error": trouble.text if trouble else "",
+                "held": bool(trouble and trouble.held),
+                "attempts": trouble.attempts if trouble else 0,
+            }
+        }
+
+    # -- what it is given --------------------------------------------------------------------------
+
+    async def take(self, transaction: Transaction) -> Transaction | None:
+        if transaction.commit_ts <= self.start_ts:  # it is there
+            return None
+        if transaction.tables:
+            self._batching.add(transaction)
+        else:
+            self._batching.reaches(transaction.commit_ts)
+        return transaction
+
+    async def take_large(self, large: LargeTransaction) -> None:
+        if large.commit_ts <= self.start_ts:
+            return
+        self._batching.add(large)
+        self.background.wake()
+        await self.background.until(lambda: self._resolved_ts >= large.commit_ts or self._stopping)
+
+    async def take_ddl(self, ddl: Ddl) -> None:
+        if ddl.commit_ts > self.start_ts:
+            ruling = self._policy.rule(ddl)
+            if ruling.action == STOP or (ddl.refused and ruling.action == APPLY):
+                raise _stopped(ddl, ddl.refused or ruling.reason)
+            if ruling.action in (APPLY, REWRITE):
+                self._batching.add(replace(ddl, query=ruling.text, instead=()) if ruling.text else ddl)
+                metrics.EVENTS.labels("DDL").inc()
+            else:
+                logger.info("DDL left out", job_id=ddl.job_id, commit_ts=ddl.commit_ts, reason=ruling.reason)
+                self._batching.reaches(ddl.commit_ts)
+        self._versions.append((ddl.commit_ts, max(self._versions[-1][1], ddl.schema_version)))
+        await self.flush()
+
+    def watermark(self, ts: int) -> None:
+        self._batching.reaches(ts)
+
+    async def flush(self) -> None:
+        if self._is_idle:
+            self._resolved_ts = self._batching.given_ts
+        self.background.wake()
+
+    async def ready(self) -> None:
+        await asyncio.sleep(0)
+        await self.background.until(
+            lambda: self._batching.size_bytes < self._waiting_bytes_max or self._stopping
+        )
+
+    def set_ddl_rules(self, rules: Sequence[Rule]) -> None:
+        self._policy = Policy(rules)
+
+    def try_again(self) -> None:
+        self._writer.try_again()
+
+    async def store_rules(self, rules: str) -> None:
+        """Rules are not stored: what is written is not written again."""
+        await self.flush()
+        await self.background.until(lambda: self._is_idle or self._stopping)
+        await self.save()
+
+    # -- beside the stream -------------------------------------------------------------------------
+
+    @property
+    def _is_idle(self) -> bool:
+        return not self._is_writing and not self._batching
+
+    def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
+        return {"sink": self._write_all()}
+
+    async def _write_all(self) -> None:
+        try:
+            while True:
+                await self.background.until(lambda: bool(self._batching) or self._position_due)
+                await self._write(self._batching.next())
+        except GaveUp:
+            self._gave_up = True
+            self.background.wake()
+        except Exception as error:
+            self.background.fail(error)
+
+    async def _write(self, batch: Batch) -> None:
+        self._is_writing, self._position_due = True, False
+        try:
+            began_s = self._clock.monotonic_s()
+            if batch.items or (self._stores_position and batch.position > self._written_ts):
+                await self._writer.write(batch, self._written_ts if self._stores_position else None)
+                self._written_ts = batch.position
+                self._position_written_s = self._clock.monotonic_s()
+                metrics.SINK_WRITE_SECONDS.observe(self._position_written_s - began_s)
+            self._resolved_ts = batch.position
+        finally:
+            self._is_writing = False
+        if not self._batching:
+            self._resolved_ts = self._batching.given_ts
+        self.background.wake()
+
+    async def save(self) -> None:
+        if self._stores_position and self._is_idle and self._written_ts < self._resolved_ts:
+            now_s = self._clock.monotonic_s()
+            if now_s - self._position_written_s >= self._position_s:
+                self._position_due = True
+                self.background.wake()
+        await self._save(consistent=False)
+
+    async def _save(self, *, consistent: bool) -> None:
+        async with self._storing:
+            ts = self._written_ts if self._stores_position else self._resolved_ts
+            if ts <= self.stored_ts and not consistent:
+                return
+            while len(self._versions) > 1 and self._versions[1][0] <= ts:
+                self._versions.popleft()
+            await self._store(Checkpoint(ts, consistent, self._versions[0][1]))
+            self.stored_ts = ts
+        metrics.CHECKPOINT_TSO.set(tso.physical_ms(ts))
+        metrics.CHECKPOINT_DELAY_SECONDS.observe(max(0.0, tso.age_s(ts, self._clock.wall_s())))
+        metrics.EVENTS.labels("savepoint").inc()
+
+    async def _store(self, checkpoint: Checkpoint) -> None:
+        backoff = Backoff(0.1, 2.0)
+        while True:
+            try:
+                await asyncio.to_thread(self._savepoint.save, checkpoint)
+            except OSError as error:
+                if error.errno not in DISK_FULL:
+                    raise
+                if not backoff.attempts:
+                    logger.warning("savepoint waits for room on its disk", reason=str(error))
+                await asyncio.sleep(backoff.next_s())
+            else:
+                return
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._writer.stop()
+
+    async def finish(self, *, broken: bool) -> None:
+        if broken:
+            return
+        self._position_due = self._stores_position
+        self.background.wake()
+        await self.background.until(lambda: (self._is_idle and not self._position_due) or self._gave_up)
+        await self._save(consistent=not self._gave_up)
+        self._is_whole = not self._gave_up
+
+    async def close(self, *, finished: bool) -> bool:
+        await self._writer.end()
+        return finished and self._is_whole
+
+
+def _stopped(ddl: Ddl, reason: str) -> DownstreamError:
+    return DownstreamError(
+        f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts} stops the drainer: {reason}; statement in"
+        f" `{ddl.schema}`: {ddl.query}",
+        hint="change or write a rule for it (syncer.ddl-rule) and start again; the checkpoint is before the"
+        " statement",
+    )

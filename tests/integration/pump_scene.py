@@ -1,0 +1,85 @@
+"""A pump that holds a recorded workload, and drainers of it that come and go, as processes."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from common.upstream.standalone import StandaloneUpstream
+from deploy.playground.replay import Replay
+from deploy.playground.scenario import Scenario
+from tests.benchmarks.drainer.stored import fill
+
+DEADLINE_S = 60.0
+
+
+class PumpScene:
+    """Processes are killed by `end`."""
+
+    def __init__(self, endpoint: str, directory: Path, free_port: Callable[[], int]) -> None:
+        self._endpoint = endpoint
+        self.directory = directory
+        self._free_port = free_port
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, module: str, *arguments: str) -> tuple[subprocess.Popen[bytes], str]:
+        address = f"127.0.0.1:{self._free_port()}"
+        common = [f"--addr={address}", f"--pd-urls={self._endpoint}", f"--log-file={self.directory / 'log'}"]
+        process = subprocess.Popen([sys.executable, "-m", module, *common, *arguments])
+        self.processes.append(process)
+        return process, f"http://{address}/status"
+
+    def start_pump(self) -> None:
+        _, url = self.start("pump", f"--data-dir={self.directory / 'pump'}", "--node-id=p")
+        until(lambda: status(url))
+
+    def start_sink(self, syncer: str, *arguments: str) -> tuple[subprocess.Popen[bytes], str]:
+        """A drainer, from the beginning; `syncer` is what its file says from [syncer] on."""
+        config = self.directory / "drainer.toml"
+        config.write_text(f'initial-commit-ts = 0\n[syncer]\ncheckpoint-interval = "20ms"\n{syncer}')
+        own = [f"--config={config}", f"--data-dir={self.directory / 'drainer'}", "--node-id=a"]
+        return self.start("drainer", *own, *arguments)
+
+    def end(self) -> None:
+        for one in self.processes:
+            one.kill()
+            one.wait()
+
+
+def killed(process: subprocess.Popen[bytes], rng: random.Random) -> None:
+    time.sleep(rng.uniform(0, 0.05))
+    process.kill()
+    process.wait()
+
+
+def status(url: str) -> dict[str, Any] | None:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as reply:
+            document: dict[str, Any] = json.load(reply)
+            return document
+    except OSError:
+        return None
+
+
+def until(condition: Callable[[], object]) -> None:
+    end_s = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.005)
+
+
+async def stored(endpoint: str, directory: Path, scenario: Scenario) -> Scenario:
+    upstream = await StandaloneUpstream.connect(endpoint, cluster_id=scenario.cluster_id)
+    await Replay.prepare(scenario, upstream)
+    (records,) = scenario.files
+    await fill(directory / "pump", "p", scenario.cluster_id, records)
+    await upstream.oracle.pin(scenario.last_commit_ts + 1)
+    await upstream.close()
+    return scenario
