@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
 from common.clock import SystemClock
-from common.ddl_job import ActionType
-from common.rowcodec.encoder import RowEncoder
 from common.wire import pb_binlog_pb2 as pb
 from common.wire import secondary_binlog_pb2 as obinlog
 from deploy.playground.cluster.mariadb import MariaDbServer
@@ -25,8 +22,6 @@ from drainer.app import build_kafka
 from drainer.apply.lane import LaneSettings
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.ddl.policy import Policy
-from drainer.rules.rule_set import Rules
-from drainer.schema.tracker import SchemaTracker
 from drainer.sink import Sink
 from drainer.sink.background import Background
 from drainer.sink.file import file_sink
@@ -37,97 +32,26 @@ from drainer.sink.kafka.settings import ClientSettings, SinkSettings
 from drainer.sink.kafka.window import Mark
 from drainer.sink.mysql.connection import Target
 from drainer.sink.runner import Runner
-from drainer.translate.translator import Translator
-from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Transaction
+from drainer.testing.sink_contract import Bed
+from drainer.testing.stream import CLUSTER_ID, Rows, Stream
+from drainer.txn import DELETE, INSERT, Ddl, Transaction
 from tests.benchmarks.drainer.file_sink import value
-from tests.drainer.support.apply_life import Life, clean, create_job
+from tests.drainer.support.apply_life import Life, Recording, clean
 from tests.drainer.support.apply_life import run as run_sql
 from tests.drainer.support.archive_life import payloads
-from tests.drainer.support.basis_world import Event, Upstream, held, keyed, keyless
+from tests.drainer.support.basis_world import held
 from tests.fakes.kafka import MockKafka
-
-Rows = list[tuple[int, str]]
-
-
-class Bed(Protocol):
-    """One downstream, through all lives of its sink. Table `d.t` has a key, `d.u` has none."""
-
-    def open(self) -> Runner[Any]:
-        """A life, from what is stored."""
-
-    async def die(self) -> None:
-        """What kill -9 leaves of the life that was opened last."""
-
-    def blocked(self) -> contextlib.AbstractContextManager[None]:
-        """Nothing is written meanwhile."""
-
-    def rows(self, table: str) -> Rows: ...
-
-
-class Stream(Upstream):
-    """An upstream, what its rows mean, and what tables have at its end."""
-
-    def __init__(self) -> None:
-        super().__init__(keyed(7, "t"), keyless(8, "u"))
-        self.rows_of: dict[tuple[int, bytes], tuple[tuple[int, str], tuple[int, str]]] = {}
-        self.expected: dict[str, Rows] = {"t": [], "u": []}
-
-    def transaction(self, *events: Event) -> int:
-        for name, kind, row in events:
-            encoder, new = self._encoders[name], (row[0], f"{row[1]}+")
-            handle = {} if self.tables[name].pk_is_handle else {"rowid": row[0]}
-            if kind == UPDATE:
-                encoded = encoder.update(row, new, **handle)
-            else:
-                encoded = (encoder.insert if kind == INSERT else encoder.delete)(row, **handle)
-            self.rows_of[kind, encoded] = (row[0], row[1]), new if kind == UPDATE else (row[0], row[1])
-            if kind != INSERT:
-                self.expected[name].remove((row[0], row[1]))
-            if kind != DELETE:
-                self.expected[name].append(self.rows_of[kind, encoded][1])
-        return super().transaction(*events)
-
-    def changes(self, rng: random.Random, transactions: int) -> None:
-        """Keys of `t` that come and go, and rows of `u` that stay."""
-        for number in range(transactions):
-            there = dict(self.expected["t"])
-            key = rng.randrange(8)
-            text = f"{len(self.recording.entries)}"
-            events: list[Event] = [("u", INSERT, (len(self.expected["u"]), "x" * 40))]
-            if key not in there:
-                events.append(("t", INSERT, (key, text)))
-            else:
-                events.append(("t", rng.choice([UPDATE, DELETE]), (key, there[key])))
-            self.transaction(*events[: 1 + (number % 5 > 0)])
-
-    def drop_and_make_again(self) -> int:
-        """`t` is another table from now on, and empty. Where that begins."""
-        job = create_job(self.tables["t"], job_id=0, schema_version=0)
-        dropped_ts = self._ddl(job | {"type": ActionType.DROP_TABLE, "query": "DROP TABLE `t`"})
-        self.tables["t"] = table = keyed(self.tables["t"].id + 20, "t")
-        self._encoders["t"] = RowEncoder(table)
-        job = create_job(table, job_id=0, schema_version=0)
-        job["query"] = job["query"].replace("`id` INT", "`id` INT PRIMARY KEY")
-        self._ddl(job)
-        self.expected["t"].clear()
-        return dropped_ts
-
-
-def translator(upstream: Stream, start_ts: int) -> Translator:
-    jobs = [entry.job for entry in upstream.recording.entries if entry.job and entry.commit_ts <= start_ts]
-    version = max((job["binlog"]["SchemaVersion"] for job in jobs), default=0)
-    tracker = SchemaTracker.from_history(upstream.recording.jobs, schema_version=version)
-    return Translator(tracker, Rules())
 
 
 class MysqlBed:
-    def __init__(self, upstream: Stream, target: Target) -> None:
-        self._upstream = upstream
+    exactly_once = follows_ddl = True
+
+    def __init__(self, target: Target) -> None:
         self._target = target
 
-    def open(self) -> Runner[Any]:
+    async def open(self, stream: Stream) -> Runner[Any]:
         lane = LaneSettings(batch_rows=20, queue_bytes_max=1 << 12)
-        self._life = Life(self._upstream.recording, self._target, lane=lane)
+        self._life = Life(Recording(CLUSTER_ID, stream.jobs, stream.entries), self._target, lane=lane)
         return self._life.runner
 
     async def die(self) -> None:
@@ -144,21 +68,22 @@ class MysqlBed:
 
 
 class FileBed:
-    def __init__(self, upstream: Stream, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._upstream = upstream
+    exactly_once = follows_ddl = True
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._directory = directory
         self._free = threading.Event()
         self._free.set()
         monkeypatch.setattr(file_sink, "BUFFERED_BYTES_MAX", 1 << 12)
 
-    def open(self) -> Runner[Any]:
+    async def open(self, stream: Stream) -> Runner[Any]:
         savepoint = Savepoint(str(self._directory))
         stored = savepoint.load()
         self._archive = archive = Archive.open(
             str(self._directory), SystemClock(), cluster_id=1, stored_ts=stored.commit_ts if stored else 0
         )
         start = where_to_go_on(archive.last_ts, stored, 0)
-        translates = translator(self._upstream, start.commit_ts)
+        translates = stream.translator(start.commit_ts)
         self._sink = sink = FileSink(start, archive, savepoint, translates.route, Policy(), SystemClock())
         sync = archive.sync
 
@@ -204,20 +129,21 @@ class FileBed:
 class KafkaBed:
     """Messages of one topic, obinlog, as a reader has them who does what they say."""
 
-    def __init__(self, upstream: Stream, directory: Path, request: pytest.FixtureRequest) -> None:
-        self._upstream = upstream
+    exactly_once = follows_ddl = True
+
+    def __init__(self, directory: Path, request: pytest.FixtureRequest) -> None:
         self._directory = directory
         self._kafka = MockKafka()
         request.addfinalizer(self._kafka.close)
         self._kafka.create("changes")
 
-    def open(self) -> Runner[Any]:
+    async def open(self, stream: Stream) -> Runner[Any]:
         savepoint = Savepoint(str(self._directory))
         stored = savepoint.load()
         start = Mark(stored.commit_ts, 0) if stored else Mark(0, 0)
         line = build_kafka.Line()
         self._client = Client(ClientSettings(self._kafka.servers), line.answered, line.trouble)
-        translates = translator(self._upstream, start.commit_ts)
+        translates = stream.translator(start.commit_ts)
         sink = build_kafka.assembled(
             start,
             self._client,
@@ -333,14 +259,16 @@ class MemorySink(Sink):
 
 
 class MemoryBed:
-    def __init__(self, upstream: Stream, sink: type[MemorySink] = MemorySink) -> None:
-        self._upstream = upstream
+    exactly_once = follows_ddl = True
+
+    def __init__(self, sink: type[MemorySink] = MemorySink) -> None:
         self._medium = Medium()
         self._sink = sink
 
-    def open(self) -> Runner[Any]:
+    async def open(self, stream: Stream) -> Runner[Any]:
+        self._stream = stream
         sink = self._sink(self._medium)
-        return Runner(sink, translator(self._upstream, sink.start_ts), interval_s=0.01)
+        return Runner(sink, stream.translator(sink.start_ts), interval_s=0.01)
 
     async def die(self) -> None:
         pass
@@ -355,7 +283,7 @@ class MemoryBed:
 
     def rows(self, table: str) -> Rows:
         found: Rows = []
-        known = self._upstream.rows_of
+        known = self._stream.rows_of
         for item in self._medium.items:
             if isinstance(item, Ddl):
                 if item.query == f"DROP TABLE `{table}`":
@@ -372,24 +300,24 @@ class MemoryBed:
         return sorted(found)
 
 
-def _mysql(request: pytest.FixtureRequest, stream: Stream) -> MysqlBed:
+def _mysql(request: pytest.FixtureRequest) -> MysqlBed:
     server: MariaDbServer = request.getfixturevalue("mariadb")
     target = Target(server.host, server.port, server.user, server.password)
     clean(target)
     request.addfinalizer(lambda: clean(target))
-    return MysqlBed(stream, target)
+    return MysqlBed(target)
 
 
-def _file(request: pytest.FixtureRequest, stream: Stream) -> FileBed:
-    return FileBed(stream, request.getfixturevalue("tmp_path"), request.getfixturevalue("monkeypatch"))
+def _file(request: pytest.FixtureRequest) -> FileBed:
+    return FileBed(request.getfixturevalue("tmp_path"), request.getfixturevalue("monkeypatch"))
 
 
-def _kafka(request: pytest.FixtureRequest, stream: Stream) -> KafkaBed:
-    return KafkaBed(stream, request.getfixturevalue("tmp_path"), request)
+def _kafka(request: pytest.FixtureRequest) -> KafkaBed:
+    return KafkaBed(request.getfixturevalue("tmp_path"), request)
 
 
-BEDS: dict[str, Callable[[pytest.FixtureRequest, Stream], Bed]] = {
-    "memory": lambda _request, stream: MemoryBed(stream),
+BEDS: dict[str, Callable[[pytest.FixtureRequest], Bed]] = {
+    "memory": lambda _request: MemoryBed(),
     "file": _file,
     "kafka": _kafka,
     "mysql": _mysql,

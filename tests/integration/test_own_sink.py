@@ -135,9 +135,9 @@ async def test_an_exception_holds_a_drainer_and_a_hanging_sink_does_not_stop_its
     fails.touch()
     scene.start_pump()
     process, url = scene.start_sink(syncer)
-    until(lambda: "held by the sink" in (status(url) or {}).get("doing", ""))
+    until(lambda: "held by the sink" in (status(url) or {}).get("Doing", ""))
     shown = status(url) or {}
-    assert "LookupError: the index is read-only" in shown["doing"]
+    assert "LookupError: the index is read-only" in shown["Doing"]
     assert (shown["Sink"]["held"], shown["Sink"]["error"]) == (True, "LookupError: the index is read-only")
     assert "the index is read-only" in (tmp_path / "log").read_text()
     assert not lines.exists()
