@@ -37,11 +37,11 @@ from common.errors import ConfigError
 from common.rowcodec.codegen import Conversion, Shape
 from common.rowcodec.datum import read_bytes, read_double, read_duration, read_int, read_unsigned
 from common.rowcodec.decimals import read_decimal
-from common.rowcodec.row_error import RowError
 from common.rowcodec.strict import Reader
 from common.rowcodec.temporal import datetime_text
 from common.rowcodec.values import cached_reader, set_text
 from common.table_info import Column, ColumnKind, FieldType
+from drainer.formats.messages.connect_decimal import scaled_digits, unscaled
 from drainer.formats.messages.json_rows import (
     NULL,
     JsonColumn,
@@ -67,23 +67,6 @@ _UNSIGNED_MODES: Final = ("", "precise", "long")
 
 def _base64(raw: bytes) -> str:
     return f'"{base64.b64encode(raw).decode()}"'
-
-
-def unscaled(digits: int) -> bytes:
-    """A number as Java's BigInteger has it: big-endian, two's complement, as short as can be."""
-    return digits.to_bytes((digits + (digits < 0)).bit_length() // 8 + 1, "big", signed=True)
-
-
-def _scaled(scale: int) -> Callable[[str], str]:
-    """A DECIMAL as the number of its digits, which the scale of the schema is for."""
-
-    def show(text: str) -> str:
-        whole, _, fraction = text.partition(".")
-        if len(fraction) > scale:
-            raise RowError(f"DECIMAL with {len(fraction)} digits after the point, its column has {scale}")
-        return _base64(unscaled(int(whole + fraction.ljust(scale, "0"))))
-
-    return show
 
 
 def _micro(packed: int) -> int | None:
@@ -227,7 +210,11 @@ class DebeziumColumns:
             if self._decimal == "string":
                 return decimal_column(column)
             precise = self._decimal == "precise"
-            show = _scaled(kind.fsp) if precise else lambda text: repr(float(text))
+            scale = kind.fsp
+
+            def show(text: str) -> str:
+                return _base64(unscaled(scaled_digits(text, scale))) if precise else repr(float(text))
+
             return text_column(column, shown(read_decimal, show))
         if kind.kind is ColumnKind.UNSIGNED and kind.tp == ti.LONGLONG:
             if self._large == "long":

@@ -44,7 +44,8 @@ class Registry(Protocol):
     """A schema registry."""
 
     def register(self, subject: str, schema: str) -> int:
-        """The id of a schema (its JSON text) under a subject; the same one every time."""
+        """The id of a schema (its JSON text) under a subject; the same one every time. May wait for a server:
+        it is asked once for a version of a table. Raises `Unavailable`, `Rejected`."""
         ...
 
 

@@ -6,7 +6,14 @@ Tests  tests/drainer/formats/messages/test_canal_json.py
 from __future__ import annotations
 
 from common.errors import ConfigError
-from drainer.formats.messages.message import CANAL_JSON, DEBEZIUM_JSON, FORMATS, FormatOptions, MessageFormat
+from drainer.formats.messages.message import (
+    AVRO,
+    CANAL_JSON,
+    DEBEZIUM_JSON,
+    FORMATS,
+    FormatOptions,
+    MessageFormat,
+)
 
 DEFAULTS = FormatOptions()
 
@@ -21,4 +28,8 @@ def open_format(name: str, options: FormatOptions = DEFAULTS) -> MessageFormat:
         from drainer.formats.messages.debezium_json import DebeziumJson
 
         return DebeziumJson(options)
+    if name == AVRO:
+        from drainer.formats.messages.avro import Avro
+
+        return Avro(options)
     raise ConfigError(f"unknown message format {name!r}", hint=f"use one of {', '.join(FORMATS)}")

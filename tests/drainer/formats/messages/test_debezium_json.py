@@ -18,7 +18,7 @@ from common.rowcodec.row_error import RowError
 from common.rowcodec.values import EnumValue, PartialDate, SetValue
 from drainer.changes.model import Column, Row
 from drainer.changes.row_reader import RowReader
-from drainer.formats.messages.debezium_columns import unscaled
+from drainer.formats.messages.connect_decimal import unscaled
 from drainer.formats.messages.message import FormatOptions, Message
 from drainer.formats.messages.opening import open_format
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Tracked
