@@ -25,6 +25,7 @@ from common import tso
 from common.clock import Clock
 from common.errors import ConfigError, Conflict
 from common.observe import log
+from drainer.app.bounded_stream import run_to_end
 from drainer.app.start_wait import AtWork, Summary
 from drainer.apply.mysql_sink import MysqlSink
 from drainer.checkpoint.inspection import Inspection
@@ -42,9 +43,6 @@ from drainer.sink.mysql.sql_literal.quoting import qualified
 from drainer.sink.runner import Runner
 
 logger = log.get("drainer.relay_recovery")
-
-STOP_DEADLINE_S: Final = 600.0
-
 
 QUIET_S: Final = 3 * HOLD_S
 """A drainer that lives shows a session downstream within this time."""
@@ -195,23 +193,7 @@ class RelayRecovery:
 
     async def _apply(self, runner: Runner[MysqlSink], source: RelaySource) -> list[dict[str, Any]]:
         """What still waits for a decision after the end."""
-        waiting: list[dict[str, Any]] = []
-
-        async def through() -> None:
-            await runner.run(source.batches())
-            waiting[:] = await runner.sink.finish_waiting()
-
-        works = [through(), runner.watch(), runner.keep_checkpoint(), runner.sink.quarantine.run()]
-        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(work) for work in works]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in tasks[1:]:
-                task.cancel()
-            await asyncio.gather(*tasks[1:], return_exceptions=True)
-            drained = await runner.stop(STOP_DEADLINE_S)
+        waiting, drained = await run_to_end(runner, source.batches())
         if not drained:
             raise Conflict(
                 "the relay log was not applied to its end",

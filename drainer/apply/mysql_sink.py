@@ -305,7 +305,7 @@ class MysqlSink(Sink):
         await self.quarantine.close()
         whole = finished and not self._cut_short
         if whole:
-            await self._keeper.settle(self.lanes.now.resolved_ts)
+            await self._keeper.settle(self.resolved_ts)  # before a DDL that was refused it is stored already
         await self._close()
         return whole
 

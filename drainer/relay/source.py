@@ -93,7 +93,7 @@ class RelaySource:
         self._readers: dict[int, ObinlogReader] = {}
         self._zones: dict[str, ToUtc] = {}
         self._ready: deque[Item] = deque()
-        self._after_ts = self._to_ts = 0
+        self._after_ts = self._to_ts = self._stop_ts = 0
         self.schema = RelaySchema()
         self.own = True
         """No record is of a Go drainer, which says less."""
@@ -127,11 +127,12 @@ class RelaySource:
                 f"{file.path}: offset {place.record}: {error.message}", hint=error.hint
             ) from None
 
-    def take(self, after_ts: int, to_ts: int) -> None:
-        """Leave out what lies at or below `after_ts`. The stream continues to `to_ts`, with or without a
-        record there."""
+    def take(self, after_ts: int, to_ts: int, stop_ts: int = 0) -> None:
+        """Leave out what lies at or below `after_ts`, or above `stop_ts` if that is given. The stream
+        continues to `to_ts`, with or without a record there."""
         self._after_ts = after_ts
         self._to_ts = to_ts
+        self._stop_ts = stop_ts
 
     @property
     def records(self) -> int:
@@ -146,7 +147,7 @@ class RelaySource:
         while True:
             batch = await asyncio.to_thread(self._batch, items)
             if batch is None:
-                yield MergedBatch([], max(self._to_ts, self.last_ts))
+                yield MergedBatch([], self._to_ts if self._stop_ts else max(self._to_ts, self.last_ts))
                 return
             yield batch
 
@@ -185,7 +186,7 @@ class RelaySource:
 
     def _items(self) -> Iterator[Item | Spilled]:
         for commit_ts in sorted(self._index):
-            if commit_ts <= self._after_ts:
+            if commit_ts <= self._after_ts or (self._stop_ts and commit_ts > self._stop_ts):
                 continue
             index, place = self._index[commit_ts]
             file = self._directory.files[index]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from common.errors import ConfigError
@@ -22,6 +22,7 @@ from drainer.rules.row_rule import RowRules, read_row_rules
 from drainer.rules.rule_keys import known_keys, names_tables, texts
 from drainer.rules.table_filter import TableFilter
 from drainer.rules.table_route import RouteRule, TableRouter
+from drainer.txn import TableVersion
 
 if TYPE_CHECKING:  # readers have rules without a Drainer's options
     from drainer.config.options import DrainerConfig
@@ -76,6 +77,21 @@ class Rules:
             return True
         return self.events.touches(schema, table) or self.rows.withholds(schema, table)
 
+    def placed(self, table: TableVersion) -> TableVersion:
+        """The table as it is written downstream: with its target and without the columns left out.
+
+        Raises `ConfigError` for rules that contradict each other."""
+        if self.keep_all_as_is:
+            return table
+        left_out = self.columns.left_out(table.schema, table.name, table.info)
+        # With routes every table is known by its name downstream: others may be routed there.
+        routed = not self.router.is_empty
+        partial = self.withholds(table.schema, table.name, routed=routed)
+        if not (left_out or partial or routed):
+            return table
+        target = self.router.route(table.schema, table.name) if routed else None
+        return replace(table, target=target, left_out=left_out, partial=partial)
+
     def allows(self, schema: str, table: str = "") -> bool:
         """Whether the names of a table (or, with "", of a database) replicate."""
         return schema.lower() not in self.own_schemas and self.names.allows(schema, table)
@@ -88,8 +104,8 @@ def read_rules(settings: DrainerConfig) -> Rules:
     return Rules(
         names=TableFilter(
             do_db=settings.replicate_do_db,
-            do_table=_name_pairs("replicate-do-table", settings.replicate_do_table),
-            ignore_table=_name_pairs("ignore-table", settings.ignore_table),
+            do_table=name_pairs("replicate-do-table", settings.replicate_do_table),
+            ignore_table=name_pairs("ignore-table", settings.ignore_table),
             ignore_schemas=settings.ignore_schemas.split(",") if settings.ignore_schemas.strip() else (),
         ),
         events=EventFilter(_bindings(sources, _event_rules(settings.binlog_filter_rule))),
@@ -114,7 +130,7 @@ def _text(settings: DrainerConfig) -> str:
 # -- single keys ------------------------------------------------------------------------------------------
 
 
-def _name_pairs(key: str, rules: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+def name_pairs(key: str, rules: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     for rule in rules:
         known_keys(f"`{key}`", rule, ("db-name", "tbl-name"))
         for name, what in (("db-name", "schema"), ("tbl-name", "table")):

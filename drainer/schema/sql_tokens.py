@@ -75,6 +75,15 @@ def tokens(query: str) -> list[str]:
     return [found for match in _PIECE.finditer(query) if (found := match["token"]) is not None]
 
 
+def token_spans(query: str) -> list[tuple[str, int, int]]:
+    """The same, each with where it begins and ends."""
+    return [
+        (found, *match.span("token"))
+        for match in _PIECE.finditer(query)
+        if (found := match["token"]) is not None
+    ]
+
+
 def unquote(token: str) -> str:
     """The name that a token means."""
     if len(token) >= 2 and token[0] in '`"' and token[-1] == token[0]:

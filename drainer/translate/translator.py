@@ -110,19 +110,11 @@ class Translator:
 
     def placed(self, table: TableVersion) -> TableVersion:
         """The table as it is written downstream: with its target and without the columns left out."""
-        rules = self.rules
-        if rules.keep_all_as_is:
+        if self.rules.keep_all_as_is:
             return table
         known = self._placed.get(table)
         if known is None:
-            target = rules.router.route(table.schema, table.name)
-            left_out = rules.columns.left_out(table.schema, table.name, table.info)
-            known = table
-            # With routes every table is known by its name downstream: others may be routed there.
-            routed = not rules.router.is_empty
-            partial = rules.withholds(table.schema, table.name, routed=routed)
-            if left_out or partial or routed:
-                known = replace(table, target=target if routed else None, left_out=left_out, partial=partial)
+            known = self.rules.placed(table)
             if len(self._placed) >= _PLACED_MAX:
                 self._placed.clear()
             self._placed[table] = known

@@ -55,6 +55,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("sink.file", "sink.kafka", "apply"),
         ("reading", "testing"),
         ("app",),
+        ("reparo",),
         ("__main__",),
     ),
     "drainer.reading": (("errors",), ("archive", "subscribe")),

@@ -25,7 +25,14 @@ from deploy.playground.check.verify import (
 from drainer.sink.mysql.connection import Connection
 from drainer.sink.mysql.errors import SessionError
 
-SYSTEM_SCHEMAS: Final = ("mysql", "information_schema", "performance_schema", "sys", "tidb_binlog")
+SYSTEM_SCHEMAS: Final = (
+    "mysql",
+    "information_schema",
+    "performance_schema",
+    "sys",
+    "tidb_binlog",
+    "tidb_binlog_reparo",
+)
 
 
 def quote(name: str) -> str:

@@ -32,7 +32,9 @@ from drainer.relay.table_definitions import BINARY_TYPES, ELEMENT, TYPES
 from drainer.sink.mysql.connection import Connection
 from drainer.txn import TableVersion
 
-SYSTEM: Final = frozenset({"information_schema", "performance_schema", "mysql", "sys", "tidb_binlog"})
+SYSTEM: Final = frozenset(
+    {"information_schema", "performance_schema", "mysql", "sys", "tidb_binlog", "tidb_binlog_reparo"}
+)
 _NOT_SYSTEM: Final = " NOT IN (" + ",".join(f"'{name}'" for name in sorted(SYSTEM)) + ")"
 _COLUMNS: Final = (
     "SELECT c.TABLE_SCHEMA, c.TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE,"

@@ -211,6 +211,10 @@ class PbWalker:
         self._first, self._last = 1, 0
         self._commit_ts = 0
 
+    def forget(self) -> None:
+        """Definitions may be others from now on."""
+        self._first, self._last = 1, 0
+
     def rows(self, payload: bytes, commit_ts: int) -> list[Run]:
         """Rows of a record in their order, without those that are not wanted."""
         begin = self._enter(payload, commit_ts)

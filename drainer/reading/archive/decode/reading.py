@@ -75,6 +75,17 @@ def pieces(location: Location, part: Slice, reader: PbReader, damage: str = FAIL
         yield from reader.pieces(file, damage)
 
 
+def undecoded(
+    location: Location, part: Slice, selection: Selection, damage: str = FAIL
+) -> Iterator[Piece | SchemaChange]:
+    """The records of a slice of a file archive in the range, rows as they stand there: whoever reads them may
+    know of their tables only what schema changes before have made of them. Raises `Corruption`."""
+    _check(location, part, damage)
+    reader = PbReader(part, selection, Definitions(), location.path_of(part.name))
+    with location.open(part.name) as file:
+        yield from reader.undecoded(file, damage)
+
+
 def heads(location: Location, part: Slice) -> Iterator[PayloadHead]:
     """Every record of a slice, compared with its checksum, its rows counted. Raises `Corruption`."""
     if part.kind == PUMP:
@@ -231,6 +242,11 @@ class PbReader(_Reader):
         self.walker = PbWalker(definitions, wants, None if zone == UTC else to_utc(zone))
 
     def pieces(self, file: File, damage: str) -> Iterator[Piece]:
+        for one in self.undecoded(file, damage):
+            if isinstance(one, Piece):
+                yield one
+
+    def undecoded(self, file: File, damage: str) -> Iterator[Piece | SchemaChange]:
         doubles = _Doubles(file, self._part, self._reach)
         for pos, payload in _payloads(file, self._part, self._path, damage):
             try:
@@ -240,7 +256,12 @@ class PbReader(_Reader):
                 if damage == REPORT:
                     continue
                 raise self._at(error, pos) from None
-            if body.tag != DDL and not double and self._selection.wants_ts(body.commit_ts):
+            if double or not self._selection.wants_ts(body.commit_ts):
+                continue
+            if body.tag == DDL:
+                text = payload[body.start : body.stop]
+                yield SchemaChange(self._ddl(body, payload), self._part.name, pos, doubles.part, text)
+            else:
                 yield Piece(body.commit_ts, pos, payload, body.start)
 
     def changes(self, piece: Piece, damage: str) -> Iterator[Changes]:

@@ -42,12 +42,14 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """A DDL and where its record begins. `part` counts records with one commit_ts from 0."""
+    """A DDL and where its record begins. `part` counts records with one commit_ts from 0; `text` is what a
+    file archive has of it."""
 
     ddl: Ddl
     file: str
     pos: int
     part: int = 0
+    text: bytes = b""
 
 
 class Piece(NamedTuple):

@@ -1,0 +1,93 @@
+"""DDL screen: what a schema change of an archive comes to downstream, given filters and routes.
+
+In     a Ddl made of its text alone, the rules, the names of tables that are known so far
+Out    the same Ddl: to be run, left out with the reason, with other statements in its place, or refused
+Holds  the same verdicts as a Drainer's (`drainer.translate.ddl_filter`). A statement whose tables cannot be
+       read from it runs as it is, unless tables are routed: then it is refused
+Why    `DROP TABLE a, b` is a job for each table upstream, and each has the whole text: a table that is gone
+       already is no error
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from common.ddl_job import DdlJob
+from drainer.reparo.routed_text import NotRoutable, routed_text
+from drainer.rules.rule_set import Rules
+from drainer.schema.ddl_effect import TABLE, DdlEffect, EffectKind, Name, effect
+from drainer.schema.statement_effect import statement_effect
+from drainer.schema.tracker import is_system_schema
+from drainer.sink.mysql.sql_literal.quoting import qualified
+from drainer.translate import ddl_filter
+from drainer.txn import Ddl
+
+
+def screened(ddl: Ddl, rules: Rules, known: Collection[Name]) -> Ddl:
+    """`known`: the names of all tables as far as they are known. Raises `ConfigError` for routes that
+    contradict."""
+    if not rules.sync_ddl:
+        return replace(ddl, skip="sync-ddl is false")
+    change = statement_effect(ddl.query, ddl.schema, ddl.action)
+    if change is None or not change.tables or not all(schema for schema, _ in change.tables):
+        if rules.router.is_empty:
+            return ddl
+        return replace(ddl, refused="which tables it is about cannot be read from it, and tables are routed")
+    if all(is_system_schema(schema) for schema, _ in change.tables):
+        return replace(ddl, skip="system schema")
+    if change.kind is EffectKind.DROP_DATABASE:
+        schema = change.tables[0][0].lower()
+        change = replace(
+            change, inside=tuple((*name, TABLE) for name in sorted(known) if name[0].lower() == schema)
+        )
+    parts = list(_parts(change))
+    if len(parts) > 1:
+        return _joined(ddl, [_judged(ddl, part, rules, known) for part in parts])
+    return _judged(ddl, change, rules, known)
+
+
+def _parts(change: DdlEffect) -> Iterable[DdlEffect]:
+    """A DROP of several tables is about each of them by itself."""
+    if change.kind is EffectKind.DROP and len(change.tables) > 1:
+        return (replace(change, tables=(name,)) for name in change.tables)
+    return (change,)
+
+
+def _joined(ddl: Ddl, parts: list[Ddl]) -> Ddl:
+    kept = [one for one in parts if not one.skip]
+    if not kept:
+        return parts[0]
+    refused = next((one.refused for one in kept if one.refused), "")
+    about = effect(ddl.action).object.upper()
+    route = {name: one for one in kept for name in one.tables}
+    drops = tuple(
+        f"DROP {about} IF EXISTS {qualified(*(one.targets[0] if one.targets else name)).decode()}"
+        for name, one in route.items()
+    )
+    targets = tuple(target for one in kept for target in one.targets)
+    return replace(ddl, tables=tuple(route), targets=targets, instead=drops, refused=refused)
+
+
+def _judged(ddl: Ddl, change: DdlEffect, rules: Rules, known: Collection[Name]) -> Ddl:
+    job = DdlJob(0, ddl.action, query=ddl.query)
+    verdict = ddl_filter.judge(job, change, rules, known)
+    route = rules.router.route
+    targets = () if rules.router.is_empty else tuple(route(*name) for name in verdict.tables)
+    found = replace(
+        ddl,
+        tables=verdict.tables,
+        skip=verdict.skip,
+        refused=verdict.refused,
+        instead=verdict.instead,
+        targets=() if verdict.skip else targets,
+    )
+    if found.skip or found.refused or found.instead:
+        return found
+    schema_moves = bool(ddl.schema) and not rules.router.is_empty and route(ddl.schema)[0] != ddl.schema
+    if not schema_moves and all(name == target for name, target in zip(found.tables, targets, strict=False)):
+        return found
+    try:
+        return replace(found, instead=(routed_text(ddl.query, ddl.schema, route),))
+    except NotRoutable as error:
+        return replace(found, refused=f"it cannot be said with the names that tables are routed to: {error}")

@@ -1,0 +1,81 @@
+"""Summary: what a run of reparo has done, in words or as one JSON object.
+
+In     counts
+Out    lines
+Tests  tests/drainer/reparo/test_process.py
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from common import tso
+
+
+@dataclass(slots=True)
+class Summary:
+    """Of this run; `first_ts` and `last_ts` of what it read. The destination has all up to `upto_ts`.
+
+    `finished`: the range is done. `drift`: rows that were not at the destination as they should have been, by
+    table. `rows_by_table`: of a dry run.
+    """
+
+    dest: str
+    job: str = ""
+    finished: bool = False
+    resumed_after_ts: int = 0
+    first_ts: int = 0
+    last_ts: int = 0
+    upto_ts: int = 0
+    transactions: int = 0
+    rows: int = 0
+    ddl: int = 0
+    seconds: float = 0.0
+    drift: dict[str, int] = field(default_factory=dict)
+    rows_by_table: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        found = asdict(self)
+        found["first_time"], found["last_time"] = shown_time(self.first_ts), shown_time(self.last_ts)
+        return found
+
+    def to_json(self) -> str:
+        return json.dumps(self.document, ensure_ascii=False)
+
+    def lines(self) -> list[str]:
+        rate = f", {self.rows / self.seconds:,.0f} row changes/s" if self.seconds > 0 and self.rows else ""
+        found = [
+            f"{self.transactions:,} transactions, {self.rows:,} row changes, {self.ddl:,} DDL in"
+            f" {self.seconds:.1f} s{rate}"
+        ]
+        if self.last_ts:
+            found.append(
+                f"from commit_ts {self.first_ts} ({shown_time(self.first_ts)})"
+                f" to {self.last_ts} ({shown_time(self.last_ts)})"
+            )
+        else:
+            found.append(
+                f"nothing is left to do: all up to commit_ts {self.resumed_after_ts} was done before"
+                if self.resumed_after_ts
+                else "the archive has nothing in this range"
+            )
+        found += [f"{name}: {count:,} row changes" for name, count in sorted(self.rows_by_table.items())]
+        found += [
+            f"{name}: {count:,} rows were not there as they should have been"
+            for name, count in sorted(self.drift.items())
+        ]
+        if not self.finished:
+            found.append("stopped before the end: the same command goes on from here")
+        return found
+
+
+def shown_time(ts: int) -> str:
+    """In UTC; "" for none."""
+    if not ts:
+        return ""
+    moment = datetime.datetime.fromtimestamp(tso.physical_s(ts), datetime.UTC)
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}Z"

@@ -1,0 +1,150 @@
+"""Viewing: an archive is printed, or counted, and nothing is written anywhere.
+
+In     a survey, the range, the rules
+Out    lines on standard output; a summary
+Holds  names are those of the archive. Rows of a relay log are printed as an archive would have them
+
+Tests  tests/drainer/reparo/test_process.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import IO, Final, NamedTuple
+
+from common.clock import SystemClock
+from drainer.formats.pb.writer import PbEncoder
+from drainer.reading.archive.decode import reading
+from drainer.reading.archive.decode.definitions import Definitions, of_archive
+from drainer.reading.archive.decode.records import Changes, Piece, SchemaChange
+from drainer.reading.archive.files.payload import RELAY, Counts, pb_head, table_name
+from drainer.reading.archive.files.segments import Survey
+from drainer.reading.archive.files.selection import Selection
+from drainer.reparo.ddl_screen import screened
+from drainer.reparo.options import ReparoConfig
+from drainer.reparo.ordered_records import Seen, ordered
+from drainer.reparo.printing import lines_of_ddl, lines_of_rows
+from drainer.reparo.sink_rows import SinkRows
+from drainer.reparo.summary import Summary
+from drainer.rules.rule_set import Rules
+from drainer.txn import Transaction
+
+_KINDS: Final = 3
+_CLOCK: Final = SystemClock()
+
+
+class _Rows(NamedTuple):
+    commit_ts: int
+    payload: bytes
+
+
+class Viewer:
+    """`stopped` is asked before every transaction."""
+
+    def __init__(self, config: ReparoConfig, survey: Survey, stopped: Callable[[], bool]) -> None:
+        self._config = config
+        self._survey = survey
+        self._stopped = stopped
+        self._rules = config.rules
+        self._known: set[tuple[str, str]] = set()
+        self.seen = Seen()
+        self.transactions = self.rows = 0
+
+    def print_all(self, out: IO[bytes]) -> Summary:
+        """Every change as lines. Raises `Corruption`, `OSError` of `out`."""
+        began_s = _CLOCK.monotonic_s()
+        for one in self._records():
+            if isinstance(one, SchemaChange):
+                if self._takes(one):
+                    out.write(lines_of_ddl(one.text))
+                continue
+            lines, rows = lines_of_rows(one.payload, self._wants)
+            out.write(lines)
+            self._count(rows)
+        out.flush()
+        return self._summary(began_s)
+
+    def count_all(self) -> Summary:
+        """What would be applied. Raises `Corruption`."""
+        began_s = _CLOCK.monotonic_s()
+        by_name: dict[bytes, int] = {}
+        for one in self._records():
+            if isinstance(one, SchemaChange):
+                self._takes(one)
+                continue
+            counts, rows = Counts(), 0
+            pb_head(one.payload, 0, counts)
+            for name, kinds in counts.items():
+                found = self._wanted_of(name, kinds)
+                by_name[name] = by_name.get(name, 0) + found
+                rows += found
+            self._count(rows)
+        summary = self._summary(began_s)
+        summary.dest = "dry-run"
+        summary.rows_by_table = {".".join(table_name(name)): rows for name, rows in by_name.items() if rows}
+        return summary
+
+    # -- records ---------------------------------------------------------------------------------
+
+    def _records(self) -> Iterator[_Rows | SchemaChange]:
+        selection = Selection(self._config.start, self._config.stop)
+        found = self._of_relay(selection) if self._survey.kind == RELAY else self._of_archive(selection)
+        for one in found:
+            if self._stopped():
+                return
+            yield one
+
+    def _of_archive(self, selection: Selection) -> Iterator[_Rows | SchemaChange]:
+        for one, _ in ordered(self._survey, selection, self.seen):
+            yield _Rows(one.commit_ts, one.payload) if isinstance(one, Piece) else one
+
+    def _of_relay(self, selection: Selection) -> Iterator[_Rows | SchemaChange]:
+        """A record that was written again has the same rows: the first one counts."""
+        definitions: Definitions = of_archive(self._survey.location, self._survey)
+        rows, encoder, seen = SinkRows(Rules()), PbEncoder(), self.seen
+        for part in self._survey.plan(selection):
+            seen.bytes_all += part.size
+            for one in reading.read(self._survey.location, part, selection, definitions):
+                commit_ts = one.commit_ts if isinstance(one, Changes) else one.ddl.commit_ts
+                if commit_ts < seen.last_ts:
+                    continue
+                seen.first_ts, seen.last_ts = seen.first_ts or commit_ts, commit_ts
+                if isinstance(one, Changes):
+                    events = tuple(rows.events(one.rows, one.first_seq, commit_ts))
+                    yield _Rows(commit_ts, encoder.transaction(Transaction(0, commit_ts, events, 0)))
+                    continue
+                use = f"use `{one.ddl.schema}`; " if one.ddl.schema else ""
+                yield SchemaChange(one.ddl, one.file, one.pos, one.part, f"{use}{one.ddl.query};".encode())
+
+    # -- what is wanted --------------------------------------------------------------------------
+
+    def _takes(self, change: SchemaChange) -> bool:
+        ddl = screened(change.ddl, self._rules, self._known)
+        self._known.update(name for name in ddl.tables if name[1])
+        self.seen.ddl += not ddl.skip
+        return not ddl.skip
+
+    def _wants(self, schema: str, table: str, kind: int) -> bool:
+        rules = self._rules
+        return rules.allows(schema, table) and kind not in rules.events.ignored_rows(schema, table)
+
+    def _wanted_of(self, name: bytes, kinds: list[int]) -> int:
+        schema, table = table_name(name)
+        return sum(kinds[kind] for kind in range(_KINDS) if self._wants(schema, table, kind))
+
+    def _count(self, rows: int) -> None:
+        self.rows += rows
+        self.transactions += rows > 0
+
+    def _summary(self, began_s: float) -> Summary:
+        return Summary(
+            dest=self._config.dest_type,
+            finished=not self._stopped(),
+            first_ts=self.seen.first_ts,
+            last_ts=self.seen.last_ts,
+            upto_ts=self.seen.last_ts,
+            transactions=self.transactions,
+            rows=self.rows,
+            ddl=self.seen.ddl,
+            seconds=round(_CLOCK.monotonic_s() - began_s, 3),
+        )

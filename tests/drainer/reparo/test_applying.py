@@ -1,0 +1,279 @@
+"""Reparo on a real MariaDB: what archives and relay logs hold is there afterwards, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from common.errors import ConfigError, Conflict, Corruption, DownstreamError
+from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.reparo import job
+from drainer.reparo.options import SCHEMA
+from drainer.sink.mysql import session_lock
+from drainer.sink.mysql.connection import Target, connect
+from drainer.txn import Item
+from tests.drainer.reparo.world import apply, config_for
+from tests.drainer.support.apply_life import clean, differences, run
+from tests.spark.support.growing import FIRST_TS, ArchiveWriter, RelayLogWriter
+from tests.spark.support.mixed_history import TRUNCATE, MixedHistory
+from tests.spark.support.replay_world import SOURCES, target_of
+
+OURS = ("basic", "charset", "ddl-fk", "ddl-multischema", "ddl-rename-db", "ddl-swap", "keys", "txn", "types")
+ONLY_RELAY = ("ddl", "ddl-exchange", "ddl-flashback-db")
+# Those of which the Go drainer wrote all, and wrote it right.
+GO = ("basic", "charset", "ddl-fk", "keys", "txn", "types")
+CASES = [
+    *(("archive", name) for name in OURS),
+    *(("relay", name) for name in (*OURS, *ONLY_RELAY)),
+    *(("go-events", name) for name in GO),
+    *(("go-relay", name) for name in GO),
+]
+
+
+@pytest.fixture
+def target(mariadb: MariaDbServer) -> Iterator[Target]:
+    found = target_of(mariadb)
+    clean(found)
+    yield found
+    clean(found)
+
+
+@pytest.mark.parametrize(("source", "scenario"), CASES)
+def test_recorded_scenarios_end_equal_to_tidb(
+    target: Target, tmp_path: Path, source: str, scenario: str
+) -> None:
+    archive = SOURCES[source](scenario, tmp_path / "archive")
+    done = apply(target, archive)
+    assert differences(scenario, target) == []
+    assert done.finished
+    assert done.drift == {}
+    again = apply(target, archive)
+    assert (again.rows, again.ddl, again.finished) == (0, 0, True)
+    assert again.resumed_after_ts == done.upto_ts
+
+
+def written(directory: Path, items: Iterator[Item], *, relay: bool = False) -> str:
+    writer = (RelayLogWriter if relay else ArchiveWriter)(directory / "archive", 30_000)
+    writer.write(items)
+    writer.close()
+    return str(directory / "archive")
+
+
+@pytest.mark.parametrize("relay", [False, True])
+def test_a_hard_history_in_ranges_of_its_own(target: Target, tmp_path: Path, *, relay: bool) -> None:
+    """Keyless rows, unique values that are exchanged, keys that differ in case: each range is a job."""
+    history = MixedHistory(3)
+    archive = written(tmp_path, history.items(300, 150, TRUNCATE), relay=relay)
+    history.create(target)
+    first = apply(target, archive, stop_tso=FIRST_TS + (70 << 20))
+    assert history.downstream(target) != history.rows
+    assert first.finished
+    assert first.upto_ts == FIRST_TS + (70 << 20)
+    second = apply(target, archive, start_tso=first.upto_ts + 1)
+    assert history.downstream(target) == history.rows
+    assert second.drift == {}
+    assert second.first_ts > first.last_ts
+
+
+def test_an_open_range_takes_what_has_come_since(target: Target, tmp_path: Path) -> None:
+    history = MixedHistory(4)
+    archive = written(tmp_path, history.items(50))
+    history.create(target)
+    first = apply(target, archive)
+    assert apply(target, archive).rows == 0
+    writer = ArchiveWriter(Path(archive), 30_000)
+    writer.write(history.items(50))
+    writer.close()
+    second = apply(target, archive)
+    assert second.resumed_after_ts == first.upto_ts
+    assert history.downstream(target) == history.rows
+
+
+def test_another_process_at_the_same_job_is_refused(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = MixedHistory(5)
+    archive = written(tmp_path, history.items(10))
+    history.create(target)
+    apply(target, archive)
+    monkeypatch.setattr(job, "ENDING_S", 0.0)
+    other = connect(target)
+    number = job.Job.of(config_for(target, archive)).number
+    assert session_lock.claim(other, session_lock.Claims(SCHEMA, number).name(session_lock.STORE))
+    try:
+        with pytest.raises(Conflict, match=r"another reparo is at the job .* KILL"):
+            apply(target, archive)
+    finally:
+        other.close()
+
+
+def test_a_drainer_at_work_there_is_not_disturbed(target: Target, tmp_path: Path) -> None:
+    history = MixedHistory(5)
+    archive = written(tmp_path, history.items(10))
+    history.create(target)
+    run(
+        target,
+        "CREATE DATABASE elsewhere",
+        "CREATE TABLE elsewhere.drainer_state (cluster_id BIGINT UNSIGNED PRIMARY KEY, epoch BIGINT,"
+        " owner TEXT, checkpoint TEXT, intent TEXT)",
+        "INSERT INTO elsewhere.drainer_state VALUES (77, 0, '', NULL, NULL)",
+    )
+    other = connect(target)
+    assert session_lock.claim(other, session_lock.Claims("elsewhere", 77).name(session_lock.STORE))
+    try:
+        with pytest.raises(Conflict, match=r"Drainer of cluster 77 works .* -beside-drainer"):
+            apply(target, archive)
+        assert apply(target, archive, beside_drainer=True).finished
+    finally:
+        other.close()
+    assert history.downstream(target) == history.rows
+
+
+def test_a_job_of_a_name_is_not_taken_for_another_range(target: Target, tmp_path: Path) -> None:
+    history = MixedHistory(6)
+    archive = written(tmp_path, history.items(20))
+    history.create(target)
+    apply(target, archive, job="friday")
+    assert apply(target, archive, job="friday").rows == 0
+    with pytest.raises(ConfigError, match="the job friday was begun for another archive, range or rules"):
+        apply(target, archive, job="friday", start_tso=FIRST_TS)
+
+
+def test_safe_mode_applies_a_range_again_under_another_name(target: Target, tmp_path: Path) -> None:
+    """Keyed rows: an insert may be there already, an update may have lost its row. One table has columns now
+    that its first rows had not: it is left out."""
+    archive = SOURCES["archive"]("types", tmp_path / "archive")
+    apply(target, archive)
+    altered = {"db-name": "typ", "tbl-name": "t_nodef"}
+    apply(target, archive, job="again", safe_mode=True, replicate_ignore_table=(altered,))
+    assert differences("types", target) == []
+
+
+# -- what is chosen --------------------------------------------------------------------------------------
+
+
+def tables_of(target: Target, schema: str) -> set[str]:
+    return {str(name) for (name,) in run(target, f"SHOW TABLES FROM {schema}")}
+
+
+def test_filters_choose_rows_and_ddl(target: Target, tmp_path: Path) -> None:
+    archive = SOURCES["archive"]("types", tmp_path / "archive")
+    done = apply(
+        target,
+        archive,
+        replicate_do_table=(
+            {"db-name": "typ", "tbl-name": "T_INT"},
+            {"db-name": "~^ty", "tbl-name": "~^t_d"},
+        ),
+        replicate_ignore_table=({"db-name": "typ", "tbl-name": "~date$"},),
+        ddl_rules=(),
+    )
+    assert tables_of(target, "typ") == {"t_int", "t_dec", "t_def"}
+    kept = [one for one in differences("types", target) if ".t_int" in one or ".t_de" in one]
+    assert kept == []
+    assert done.rows < 346
+
+
+def test_ignored_databases_bring_nothing(target: Target, tmp_path: Path) -> None:
+    archive = SOURCES["go-events"]("types", tmp_path / "archive")
+    done = apply(target, archive, replicate_ignore_db=("typ",))
+    assert (done.rows, done.transactions) == (0, 0)
+    assert ("typ",) not in run(target, "SHOW DATABASES")
+
+
+ROUTES = (
+    {"source": {"schema": "typ", "table": "t_int"}, "target": {"schema": "other", "table": "numbers"}},
+    {"source": {"schema": "typ"}, "target": {"schema": "moved"}},
+)
+
+
+@pytest.mark.parametrize("source", ["archive", "go-events"])
+def test_routes_are_followed_by_rows_and_by_ddl(target: Target, tmp_path: Path, source: str) -> None:
+    """A statement has the names of before: they are replaced in its text."""
+    straight, routed = tmp_path / "straight", tmp_path / "routed"
+    run(target, "CREATE DATABASE other")
+    apply(target, SOURCES[source]("types", routed), table_migrate_rule=ROUTES)
+    apply(target, SOURCES[source]("types", straight))
+    assert tables_of(target, "moved") == tables_of(target, "typ") - {"t_int"}
+    for moved, original in (("other.numbers", "typ.t_int"), ("moved.t_nodef", "typ.t_nodef")):
+        rows = run(target, f"SELECT * FROM {original} ORDER BY 1")
+        assert rows
+        assert run(target, f"SELECT * FROM {moved} ORDER BY 1") == rows
+
+
+@pytest.mark.parametrize("source", ["archive", "relay", "go-events"])
+def test_row_rules_choose_and_mask_rows(target: Target, tmp_path: Path, source: str) -> None:
+    archive = SOURCES[source]("basic", tmp_path / "archive")
+    apply(target, archive)
+    wanted = run(target, "SELECT id, 'x', credit FROM shop.customer WHERE id > 6 ORDER BY id")
+    assert 0 < len(wanted) < run(target, "SELECT COUNT(*) FROM shop.customer")[0][0]
+    clean(target)
+    rule = {
+        "db-name": "shop",
+        "tbl-name": "customer",
+        "where": "credit > 200",
+        "mask": {"name": {"text": "x"}},
+    }
+    apply(target, archive, row_rule=(rule,))
+    assert run(target, "SELECT * FROM shop.customer ORDER BY id") == wanted
+
+
+# -- what is wrong ---------------------------------------------------------------------------------------
+
+
+def test_a_table_that_lacks_is_named(target: Target, tmp_path: Path) -> None:
+    history = MixedHistory(7)
+    archive = written(tmp_path, history.items(20))
+    history.create(target)
+    run(target, "DROP TABLE d.u")
+    with pytest.raises(DownstreamError, match=r"table d\.u does not exist downstream"):
+        apply(target, archive)
+
+
+def test_a_table_that_lacks_is_named_where_only_the_downstream_knows_it(
+    target: Target, tmp_path: Path
+) -> None:
+    archive = SOURCES["go-events"]("types", tmp_path / "archive")
+    skips = {"kind": "create table", "tbl-name": "t_int", "db-name": "typ", "action": "skip"}
+    with pytest.raises(DownstreamError, match=r"rows of typ.t_int \(id, ti.*no such table.*create it there"):
+        apply(target, archive, ddl_rules=(skips,))
+
+
+def test_a_refused_ddl_ends_it_before_the_ddl_and_a_rule_leads_on(target: Target, tmp_path: Path) -> None:
+    history = MixedHistory(8)
+    archive = written(tmp_path, history.items(40, 20, "ALTER TABLE d.n ADD INDEX i ((NO_SUCH(b)))"))
+    history.create(target)
+    with pytest.raises(DownstreamError, match=r"NO_SUCH.*syncer.ddl-rule"):
+        apply(target, archive)
+    done = apply(target, archive, ddl_rules=({"sql": "NO_SUCH", "action": "skip"},))
+    assert done.finished
+    assert done.resumed_after_ts
+    assert history.downstream(target) == history.rows
+
+
+@pytest.mark.parametrize("damage", ["flip", "gap"])
+def test_damage_is_said_and_nothing_after_it_is_applied(target: Target, tmp_path: Path, damage: str) -> None:
+    history = MixedHistory(9)
+    archive = written(tmp_path, history.items(400))
+    history.create(target)
+    files = sorted(Path(archive).glob("binlog-*"))
+    assert len(files) > 3
+    if damage == "gap":
+        files[1].unlink()
+    else:
+        data = bytearray(files[1].read_bytes())
+        data[len(data) // 2] ^= 0x40
+        files[1].write_bytes(data)
+    with pytest.raises(Corruption, match="index 1 is missing" if damage == "gap" else "checksum|magic"):
+        apply(target, archive)
+    assert run(target, f"SELECT COUNT(*) FROM {SCHEMA}.lanes")[0][0] > 0
+
+
+def test_a_ddl_that_a_full_copy_has_already_is_passed_over(target: Target, tmp_path: Path) -> None:
+    history = MixedHistory(10)
+    archive = written(tmp_path, history.items(40, 20, "CREATE TABLE d.n (id INT)"))
+    history.create(target)
+    assert apply(target, archive).finished
+    assert history.downstream(target) == history.rows
