@@ -8,8 +8,6 @@ Holds   each commit_ts once, ascending; none missing that the rules let through.
         A reader with a name counts as a Drainer: pumps that join wait for it. One without finds them itself
         (`drainer.pull.collector`)
 Stops   `close`, which leaves no task behind
-
-Tests   tests/integration/test_subscribe.py
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from common.clock import Clock
 from common.cluster.registry import Registry
 from common.errors import BinlogError, Corruption, Unavailable
 from common.upstream_port import Upstream
-from drainer.pull.collector import Collector, Merged, MergedBatch
+from drainer.pull.collector import IDLE_ASK_S, Collector, Merged, MergedBatch
 from drainer.pull.merger import OrderBroken
 from drainer.pull.pump_source import BinlogsGone, PullClient
 from drainer.pull.spill import SpillDirectory
@@ -65,6 +63,7 @@ class LiveStream:
         presence: Presence | None = None,
         stop_ts: int | None = None,
         queue_bytes: int = QUEUE_BYTES,
+        idle_ask_s: float = IDLE_ASK_S,
     ) -> None:
         self._upstream = upstream
         self._translator = translator
@@ -79,6 +78,7 @@ class LiveStream:
             queue_bytes_max=queue_bytes,
             spill=spill,
             connect=connect,
+            idle_ask_s=idle_ask_s,
             unbroken=(lambda: presence.unbroken) if presence is not None else lambda: 0,
             finds_pumps=presence is None,
         )
