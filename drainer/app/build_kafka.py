@@ -19,20 +19,24 @@ from common.upstream_port import Upstream
 from drainer.app.build import BuildContext
 from drainer.app.savepoint_start import Place, SavepointStart
 from drainer.checkpoint.savepoint import Savepoint
+from drainer.config.kafka_options import OBINLOG
 from drainer.config.options import DrainerConfig
 from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy
+from drainer.formats.messages.message import FormatOptions, MessageFormat
+from drainer.formats.messages.opening import open_format
 from drainer.rules.rule_set import read_rules
 from drainer.sink.background import Background
 from drainer.sink.kafka import zookeeper
 from drainer.sink.kafka.claim_store import open_store
 from drainer.sink.kafka.client import Answered, Client
 from drainer.sink.kafka.destinations import Destinations
-from drainer.sink.kafka.feed import ObinlogFeed
+from drainer.sink.kafka.feed import Feed, ObinlogFeed
 from drainer.sink.kafka.kafka_sink import KafkaSink
 from drainer.sink.kafka.messages import ObinlogMessages
 from drainer.sink.kafka.partition_counts import PartitionCounts
 from drainer.sink.kafka.routing import TABLE, Topics
+from drainer.sink.kafka.row_feed import RowFeed
 from drainer.sink.kafka.settings import MESSAGE_BYTES_MAX, ClientSettings, Sasl, SinkSettings, Tls
 from drainer.sink.kafka.window import Mark
 from drainer.sink.runner import Runner
@@ -85,6 +89,7 @@ async def build(context: BuildContext) -> Runner[KafkaSink]:
         SystemClock(),
         sink_settings(settings, topic, limit),
         data_dir=settings.data_dir,
+        form=form_of(settings, topic),
         claim_check=settings.claim_check,
         past_ts=past_ts,
     )
@@ -119,10 +124,11 @@ def assembled(
     settings: SinkSettings,
     *,
     data_dir: str,
+    form: MessageFormat | None = None,
     claim_check: str = "",
     past_ts: int,
 ) -> KafkaSink:
-    """A sink of its parts. Raises `ConfigError`."""
+    """A sink of its parts; `form` of messages, None for obinlog. Raises `ConfigError`."""
     topics = Topics(settings.topic)
     reports: list[Callable[[str], None]] = []
     destinations = Destinations(
@@ -134,13 +140,22 @@ def assembled(
         insists=settings.exactly_once,
         report=lambda text: reports[0](text),
     )
-    messages = ObinlogMessages(
-        by_table=topics.only is None or settings.partition == TABLE,
-        headers=settings.headers,
-        limit=settings.message_bytes,
-        oversize=settings.oversize,
-    )
-    feed = ObinlogFeed(messages, destinations, open_store(claim_check) if claim_check else None)
+    claims = open_store(claim_check) if claim_check else None
+    feed: Feed
+    if form is None:
+        by_table = topics.only is None or settings.partition == TABLE
+        feed = ObinlogFeed(
+            ObinlogMessages(
+                by_table=by_table,
+                headers=settings.headers,
+                limit=settings.message_bytes,
+                oversize=settings.oversize,
+            ),
+            destinations,
+            claims,
+        )
+    else:
+        feed = RowFeed(form, destinations, claims, limit=settings.message_bytes, oversize=settings.oversize)
     keeper = SavepointKeeper(savepoint, start.commit_ts, clock)
     sink = KafkaSink(start, client, destinations, feed, keeper, route, policy, clock, settings, Background())
     reports.append(sink.waits)
@@ -151,6 +166,20 @@ def assembled(
 def topic_of(settings: DrainerConfig, cluster_id: int) -> str:
     """The template of topics."""
     return settings.topic or settings.topic_name or f"{cluster_id}_obinlog"
+
+
+def form_of(settings: DrainerConfig, topic: str) -> MessageFormat | None:
+    """None: obinlog. Raises `ConfigError` where an extra is missing."""
+    if settings.format == OBINLOG:
+        return None
+    return open_format(
+        settings.format,
+        FormatOptions(
+            whole_transactions=settings.messages == "transaction",
+            with_schema=settings.message_schema,
+            topic=Topics(topic).of,
+        ),
+    )
 
 
 def brokers_of(settings: DrainerConfig) -> str:

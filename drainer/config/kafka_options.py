@@ -18,7 +18,8 @@ from drainer.config.archive_options import ArchiveOptions
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9092"
 OBINLOG: Final = "obinlog"
-FORMATS: Final = (OBINLOG,)
+FORMATS: Final = (OBINLOG, "canal-json", "debezium-json", "avro")
+MESSAGES: Final = ("row", "transaction")
 COMPRESSIONS: Final = ("", "none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS: Final = ("", "key", "table", "ts")
 OVERSIZE: Final = ("fail", "split", "handle-key-only", "claim-check")
@@ -62,6 +63,20 @@ class KafkaOptions(ArchiveOptions):
     )
     topic: str = option("", key="syncer.to.topic", help='Kafka: topics of tables, as in "{schema}_{table}"')
     format: str = option("obinlog", key="syncer.to.format", help=f"Kafka: {', '.join(FORMATS)}")
+    messages: str = option(
+        "row",
+        key="syncer.to.messages",
+        help="Kafka: canal-json has a message for each row, or for rows of one table in a transaction",
+    )
+    message_schema: bool = option(
+        False,
+        key="syncer.to.message-schema",
+        kind="bool",
+        help="Kafka: debezium-json with the schema in each message",
+    )
+    schema_registry: str = option(
+        "", key="syncer.to.schema-registry", help="Kafka: URL of the registry that avro needs"
+    )
     partition: str = option(
         "", key="syncer.to.partition", help="Kafka: key, table or ts decides; empty: partition 0"
     )
@@ -113,6 +128,7 @@ class KafkaOptions(ArchiveOptions):
         """Raises `ConfigError`."""
         for key, value, known in (
             ("format", self.format, FORMATS),
+            ("messages", self.messages, MESSAGES),
             ("partition", self.partition, PARTITIONS),
             ("oversize", self.oversize, OVERSIZE),
             ("compression", self.compression, COMPRESSIONS),
@@ -176,6 +192,13 @@ class KafkaOptions(ArchiveOptions):
                 f'syncer.to.oversize = "split" with {self.format}, which has a message for each row',
                 hint='oversize = "handle-key-only" or "claim-check"',
             )
+        if self.messages == "transaction":
+            self._check_transactions()
+        if (self.format == "avro") != bool(self.schema_registry):
+            raise ConfigError(
+                'syncer.to.format = "avro" and syncer.to.schema-registry belong together',
+                hint="set both or none",
+            )
         if (self.oversize == "claim-check") != bool(self.claim_check):
             raise ConfigError(
                 'syncer.to.oversize = "claim-check" and syncer.to.claim-check belong together',
@@ -185,6 +208,19 @@ class KafkaOptions(ArchiveOptions):
             raise ConfigError(
                 "syncer.to.idempotent = false with transactions or exactly-once",
                 hint="remove it: without it a message that is sent again may be stored twice",
+            )
+
+    def _check_transactions(self) -> None:
+        if self.format not in (OBINLOG, "canal-json"):
+            raise ConfigError(
+                f'syncer.to.messages = "transaction" with {self.format}, whose messages are of one row',
+                hint="remove it, or choose obinlog or canal-json",
+            )
+        if self.format != OBINLOG and (self.partition == "key" or self.oversize != "fail"):
+            key = "partition" if self.partition == "key" else "oversize"
+            raise ConfigError(
+                f'syncer.to.messages = "transaction" with {key} = "{getattr(self, key)}", which is of rows',
+                hint=f"remove {key}, or messages",
             )
 
     def brokers(self, environ: Mapping[str, str] | None = None) -> str:

@@ -16,11 +16,11 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 PRODUCE = 0
-METADATA = 3
+END_TXN = 26
+FETCH = 1
 MSG_SIZE_TOO_LARGE = 10
-NOT_LEADER = 6
 TOPIC_AUTHORIZATION_FAILED = 29
-TRANSPORT = -195
+PRODUCER_FENCED = 90
 
 
 class Message(NamedTuple):
@@ -101,6 +101,10 @@ class MockKafka:
         push.restype = None
         push(ctypes.c_void_p(self._cluster), ctypes.c_int16(request), ctypes.c_size_t(len(errors)),
              *map(ctypes.c_int, errors))  # fmt: skip
+
+    def forgive(self, request: int) -> None:
+        """What `refuse` left over does not count any more."""
+        self._library.rd_kafka_mock_clear_request_errors(self._cluster, request)
 
     def messages(self, topic: str) -> list[Message]:
         """All that is there, partition by partition."""

@@ -12,7 +12,9 @@ Tests  tests/drainer/sink/kafka/test_kafka_sink.py
 from __future__ import annotations
 
 import functools
+import logging
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -35,6 +37,8 @@ SERVE_S: Final = 0.5
 QUEUE_MESSAGES: Final = 2_000_000
 QUEUE_KIB: Final = 2_097_151
 _BATCH_BYTES_MIN: Final = 1024
+# librdkafka would write to standard error: what is wrong is told by errors.
+_SILENT: Final = logging.Logger("kafka", logging.CRITICAL + 1)
 
 
 class DeliveryBroken(Unavailable):
@@ -101,6 +105,7 @@ def _common(settings: ClientSettings) -> dict[str, Any]:
         "broker.version.fallback": settings.version,
         "reconnect.backoff.max.ms": 2000,
         "log_level": 0,
+        "logger": _SILENT,
     }
     if settings.tls is not None:
         found["ssl.ca.location"] = settings.tls.ca
@@ -175,7 +180,7 @@ class Client:
         topic: str,
         partition: int,
         key: bytes | None,
-        value: bytes,
+        value: bytes | None,
         headers: Headers,
         number: int,
     ) -> None:
@@ -207,7 +212,11 @@ class Client:
 
     def _serve(self) -> None:
         while not self._ends:
-            self._producer.poll(SERVE_S)
+            try:
+                self._producer.poll(SERVE_S)
+            except KafkaException as error:  # nothing more comes from this producer
+                self._on_trouble(error.args[0].str(), error_of(error.args[0], "Kafka"))
+                return
             if self._answers:
                 answers, self._answers = self._answers, []
                 self._on_answers(answers)
@@ -351,4 +360,6 @@ class Client:
             self._producer.flush(wait_s)
         self._producer.purge()
         self._producer.flush(ANSWER_S)
-        self._producer.close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a transaction that cannot be ended any more
+            self._producer.close()

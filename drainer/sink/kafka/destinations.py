@@ -93,9 +93,9 @@ class Destinations:
 
     async def place(self, schema: str, table: str, key: bytes | None, commit_ts: int) -> Place:
         """Where a message goes. Raises `DownstreamError`, `Denied`."""
-        topic = await self.topic(self._topics.of(schema, table), commit_ts)
-        partition = partition_of(self._by, topic.count, schema, table, key, commit_ts)
-        return topic.place(partition)
+        name = self._topics.of(schema, table)
+        topic = self._open.get(name) or await self.topic(name, commit_ts)
+        return topic.place(partition_of(self._by, topic.count, schema, table, key, commit_ts))
 
     async def topic(self, name: str, commit_ts: int) -> Topic:
         found = self._open.get(name)

@@ -92,7 +92,7 @@ class ObinlogFeed:
 
     async def _kept(self, place: Place, envelope: Envelope) -> Envelope:
         claim = await self._open_claim(place, envelope.position)
-        await asyncio.to_thread(claim.write, envelope.value)
+        await asyncio.to_thread(claim.write, envelope.value or b"")
         return await self._closed(claim, envelope)
 
     async def _open_claim(self, place: Place, position: Position) -> Claim:

@@ -31,6 +31,7 @@ from drainer.sink.ddl_text import statements_of
 from drainer.sink.kafka.client import Answered, DeliveryBroken
 from drainer.sink.kafka.destinations import Destinations, Place
 from drainer.sink.kafka.feed import Feed, Sendable
+from drainer.sink.kafka.messages import Envelope
 from drainer.sink.kafka.position import Headers
 from drainer.sink.kafka.settings import SinkSettings
 from drainer.sink.kafka.window import Mark, Window
@@ -46,7 +47,13 @@ class Producing(Protocol):
     """The client, as far as sending is concerned."""
 
     def send(
-        self, topic: str, partition: int, key: bytes | None, value: bytes, headers: Headers, number: int
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        number: int,
     ) -> None: ...
 
     def begin(self) -> None: ...
@@ -214,33 +221,33 @@ class KafkaSink(Sink):
     async def _send_all(self, messages: AsyncIterator[Sendable]) -> None:
         async for place, envelope in messages:
             if envelope.position > place.there:
-                await self._send(place, envelope.key, envelope.value, envelope.headers, envelope.size)
+                if not self._has_room():
+                    await self.background.until(self._may_send)
+                if self._settings.transactions and not self._in_transaction:
+                    await asyncio.to_thread(self._client.begin)
+                    self._in_transaction = True
+                number = self._window.sent(envelope.size)
+                while not self._sent(place, envelope, number):
+                    await self._fewer_than(self._window.unacknowledged)
 
-    async def _send(self, place: Place, key: bytes | None, value: bytes, headers: Headers, size: int) -> None:
-        window, settings = self._window, self._settings
-        if window.bytes >= settings.in_flight_bytes or window.unacknowledged >= settings.in_flight_messages:
-            await self.background.until(self._has_room)
-        if settings.transactions and not self._in_transaction:
-            await asyncio.to_thread(self._client.begin)
-            self._in_transaction = True
-        number = window.sent(size)
-        while True:
-            try:
-                self._client.send(place.topic, place.partition, key, value, headers, number)
-            except BufferError:
-                before = window.unacknowledged
-                await self._fewer_than(before)
-            else:
-                return
-
-    async def _fewer_than(self, count: int) -> None:
-        await self.background.until(lambda: self._window.unacknowledged < count)
+    def _sent(self, place: Place, envelope: Envelope, number: int) -> bool:
+        """False where the client's queue is full."""
+        key, value, _, headers, *_ = envelope
+        try:
+            self._client.send(place.topic, place.partition, key, value, headers, number)
+        except BufferError:
+            return False
+        return True
 
     def _has_room(self) -> bool:
         window, settings = self._window, self._settings
-        return self._stopping or (
-            window.bytes < settings.in_flight_bytes and window.unacknowledged < settings.in_flight_messages
-        )
+        return window.bytes < settings.in_flight_bytes and window.unacknowledged < settings.in_flight_messages
+
+    def _may_send(self) -> bool:
+        return self._stopping or self._has_room()
+
+    async def _fewer_than(self, count: int) -> None:
+        await self.background.until(lambda: self._window.unacknowledged < count)
 
     async def flush(self) -> None:
         if self._in_large:
@@ -265,7 +272,7 @@ class KafkaSink(Sink):
 
     async def ready(self) -> None:
         await asyncio.sleep(0)
-        await self.background.until(self._has_room)
+        await self.background.until(self._may_send)
 
     async def between_batches(self) -> None:
         destinations = self._destinations

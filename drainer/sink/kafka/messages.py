@@ -11,6 +11,7 @@ Tests  tests/drainer/sink/kafka/test_kafka_sink.py
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -40,7 +41,7 @@ class Envelope(NamedTuple):
     """One message. `claim`: `value` is to be stored elsewhere, and `reference` sent in its place."""
 
     key: bytes | None
-    value: bytes
+    value: bytes | None
     position: Position
     headers: Headers
     claim: bool = False
@@ -51,10 +52,10 @@ class Envelope(NamedTuple):
         return size_of(self.key, self.value, self.headers)
 
 
-def size_of(key: bytes | None, value: bytes, headers: Headers) -> int:
+def size_of(key: bytes | None, value: bytes | None, headers: Headers) -> int:
     """Bytes of a message alone in its batch, as brokers count them, or some more."""
     named = sum(len(name) + len(text) + _HEADER_BYTES for name, text in headers)
-    return len(value) + len(key or b"") + named + _FRAME_BYTES
+    return len(value or b"") + len(key or b"") + named + _FRAME_BYTES
 
 
 class Unit(NamedTuple):
@@ -81,13 +82,15 @@ class ObinlogMessages:
             return ()
         if not self.by_table:
             return (Unit("", "", transaction),)
-        names: dict[tuple[str, str], list[TableEvents]] = {}
-        for events in transaction.tables:
-            names.setdefault(events.table.downstream, []).append(events)
-        last = max(names, key=lambda name: names[name][-1].first_ordinal)
+        runs = [
+            (name, tuple(of))
+            for name, of in itertools.groupby(transaction.tables, lambda events: events.table.downstream)
+        ]
         return [
-            Unit(*name, replace(transaction, tables=tuple(of), last=transaction.last and name == last))
-            for name, of in names.items()
+            Unit(
+                schema, table, replace(transaction, tables=of, last=transaction.last and number == len(runs))
+            )
+            for number, ((schema, table), of) in enumerate(runs, 1)
         ]
 
     def transaction(self, unit: Transaction, there: Position, *, cut: bool = False) -> Iterator[Envelope]:
@@ -158,7 +161,12 @@ class ObinlogMessages:
 
     def watermark(self, ts: int) -> Envelope:
         value = self._writer.transaction(Transaction(0, ts, (), 0))
-        return Envelope(None, value, Position(ts), [*headers_of(Position(ts)), (KIND, WATERMARK.encode())])
+        return named_watermark(ts, None, value)
+
+
+def named_watermark(ts: int, key: bytes | None, value: bytes | None) -> Envelope:
+    """Everything at or below `ts` was sent before it."""
+    return Envelope(key, value, Position(ts), [*headers_of(Position(ts)), (KIND, WATERMARK.encode())])
 
 
 def rows_of(transaction: Transaction) -> int:

@@ -1,10 +1,10 @@
 """Position: what a partition has, as its last message says; and what of a transaction is not there yet.
 
 In     headers and value of a message
-Out    (commit_ts, seq): everything of the stream that goes to the partition is there up to this
+Out    (commit_ts, seq, half): everything of the stream that goes to the partition is there up to this
 Holds  messages of a partition rise in it. `seq` is the ordinal of the last row in the message, counted over
        all rows of the transaction, so that it does not depend on how messages are cut. A message without
-       `seq` has all of its commit_ts
+       `seq` has all of its commit_ts; one with `more` is the first of two of its row
 """
 
 from __future__ import annotations
@@ -20,12 +20,16 @@ from drainer.txn import TableEvents, Transaction
 WHOLE: Final = 1 << 62
 COMMIT_TS: Final = "commit_ts"
 SEQ: Final = "seq"
+MORE: Final = "more"
 Headers = list[tuple[str, bytes]]
 
 
 class Position(NamedTuple):
+    """`half` is 0 for the first of two messages of one row, else 1."""
+
     commit_ts: int
     seq: int = WHOLE
+    half: int = 1
 
 
 NOTHING: Final = Position(-1, -1)
@@ -35,6 +39,8 @@ def headers_of(position: Position) -> Headers:
     found = [(COMMIT_TS, b"%d" % position.commit_ts)]
     if position.seq != WHOLE:
         found.append((SEQ, b"%d" % position.seq))
+        if not position.half:
+            found.append((MORE, b"1"))
     return found
 
 
@@ -44,7 +50,7 @@ def position_of(headers: Iterable[tuple[str, bytes | None]] | None, value: bytes
     try:
         if (ts := known.get(COMMIT_TS)) is not None:
             seq = known.get(SEQ)
-            return Position(int(ts), WHOLE if seq is None else int(seq))
+            return Position(int(ts), WHOLE if seq is None else int(seq), int(MORE not in known))
         return Position(commit_ts_of(value or b""))
     except (ValueError, Corruption):
         return None

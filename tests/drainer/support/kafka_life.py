@@ -12,6 +12,7 @@ from drainer.app import build_kafka
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.control.pause_and_reload import Control
 from drainer.ddl.policy import Policy
+from drainer.formats.messages.message import MessageFormat
 from drainer.pull.merged import MergedBatch
 from drainer.sink.kafka.client import Client
 from drainer.sink.kafka.kafka_sink import KafkaSink
@@ -36,6 +37,7 @@ class Life:
         topic: str = TOPIC,
         client: dict[str, Any] | None = None,
         clock: Clock | None = None,
+        form: MessageFormat | None = None,
         claim_check: str = "",
         past_ts: int = EVER,
         **settings: Any,
@@ -58,6 +60,7 @@ class Life:
             clock or SystemClock(),
             SinkSettings(topic, **settings),
             data_dir=str(directory),
+            form=form,
             claim_check=claim_check,
             past_ts=past_ts,
         )
@@ -89,3 +92,26 @@ class Life:
     async def die(self) -> None:
         """What is under way is given up."""
         await asyncio.to_thread(self.client.close, wait_s=0.0)
+
+
+async def until_dead(life: Life, count: int) -> None:
+    """Let it send so many messages, then nothing; what is under way is given up."""
+    sent, send = 0, life.client.send
+    over = asyncio.Event()
+
+    def some(*arguments: Any) -> None:
+        nonlocal sent
+        sent += 1
+        if sent <= count:
+            send(*arguments)
+        else:
+            over.set()
+
+    life.client.send = some  # type: ignore[method-assign]
+    running = asyncio.ensure_future(life.run(size=3))
+    waiting = asyncio.ensure_future(over.wait())
+    await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
+    running.cancel()
+    waiting.cancel()
+    await asyncio.gather(running, waiting, return_exceptions=True)
+    await life.die()

@@ -20,7 +20,7 @@ def read(uri: str) -> bytes:
 
 @pytest.mark.parametrize("form", ["{}", "file://{}"])
 def test_a_value_in_pieces(tmp_path: Path, form: str) -> None:
-    directory = tmp_path / "values here"
+    directory = tmp_path / ("values here" if form == "{}" else "values")
     if form != "{}":
         directory.mkdir()
     store = open_store(form.format(directory))

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
+from common.clock import ManualClock
 from common.errors import DownstreamError
 from common.wire import secondary_binlog_pb2 as pb
 from drainer.formats.obinlog.writer import ObinlogWriter
@@ -16,9 +18,18 @@ from drainer.sink.kafka import client as kafka_client
 from drainer.txn import Ddl, Item, TableEvents, Transaction
 from tests.drainer.support import recorded
 from tests.drainer.support.archive_life import Ready
-from tests.drainer.support.kafka_life import TOPIC, Life
+from tests.drainer.support.kafka_life import TOPIC, Life, until_dead
 from tests.drainer.support.relay_world import items
-from tests.fakes.kafka import MSG_SIZE_TOO_LARGE, PRODUCE, Message, MockKafka
+from tests.fakes.kafka import (
+    END_TXN,
+    FETCH,
+    MSG_SIZE_TOO_LARGE,
+    PRODUCE,
+    PRODUCER_FENCED,
+    TOPIC_AUTHORIZATION_FAILED,
+    Message,
+    MockKafka,
+)
 
 Make = Callable[..., Life]
 
@@ -304,29 +315,6 @@ async def test_a_message_that_the_broker_refuses_stops_it(kafka: MockKafka, tmp_
 # -- killed ------------------------------------------------------------------------------------------------
 
 
-async def until_dead(life: Life, count: int) -> None:
-    """Let it send so many messages, then nothing; what is under way is given up."""
-    sent, send = 0, life.client.send
-    over = asyncio.Event()
-
-    def some(*arguments: Any) -> None:
-        nonlocal sent
-        sent += 1
-        if sent <= count:
-            send(*arguments)
-        else:
-            over.set()
-
-    life.client.send = some  # type: ignore[method-assign]
-    running = asyncio.ensure_future(life.run(size=3))
-    waiting = asyncio.ensure_future(over.wait())
-    await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
-    running.cancel()
-    waiting.cancel()
-    await asyncio.gather(running, waiting, return_exceptions=True)
-    await life.die()
-
-
 @pytest.mark.parametrize("oversize", ["fail", "split"])
 async def test_after_a_kill_anywhere_nothing_is_lost_and_nothing_is_there_twice(
     kafka: MockKafka, tmp_path: Path, oversize: str
@@ -359,3 +347,200 @@ async def test_what_was_cut_otherwise_before_a_kill_is_not_there_twice(
     again = Ready(stream, {large.commit_ts: cut(large, 333)})
     await Life(kafka.servers, tmp_path, again, message_bytes=11_000, oversize="split").whole()
     assert tables_of(kafka.messages(TOPIC)) == tables_of(as_messages(payloads(stream)))
+
+
+# -- several topics and partitions ---------------------------------------------------------------------------
+
+
+async def test_tables_go_to_topics_of_their_own(kafka: MockKafka, tmp_path: Path) -> None:
+    stream = few("keys", 150)
+    names = dict.fromkeys(
+        events.table.downstream for item in stream if isinstance(item, Transaction) for events in item.tables
+    )
+    for schema, table in names:
+        kafka.create(f"{schema}.{table}")
+    kafka.create("keys.")
+    settings: dict[str, Any] = {"topic": "{schema}.{table}"}
+    await until_dead(Life(kafka.servers, tmp_path, Ready(stream), **settings), 60)
+    await Life(kafka.servers, tmp_path, Ready(stream), **settings).whole()
+    wanted = tables_of(as_messages(payloads(stream)))
+    assert len(names) > 5
+    for schema, table in names:
+        found = kafka.messages(f"{schema}.{table}")
+        assert tables_of(found) == [one for one in wanted if one[0][1:] == (schema, table)]
+        assert all("seq" in one.headers for one in found if pb.Binlog.FromString(one.value).type == pb.DML)
+
+
+@pytest.mark.parametrize("by", ["table", "ts"])
+async def test_partitions_have_what_belongs_there_in_order(kafka: MockKafka, tmp_path: Path, by: str) -> None:
+    stream = few("keys", 250)
+    kafka.create("four", 4)
+    settings: dict[str, Any] = {"topic": "four", "partition": by}
+    for count in (40, 25, 60):
+        await until_dead(Life(kafka.servers, tmp_path, Ready(stream), **settings), count)
+    await Life(kafka.servers, tmp_path, Ready(stream), **settings).whole()
+    places: dict[Any, set[int]] = {}
+    rows: list[Any] = []
+    for partition in range(4):
+        found = [one for one in kafka.messages("four") if one.partition == partition]
+        stamps = [pb.Binlog.FromString(one.value).commit_ts for one in found]
+        assert stamps == sorted(stamps)
+        for name, mutations in tables_of(found):
+            places.setdefault(name[1:] if by == "table" else name[0], set()).add(partition)
+            rows.append((name, mutations))
+    assert all(len(found) == 1 for found in places.values())
+    assert set.union(*places.values()) == {0, 1, 2, 3}
+    assert sorted(rows) == sorted(tables_of(as_messages(payloads(stream))))
+
+
+async def test_watermarks_go_to_every_partition_and_hold(kafka: MockKafka, tmp_path: Path) -> None:
+    kafka.create("three", 3)
+    stream = few(count=120)
+    clock = ManualClock()
+    life = Life(
+        kafka.servers, tmp_path, Ready(stream), topic="three", partition="ts", watermark_s=10.0, clock=clock
+    )
+    flush = life.sink.flush
+
+    async def later() -> None:
+        clock.advance(3.0)
+        await flush()
+
+    life.sink.flush = later  # type: ignore[method-assign]
+    await life.whole()
+    told = []
+    for partition in range(3):
+        watermark = 0
+        for one in kafka.messages("three"):
+            if one.partition == partition:
+                binlog = pb.Binlog.FromString(one.value)
+                if one.headers.get("kind") == b"watermark":
+                    assert int(one.headers["commit_ts"]) == binlog.commit_ts
+                    assert not binlog.dml_data.tables
+                    watermark = binlog.commit_ts
+                    told.append((partition, watermark))
+                assert binlog.commit_ts >= watermark
+    stamps = [[ts for number, ts in told if number == partition] for partition in range(3)]
+    assert stamps[0] == stamps[1] == stamps[2]
+    assert 2 <= len(stamps[0]) < 40
+
+
+async def test_a_topic_that_grows_is_spread_at_a_place_without_messages(
+    kafka: MockKafka, tmp_path: Path
+) -> None:
+    """Until then keys stay where they were, also after a kill; then the checkpoint is behind all of it."""
+    kafka.create("grows", 6)
+    stream = few("keys", 200)
+    has = {"grows": 2}
+
+    def life(past_ts: int) -> Life:
+        made = Life(kafka.servers, tmp_path, Ready(stream), topic="grows", partition="table", past_ts=past_ts)
+        made.client.partitions = has.__getitem__  # type: ignore[method-assign]
+        return made
+
+    await until_dead(life(0), 40)
+    assert {one.partition for one in kafka.messages("grows")} == {0, 1}
+    has["grows"] = 6
+    middle_ts = stream[120].commit_ts
+    again = life(middle_ts)
+    spread, saved = again.sink._destinations.spread, []
+
+    async def watched() -> None:
+        saved.append(again.sink.stored_ts)
+        assert again.sink._window.is_empty
+        await spread()
+
+    again.sink._destinations.spread = watched  # type: ignore[method-assign]
+    await again.whole(size=5)
+    assert len(saved) == 1
+    assert saved[0] > middle_ts
+    rows = []
+    for partition in range(6):
+        found = tables_of([one for one in kafka.messages("grows") if one.partition == partition])
+        assert partition < 2 or all(name[0] > saved[0] for name, _ in found)
+        rows += found
+    assert sorted(rows) == sorted(tables_of(as_messages(payloads(stream))))
+    assert len({one.partition for one in kafka.messages("grows")}) > 2
+
+
+async def test_transactions_are_committed_before_they_count(kafka: MockKafka, tmp_path: Path) -> None:
+    stream = few(count=100)
+    life = Life(kafka.servers, tmp_path, Ready(stream), client={"transactional_id": "one"}, transactions=True)
+    steps: list[str] = []
+    begin, commit = life.client.begin, life.client.commit
+
+    def begun() -> None:
+        steps.append("begin")
+        begin()
+
+    def committed() -> None:
+        steps.append("commit")
+        before = life.sink.resolved_ts
+        commit()
+        assert life.sink.resolved_ts == before
+
+    life.client.begin, life.client.commit = begun, committed  # type: ignore[method-assign]
+    await life.whole()
+    assert steps == ["begin", "commit"] * (len(steps) // 2)
+    assert len(steps) > 10
+    assert values(kafka.messages(TOPIC)) == payloads(stream)
+    assert life.sink.stored_ts == stream[-1].commit_ts
+
+
+async def test_a_drainer_whose_successor_has_begun_is_fenced_off(kafka: MockKafka, tmp_path: Path) -> None:
+    stream = few(count=100)
+    client = {"transactional_id": "one"}
+    life = Life(kafka.servers, tmp_path, Ready(stream), client=client, transactions=True)
+    await life.sink.open(TOPIC)
+    kafka.refuse(END_TXN, PRODUCER_FENCED)
+    with pytest.raises(DownstreamError, match="another drainer has taken over"):
+        await life.run()
+    await life.sink.abandon()
+    assert life.sink.stored_ts == 0
+
+
+async def test_a_message_of_another_program_ends_a_topic(kafka: MockKafka, tmp_path: Path) -> None:
+    """What is there cannot be known: refused where exactly once is asked for, else the checkpoint counts."""
+    producer = Producer({"bootstrap.servers": kafka.servers, "log_level": 0})
+    producer.produce(TOPIC, b"{}", partition=0)
+    producer.flush()
+    stream = few()
+    life = Life(kafka.servers, tmp_path, Ready(stream), exactly_once=True)
+    with pytest.raises(DownstreamError, match="partition 0, ends with a message that no drainer wrote"):
+        await life.run()
+    await life.sink.abandon()
+    await Life(kafka.servers, tmp_path, Ready(stream)).whole()
+    assert values(kafka.messages(TOPIC))[-len(payloads(stream)) :] == payloads(stream)
+
+
+async def test_a_ddl_waits_for_what_is_before_it_and_is_waited_for(kafka: MockKafka, tmp_path: Path) -> None:
+    stream = few("ddl", 120)
+    life = Life(kafka.servers, tmp_path, Ready(stream))
+    send, unacknowledged = life.client.send, []
+
+    def watched(*arguments: Any) -> None:
+        if pb.Binlog.FromString(arguments[3]).type == pb.DDL or (unacknowledged and unacknowledged[-1] < 0):
+            unacknowledged.append(life.sink._window.unacknowledged - 1)
+        send(*arguments)
+
+    life.client.send = watched  # type: ignore[method-assign]
+    await life.whole()
+    assert len(unacknowledged) > 10
+    assert set(unacknowledged) == {0}
+    assert values(kafka.messages(TOPIC)) == payloads(stream)
+
+
+async def test_an_end_that_may_not_be_read_is_said(kafka: MockKafka, tmp_path: Path) -> None:
+    """Where exactly once is asked for nothing is sent; else the checkpoint counts."""
+    stream = few()
+    await Life(kafka.servers, tmp_path, Ready(stream[:20])).whole()
+    denied = [TOPIC_AUTHORIZATION_FAILED] * 3
+    life = Life(kafka.servers, tmp_path, Ready(stream), exactly_once=True)
+    kafka.refuse(FETCH, *denied)
+    with pytest.raises(DownstreamError, match="reading the end of topic changes: "):
+        await life.run()
+    await life.sink.abandon()
+    kafka.refuse(FETCH, *denied)
+    await Life(kafka.servers, tmp_path, Ready(stream)).whole()
+    kafka.forgive(FETCH)
+    assert values(kafka.messages(TOPIC)) == payloads(stream)

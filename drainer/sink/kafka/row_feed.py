@@ -1,0 +1,139 @@
+"""Row feed: messages of rows, in one of the formats that other programs know.
+
+Drives  the format (core), the destinations, the claim store
+Holds   every message has headers about its place. An update that changes a row's key is two messages, a
+        delete under the old key and an insert under the new one, each where its key goes. What is too large
+        is refused by name, or sent as the key alone, or kept elsewhere before the message that says where
+
+Tests  tests/drainer/sink/kafka/test_row_feed.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from typing import Final
+
+from common.errors import DownstreamError
+from drainer.ddl.derive.values import Route
+from drainer.formats.messages.message import Message, MessageFormat
+from drainer.sink.ddl_text import Statement
+from drainer.sink.kafka.claim_store import ClaimStore
+from drainer.sink.kafka.destinations import Destinations, Place
+from drainer.sink.kafka.feed import Sendable, concerned, to_all_partitions
+from drainer.sink.kafka.messages import (
+    CLAIM_CHECK,
+    FAIL,
+    KIND,
+    Envelope,
+    named_watermark,
+    size_of,
+)
+from drainer.sink.kafka.position import WHOLE, Headers, Position, headers_of
+from drainer.txn import Ddl, Transaction
+
+KEY_SHOWN: Final = 200
+
+
+class RowFeed:
+    """`limit` of a message in bytes; `oversize` says what becomes of larger ones."""
+
+    def __init__(
+        self,
+        form: MessageFormat,
+        destinations: Destinations,
+        claims: ClaimStore | None,
+        *,
+        limit: int,
+        oversize: str,
+    ) -> None:
+        self._form = form
+        self._destinations = destinations
+        self._claims = claims
+        self._limit = limit
+        self._oversize = oversize
+
+    async def transaction(self, transaction: Transaction) -> AsyncIterator[Sendable]:
+        place_of = self._destinations.place
+        ts = transaction.commit_ts
+        for message, position in placed(self._form.rows(transaction)):
+            place = await place_of(message.schema, message.table, message.key, ts)
+            envelope = Envelope(message.key, message.value, position, headers_of(position))
+            if envelope.size > self._limit:
+                if position <= place.there:
+                    continue
+                envelope = await self._smaller(transaction, message, place, envelope)
+            yield place, envelope
+
+    async def _smaller(
+        self, transaction: Transaction, message: Message, place: Place, envelope: Envelope
+    ) -> Envelope:
+        """Raises `DownstreamError` where there is no smaller form."""
+        location, small = "", None
+        if self._oversize == CLAIM_CHECK and self._claims is not None and message.key is not None:
+            _, seq, half = envelope.position
+            name = f"{message.commit_ts}-{seq}-{half}-{place.topic}-{place.partition}"
+            claim = await asyncio.to_thread(self._claims.open, name)
+            await asyncio.to_thread(claim.write, envelope.value or b"")
+            location = await asyncio.to_thread(claim.close)
+        if self._oversize != FAIL:
+            small = self._form.handle_key(transaction, message, location)
+        if small is None:
+            raise self._refused(
+                message, envelope.size, "" if self._oversize == FAIL else ", which has no key"
+            )
+        found = envelope._replace(value=small.value)
+        if found.size > self._limit:
+            raise self._refused(message, found.size, ", its key alone")
+        return found
+
+    def _refused(self, message: Message, size: int, more: str) -> DownstreamError:
+        key = (message.key or b"none")[:KEY_SHOWN].decode(errors="replace")
+        return DownstreamError(
+            f"row {message.seq} of the transaction of commit_ts {message.commit_ts} in `{message.schema}`."
+            f"`{message.table}`{more}, key {key}: a message of {size} bytes, the limit is {self._limit}",
+            hint="raise the topic's max.message.bytes (and syncer.to.kafka-max-message-size), or choose"
+            ' syncer.to.oversize = "handle-key-only" or "claim-check"',
+        )
+
+    async def begin_large(self, pieces: AsyncIterator[Transaction]) -> None:
+        """Rows need not know of each other."""
+
+    async def piece(self, piece: Transaction) -> AsyncIterator[Sendable]:
+        async for sendable in self.transaction(piece):
+            yield sendable
+
+    async def ddl(self, ddl: Ddl, statements: Sequence[Statement], route: Route) -> AsyncIterator[Sendable]:
+        places = {}
+        for name in concerned(ddl, route):
+            place = await self._destinations.place(*name, None, ddl.commit_ts)
+            places[place.topic, place.partition] = place
+        for place in places.values():
+            for number, statement in enumerate(statements):
+                message = self._form.ddl(ddl, statement.text)
+                if message is not None:
+                    position = Position(ddl.commit_ts, number if len(statements) > 1 else WHOLE)
+                    headers: Headers = [*headers_of(position), (KIND, b"ddl")]
+                    size = size_of(message.key, message.value, headers)
+                    if size > self._limit:
+                        raise self._refused(message, size, ", a DDL")
+                    yield place, Envelope(message.key, message.value, position, headers)
+
+    async def watermark(self, ts: int) -> AsyncIterator[Sendable]:
+        message = self._form.watermark(ts)
+        if message is not None:
+            async for sendable in to_all_partitions(
+                self._destinations, named_watermark(ts, message.key, message.value)
+            ):
+                yield sendable
+
+
+def placed(messages: Iterable[Message]) -> Iterator[tuple[Message, Position]]:
+    """Each with its position: of two messages with one `seq` the first says that there is more."""
+    waiting: Message | None = None
+    for message in messages:
+        if waiting is not None:
+            yield waiting, Position(waiting.commit_ts, waiting.seq, int(waiting.seq != message.seq))
+        waiting = message
+    if waiting is not None:
+        yield waiting, Position(waiting.commit_ts, waiting.seq, 1)
