@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from common.rowcodec.row_error import RowError
     from common.rowcodec.values import EnumValue, JsonText, PartialDate, SetValue
     from drainer.changes.model import Column, Ddl, Row, Table, Transaction
+    from drainer.changes.sql_literal import sql_literal
     from drainer.reading.archive.archive import Archive, open_archive
     from drainer.reading.errors import (
         BinlogsLost,
@@ -61,6 +62,7 @@ __all__ = [
     "Transaction",
     "UpstreamWentBack",
     "open_archive",
+    "sql_literal",
     "subscribe",
     "subscribe_sync",
 ]
@@ -70,6 +72,7 @@ _MODULES = {
     "common.rowcodec.row_error": ("RowError",),
     "common.rowcodec.values": ("EnumValue", "JsonText", "PartialDate", "SetValue"),
     "drainer.changes.model": ("Column", "Ddl", "Row", "Table", "Transaction"),
+    "drainer.changes.sql_literal": ("sql_literal",),
     "drainer.reading.archive.archive": ("Archive", "open_archive"),
     "drainer.reading.errors": (
         "BinlogsLost",

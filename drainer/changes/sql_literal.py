@@ -1,0 +1,41 @@
+"""SQL literal: a value of a row as a statement writes it.
+
+In     a value of the value table (`values`), or what a program has of these classes
+Out    text for MySQL, MariaDB and TiDB, in a session with `time_zone = '+00:00'` and backslash escapes
+Why    drivers have no right text for all of them: some write a negative timedelta wrongly
+"""
+
+from __future__ import annotations
+
+from datetime import date, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+from common.rowcodec.temporal import clock_text
+from common.rowcodec.values import EnumValue
+from drainer.sink.mysql.sql_literal.literals import double_literal
+from drainer.sink.mysql.sql_literal.quoting import string_literal
+
+
+def sql_literal(value: Any) -> str:
+    """The literal of a value: `NULL`, `-1.50`, `'it''s'`, `x'00ff'`. TypeError for other classes.
+
+    An ENUM without a text is its number.
+    """
+    if value is None:
+        return "NULL"
+    if isinstance(value, EnumValue) and not value:
+        return str(value.number)
+    if isinstance(value, str):
+        return string_literal(value).decode()
+    if isinstance(value, int):
+        return str(int(value))
+    if isinstance(value, float):
+        return double_literal(value).decode()
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, date | time | timedelta):
+        return f"'{clock_text(value)}'"
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"x'{bytes(value).hex()}'"
+    raise TypeError(f"a {type(value).__name__} is no value of a column")
