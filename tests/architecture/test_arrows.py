@@ -165,7 +165,16 @@ BORDERS = {
         "rules.rule_set",
         "config.password",
     ),
-    ("deploy.ctl", "drainer"): ("changes", "config", "rules", "checkpoint.value", "sink.mysql"),
+    ("deploy.ctl", "drainer"): (
+        "txn",
+        "changes",
+        "formats",
+        "reading",
+        "config",
+        "rules",
+        "checkpoint.value",
+        "sink.mysql",
+    ),
     ("deploy.ctl", "pump"): ("config",),
     ("deploy.ctl", "deploy.playground"): (),
 }

@@ -16,6 +16,7 @@ CONNECTION: Final = ("pd-urls", "ssl-ca", "ssl-cert", "ssl-key")
 LOG: Final = "log"
 TABLE: Final = "table"
 JSON: Final = "json"
+TEXT: Final = "text"
 READABLE: Final = (TABLE, JSON)
 
 DONE: Final = 0
@@ -125,6 +126,13 @@ pump that was away for longer than garbage is kept stops before it (`status` sho
 names it) and never guesses. Check upstream whether its rows were there; any commit_ts will do that
 lies above the pump's watermark and at which nothing else was committed. What the upstream can
 still answer for is refused. -node-id names one pump; without it every pump is asked.""",
+    "tail": """\
+Shows committed changes in the order of their commits, those from -from on and then live, until
+Ctrl-C, -until or -limit ends it: time, table, kind, key, columns (`a: 1 -> 2`). Leaves no trace in
+the registry and holds nothing back. Times as `binlogctl position` takes them; -from oldest is the
+oldest change that pumps have. Long values are cut on a terminal and nowhere else. -output json: a
+canal-json message a row, with TiCDC's _tidb.
+binlogctl tail -tables 'shop.*,!shop.tmp_*' -from -10m -where "price > 100 OR status = 'paid'\"""",
     "ddl list": """\
 -node-id names the drainer; not needed where only one lives.""",
     "ddl rewrite": """\
@@ -172,6 +180,13 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
         outputs=READABLE,
     ),
     Command("top", "the same, live", "top:run", flags=("interval", "once", *CONNECTION), outputs=READABLE),
+    Command(
+        "tail",
+        "show changes of rows, live, a line each",
+        "tail:run",
+        flags=("tables", "from", "until", "where", "limit", "time-zone", "upstream", *CONNECTION),
+        outputs=(TEXT, JSON),
+    ),
     Command(
         "nodes",
         "list pumps and drainers: state, alive or dead, position",

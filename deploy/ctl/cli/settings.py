@@ -78,6 +78,16 @@ class CtlSettings:
     )
     once: bool = option(False, key=None, flag="once", kind="bool", help="print one snapshot and end")
 
+    tables: str = option(
+        "", key=None, flag="tables", help="comma list of tables, as shop.*,crm.customer; empty: all"
+    )
+    begin: str = option(
+        "now", key=None, flag="from", help="where to begin: a time, a timestamp, -10m, now or oldest"
+    )
+    until: str = option("", key=None, flag="until", help="where to end: a time or a timestamp")
+    where: str = option("", key=None, flag="where", help="condition on a row's columns, as a row-rule has it")
+    limit: int = option(0, key=None, flag="limit", kind="int", help="end after so many rows")
+
     upstream: str = option(
         "auto", key=None, flag="upstream", help="auto, tidb (PD and TiKV) or standalone (etcd alone)"
     )

@@ -16,7 +16,7 @@ Tests  tests/deploy/ctl/cluster/test_change_line.py
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
@@ -79,7 +79,7 @@ class ChangeLines:
     def __init__(self, style: LineStyle) -> None:
         self._style = style
 
-    def rows(self, commit_ts: int, rows: Iterator[Row]) -> Iterator[str]:
+    def rows(self, commit_ts: int, rows: Iterable[Row]) -> Iterator[str]:
         """A line for each row of a transaction."""
         time = self._time(commit_ts)
         for row in rows:
@@ -89,7 +89,12 @@ class ChangeLines:
 
     def ddl(self, ddl: Ddl) -> str:
         """A line for a schema change: its statement, with the database that it ran in."""
-        parts = [self._time(ddl.commit_ts), one_line(ddl.schema), self._kind(_DDL), one_line(ddl.query)]
+        parts = [
+            self._time(ddl.commit_ts),
+            one_line(ddl.schema),
+            self._kind(_DDL),
+            one_line(ddl.query).rstrip("; "),
+        ]
         return "  ".join(part for part in parts if part)
 
     def _time(self, commit_ts: int) -> str:
