@@ -1,7 +1,8 @@
 """Entry point of binlog-spark: finds the commands, reads the command line, runs one of them.
 
 A command is a module of `drainer.spark.commands` with `HELP` (first line: the summary),
-`add_arguments(parser)` and `run(args)`, which returns the exit code. It imports what costs time in `run`.
+`add_arguments(parser)` and `run(args)`, which returns the exit code. It imports what costs time in `run`; one
+command does not load the others.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ def names() -> list[str]:
     return sorted(found.name for found in pkgutil.iter_modules(commands.__path__))
 
 
-def parser() -> Parser:
-    """The whole command line."""
+def parser(only: str = "") -> Parser:
+    """The whole command line; with `only` what that one command needs of it."""
     made = Parser(prog=PROGRAM, description=_TEXT, epilog=_AFTER)
     below = made.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
-    for name in names():
+    for name in [only] if only else names():
         command = load(name)
         one = below.add_parser(name, help=command.HELP.partition("\n")[0], description=command.HELP)
         command.add_arguments(one)
@@ -66,7 +67,7 @@ def parser() -> Parser:
 
 def run(argv: list[str]) -> int:
     """The program; returns the exit code or raises the error that has one."""
-    args = parser().parse_args(argv)
+    args = parser(argv[0] if argv and argv[0] in names() else "").parse_args(argv)
     log.setup("warn", stream=sys.stderr)  # what a command found is all there is on standard output
     clock.use_utc()
     try:

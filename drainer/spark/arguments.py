@@ -16,13 +16,13 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from common.errors import FlagError
+from common.errors import ConfigError, FlagError
 from common.net.tls import ClientTls, TlsConfig
 from drainer.config import password
 from drainer.formats.segment_index import UTC
 from drainer.reading.archive import read_options
 from drainer.reading.archive.files import selection
-from drainer.reading.archive.files.location import Location
+from drainer.reading.archive.files.location import EXTRA_HINT, Location
 from drainer.sink.mysql.connection import Target
 from drainer.spark import session
 
@@ -157,7 +157,8 @@ def add_spark(parser: argparse.ArgumentParser) -> None:
         "--master",
         default=None,
         metavar="URL",
-        help="spark://HOST:PORT, yarn, k8s://..., local[N] (default: all cores here, or spark-submit's)",
+        help="spark://HOST:PORT, yarn, k8s://..., local[N] (default: all cores here, or spark-submit's;"
+        " read, files, stats and history of this machine need no Spark without it)",
     )
     group.add_argument(
         "--conf",
@@ -194,13 +195,32 @@ def source_options(args: argparse.Namespace, **more: str) -> dict[str, str]:
     return {name: value for name, value in given.items() if value}
 
 
-def open_session(args: argparse.Namespace, app: str) -> SparkSession:
-    """The session that the command line asks for. What is wrong with the archive and the range is said before
-    a JVM is started, which takes seconds."""
+def is_here(args: argparse.Namespace) -> bool:
+    """Whether this process reads the archive itself: nothing on the command line, and no `spark-submit`, asks
+    for Spark. Then the archive and the range are checked. Raises `ConfigError`."""
+    if args.master is not None or args.conf or session.is_submitted():
+        return False
+    check(args)
+    try:
+        import numpy as _numpy  # noqa: F401
+        import pyarrow as _pyarrow  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{error.name} is not installed", hint=EXTRA_HINT) from None
+    return True
+
+
+def check(args: argparse.Namespace) -> None:
+    """What is wrong with the archive and the range. Raises `ConfigError`."""
     selection.Selection(getattr(args, "start", 0), getattr(args, "stop", 0))
     archive = Location(args.archive)
     if archive.local is not None:
         archive.list()
+
+
+def open_session(args: argparse.Namespace, app: str) -> SparkSession:
+    """The session that the command line asks for. What is wrong with the archive and the range is said before
+    a JVM is started, which takes seconds."""
+    check(args)
     made = session.session(app, args.master, dict(args.conf))
     session.quiet()
     return made

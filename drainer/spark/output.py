@@ -6,6 +6,7 @@ Tests  tests/spark/test_readme_spark.py
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from common.observe import show
@@ -25,13 +26,19 @@ def lines_of(frame: DataFrame) -> list[str]:
 
 def print_frame(title: str, frame: DataFrame, output: str, *, keep_empty: bool = False) -> None:
     """All rows, in their order. `keep_empty`: columns without a value too."""
-    lines = lines_of(frame)
+    print_rows(title, frame.columns, lines_of(frame), output, keep_empty=keep_empty)
+
+
+def print_rows(
+    title: str, names: Sequence[str], lines: Sequence[str], output: str, *, keep_empty: bool = False
+) -> None:
+    """The same of rows that are JSON already."""
     if output == JSON:
         show.print_lines(*map(in_json, lines))
         return
     rows = [json.loads(line) for line in lines]
     everything = keep_empty or not rows
-    filled = [name for name in frame.columns if everything or any(row.get(name) for row in rows)]
+    filled = [name for name in names if everything or any(row.get(name) for row in rows)]
     cells = [[_cell(row.get(name)) for name in filled] for row in rows]
     show.print_table(title, filled, cells)
 

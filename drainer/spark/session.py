@@ -50,7 +50,7 @@ def session(
 ) -> SparkSession:
     """The session, made as asked for if there is none. `conf` wins over what stands here. Raises
     `ConfigError`."""
-    submitted = _GATEWAY in os.environ
+    submitted = is_submitted()
     if not submitted:
         _need_java()
     try:
@@ -77,6 +77,11 @@ def session(
     made = builder.getOrCreate()
     source.register(made)
     return made
+
+
+def is_submitted() -> bool:
+    """Whether `spark-submit` started this process."""
+    return _GATEWAY in os.environ
 
 
 def quiet() -> None:

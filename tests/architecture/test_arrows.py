@@ -74,7 +74,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("replay", "session"),
         ("image", "flashback"),
         ("audit", "arguments"),
-        ("output",),
+        ("output", "local"),
         ("commands",),
         ("__main__",),
     ),

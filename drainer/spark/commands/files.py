@@ -6,7 +6,7 @@ Tests  tests/spark/test_readme_spark.py
 from __future__ import annotations
 
 import argparse
-from typing import Final
+from typing import Any, Final
 
 from common import time_text
 from common.observe import show
@@ -33,11 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    spark = arguments.open_session(args, "binlog-spark files")
-    options = arguments.source_options(args, view="files")
-    frame = spark.read.format("binlog").options(**options).load(args.archive)
-    with TaskProgress(spark, "looking at files"):
-        found = sorted((row.asDict() for row in frame.collect()), key=lambda row: (row["index"], row["file"]))
+    found = sorted(_rows(args), key=lambda row: (row["index"], row["file"]))
     if args.output == arguments.JSON:
         show.print_json(found)
     else:
@@ -47,6 +43,20 @@ def run(args: argparse.Namespace) -> int:
         shown = Location(args.archive).shown
         show.print_table(f"files of {shown}", _HEADINGS, rows)
     return FINDINGS if any(row["problem"] for row in found) else 0
+
+
+def _rows(args: argparse.Namespace) -> list[dict[str, Any]]:
+    options = arguments.source_options(args, view="files")
+    if arguments.is_here(args):
+        from drainer.reading.archive.archive_source import ArchiveSource
+        from drainer.spark.local import ordered_rows
+
+        source = ArchiveSource({**options, "path": args.archive})
+        return ordered_rows.everything(source, source.schema, ())
+    spark = arguments.open_session(args, "binlog-spark files")
+    frame = spark.read.format("binlog").options(**options).load(args.archive)
+    with TaskProgress(spark, "looking at files"):
+        return [row.asDict() for row in frame.collect()]
 
 
 def _cells(row: dict[str, object]) -> tuple[str, ...]:

@@ -6,11 +6,12 @@ Tests  tests/spark/test_readme_spark.py
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import Final
 
 from drainer.spark import arguments, history
 from drainer.spark.driver import TaskProgress
-from drainer.spark.output import print_frame
+from drainer.spark.output import print_frame, print_rows
 
 HELP: Final = """\
 every version of a row: from when to when, and which transaction made it
@@ -21,7 +22,7 @@ every version of a row: from when to when, and which transaction made it
 
 valid_from and valid_to are commit timestamps, the second one excluded; it is empty while a version lasts. A
 version without valid_from was there before the first change that was read. A row that moved to another key
-has versions under both.
+has versions under both. Without --master this process reads the archive, and only --save starts Spark.
 """
 _SHOWN: Final = ("key", "from_time", "to_time", "exists", "_change_type", "_commit_ts", "before", "after")
 
@@ -41,8 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     key = history.parse_key(args.key) if args.key else None
-    spark = arguments.open_session(args, "binlog-spark history")
     options = arguments.source_options(args)
+    if not args.save and arguments.is_here(args):
+        _show_here(args, key, options)
+        return 0
+    spark = arguments.open_session(args, "binlog-spark history")
     found = history.history(spark, args.archive, args.table, key, options)
     with TaskProgress(spark, "reading"):
         if args.save:
@@ -51,3 +55,15 @@ def run(args: argparse.Namespace) -> int:
             found = found if args.output == arguments.JSON else found.select(*_SHOWN)
             print_frame(f"versions of {args.table}", found, args.output)
     return 0
+
+
+def _show_here(args: argparse.Namespace, key: Mapping[str, str] | None, options: Mapping[str, str]) -> None:
+    """Without Spark."""
+    from drainer.reading.archive.archive_source import ArchiveSource
+    from drainer.spark.local import json_lines, ordered_rows, versions
+
+    source = ArchiveSource({**options, "path": args.archive, "tables": args.table})
+    found = versions.versions(ordered_rows.everything(source, source.schema, ()), key)
+    names = versions.SCHEMA.names if args.output == arguments.JSON else _SHOWN
+    schema = versions.pruned(names)
+    print_rows(f"versions of {args.table}", names, json_lines.lines(schema, found), args.output)

@@ -6,7 +6,7 @@ Tests  tests/spark/test_readme_spark.py
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from common.errors import FlagError
@@ -14,7 +14,7 @@ from common.observe import show
 from drainer.reading.archive.files.location import Location
 from drainer.spark import arguments
 from drainer.spark.driver import TaskProgress
-from drainer.spark.output import print_frame
+from drainer.spark.output import print_frame, print_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +30,9 @@ show, count or save changes, transactions, DDL and files
 
 Views: changes (one row a change, images as JSON; with --table as columns), transactions, ddl, files. Rows
 come in commit order. JSON is one object a line. --save writes Parquet without sorting, a file a partition.
+
+Without --master this process reads the archive, on one core; only --where (a condition of Spark SQL) and
+--save start Spark.
 """
 VIEWS: Final = ("changes", "transactions", "ddl", "files")
 LIMIT: Final = 20
@@ -54,6 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.table and args.view != "changes":
         raise FlagError("--table is for the view changes", hint="use --tables for the others")
+    if not (args.where or args.save) and arguments.is_here(args):
+        _run_here(args)
+        return 0
     spark = arguments.open_session(args, "binlog-spark read")
     frame = _frame(spark, args)
     if args.count:
@@ -73,12 +79,7 @@ def run(args: argparse.Namespace) -> int:
 def _frame(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
     options = arguments.source_options(args, view=args.view, table=args.table)
     frame = spark.read.format("binlog").options(**options).load(args.archive)
-    names = [name.strip() for name in args.columns.split(",") if name.strip()]
-    unknown = [name for name in names if name not in frame.columns]
-    if unknown:
-        raise FlagError(
-            f"{args.view} has no column {unknown[0]}", hint=f"choose from {', '.join(frame.columns)}"
-        )
+    names = _names(args, frame.columns)
     if (args.count or names) and not args.where:
         # Spark prunes no columns of a Python source: what the schema names is all that gets decoded.
         wanted = [field for field in frame.schema if field.name in (names or frame.columns[:1])]
@@ -86,6 +87,43 @@ def _frame(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
     if args.where:
         frame = _where(frame, args.where)
     return frame.select(*names) if names else frame
+
+
+def _names(args: argparse.Namespace, known: Sequence[str]) -> list[str]:
+    """The columns that are asked for, none for all."""
+    names = [name.strip() for name in args.columns.split(",") if name.strip()]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise FlagError(f"{args.view} has no column {unknown[0]}", hint=f"choose from {', '.join(known)}")
+    return names
+
+
+def _run_here(args: argparse.Namespace) -> None:
+    """Without Spark."""
+    import pyarrow as pa
+
+    from drainer.reading.archive.archive_source import ArchiveSource
+    from drainer.spark.local import json_lines, ordered_rows
+
+    options = arguments.source_options(args, view=args.view, table=args.table)
+    source = ArchiveSource({**options, "path": args.archive})
+    known = source.schema
+    names = _names(args, known.names) or (known.names[:1] if args.count else known.names)
+    columns = pa.schema([known.field(name) for name in names])
+    if args.count:
+        _tell(args.output, {args.view: sum(one.num_rows for one in ordered_rows.batches(source, columns))})
+        return
+    order = [name for name in _ORDER if name in names]
+    if args.limit:
+        rows = ordered_rows.first(source, columns, order, args.limit)
+    else:
+        rows = ordered_rows.everything(source, columns, order)
+    lines = json_lines.lines(columns, rows)
+    print_rows(_title(args), names, lines, args.output, keep_empty=bool(args.columns))
+
+
+def _title(args: argparse.Namespace) -> str:
+    return f"{args.view} of {Location(args.archive).shown}"
 
 
 def _again(
@@ -116,9 +154,8 @@ def _show(spark: SparkSession, frame: DataFrame, args: argparse.Namespace) -> No
         frame = frame.orderBy(*order)
     if args.limit:
         frame = frame.limit(args.limit)
-    shown = Location(args.archive).shown
     with TaskProgress(spark, "reading"):
-        print_frame(f"{args.view} of {shown}", frame, args.output, keep_empty=bool(args.columns))
+        print_frame(_title(args), frame, args.output, keep_empty=bool(args.columns))
 
 
 def _tell(output: str, facts: dict[str, object]) -> None:

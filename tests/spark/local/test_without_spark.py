@@ -1,0 +1,112 @@
+"""Commands that read where neither Java nor pyspark is: what they need is pyarrow, and they say so."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.drainer.reading.archive.support import corpus
+from tests.drainer.support.relay_world import items
+
+PROGRAM = """
+import importlib.abc, sys
+missing = sys.argv.pop(1).split(",")
+class Missing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] in missing:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+from drainer.spark.__main__ import main
+main()
+"""
+NO_SPARK = "pyspark,py4j,pandas,matplotlib"
+
+
+def run(*arguments: str, missing: str = NO_SPARK) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, missing, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": "/nowhere", "LANG": "C.UTF-8"},
+    )
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
+    directory = tmp_path_factory.mktemp("alone") / "archive"
+    return corpus.our_archive(items("basic"), directory, 8 << 10).uri
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("read", "--limit=5"),
+        ("read", "--table=shop.orders"),
+        ("read", "--view=ddl"),
+        ("files",),
+        ("stats",),
+        ("history", "--table=shop.customer", "--key=id=1"),
+    ],
+    ids=" ".join,
+)
+def test_it_reads(archive: str, arguments: tuple[str, ...]) -> None:
+    done = run(*arguments, f"--archive={archive}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) > 3
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("read", "--where=_seq > 1"), ("read", "--save=/nowhere"), ("read", "--count", "--master=local[1]")],
+    ids=" ".join,
+)
+def test_what_needs_spark_says_so(archive: str, arguments: tuple[str, ...]) -> None:
+    done = run(*arguments, f"--archive={archive}")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert "Java" in line
+
+
+@pytest.mark.parametrize("missing", ["pyarrow", "numpy"])
+def test_without_the_extra_one_line_says_what_to_install(archive: str, missing: str) -> None:
+    done = run("read", f"--archive={archive}", missing=f"{NO_SPARK},{missing}")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "pip install 'tidb-binlog[arrow]'" in line
+
+
+def damaged(directory: Path) -> str:
+    made = corpus.our_archive(items("basic"), directory, 8 << 10)
+    path = min(path for path in directory.iterdir() if path.name.startswith("binlog-"))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    return made.uri
+
+
+def test_bad_input_is_one_line_with_its_exit_code(archive: str, tmp_path: Path) -> None:
+    victim = damaged(tmp_path / "damaged")
+    expected = {
+        ("read", f"--archive={victim}", "--limit=0"): (6, "offset"),
+        ("stats", f"--archive={victim}"): (6, "offset"),
+        ("read", "--archive=/nowhere/at/all"): (1, "there is no directory"),
+        ("read", f"--archive={archive}", "--table=shop.nope"): (1, "no definition and no row of shop.nope"),
+        ("read", f"--archive={archive}", "--columns=nope"): (2, "changes has no column nope"),
+        ("read", f"--archive={archive}", "--start=9", "--stop=5"): (1, "before it begins"),
+        ("read", f"--archive={archive}", "--kind=parquet"): (2, "invalid choice"),
+    }
+    for arguments, (code, text) in expected.items():
+        done = run(*arguments)
+        (line,) = done.stderr.splitlines()
+        assert done.returncode == code, line
+        assert text in line
+    (tmp_path / "gap").mkdir()
+    for number, path in enumerate(sorted(Path(archive).glob("binlog-*"))):
+        name = path.name.replace("0000000000000001", "0000000000000002") if number else path.name
+        (tmp_path / "gap" / name).write_bytes(path.read_bytes())
+    assert run("files", f"--archive={tmp_path / 'gap'}").returncode == 17
