@@ -239,10 +239,17 @@ class Setting:
 
 
 def examine(
-    cls: type[Any], path: str, environ: Mapping[str, str], *, program: str, env_prefix: str
+    cls: type[Any],
+    path: str,
+    environ: Mapping[str, str],
+    *,
+    program: str,
+    env_prefix: str,
+    check: Callable[[Any], object] = lambda config: None,
 ) -> tuple[list[ConfigError], list[Setting]]:
     """What is wrong with a file, all of it, and what would be in force; secrets masked. A problem between
-    values is searched for once the values are right. Raises `ConfigError` for a file that cannot be read."""
+    values, and what `check` raises, are searched for once the values are right. Raises `ConfigError` for a
+    file that cannot be read."""
     problems: list[ConfigError] = []
     loader = _Loader(cls, program, env_prefix, problems)
     given = loader.from_file(path)
@@ -251,6 +258,7 @@ def examine(
         try:
             config = cls(**{name: entry.value for name, entry in given.items()})
             getattr(config, "validate", lambda: None)()
+            check(config)
         except ConfigError as error:
             problems.append(error)
     settings = []

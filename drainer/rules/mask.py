@@ -90,8 +90,7 @@ class Mask:
         return _keep_last(int(self.argument))
 
     def _hash(self, column: Column) -> Exchange:
-        keyed = hmac.new(self.salt, digestmod=hashlib.sha256)
-        kind = column.type
+        keyed, kind = hmac.new(self.salt, digestmod=hashlib.sha256), column.type
 
         def exchange(datum: bytes) -> bytes:
             mac = keyed.copy()

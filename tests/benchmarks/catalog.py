@@ -17,6 +17,7 @@ from tests.benchmarks.door import write as door_write
 from tests.benchmarks.drainer import file_sink, lag
 from tests.benchmarks.drainer import large as drain_large
 from tests.benchmarks.drainer import memory as drain_memory
+from tests.benchmarks.drainer import rules as drain_rules
 from tests.benchmarks.drainer import shapes as drain_shapes
 from tests.benchmarks.drainer import start as drain_start
 from tests.benchmarks.drainer import sysbench as drain_sysbench
@@ -65,6 +66,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "spark.fold10": spark_replay.fold10,
     "drain.durable": drain_sysbench.durable,
     "drain.keyless": drain_shapes.keyless,
+    "drain.rules": drain_rules.run,
     "drain.hot": drain_shapes.hot,
     "drain.wide": drain_shapes.wide,
     "drain.relay": drain_sysbench.relay,

@@ -35,6 +35,7 @@ PROMISED_NAMES = {
     "drain.hot",
     "drain.wide",
     "drain.relay",
+    "drain.rules",
     "drain.start",
     "drain.memory",
     "lag.idle.1",

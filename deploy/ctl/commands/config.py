@@ -11,7 +11,7 @@ Tests  tests/deploy/ctl/commands/test_forget.py
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ class _Daemon:
     kind: str
     settings: type[Any]
     env_prefix: str
+    check: Callable[[Any], object] = lambda config: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,9 @@ def _daemons(kind: str) -> list[_Daemon]:
         found.append(_Daemon("pump", pump.config.PumpConfig, pump.config.ENV_PREFIX))
     if "drainer" in wanted:
         from drainer.config import options
+        from drainer.rules.rule_set import read_rules
 
-        found.append(_Daemon("drainer", options.DrainerConfig, options.ENV_PREFIX))
+        found.append(_Daemon("drainer", options.DrainerConfig, options.ENV_PREFIX, read_rules))
     return found
 
 
@@ -62,7 +64,12 @@ def examine(path: str, kind: str, environ: Mapping[str, str]) -> Examined:
     found = []
     for daemon in _daemons(kind):
         problems, settings = loading.examine(
-            daemon.settings, path, environ, program=daemon.kind, env_prefix=daemon.env_prefix
+            daemon.settings,
+            path,
+            environ,
+            program=daemon.kind,
+            env_prefix=daemon.env_prefix,
+            check=daemon.check,
         )
         of_file = [one for one in settings if one.source.startswith(f"{path}:")]
         found.append((len(of_file), Examined(daemon.kind, tuple(problems), tuple(settings))))
