@@ -207,14 +207,15 @@ def test_routes_are_followed_by_rows_and_by_ddl(target: Target, tmp_path: Path, 
 def test_row_rules_choose_and_mask_rows(target: Target, tmp_path: Path, source: str) -> None:
     archive = SOURCES[source]("basic", tmp_path / "archive")
     apply(target, archive)
-    wanted = run(target, "SELECT id, 'x', credit FROM shop.customer WHERE id > 6 ORDER BY id")
+    found = run(target, "SELECT * FROM shop.customer WHERE id > 6 ORDER BY id")
+    wanted = [(number, "x", *rest) for number, _, *rest in found]
     assert 0 < len(wanted) < run(target, "SELECT COUNT(*) FROM shop.customer")[0][0]
     clean(target)
     rule = {
         "db-name": "shop",
         "tbl-name": "customer",
-        "where": "credit > 200",
-        "mask": {"name": {"text": "x"}},
+        "where": "id > 6",
+        "mask": {"name": {"value": "x"}},
     }
     apply(target, archive, row_rule=(rule,))
     assert run(target, "SELECT * FROM shop.customer ORDER BY id") == wanted
