@@ -75,6 +75,7 @@ async def run(argv: list[str]) -> int:
     for number in SIGNALS:
         loop.add_signal_handler(number, stop)
     found = await asyncio.to_thread(surveyed, config)
+    daemon.settle()
     if config.applies and not config.dry_run:
         summary = await _apply(config, found, stop)
     else:
