@@ -2,7 +2,7 @@
 
 In     a value of the value table (`values`), or what a program has of these classes
 Out    text for MySQL, MariaDB and TiDB, in a session with `time_zone = '+00:00'` and backslash escapes
-Why    drivers have no right text for all of them: some write a negative timedelta wrongly
+Why    a program that writes statements of its own needs no driver to know what a value looks like
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tests.benchmarks.door import message as door_message
 from tests.benchmarks.door import pullers as door_pullers
 from tests.benchmarks.door import stream as door_stream
 from tests.benchmarks.door import write as door_write
-from tests.benchmarks.drainer import file_sink, lag
+from tests.benchmarks.drainer import file_sink, lag, messages
 from tests.benchmarks.drainer import large as drain_large
 from tests.benchmarks.drainer import memory as drain_memory
 from tests.benchmarks.drainer import rules as drain_rules
@@ -65,6 +65,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "reparo.sysbench": reparo.run,
     "spark.replay": spark_replay.run,
     "spark.fold10": spark_replay.fold10,
+    "messages": messages.run,
     "drain.durable": drain_sysbench.durable,
     "drain.keyless": drain_shapes.keyless,
     "drain.rules": drain_rules.run,

@@ -113,8 +113,6 @@ def as_parameter(value: Any) -> Any:
     """What a driver can take; the page of values says which it cannot."""
     if isinstance(value, EnumValue) and not value:
         return value.number
-    if isinstance(value, timedelta) and value < timedelta(0):
-        return sql_literal(value)[1:-1]
     return value
 
 
