@@ -29,6 +29,7 @@ from tests.benchmarks.pump import pull as pump_pull
 from tests.benchmarks.pump import start as pump_start
 from tests.benchmarks.pump import write as pump_write
 from tests.benchmarks.pump import write_batch as pump_write_batch
+from tests.benchmarks.reading import archive_arrow
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
 from tests.benchmarks.spark import read as spark_read
@@ -58,6 +59,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "drain.inserts": drain_shapes.inserts,
     "file.sysbench": file_sink.sysbench,
     "file.inserts": file_sink.inserts,
+    "archive.arrow": archive_arrow.run,
     "spark.read.changes": spark_read.changes,
     "spark.count": spark_read.count,
     "spark.scaling": spark_read.scaling,
