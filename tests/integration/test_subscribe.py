@@ -112,7 +112,7 @@ async def test_a_named_reader_goes_on_where_it_was_done(one_pump: PumpProcess, e
     numbers = iter(range(100))
     for life in range(3):
         async with drainer.subscribe(
-            etcd_clean, tables=["shop.orders"], name="search", start="now" if not life else None
+            etcd_clean, tables=["shop.orders"], name="search", start="now"
         ) as stream:
             for _ in range(3):
                 await write(publisher, next(numbers))
@@ -134,6 +134,26 @@ async def test_a_named_reader_goes_on_where_it_was_done(one_pump: PumpProcess, e
                 await stream.done(change)
             numbers = iter(range(next_of, 100))
     assert seen == [("shop.orders", number) for number in range(len(seen))]
+    await publisher.close()
+
+
+async def test_a_program_may_keep_its_position_itself(one_pump: PumpProcess, etcd_clean: str) -> None:
+    """It wins over the one in the registry, which is a little late, or ahead of restored data."""
+    publisher = await shop(etcd_clean)
+    stamps = [await write(publisher, number) for number in range(4)]
+    async with drainer.subscribe(etcd_clean, tables=["shop.orders"], start="oldest", name="sums") as stream:
+        for _ in range(3):
+            change = await anext(stream)
+            while not isinstance(change, drainer.Transaction):
+                change = await anext(stream)
+        await stream.done(change, stored=True)
+    for start, expected in ((stamps[0], 1), ("oldest", 3)):
+        async with drainer.subscribe(etcd_clean, tables=["shop.orders"], start=start, name="sums") as stream:
+            assert await rows(stream, 1) == [("shop.orders", expected)]
+            if expected == 1:
+                await stream.done(drainer.Transaction(stamps[1], 0, []))
+                assert await rows(stream, 1) == [("shop.orders", 2)]
+                await stream.done(drainer.Transaction(stamps[2], 0, []))
     await publisher.close()
 
 

@@ -5,7 +5,11 @@
     timedelta, "-10m", "-2h"         so long ago
     "now"                            with what is committed from here on
     "oldest"                         with the oldest binlog that pumps hold
-    None                             where the reader of this name stopped; without one: now
+    None                             now
+
+A reader with a name begins there once. From then on it goes on where it was done: a program that is started
+again with the same line skips nothing. A commit timestamp is a position that the program has kept with its
+own data; it holds for a reader with a name, too.
 
 Out    a position: everything at or below it is not wanted; None for "oldest", which pumps have to be asked
 Never  takes a number that would be a time in 1970 for a timestamp, or a time without a zone for one in UTC

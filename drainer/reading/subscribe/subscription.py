@@ -170,7 +170,7 @@ class EncodedStream:
     async def _begin(self, registry: Registry, stored_ts: int, now_ts: int) -> int:
         """The position that the stream begins after. Raises `BinlogsLost` where pumps do not reach so far."""
         start = self._start
-        if start is None and stored_ts:
+        if stored_ts and not isinstance(start, int):
             if stored_ts > now_ts:
                 raise went_back(stored_ts, now_ts)
             after_ts: int | None = stored_ts
@@ -330,7 +330,9 @@ def subscribe(
 
     `endpoint`: host:port of PD, or of the etcd of a cluster without TiDB; several separated by commas.
     `tables`: patterns like "shop.*", "!shop.tmp_*"; none: all. One that fits no table is an error, unless
-    `missing_ok`. `start`: see `stream_start`; `stop`: a timestamp or time after which the stream ends.
+    `missing_ok`. `start`: where the stream begins, for a reader with a name its first one: later it goes on
+    where it was done, unless `start` is a commit timestamp, a position that the program has kept; see
+    `stream_start`. `stop`: a timestamp or time after which the stream ends.
     `name`: a reader with a name has a position in the registry; pumps keep for it what it has not done.
     `rules`: keys of the Drainer's [syncer]. `upstream`: "auto", "tidb" or "standalone". `address`: where a
     named reader listens for pumps that join. `spill_dir`: large transactions wait in a directory below it.

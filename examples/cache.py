@@ -1,0 +1,118 @@
+"""Keeps a cache fresh: a committed row is in the key-value store a moment later, a deleted one is gone.
+
+    .venv/bin/python examples/cache.py --etcd 127.0.0.1:2379 --store 127.0.0.1:6379 'shop.*'
+
+The store is anything with the three methods of `Store`; `Redis` below speaks to a Redis server, or to what
+speaks like one, without a client library. A row is `shop.orders:7` -> its columns as JSON. Tables need a
+primary or a unique key.
+
+Kill it where you like: a transaction that was not `done` comes again, and to set a key twice does no harm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import socket
+from collections.abc import Iterable
+from typing import Protocol
+
+import drainer
+
+
+class Store(Protocol):
+    """A key-value store."""
+
+    def set(self, key: str, value: str) -> None: ...
+
+    def delete(self, key: str) -> None: ...
+
+    def delete_prefix(self, prefix: str) -> None: ...
+
+
+class Redis:
+    """Three commands of the Redis protocol, over one connection."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)))
+        self._replies = self._socket.makefile("rb")
+
+    def set(self, key: str, value: str) -> None:
+        self._call("SET", key, value)
+
+    def delete(self, key: str) -> None:
+        self._call("DEL", key)
+
+    def delete_prefix(self, prefix: str) -> None:
+        cursor = b"0"
+        while True:
+            cursor, keys = self._call("SCAN", cursor.decode(), "MATCH", prefix + "*", "COUNT", "1000")
+            for key in keys:
+                self._call("DEL", key.decode())
+            if cursor == b"0":
+                return
+
+    def _call(self, *words: str) -> list:
+        encoded = [word.encode() for word in words]
+        lines = [b"*%d" % len(encoded), *(b"$%d\r\n%s" % (len(word), word) for word in encoded), b""]
+        self._socket.sendall(b"\r\n".join(lines))
+        return self._reply()
+
+    def _reply(self):
+        line = self._replies.readline().rstrip()
+        kind, rest = line[:1], line[1:]
+        if kind == b"*":
+            return [self._reply() for _ in range(int(rest))]
+        if kind == b"$":
+            return self._replies.read(int(rest) + 2)[:-2]
+        if kind not in (b"+", b":"):
+            raise OSError(f"the store answers {line!r}")
+        return rest
+
+
+def key_of(table: drainer.Table, values: Iterable[object]) -> str:
+    if not table.key:
+        raise ValueError(f"{table} has no key: its rows cannot be found in a cache")
+    return f"{table}:{','.join(map(str, values))}"
+
+
+def apply(store: Store, item: drainer.Transaction | drainer.Ddl) -> None:
+    """What one item of the stream does to the store."""
+    if isinstance(item, drainer.Ddl):
+        left = {table.id for table in item.after}
+        for table in item.before:
+            if table.id not in left:  # dropped, truncated (it has another id then)
+                store.delete_prefix(f"{table}:")
+        return
+    for row in item.rows:
+        if row.before is not None:
+            old = key_of(row.table, (row.before[name] for name in row.table.key))
+            if row.after is None or old != key_of(row.table, row.key_values):
+                store.delete(old)
+        if row.after is not None:
+            store.set(key_of(row.table, row.key_values), json.dumps(row.after, default=str))
+
+
+async def keep_fresh(etcd: str, store: Store, tables: list[str]) -> None:
+    """Until cancelled. The first start begins with the oldest change there is, later ones where they were."""
+    async with drainer.subscribe(etcd, tables=tables, start="oldest", name="cache") as stream:
+        async for item in stream:
+            apply(store, item)
+            await stream.done(item)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--etcd", default="127.0.0.1:2379")
+    parser.add_argument("--store", default="127.0.0.1:6379")
+    parser.add_argument("tables", nargs="+")
+    options = parser.parse_args()
+    asyncio.run(keep_fresh(options.etcd, Redis(options.store), options.tables))
+
+
+if __name__ == "__main__":
+    main()
