@@ -95,8 +95,10 @@ def _uca(weights: dict[int, str | None]) -> Callable[[bytes], str]:
 
 
 def _uca_character(one: str) -> str:
-    """A character for LIKE: one for one."""
-    return one.lower() if one.isascii() else _without_accents(one)[:1] or one
+    """A character for LIKE: one for one. Characters without a weight are alike."""
+    if one.isascii():
+        return "\0" if one in _IGNORED else one.lower()
+    return _without_accents(one)[:1] or one
 
 
 @dataclass(frozen=True, slots=True)

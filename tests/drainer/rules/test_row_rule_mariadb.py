@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from common import binlog
+from common.ddl_job import ActionType
 from common.errors import ConfigError
-from common.rowcodec.encoder import prewrite_value
+from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import FLAG_NOT_NULL, LONG, VARCHAR, Index, IndexColumn, TableInfo
 from drainer.changes.model import Row
 from drainer.config.options import DrainerConfig
@@ -24,7 +25,7 @@ from drainer.sink.mysql.connection import Target, connect
 from drainer.sink.mysql.sql_literal.quoting import quote_name
 from drainer.txn import DELETE, INSERT, UPDATE
 from tests.drainer.rules.test_rule_set_mariadb import KEY, Made, contents
-from tests.drainer.support.apply_life import Life, clean, column, create_job, created
+from tests.drainer.support.apply_life import Life, clean, column, create_job, created, stored_ts
 
 pytestmark = pytest.mark.integration
 SALT = "0123456789abcdef0123456789abcdef"
@@ -234,3 +235,43 @@ async def test_a_function_that_raises_stops_the_drainer_and_loses_nothing(downst
     FAILS.clear()
     assert await Life(made.recording, downstream, rules=wanted).run()
     assert found(downstream)["t"] == [repr((number, f"n{number}", None)) for number in (1, 2, 4, 5)]
+
+
+async def test_a_renamed_column_of_a_rule_stops_the_rows_after_the_ddl_until_the_rule_has_its_name(
+    downstream: Target,
+) -> None:
+    work = Workload(3)
+    work.changes(30)
+    before = {"where": "secret IS NOT NULL", "mask": {"secret": {"value": "-"}}, "tbl-name": "t"}
+    assert await Life(work.recording, downstream, rules=rules(before)).run()
+    columns = (*KEYED.columns[:2], replace(KEYED.columns[2], name="hidden"))
+    renamed = replace(KEYED, columns=columns)
+    work.ts += 10
+    work.version += 1
+    job = {
+        **create_job(renamed, job_id=60, schema_version=work.version),
+        "type": ActionType.MODIFY_COLUMN,
+        "query": "ALTER TABLE `t` CHANGE `secret` `hidden` VARCHAR(64)",
+    }
+    work.recording.jobs.append(json.dumps(job).encode())
+    work.recording.entries.append(created(job, work.ts))
+    ddl_ts = work.ts
+    work.encoders["t"] = (1, RowEncoder(renamed))
+    work.ts += 10
+    row = RowEncoder(renamed).insert({"id": 1000, "name": "new", "hidden": "private"})
+    value = prewrite_value(work.version, [(1, [INSERT], [row])])
+    payload = binlog.join(
+        binlog.prewrite(work.ts - 1, b"k", value), binlog.commit(work.ts - 1, work.ts, b"k")
+    )
+    work.recording.entries.append(Merged(work.ts, payload))
+    for _ in range(2):
+        with pytest.raises(
+            ConfigError, match=r"names column secret, which d.t does not have \(it has id, name, hidden"
+        ):
+            await Life(work.recording, downstream, rules=rules(before)).run()
+        assert "private" not in repr(contents(downstream))
+        assert stored_ts(downstream) == ddl_ts
+    after = {"where": "hidden IS NOT NULL", "mask": {"hidden": {"value": "-"}}, "tbl-name": "t"}
+    assert await Life(work.recording, downstream, rules=rules(after)).run()
+    assert repr((1000, "new", "-")) in found(downstream)["t"]
+    assert "private" not in repr(contents(downstream))

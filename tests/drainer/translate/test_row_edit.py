@@ -16,7 +16,10 @@ from common.rowcodec import compile_table
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import TableInfo
 from drainer.changes.model import Row
+from drainer.changes.row_reader import RowPlan
+from drainer.formats.pb.writer import PbPlan
 from drainer.rules.row_rule import RowRule
+from drainer.sink.mysql.sql_literal.plan import SqlPlan
 from drainer.translate.row_edit import RowEdit
 from drainer.translate.row_filter import RowGate
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion
@@ -314,6 +317,38 @@ def test_conditions_see_what_masks_hide() -> None:
     event = edited.event(INSERT, rows.of(INSERT, None, order("1", note="x")), 5)
     assert event is not None
     assert rows.read(*event)[1] == {**order("1"), "total": "1.00"}
+
+
+def test_edited_rows_are_rows_for_every_destination() -> None:
+    """Also where generated columns, virtual ones too, are in some images and not in others."""
+    info = table(
+        ("id", key("bigint")),
+        ("email", of_type("varchar", flen=80)),
+        column(3, "low", of_type("varchar", flen=80), generated="lower(`email`)"),
+        column(4, "up", of_type("varchar", flen=80), generated="upper(`email`)", generated_stored=True),
+        ("n", of_type("int")),
+    )
+    of_table = version(info)
+    rows, edited = Rows(info), edit(info, {"where": "n > 5", "mask": {"email": "keep-last 1"}})
+    pb, sql, changes = PbPlan(of_table), SqlPlan(info), RowPlan(of_table)
+    images = [{"id": 1, "email": "a@b", "low": "a@b", "up": "A@B", "n": n} for n in (5, 6)]
+    for sort in (INSERT, UPDATE, DELETE):
+        for old, new in itertools.product(images, repeat=2):
+            event = edited.event(sort, rows.of(sort, old, new), 5)
+            if event is None:
+                continue
+            found = changes.read[event[0]](event[1])
+            for image in (found.before, found.after):
+                assert image is None or (image["id"], image["email"]) == (1, "**b")
+            (pb.insert, pb.update, pb.delete)[event[0]](event[1])
+            key_of = {
+                INSERT: sql.insert_key,
+                DELETE: sql.delete_key,
+                UPDATE: lambda row: sql.update_keys(row)[1],
+            }
+            assert key_of[event[0]](event[1]) == b"1"
+            if event[0] == INSERT:
+                assert sql.insert_literals(event[1]) == b"(1,'**b',6)"
 
 
 # -- functions --------------------------------------------------------------------------------------------

@@ -49,6 +49,12 @@ def test_like_does_not_pad() -> None:
     assert like("a\\%", "")(b"a\\b")  # no escape
 
 
+def test_characters_without_a_weight_are_alike() -> None:
+    like = ORDERS["utf8mb4_0900_ai_ci"].like
+    assert like("\x0e", "")(b"\x19")
+    assert not like("\x0e", "")(b"")
+
+
 def test_like_of_bytes_counts_bytes() -> None:
     assert like_bytes("__", "\\")("é".encode())
     assert ORDERS["utf8mb4_bin"].like("_", "\\")("é".encode())

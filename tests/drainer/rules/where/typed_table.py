@@ -30,6 +30,7 @@ from common.table_info import (
     VARCHAR,
     YEAR,
     Column,
+    ColumnKind,
     FieldType,
     TableInfo,
 )
@@ -199,6 +200,8 @@ def rows(draw: Draw, count: int) -> list[dict[str, Any]]:
 
 # -- expressions ------------------------------------------------------------------------------------------
 
+_BEYOND_SIGNED = ("9223372036854775808", "18446744073709551615", "99999999999999999999")
+_TIMES = (ColumnKind.DATE, ColumnKind.DATETIME, ColumnKind.TIMESTAMP, ColumnKind.TIME)
 _OPS = ("=", "<>", "<", "<=", ">", ">=", "<=>", "!=")
 _NUMERIC = ("ti", "i", "bi", "bu", "b", "f", "d", "de", "dz")
 _PAIRS = (
@@ -207,7 +210,9 @@ _PAIRS = (
 )  # fmt: skip
 
 
-def predicate(draw: Draw) -> str:
+def predicate(draw: Draw, *, tame: bool = False) -> str:
+    """A comparison. `tame`: none of those that MySQL 8.0 answers otherwise than its manual has it: numbers
+    beyond the column's range in IN, those from 2^63 on in BETWEEN, NULL as a bound of dates or of times."""
     one = draw.choice(COLUMNS)
     name, maybe_not = one.name, draw.choice(("", "NOT "))
 
@@ -216,13 +221,25 @@ def predicate(draw: Draw) -> str:
 
     def bound() -> str:
         """Elements by name or by number, not both."""
-        return draw.choice([one for one in one.literals if not one.isdigit()]) if one.likes else value()
+        if one.likes or (tame and one.type.kind in _TIMES):
+            return draw.choice([literal for literal in one.literals if not literal.isdigit()])
+        found = value()
+        return "1" if tame and found in _BEYOND_SIGNED else found
+
+    def item() -> str:
+        if draw.random() < 0.05 and not (tame and one.type.kind is ColumnKind.TIME):
+            return "NULL"
+        if tame and one.type.kind in (ColumnKind.SIGNED, ColumnKind.UNSIGNED, ColumnKind.BIT):
+            return draw.choice(("0", "1", "2", "100"))
+        return draw.choice(
+            [literal for literal in one.literals if not (tame and literal.startswith("TIME "))]
+        )
 
     kinds: list[Callable[[], str]] = [
         lambda: f"{name} {draw.choice(_OPS)} {value()}",
         lambda: f"{value()} {draw.choice(_OPS)} {name}",
         lambda: f"{name} {maybe_not}BETWEEN {bound()} AND {bound()}",
-        lambda: f"{name} {maybe_not}IN ({', '.join(value() for _ in range(draw.randint(1, 5)))})",
+        lambda: f"{name} {maybe_not}IN ({', '.join(item() for _ in range(draw.randint(1, 5)))})",
         lambda: f"{name} IS {maybe_not}NULL",
     ]
     if one.likes:
@@ -232,14 +249,14 @@ def predicate(draw: Draw) -> str:
     return draw.choice(kinds)()
 
 
-def expression(draw: Draw, depth: int = 2) -> str:
+def expression(draw: Draw, depth: int = 2, *, tame: bool = False) -> str:
     if not depth or draw.random() < 0.4:
-        return predicate(draw)
+        return predicate(draw, tame=tame)
     kind = draw.randrange(3)
     if kind == 0:
-        return f"NOT ({expression(draw, depth - 1)})"
+        return f"NOT ({expression(draw, depth - 1, tame=tame)})"
     word = " AND " if kind == 1 else " OR "
-    return word.join(f"({expression(draw, depth - 1)})" for _ in range(draw.randint(2, 3)))
+    return word.join(f"({expression(draw, depth - 1, tame=tame)})" for _ in range(draw.randint(2, 3)))
 
 
 def without(info: TableInfo, name: str) -> TableInfo:
