@@ -97,7 +97,7 @@ def string_column(column: Column) -> JsonColumn:
 
 
 @functools.cache
-def _times(is_date: bool, fsp: int) -> tuple[Reader, dict[bytes, Any]]:
+def quoted_times(is_date: bool, fsp: int) -> tuple[Reader, dict[bytes, Any]]:
     """One cache for all columns that show times alike."""
     if is_date:
         return cached_reader(lambda packed: quoted(date_text(packed)))
@@ -106,7 +106,7 @@ def _times(is_date: bool, fsp: int) -> tuple[Reader, dict[bytes, Any]]:
 
 def time_column(column: Column) -> JsonColumn:
     """DATE, DATETIME and TIMESTAMP as MySQL's text."""
-    read, cache = _times(column.type.kind is ColumnKind.DATE, column.type.fsp)
+    read, cache = quoted_times(column.type.kind is ColumnKind.DATE, column.type.fsp)
     return JsonColumn(column, Conversion(Shape.TIME, "", read, NAMES, cache=cache, null="NULL"))
 
 

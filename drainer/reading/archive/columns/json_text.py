@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import json
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -37,17 +36,11 @@ from common.rowcodec.datum import (
 from common.rowcodec.decimals import read_decimal
 from common.rowcodec.plan import RowReaders
 from common.rowcodec.strict import Reader
-from common.rowcodec.temporal import date_text, datetime_text, duration_text
-from common.rowcodec.values import cached_reader, set_text
+from common.rowcodec.temporal import duration_text
+from common.rowcodec.values import set_text
 from common.table_info import Column, ColumnKind, FieldType, TableInfo
+from drainer.formats.messages.json_rows import NULL, json_string, quoted, quoted_times, shown
 from drainer.sink.mysql.sql_literal.plan import compile_sql
-
-_NULL: Final = "null"
-_dumps: Final[Callable[[str], str]] = json.JSONEncoder(ensure_ascii=False).encode
-
-
-def _quoted(value: object) -> str:
-    return f'"{value}"'
 
 
 def _binary(raw: bytes) -> str:
@@ -58,7 +51,7 @@ def _read_text(b: bytes, i: int) -> tuple[str, int]:
     start, end = bytes_span(b, i)
     raw = b[start:end]
     try:
-        return _dumps(raw.decode()), end
+        return json_string(raw.decode()), end
     except UnicodeDecodeError:
         return f'{{"base64":{_binary(raw)}}}', end
 
@@ -75,23 +68,7 @@ def name_of(field_type: FieldType, number: int) -> str | None:
     return set_text(field_type, number) if elems and not number >> len(elems) else None
 
 
-@functools.cache
-def _times(is_date: bool, fsp: int) -> tuple[Reader, dict[bytes, Any]]:
-    """One cache for all columns that show times alike."""
-    if is_date:
-        return cached_reader(lambda packed: _quoted(date_text(packed)))
-    return cached_reader(lambda packed: _quoted(datetime_text(packed, fsp)))
-
-
-def _shown(read: Callable[[bytes, int], tuple[Any, int]], show: Callable[[Any], str]) -> Reader:
-    def shown(b: bytes, i: int) -> tuple[str, int]:
-        value, end = read(b, i)
-        return show(value), end
-
-    return shown
-
-
-_NAMES: Final[dict[str, Any]] = {"NULL": _NULL, "dumps": _dumps, "binary": _binary}
+_NAMES: Final[dict[str, Any]] = {"NULL": NULL, "dumps": json_string, "binary": _binary}
 
 
 def _always(shape: Shape, expression: str, read: Reader) -> Callable[[FieldType, int], Conversion]:
@@ -103,42 +80,42 @@ def _named(field_type: FieldType, place: int) -> Conversion:
     @functools.lru_cache(maxsize=10_000)
     def show(number: int) -> str:
         name = name_of(field_type, number)
-        return str(number) if name is None else _dumps(name)
+        return str(number) if name is None else json_string(name)
 
-    read, names = _shown(read_unsigned, show), _NAMES | {f"show{place}": show}
+    read, names = shown(read_unsigned, show), _NAMES | {f"show{place}": show}
     return Conversion(Shape.UNSIGNED, f"show{place}(u)", read, names, null="NULL")
 
 
 def _time(field_type: FieldType, place: int) -> Conversion:
-    reader, cache = _times(field_type.kind is ColumnKind.DATE, field_type.fsp)
+    reader, cache = quoted_times(field_type.kind is ColumnKind.DATE, field_type.fsp)
     return Conversion(Shape.TIME, "", reader, _NAMES, cache=cache, null="NULL")
 
 
 def _duration(field_type: FieldType, place: int) -> Conversion:
     fsp = field_type.fsp
-    read = _shown(read_duration, lambda ns: _quoted(duration_text(ns, fsp)))
+    read = shown(read_duration, lambda ns: quoted(duration_text(ns, fsp)))
     return Conversion(Shape.CALL, "", read, _NAMES, null="NULL")
 
 
-_SIGNED: Final = _always(Shape.SIGNED, SIGNED_VALUE, _shown(read_int, str))
+_SIGNED: Final = _always(Shape.SIGNED, SIGNED_VALUE, shown(read_int, str))
 _DIGITS: Final = "'\"%d\"' % u"
 _CONVERSIONS: Final[dict[ColumnKind, Callable[[FieldType, int], Conversion]]] = {
     ColumnKind.SIGNED: _SIGNED,
-    ColumnKind.UNSIGNED: _always(Shape.UNSIGNED, _DIGITS, _shown(read_int, _quoted)),
+    ColumnKind.UNSIGNED: _always(Shape.UNSIGNED, _DIGITS, shown(read_int, quoted)),
     ColumnKind.YEAR: _SIGNED,
-    ColumnKind.BIT: _always(Shape.UNSIGNED, _DIGITS, _shown(read_unsigned, _quoted)),
-    ColumnKind.FLOAT: _always(Shape.CALL, "", _shown(read_float, repr)),
-    ColumnKind.DOUBLE: _always(Shape.CALL, "", _shown(read_double, repr)),
-    ColumnKind.DECIMAL: _always(Shape.CALL, "", _shown(read_decimal, _quoted)),
+    ColumnKind.BIT: _always(Shape.UNSIGNED, _DIGITS, shown(read_unsigned, quoted)),
+    ColumnKind.FLOAT: _always(Shape.CALL, "", shown(read_float, repr)),
+    ColumnKind.DOUBLE: _always(Shape.CALL, "", shown(read_double, repr)),
+    ColumnKind.DECIMAL: _always(Shape.CALL, "", shown(read_decimal, quoted)),
     ColumnKind.TEXT: _always(Shape.BYTES, "dumps(s.decode())", _read_text),
-    ColumnKind.BINARY: _always(Shape.BYTES, "binary(s)", _shown(read_bytes, _binary)),
+    ColumnKind.BINARY: _always(Shape.BYTES, "binary(s)", shown(read_bytes, _binary)),
     ColumnKind.ENUM: _named,
     ColumnKind.SET: _named,
     ColumnKind.DATE: _time,
     ColumnKind.DATETIME: _time,
     ColumnKind.TIMESTAMP: _time,
     ColumnKind.TIME: _duration,
-    ColumnKind.JSON: _always(Shape.CALL, "", _shown(read_json, lambda text: _dumps(text.decode()))),
+    ColumnKind.JSON: _always(Shape.CALL, "", shown(read_json, lambda text: json_string(text.decode()))),
 }
 
 
@@ -166,13 +143,13 @@ class ImageText:
     @staticmethod
     def _reader(readers: RowReaders, places: list[int]) -> Callable[[bytes], str]:
         columns = readers.layout.columns
-        heads = [_dumps(columns[place].name).replace("%", "%%") for place in places]
+        heads = [json_string(columns[place].name).replace("%", "%%") for place in places]
         template = "{" + ",".join(f"{head}:%s" for head in heads) + "}"
         strict = readers.strict
 
         def slow(image: bytes) -> str:
             values = strict.delete(image)
-            return template % tuple(_NULL if values[place] is None else values[place] for place in places)
+            return template % tuple(NULL if values[place] is None else values[place] for place in places)
 
         arguments = "".join(f"v{place}, " for place in places)
         return readers.of_delete(
