@@ -212,6 +212,13 @@ class ReparoConfig:
                 f'dest-type is "{self.dest_type}", and the file does not say which server',
                 hint="write [dest-db] host, port, user and password into the file of -config",
             )
+        changes = self.table_migrate_rule or self.column_rule or self.row_rule
+        if self.dest_type == PRINT and changes:
+            raise ConfigError(
+                'dest-type is "print", which shows an archive as it is: it knows no table-migrate-rule,'
+                " column-rule and row-rule",
+                hint="take them out of the file, or apply it to a database",
+            )
         self.drainer.check_database()
         _ = self.rules, ddl_rules.parse(self.ddl_rules)
 
@@ -287,12 +294,15 @@ class ReparoConfig:
 
     def remarks(self) -> list[str]:
         """What a user should know of what is set, one line each."""
-        if self.applies and self.txn_batch < _GO_BATCH:
-            return [
+        said = []
+        if self.applies and not self.dry_run and self.txn_batch < _GO_BATCH:
+            said.append(
                 f"txn-batch = {self.txn_batch} makes small transactions: without this line of the file it is"
                 " several times faster"
-            ]
-        return []
+            )
+        if self.dry_run and self.row_rule:
+            said.append("rows are counted as the archive has them, before row rules")
+        return said
 
 
 def _one_of(key: str, value: str, known: tuple[str, ...]) -> None:

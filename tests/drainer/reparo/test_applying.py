@@ -272,6 +272,29 @@ def test_damage_is_said_and_nothing_after_it_is_applied(target: Target, tmp_path
     assert run(target, f"SELECT COUNT(*) FROM {SCHEMA}.lanes")[0][0] > 0
 
 
+def test_a_torn_end_is_what_a_killed_drainer_leaves(target: Target, tmp_path: Path) -> None:
+    archive = SOURCES["go-events"]("basic", tmp_path / "archive")
+    (file,) = archive.iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-5])
+    cut = apply(target, archive)
+    assert (cut.finished, cut.transactions) == (True, 46)
+    file.write_bytes(whole)
+    assert apply(target, archive).transactions == 1
+    assert differences("basic", target) == []
+
+
+def test_a_file_that_has_lost_its_end_is_damage(target: Target, tmp_path: Path) -> None:
+    """The index beside it says how long it was."""
+    history = MixedHistory(11)
+    archive = written(tmp_path, history.items(300))
+    history.create(target)
+    file = sorted(Path(archive).glob("binlog-*"))[0]
+    file.write_bytes(file.read_bytes()[:-5])
+    with pytest.raises(Corruption, match=r"has lost 5 bytes at its end"):
+        apply(target, archive)
+
+
 def test_a_ddl_that_a_full_copy_has_already_is_passed_over(target: Target, tmp_path: Path) -> None:
     history = MixedHistory(10)
     archive = written(tmp_path, history.items(40, 20, "CREATE TABLE d.n (id INT)"))

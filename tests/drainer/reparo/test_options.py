@@ -80,6 +80,8 @@ def test_a_file_of_the_go_tool_means_the_same(tmp_path: Path, shanghai: None) ->
     assert allows("bcc", "x")
     assert not allows("s2", "x")
     assert "txn-batch = 20" in config.remarks()[0]
+    rule = '[[syncer.row-rule]]\ndb-name = "a"\ntbl-name = "b"\nwhere = "c > 1"\n'
+    assert "before row rules" in read_file(tmp_path, GO_FILE + rule, "-dry-run").remarks()[0]
 
 
 def test_every_flag_of_the_go_tool_is_known() -> None:
@@ -114,6 +116,10 @@ def test_utc_here_is_utc_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 WRONG = [
+    (
+        'data-dir = "d"\n[[syncer.row-rule]]\ndb-name = "a"\ntbl-name = "b"\nwhere = "c > 1"',
+        "shows an archive as it is: it knows no .* row-rule",
+    ),
     ("", "data-dir is empty"),
     ('data-dir = "d"\nfoo = 1', r"unknown configuration options: foo \(line 2\)"),
     ('data-dir = "d"\ndest-type = "kafka"', "dest-type 'kafka' is not supported .*print, mysql, tidb"),
