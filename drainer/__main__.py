@@ -199,7 +199,8 @@ async def run(argv: list[str]) -> int:
 
     settings = read()
     read_rules(settings)  # a rule that cannot be right is refused before any server is asked
-    log.setup(settings.log_level, settings.log_file, settings.log_format)
+    stream = sys.stderr if settings.to_stdout else None
+    log.setup(settings.log_level, settings.log_file, settings.log_format, stream=stream)
     make_data_dir(settings.data_dir)
     logger.info(
         "drainer starts", **{key: value for key, value in loading.describe(settings).items() if value != ""}

@@ -25,6 +25,7 @@ from drainer.sink.batch.batching import Item
 from drainer.sink.batch.sink_thread import Raised
 from drainer.sink.batch.sink_writer import SinkWriter, is_retriable, words_of
 from drainer.sink.runner import Runner
+from drainer.translate.translator import Translator
 
 logger = log.get("drainer.build_batch")
 
@@ -35,8 +36,15 @@ LOCK_PAUSE_S: Final = 0.2
 Convert = Callable[[Sequence[Item]], Sequence[Any]]
 
 
-async def build_batch(context: BuildContext, sink: Any, name: str, convert: Convert) -> Runner[BatchedSink]:
-    """`sink` is made, and not open yet. Raises `DownstreamError`, `Unavailable`, `Corruption`."""
+async def build_batch(
+    context: BuildContext,
+    sink: Any,
+    name: str,
+    convert: Convert,
+    follow: Callable[[Translator], None] = lambda _translator: None,
+) -> Runner[BatchedSink]:
+    """`sink` is made, and not open yet; `follow` is told what translates. Raises `DownstreamError`,
+    `Unavailable`, `Corruption`."""
     clock = SystemClock()
     begin = SavepointStart(context)
     await lock_data_dir(context, clock)
@@ -51,6 +59,7 @@ async def build_batch(context: BuildContext, sink: Any, name: str, convert: Conv
     )
     logger.info("sink", name=name, commit_ts=place.commit_ts, stores_position=position is not None)
     translator = await begin.translator(place)
+    follow(translator)
     batched = BatchedSink(
         writer,
         *place,

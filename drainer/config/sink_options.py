@@ -1,7 +1,7 @@
 """Sink options: which kind of downstream there is, and what all kinds have in common.
 
 The keys of a kind are declared in a class of their own with a `check_...`: DatabaseOptions, ArchiveOptions,
-KafkaOptions and so on, each derived from the one before (slots allow one line of descent only). What is
+KafkaOptions, HttpOptions, each derived from the one before (slots allow one line of descent only). What is
 checked for which `db-type` says `check_sink`.
 
 Tests  tests/drainer/config/test_options.py
@@ -17,19 +17,19 @@ from typing import Any
 from common.config.declaring import option
 from common.errors import ConfigError
 from drainer.config import password, sink_class
-from drainer.config.kafka_options import KafkaOptions
+from drainer.config.http_options import HttpOptions
 from drainer.config.sinks import DATABASES, SINKS
 
 
 @dataclass(frozen=True, slots=True)
-class SinkOptions(KafkaOptions):
+class SinkOptions(HttpOptions):
     """`pb` is another name for `file`, as the Go drainer has it."""
 
     db_type: str = option(
         "mysql",
         key="syncer.db-type",
         flag="dest-db-type",
-        help="kind of downstream: mysql, tidb, file or kafka",
+        help="kind of downstream: mysql, tidb, file, kafka, stdout, http, python:...",
     )
     checkpoint_type: str = option(
         "",
@@ -54,6 +54,11 @@ class SinkOptions(KafkaOptions):
         return self.db_type in DATABASES
 
     @property
+    def to_stdout(self) -> bool:
+        """Whether standard output is the downstream's: nothing else may be written there."""
+        return self.db_type == "stdout"
+
+    @property
     def to_kafka(self) -> bool:
         return self.db_type == "kafka"
 
@@ -76,6 +81,8 @@ class SinkOptions(KafkaOptions):
         self.check_database()
         if self.to_kafka:
             self.check_kafka()
+        elif self.db_type == "http":
+            self.check_http()
         else:
             self.check_archive()
 

@@ -17,6 +17,8 @@ SINKS: Final[Mapping[str, str]] = {
     "file": "drainer.app.build_file",
     "pb": "drainer.app.build_file",
     "kafka": "drainer.app.build_kafka",
+    "stdout": "drainer.app.build_json",
+    "http": "drainer.app.build_json",
 }
 OWN: Final = "drainer.app.build_own"
 """Builds what is not in the table: sinks of one's own."""

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal
 
 from common.clock import SystemClock
 from drainer.checkpoint.savepoint import Savepoint
+from drainer.checkpoint.value import Checkpoint
 from drainer.ddl.policy import Policy
 from drainer.sink.batch.batched_sink import BatchedSink
 from drainer.sink.batch.protocol import BATCH_BYTES, Retry
@@ -25,6 +26,7 @@ from drainer.sink.batch.public_items import PublicItems
 from drainer.sink.batch.sink_writer import SinkWriter
 from drainer.sink.runner import Runner
 from drainer.testing.stream import Rows, Stream
+from drainer.translate.translator import Translator
 
 Failure = Literal["before", "after", "hold"]
 
@@ -48,6 +50,7 @@ class BatchBed:
         self._free.set()
         self._writes = 0
         self._writer: SinkWriter
+        self._savepoint: MortalSavepoint
         self.fails_at: dict[int, Failure] = {}
         self.stream: Stream
 
@@ -63,12 +66,14 @@ class BatchBed:
         """A life, from what is stored."""
         self.stream = stream
         clock = SystemClock()
-        savepoint = Savepoint(self._directory)
+        self._savepoint = savepoint = MortalSavepoint(self._directory)
         self._writer = SinkWriter(Beset(self.sink(), self), "contract", self.convert(), clock, pause_s=0.001)
         position = await self._writer.open()
         stored = savepoint.load()
         saved_ts = stored.commit_ts if stored else 0
         start_ts = saved_ts if position is None else position
+        translator = stream.translator(start_ts)
+        self.follow(translator)
         sink = BatchedSink(
             self._writer,
             start_ts,
@@ -80,14 +85,19 @@ class BatchBed:
             waiting_bytes_max=1 << 12,
             position_s=0.01,
         )
-        return Runner(sink, stream.translator(start_ts), interval_s=0.01)
+        return Runner(sink, translator, interval_s=0.01)
 
     def convert(self) -> Any:
         """What makes of items what the sink is given."""
         return PublicItems()
 
+    def follow(self, translator: Translator) -> None:
+        """What makes the items of this life."""
+        return
+
     async def die(self) -> None:
         """The call that runs comes to its end, and none follows."""
+        self._savepoint.die()
         self._writer.thread.end()
         await asyncio.to_thread(self._writer.thread.join)
 
@@ -105,6 +115,25 @@ class BatchBed:
         self._free.wait()
         self._writes += 1
         return self.fails_at.pop(self._writes, None)
+
+
+class MortalSavepoint(Savepoint):
+    """Of one life: what a thread of it is still to save comes too late once it is dead."""
+
+    def __init__(self, data_dir: str) -> None:
+        super().__init__(data_dir)
+        self._alive = True
+        self._lock = threading.Lock()
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        with self._lock:
+            if self._alive:
+                super().save(checkpoint)
+
+    def die(self) -> None:
+        """What is being saved is."""
+        with self._lock:
+            self._alive = False
 
 
 class Beset:

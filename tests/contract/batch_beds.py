@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from common.clock import SystemClock
 from drainer import Ddl, PositionTable, Row, Transaction
+from drainer.sink.messages.http_sink import Endpoint, HttpSink
+from drainer.sink.messages.json_items import JsonItems
+from drainer.sink.messages.stdout_sink import StdoutSink
 from drainer.testing.batch_bed import BatchBed
-from drainer.testing.stream import Rows
+from drainer.testing.stream import CLUSTER_ID, Rows
+from drainer.translate.translator import Translator
+from tests.fakes.webhook import Webhook
 
 
 class SqliteSink:
@@ -121,3 +129,75 @@ class JournalBed(BatchBed):
                     if row.after is not None:
                         found[row.after["id"]] = row.after["v"]
         return list(found.items())
+
+
+class JsonBed(BatchBed):
+    """What a reader of the lines has who puts and deletes by key."""
+
+    exactly_once = False
+
+    def convert(self) -> JsonItems:
+        self._items = JsonItems()
+        return self._items
+
+    def follow(self, translator: Translator) -> None:
+        self._items.route = translator.route
+
+    def lines(self) -> Iterable[dict[str, Any]]:
+        raise NotImplementedError
+
+    def rows(self, table: str) -> Rows:
+        found: dict[int, str] = {}
+        for line in self.lines():
+            if line["table"] == table and line["isDdl"]:
+                found.clear()
+            elif line["table"] == table:
+                for row in line["old"] or [] if line["type"] == "UPDATE" else []:
+                    found.pop(int(row["id"]), None)
+                for row in line["data"]:
+                    if line["type"] == "DELETE":
+                        found.pop(int(row["id"]), None)
+                    else:
+                        found[int(row["id"])] = row["v"]
+        return list(found.items())
+
+
+class StdoutBed(JsonBed):
+    """Standard output is a file."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._path = directory / "lines"
+        self._opened = open(self._path, "ab")  # noqa: SIM115
+
+    def sink(self) -> StdoutSink:
+        return StdoutSink(self._opened.fileno())
+
+    def lines(self) -> Iterable[dict[str, Any]]:
+        return [json.loads(line) for line in self._path.read_bytes().splitlines()]
+
+    def close(self) -> None:
+        self._opened.close()
+
+
+class HttpBed(JsonBed):
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._hook = Webhook()
+
+    def sink(self) -> HttpSink:
+        endpoint = Endpoint("http", "127.0.0.1", self._hook.port, "/", 5.0)
+        self._sink = HttpSink(
+            endpoint, SystemClock(), cluster_id=CLUSTER_ID, batch_rows=100, batch_bytes=1 << 14
+        )
+        return self._sink
+
+    async def die(self) -> None:
+        await super().die()
+        self._sink.close()
+
+    def lines(self) -> Iterable[dict[str, Any]]:
+        return [line for request in self._hook.taken for line in request.lines()]
+
+    def close(self) -> None:
+        self._hook.close()

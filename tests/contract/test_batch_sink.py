@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,22 @@ from drainer.testing.sink_contract import (
     in_order_and_once,
 )
 from drainer.testing.stream import Stream
-from tests.contract.batch_beds import JournalBed, SqliteBed, SqliteSink
+from tests.contract.batch_beds import HttpBed, JournalBed, SqliteBed, SqliteSink, StdoutBed
 
-BEDS: dict[str, Callable[[Path], BatchBed]] = {"position": SqliteBed, "savepoint": JournalBed}
+BEDS: dict[str, Callable[[Path], BatchBed]] = {
+    "position": SqliteBed,
+    "savepoint": JournalBed,
+    "stdout": StdoutBed,
+    "http": HttpBed,
+}
 
 
 @pytest.fixture(params=BEDS)
-def bed(request: pytest.FixtureRequest, tmp_path: Path) -> BatchBed:
-    return BEDS[request.param](tmp_path)
+def bed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BatchBed]:
+    made = BEDS[request.param](tmp_path)
+    yield made
+    if isinstance(made, StdoutBed | HttpBed):
+        made.close()
 
 
 class TestBatchSinks(BatchSinkContract):

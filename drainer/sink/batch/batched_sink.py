@@ -138,7 +138,7 @@ class BatchedSink(Sink):
             if ruling.action == STOP or (ddl.refused and ruling.action == APPLY):
                 raise _stopped(ddl, ddl.refused or ruling.reason)
             if ruling.action in (APPLY, REWRITE):
-                self._batching.add(replace(ddl, query=ruling.text, instead=()) if ruling.text else ddl)
+                self._batching.add(_rewritten(ddl, ruling.text))
                 metrics.EVENTS.labels("DDL").inc()
             else:
                 logger.info("DDL left out", job_id=ddl.job_id, commit_ts=ddl.commit_ts, reason=ruling.reason)
@@ -261,6 +261,10 @@ class BatchedSink(Sink):
     async def close(self, *, finished: bool) -> bool:
         await self._writer.end()
         return finished and self._is_whole
+
+
+def _rewritten(ddl: Ddl, text: str) -> Ddl:
+    return replace(ddl, query=text, instead=(text,)) if text else ddl
 
 
 def _stopped(ddl: Ddl, reason: str) -> DownstreamError:

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from common.backoff import Backoff
 from common.clock import Clock
-from common.errors import BinlogError, ConfigError
+from common.errors import BinlogError, ConfigError, Conflict, Corruption
 from common.observe import log
 from common.observe.printable import one_line
 from drainer import metrics
@@ -35,6 +35,8 @@ logger = log.get("drainer.sink")
 PAUSE_S: Final = 0.2
 PAUSE_MAX_S: Final = 30.0
 CLOSE_LIMIT_S: Final = 3.0
+FATAL: Final = (Conflict, Corruption)
+"""Whatever raises them, no attempt and no operator of this process can help."""
 SLOW_S: Final = 5.0
 """A call of the sink that takes longer is shown."""
 
@@ -130,7 +132,7 @@ class SinkWriter:
 
     async def write(self, batch: Batch, written_ts: int | None) -> None:
         """Returns when the batch is there. `written_ts`: the position before it, None for a sink that stores
-        none. Raises `GaveUp`, `WentBack`, `Conflict`, and what `convert` raises."""
+        none. Raises `GaveUp`, what is `FATAL`, and what `convert` raises."""
         rest: Batch | None = batch
         while True:
             try:
@@ -176,6 +178,8 @@ class SinkWriter:
     async def _after(self, error: BaseException, batch: Batch) -> None:
         """Until it is to be tried again. Raises `GaveUp`."""
         attempts = self.trouble.attempts + 1 if self.trouble else 1
+        if isinstance(error, FATAL):
+            raise error
         where = {"sink": self.name, "position": batch.position, "attempts": attempts}
         self._again = False
         if isinstance(error, SinkEnded):

@@ -1,0 +1,70 @@
+"""Build of the sinks that write JSON: to standard output, and to a URL.
+
+Tests  tests/integration/test_json_sinks.py
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from common.clock import SystemClock
+from common.net.tls import ClientTls
+from common.upstream_port import Upstream
+from drainer.app.build import BuildContext
+from drainer.app.build_batch import build_batch
+from drainer.config.options import DrainerConfig
+from drainer.rules.rule_set import read_rules
+from drainer.sink.batch.batched_sink import BatchedSink
+from drainer.sink.messages.http_sink import Endpoint, HttpSink
+from drainer.sink.messages.json_items import JsonItems
+from drainer.sink.messages.stdout_sink import StdoutSink
+from drainer.sink.runner import Runner
+from drainer.translate.translator import Translator
+
+
+async def build(context: BuildContext) -> Runner[BatchedSink]:
+    settings = context.settings
+    items = JsonItems()
+
+    def follow(translator: Translator) -> None:
+        items.route = translator.route
+
+    sink = _sink_of(settings, context.upstream.cluster_id)
+    return await build_batch(context, sink, settings.db_type, items, follow)
+
+
+def _sink_of(settings: DrainerConfig, cluster_id: int) -> Any:
+    if settings.db_type == "stdout":
+        return StdoutSink()
+    return HttpSink(
+        endpoint_of(settings),
+        SystemClock(),
+        cluster_id=cluster_id,
+        batch_rows=settings.batch_rows,
+        batch_bytes=settings.batch_bytes,
+    )
+
+
+def endpoint_of(settings: DrainerConfig) -> Endpoint:
+    """Raises `ConfigError`."""
+    scheme, host, port, target = settings.http_server
+    paths = settings.downstream_tls
+    return Endpoint(
+        scheme,
+        host,
+        port,
+        target,
+        settings.http_timeout_s,
+        settings.http_headers,
+        settings.http_secret,
+        ClientTls(paths, use="downstream") if paths else None,
+    )
+
+
+async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
+    """What a takeover needs of others, tried without writing anything. Raises what is in its way."""
+    read_rules(settings)
+    if settings.db_type == "http":
+        endpoint_of(settings)
+    await upstream.oracle.timestamp()
+    await upstream.history.job(1)

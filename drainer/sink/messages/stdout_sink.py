@@ -1,0 +1,50 @@
+"""Standard output: every change as one line of JSON, for a program behind a pipe.
+
+Holds   a line is never half written while the reader is there; the position follows what the pipe took
+Stops   a reader that is gone ends the Drainer, as if it were asked to; what the pipe had not taken as a whole
+        comes again at the next start
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from drainer.formats.messages.message import Message
+from drainer.sink.batch.protocol import SinkEnded
+
+BUFFER_BYTES: Final = 256 << 10
+STDOUT: Final = 1
+
+
+class StdoutSink:
+    """Stores no position: it is the savepoint's."""
+
+    def __init__(self, descriptor: int = STDOUT) -> None:
+        self._descriptor = descriptor
+        self._is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+
+    def write(self, items: Sequence[Iterable[Message]], position: int) -> None:
+        """Returns when the reader's pipe, or the file, has it all."""
+        try:
+            waiting = bytearray()
+            for item in items:
+                for message in item:
+                    waiting += message.value or b"null"
+                    waiting += b"\n"
+                    if len(waiting) >= BUFFER_BYTES:
+                        self._put(waiting)
+                        waiting.clear()
+            self._put(waiting)
+        except BrokenPipeError:
+            raise SinkEnded("nobody reads standard output any more") from None
+        if self._is_file:
+            os.fsync(self._descriptor)
+
+    def _put(self, data: Any) -> None:
+        with memoryview(data) as rest:
+            done = 0
+            while done < len(rest):
+                done += os.write(self._descriptor, rest[done:])

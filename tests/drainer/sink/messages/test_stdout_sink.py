@@ -1,0 +1,47 @@
+"""Lines on standard output: into a pipe, a file, and into a pipe that nobody reads any more."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from drainer import SinkEnded
+from drainer.formats.messages.message import Message
+from drainer.sink.messages.stdout_sink import BUFFER_BYTES, StdoutSink
+
+
+def message(ts: int, value: bytes = b'{"a":1}') -> Message:
+    return Message("d", "t", None, value, ts, 0, "insert")
+
+
+def test_a_line_each_in_order(tmp_path: Path) -> None:
+    with open(tmp_path / "out", "wb") as file:
+        sink = StdoutSink(file.fileno())
+        sink.write([[message(1, b"1"), message(1, b"2")], iter([message(2, b"3")])], 5)  # type: ignore[list-item]
+        sink.write([], 9)
+    assert (tmp_path / "out").read_bytes() == b"1\n2\n3\n"
+
+
+def test_a_slow_reader_gets_all_of_it() -> None:
+    reading, writing = os.pipe()
+    data = [message(number, b"x" * 1000) for number in range(3 * BUFFER_BYTES // 1000)]
+    done = threading.Thread(target=StdoutSink(writing).write, args=([data], 5))
+    done.start()
+    wanted, found = sum(1001 for _ in data), 0
+    while found < wanted:
+        found += len(os.read(reading, 4096))
+    done.join()
+    os.close(reading)
+    os.close(writing)
+    assert found == wanted
+
+
+def test_a_reader_that_is_gone_ends_the_drainer() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with pytest.raises(SinkEnded, match="nobody reads standard output"):
+        StdoutSink(writing).write([[message(1)]], 5)
+    os.close(writing)
