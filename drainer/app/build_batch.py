@@ -3,7 +3,7 @@
 Order   the data directory's lock, so that one process writes there; the sink is opened and says where it is,
         or the savepoint does; then the schema of there, and what drives the sink
 
-Tests  tests/drainer/app/test_build_own.py, tests/integration/test_own_sink.py
+Tests  tests/drainer/app/test_build_own.py, tests/integration/sinks/test_own_sink.py
 """
 
 from __future__ import annotations

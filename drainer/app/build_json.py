@@ -1,6 +1,6 @@
 """Build of the sinks that write JSON: to standard output, and to a URL.
 
-Tests  tests/integration/test_json_sinks.py
+Tests  tests/integration/sinks/test_json_sinks.py
 """
 
 from __future__ import annotations

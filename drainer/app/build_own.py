@@ -3,7 +3,7 @@
 Two kinds: a batch sink, which is made with its options and driven by `BatchedSink`, and a class that
 implements the whole port (`drainer.sink`), which is made with a `SinkContext` and driven as it is.
 
-Tests  tests/drainer/app/test_build_own.py, tests/integration/test_own_sink.py
+Tests  tests/drainer/app/test_build_own.py, tests/integration/sinks/test_own_sink.py
 """
 
 from __future__ import annotations

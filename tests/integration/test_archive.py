@@ -20,7 +20,7 @@ from drainer.formats.obinlog.writer import commit_ts_of
 from drainer.sink.file.segments import ArchiveSegments
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import replayed, segments, verify
-from tests.integration.pump_scene import DEADLINE_S, PumpScene, killed, status, stored, until
+from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, status, stored, until
 
 pytestmark = pytest.mark.integration
 TRANSACTIONS = 6000

@@ -15,7 +15,7 @@ import pytest
 from deploy.playground.scenario import Scenario
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import verify
-from tests.integration.pump_scene import DEADLINE_S, PumpScene, killed, status, stored, until
+from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, status, stored, until
 
 pytestmark = pytest.mark.integration
 TRANSACTIONS = 4000

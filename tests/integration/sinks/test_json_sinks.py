@@ -18,7 +18,7 @@ from deploy.playground.scenario import Scenario
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import verify
 from tests.fakes.webhook import Answer, Webhook
-from tests.integration.pump_scene import DEADLINE_S, PumpScene, killed, status, stored, until
+from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, status, stored, until
 
 pytestmark = pytest.mark.integration
 TRANSACTIONS = 3000
