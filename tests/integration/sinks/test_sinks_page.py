@@ -1,0 +1,98 @@
+"""Every snippet and command of docs/sinks.md runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.config import loading
+from drainer.config.options import ENV_PREFIX, DrainerConfig
+from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, status, until
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "sinks.md").read_text()
+PROGRAMS = Path(sys.executable).parent
+
+pytestmark = pytest.mark.integration
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.M | re.S)
+
+
+def test_every_block_is_known_here() -> None:
+    assert [line for block in blocks("sh") for line in block.splitlines()] == [
+        "binlogctl config check drainer.toml",
+        "drainer --config drainer.toml",
+        "pytest test_prices.py",
+    ]
+    assert (len(blocks("python")), len(blocks("toml"))) == (2, 3)
+
+
+@pytest.fixture
+def prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with the files of the page."""
+    sink, tests = blocks("python")
+    (tmp_path / "prices.py").write_text(sink)
+    (tmp_path / "test_prices.py").write_text(tests)
+    (tmp_path / "drainer.toml").write_text(blocks("toml")[0])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), str(ROOT))))
+    return tmp_path
+
+
+def run(directory: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_the_configuration_is_checked(prices: Path) -> None:
+    done = run(prices, str(PROGRAMS / "binlogctl"), "config", "check", "drainer.toml")
+    assert (done.returncode, done.stdout.strip()) == (0, "drainer.toml is right for a drainer")
+    (prices / "drainer.toml").write_text('[syncer]\ndb-type = "python:prices:Prices"\n')
+    done = run(prices, str(PROGRAMS / "binlogctl"), "config", "check", "drainer.toml")
+    assert done.returncode == 1
+    assert "syncer.to.options.path is missing" in done.stdout
+
+
+def test_its_tests_pass(prices: Path) -> None:
+    done = run(prices, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_prices.py")
+    assert done.returncode == 0, done.stdout
+    assert "8 passed" in done.stdout
+
+
+def test_a_drainer_runs_with_it(prices: Path, etcd_clean: str, free_port: Any) -> None:
+    scene = PumpScene(etcd_clean, prices, free_port)
+    try:
+        scene.start_pump()
+        syncer = blocks("toml")[0].partition("[syncer]\n")[2]
+        syncer = syncer.replace('"prices.db"', f'"{prices / "prices.db"}"')
+        process, url = scene.start_sink(syncer)
+        until(lambda: (status(url) or {}).get("Sink", {}).get("stores_position"))
+        until(lambda: (prices / "drainer" / "savepoint").exists())
+        process.terminate()
+        assert process.wait(DEADLINE_S) == 0
+    finally:
+        scene.end()
+
+
+def test_the_entry_point_and_the_webhook_are_as_written(tmp_path: Path) -> None:
+    _, entry, http = blocks("toml")
+    (named,) = tomllib.loads(entry)["project"]["entry-points"].items()
+    assert named == ("tidb_binlog.sinks", {"prices": "prices:Prices"})
+    (tmp_path / "headers").write_text("Authorization: Bearer x\n")
+    (tmp_path / "secret").write_text("x\n")
+    file = tmp_path / "drainer.toml"
+    for name in ("headers", "secret"):
+        http = http.replace(f'"{name}"', f'"{tmp_path / name}"')
+    file.write_text(http)
+    settings = loading.load(DrainerConfig, [f"-config={file}"], {}, program="drainer", env_prefix=ENV_PREFIX)
+    assert settings.http_server == ("https", "search.example", 8443, "/changes")
+    usual = DrainerConfig()
+    assert (settings.batch_rows, settings.batch_bytes) == (usual.batch_rows, usual.batch_bytes)
+    assert settings.http_timeout_s == usual.http_timeout_s
