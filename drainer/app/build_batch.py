@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from common.clock import Clock, SystemClock
-from common.errors import Corruption, DirectoryLocked, DownstreamError, Unavailable
+from common.errors import ConfigError, Corruption, DirectoryLocked, DownstreamError, Unavailable
 from common.filesystem import lock
 from common.observe import log
 from drainer.app.build import BuildContext
@@ -52,6 +52,8 @@ async def build_batch(
     context.ends.push_async_callback(writer.end)
     position = await context.operating.wait_for(lambda: _opened(writer))
     stored = await begin.stored()
+    if position is None and stored is None and context.settings.standby:
+        await _check_first(context, name)
     place = await begin.place(
         lambda initial_ts: where_to_begin(name, position, stored, initial_ts),
         f"the sink {name}",
@@ -102,6 +104,18 @@ def where_to_begin(name: str, position: int | None, stored: Checkpoint | None, i
             savepoint=saved.commit_ts,
         )
     return saved if position == saved.commit_ts else Place(position)
+
+
+async def _check_first(context: BuildContext, name: str) -> None:
+    """A standby that takes over must know where the one before it was. Raises `ConfigError`."""
+    settings = context.settings
+    known = (await context.nodes.view()).drainers.get(settings.name)
+    if known is not None and known.status.max_commit_ts:
+        raise ConfigError(
+            f"the sink {name} stores no position, and {settings.data_dir} has no savepoint, but drainer"
+            f" {settings.name} was at {known.status.max_commit_ts}",
+            hint="a standby of such a sink needs the data-dir of the first one, on a disk that both have",
+        )
 
 
 async def lock_data_dir(context: BuildContext, clock: Clock) -> None:

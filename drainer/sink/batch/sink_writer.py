@@ -198,7 +198,7 @@ class SinkWriter:
             logger.warning("the sink is tried again", reason=words_of(error), after_s=retry_s, **where)
         else:
             logger.failure("the sink holds the drainer until PUT /apply/resume", error, **where)
-            metrics.SINK_HELD.set(1)
+        metrics.SINK_HELD.set(0 if retries else 1)
         self.trouble = Trouble(words_of(error), not retries, attempts, retry_s or 0.0)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(retry_s):

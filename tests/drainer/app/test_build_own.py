@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import pytest
 
 from common.clock import SystemClock
-from common.errors import Corruption, DirectoryLocked, DownstreamError, Unavailable
+from common.errors import ConfigError, Corruption, DirectoryLocked, DownstreamError, Unavailable
 from drainer import Retry, SinkContext
 from drainer.app import build_batch, build_own
 from drainer.app.build import BuildContext
@@ -163,6 +163,31 @@ async def test_a_class_that_implements_the_port_gets_a_context(
     assert (given.options, given.start_ts, given.savepoint_ts) == ({"x": 1}, 905, 905)
     assert (given.cluster_id, given.data_dir) == (CLUSTER_ID, str(tmp_path))
     assert runner.sink.start_ts == 905
+
+
+@pytest.mark.parametrize(
+    ("position", "known_ts", "starts"), [(None, 700, False), (None, 0, True), (905, 700, True)]
+)
+async def test_a_standby_that_does_not_know_where_the_first_one_was_does_not_begin_now(
+    context: Callable[..., BuildContext],
+    monkeypatch: pytest.MonkeyPatch,
+    position: int | None,
+    known_ts: int,
+    starts: bool,
+) -> None:
+    async def view() -> Any:
+        status = SimpleNamespace(max_commit_ts=known_ts)
+        return SimpleNamespace(drainers={"a": SimpleNamespace(status=status)})
+
+    monkeypatch.setattr(Own, "answers", [position])
+    made = context("Own", standby=True, node_id="a")
+    made = replace(made, nodes=SimpleNamespace(view=view))
+    if starts:
+        await build_own.build(made)
+        return
+    with pytest.raises(ConfigError, match=r"stores no position.* drainer a was at 700") as raised:
+        await build_own.build(made)
+    assert "data-dir" in raised.value.hint
 
 
 async def test_two_processes_do_not_write_with_one_data_directory(
