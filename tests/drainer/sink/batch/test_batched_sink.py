@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from common.clock import ManualClock, SystemClock
-from common.errors import ConfigError, Conflict, DownstreamError
+from common.errors import BinlogError, ConfigError, Conflict, Corruption, DownstreamError
 from drainer import Ddl, Retry, SinkEnded, Transaction
 from drainer.checkpoint.fencing import WentBack
 from drainer.checkpoint.savepoint import Savepoint
@@ -21,7 +21,7 @@ from drainer.ddl.policy import Policy
 from drainer.sink.batch.batched_sink import BatchedSink
 from drainer.sink.batch.public_items import PublicItems
 from drainer.sink.batch.sink_writer import SinkWriter
-from drainer.sink.runner import Runner
+from drainer.sink.runner import HELD, Runner
 from drainer.testing.sink_contract import Life
 from drainer.testing.stream import Stream
 from drainer.txn import INSERT
@@ -262,6 +262,31 @@ async def test_another_writer_ends_the_stream(tmp_path: Path) -> None:
     with pytest.raises(Conflict, match="another program"):
         await life.until(lambda: False)
     await life.die()
+
+
+@pytest.mark.parametrize("error", [Conflict("moved by another"), Corruption("no position")])
+async def test_what_no_attempt_can_help_ends_the_drainer(tmp_path: Path, error: BinlogError) -> None:
+    """As `PositionTable` and `PositionFile` raise it."""
+    sink = Scripted(error)
+    life = await World(tmp_path, sink, some()).life()
+    with pytest.raises(type(error)):
+        await life.until(lambda: False)
+    assert sink.calls == ["open", "write", "close"]
+    await life.die()
+
+
+async def test_a_paused_drainer_gives_nothing_to_the_sink(tmp_path: Path) -> None:
+    sink = Scripted()
+    stream = some()
+    life = await Life.begin(World(tmp_path, sink, stream), stream)
+    life.runner._control.pause()
+    life.give()
+    await life.until(lambda: life.runner.doing == HELD)
+    assert sink.written == []
+    life.runner._control.resume()
+    await life.until(lambda: life.sink.stored_ts == stream.now_ts)
+    assert sink.written == all_of(stream)
+    await life.stop()
 
 
 @pytest.mark.parametrize("position", ["7", -1, 1.5])
