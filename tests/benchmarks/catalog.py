@@ -14,7 +14,7 @@ from tests.benchmarks.door import message as door_message
 from tests.benchmarks.door import pullers as door_pullers
 from tests.benchmarks.door import stream as door_stream
 from tests.benchmarks.door import write as door_write
-from tests.benchmarks.drainer import file_sink, lag, messages
+from tests.benchmarks.drainer import file_sink, lag, messages, subscribe
 from tests.benchmarks.drainer import large as drain_large
 from tests.benchmarks.drainer import memory as drain_memory
 from tests.benchmarks.drainer import rules as drain_rules
@@ -78,6 +78,8 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "drain.memory": drain_memory.run,
     "drain.large": drain_large.run,
     "lag.idle.1": lag.idle_1,
+    "subscribe.rows": subscribe.rows,
+    "subscribe.lag": subscribe.lag,
     "lag.idle.2": lag.idle_2,
     "lag.load": lag.load,
     "demo.first_row": demo.run,
