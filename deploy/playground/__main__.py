@@ -76,13 +76,14 @@ async def _run(options: Options, cluster: Cluster) -> int:
     with LiveView(quiet=options.json) as view:
         work = Run(options, cluster, view, SystemClock())
         report = await (work.demo() if options.replay is None else work.replay(options.replay))
+    subscribed = work.subscribed
     if options.json:
-        print(result.result_json(report, work.statistics, options))
+        print(result.result_json(report, work.statistics, options, subscribed))
     else:
-        print("\n".join(result.lines(report, work.statistics)), flush=True)
+        print("\n".join(result.lines(report, work.statistics, subscribed)), flush=True)
     if options.keep:
         await _keep(cluster)
-    return EQUAL if report.equal else DIFFERENT
+    return EQUAL if report.equal and (subscribed is None or subscribed.equal) else DIFFERENT
 
 
 async def _keep(cluster: Cluster) -> None:

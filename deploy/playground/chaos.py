@@ -86,6 +86,8 @@ class Chaos:
         self._random = random
         self._statistics = statistics
         self._nodes: list[Process] = [node.process for node in cluster.nodes]
+        if cluster.subscriber is not None:
+            self._nodes.append(cluster.subscriber)
         self._mariadb = cluster.mariadb.process
         self._faults: list[tuple[int, Callable[[], Awaitable[None]]]] = [
             (5, self._kill),

@@ -27,6 +27,7 @@ class Options:
     json: bool = False
     replay: Path | None = None
     kill: bool = False
+    subscriber: bool = False
 
 
 def parse(argv: list[str]) -> Options:
@@ -48,6 +49,7 @@ def parse(argv: list[str]) -> Options:
     add("--json", action="store_true", help="print one JSON object at the end and nothing else")
     add("--replay", type=Path, metavar="DIR", help="replay a recorded scenario instead of the demo")
     add("--kill", action="store_true", help="with --replay: kill the Drainer and a Pump on the way")
+    add("--subscriber", action="store_true", help="a program subscribes too, and its tables are compared")
     chosen = parser.parse_args(argv)
     if chosen.kill and chosen.replay is None:
         parser.error("--kill needs --replay DIR (for the demo it is --chaos)")

@@ -16,8 +16,9 @@ from deploy.playground.workload.limits import MARIADB, MISPLACED, MISPLACED_REAS
 DIFFERENCES_MAX: Final = 1000
 
 
-def lines(report: Report, statistics: Statistics) -> list[str]:
-    """Differences, limits, what was not compared, the verdict and the summary."""
+def lines(report: Report, statistics: Statistics, subscribed: Report | None = None) -> list[str]:
+    """Differences, limits, what was not compared, the verdict and the summary. `subscribed`: of the program
+    that subscribes."""
     text = [str(difference) for difference in report.differences[:DIFFERENCES_MAX]]
     if len(report.differences) > DIFFERENCES_MAX:
         text.append(f"... and {len(report.differences) - DIFFERENCES_MAX} more differences")
@@ -34,7 +35,19 @@ def lines(report: Report, statistics: Statistics) -> list[str]:
             f"DIFFERENT: {len(report.differences)} differences in {report.tables} tables,"
             f" {report.rows_identical} rows identical"
         )
+    if subscribed is not None:
+        text += _subscribed(subscribed, statistics)
     return [*text, summary(statistics)]
+
+
+def _subscribed(report: Report, statistics: Statistics) -> list[str]:
+    found = [f"subscriber: {difference}" for difference in report.differences[:DIFFERENCES_MAX]]
+    verdict = "verified" if report.equal else f"DIFFERENT: {len(report.differences)} differences,"
+    found.append(
+        f"subscriber {verdict}: {report.tables} tables, {report.rows_identical} rows identical after"
+        f" {statistics.subscribed} row changes"
+    )
+    return found
 
 
 def summary(statistics: Statistics) -> str:
@@ -61,12 +74,23 @@ def summary(statistics: Statistics) -> str:
     return "summary: " + ", ".join(parts or ["nothing was measured"])
 
 
-def result_json(report: Report, statistics: Statistics, options: Options) -> str:
+def result_json(
+    report: Report, statistics: Statistics, options: Options, subscribed: Report | None = None
+) -> str:
     """The whole result as one JSON object."""
     transactions_per_s, rows_per_s = statistics.overall_rates()
     return json.dumps(
         {
-            "equal": report.equal,
+            "equal": report.equal and (subscribed is None or subscribed.equal),
+            "subscriber": None
+            if subscribed is None
+            else {
+                "equal": subscribed.equal,
+                "tables": subscribed.tables,
+                "rows_identical": subscribed.rows_identical,
+                "rows": statistics.subscribed,
+                "differences": [str(difference) for difference in subscribed.differences],
+            },
             "tables": report.tables,
             "rows_identical": report.rows_identical,
             "differences": [str(difference) for difference in report.differences],

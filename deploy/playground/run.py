@@ -29,9 +29,10 @@ from deploy.playground.chaos import Chaos, Keeper, run_replay_kills
 from deploy.playground.check.downstream import Downstream, quote
 from deploy.playground.check.live_view import LiveView, Snapshot
 from deploy.playground.check.statistics import Statistics
-from deploy.playground.check.verify import Report, TableName, compare
+from deploy.playground.check.verify import ExpectedTable, Report, TableName, compare
 from deploy.playground.cluster.cluster import Cluster, Routes
 from deploy.playground.lag import LagProbe
+from deploy.playground.mirror import Mirror
 from deploy.playground.options import Options
 from deploy.playground.replay import Replay
 from deploy.playground.rule_changes import MOVED, Moving, split
@@ -68,6 +69,8 @@ class Run:
         self.options = options
         self.cluster = cluster
         self.statistics = Statistics()
+        self.subscribed: Report | None = None
+        """What the comparison of the subscribing program's tables came to."""
         self._view = view
         self._clock = clock
         self._keeper = Keeper(cluster, clock)
@@ -91,6 +94,8 @@ class Run:
             await self._quiet()
             targets = {table: target for (_, table), target in ROUTES.items()}
             expected = [*scenario.expected, *model.expected(targets)]
+            if self.options.subscriber:
+                await self._compare_mirror([*scenario.expected, *model.expected()])
             return await self._compare(replace(scenario, expected=expected))
 
     async def archive(self) -> Model:
@@ -124,6 +129,8 @@ class Run:
             if self.cluster.small_disk is None:
                 self._view.say("not among the faults: a full disk, which only root can make")
         await self.cluster.start_drainer(routes=routes)
+        if self.options.subscriber:
+            self.cluster.start_subscriber()
         self._view.say(f"set up in {self._elapsed_s():.1f} s")
 
     @asynccontextmanager
@@ -284,6 +291,26 @@ class Run:
     async def _compare(self, scenario: Scenario) -> Report:
         self._phase = "comparing"
         return await asyncio.to_thread(self._compare_now, scenario)
+
+    async def _compare_mirror(self, expected: list[ExpectedTable]) -> None:
+        """What the subscribing program has, once it is as far as the Drainer."""
+        self._phase = "comparing the subscriber"
+        mirror = Mirror(self.cluster.mirror)
+        try:
+            end_s = self._clock.monotonic_s() + STALLED_S
+            while mirror.position < self._checkpoint_ts:
+                if self._clock.monotonic_s() > end_s:
+                    assert self.cluster.subscriber is not None
+                    raise Unavailable(
+                        f"the subscriber stands at {mirror.position}, the Drainer is at"
+                        f" {self._checkpoint_ts}: {self.cluster.subscriber.tail(1)}",
+                        hint=f"see {self.cluster.subscriber.log}",
+                    )
+                await asyncio.sleep(STATUS_S)
+            self.subscribed = compare(expected, mirror.contents(expected))
+            self.statistics.subscribed = mirror.changes
+        finally:
+            mirror.close()
 
     def _compare_now(self, scenario: Scenario) -> Report:
         connection = self.cluster.mariadb.open()

@@ -134,8 +134,8 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "deploy.playground": (
         ("options", "exit_status", "check", "cluster"),
-        ("workload",),
-        ("lag", "rule_changes", "scenario"),
+        ("workload", "mirror"),
+        ("lag", "rule_changes", "scenario", "subscriber"),
         ("replay", "result"),
         ("chaos",),
         ("run",),

@@ -34,6 +34,7 @@ class Statistics:
     ddl: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     replayed: int = 0
+    subscribed: int = 0
     replay_s: float = 0.0
     first_row_s: float = 0.0
     started_s: float = 0.0

@@ -96,6 +96,7 @@ class Cluster:
         self.mariadb = MariaDbServer()
         self.pumps: list[Node] = []
         self.drainer: Node | None = None
+        self.subscriber: Process | None = None
         self.etcd: Process | None = None
         self.etcd_endpoint = ""
         self.upstream: StandaloneUpstream | None = None
@@ -198,6 +199,17 @@ class Cluster:
         self.drainer.process.start()
         await self.until_ready(self.drainer)
         return self.drainer
+
+    @property
+    def mirror(self) -> Path:
+        """The file that the subscribing program keeps."""
+        return self.directory / "mirror.sqlite"
+
+    def start_subscriber(self) -> None:
+        """Start a program that reads all changes into the mirror."""
+        arguments = [self.etcd_endpoint, str(self.mirror)]
+        self.subscriber = self._python("subscriber", "deploy.playground.subscriber", arguments)
+        self.subscriber.start()
 
     def write_routes(self, name: str, routes: Routes) -> None:
         """Into the file of a Drainer, which takes them with a reload or its next start."""

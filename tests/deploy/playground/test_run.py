@@ -98,10 +98,14 @@ def test_a_replayed_scenario_is_identical_downstream(scratch: Path, name: str, k
 
 
 def test_the_demo_verifies(scratch: Path) -> None:
-    status, out, err = run(scratch, "--seconds", "5", "--seed", "7", "--rate", "50")
+    status, out, err = run(scratch, "--seconds", "5", "--seed", "7", "--rate", "50", "--subscriber")
     assert status == 0, f"{out}\n{err}"
     lines = out.splitlines()
-    assert re.fullmatch(r"verified: \d+ tables, \d+ rows identical", lines[-2])
+    verified = re.fullmatch(r"verified: \d+ tables, (\d+) rows identical", lines[-3])
+    subscribed = re.match(r"subscriber verified: \d+ tables, (\d+) rows identical after \d+ row", lines[-2])
+    assert verified is not None
+    assert subscribed is not None
+    assert verified[1] == subscribed[1]
     assert re.match(
         r"summary: 184 recorded binlogs in \S+ s, \d+ transactions \(\d+/s\), \d+ row changes \(\d+/s\), ",
         lines[-1],
@@ -116,12 +120,13 @@ def test_the_demo_verifies(scratch: Path) -> None:
 
 
 def test_chaos_verifies_and_json_is_all_that_is_printed(scratch: Path) -> None:
-    status, out, err = run(
-        scratch, "--seconds", "35", "--seed", "2", "--rate", "50", "--chaos", "--json", "--sessions", "4"
-    )
+    faults = ("--seconds", "35", "--seed", "2", "--rate", "50", "--sessions", "4", "--chaos")
+    status, out, err = run(scratch, *faults, "--json", "--subscriber")
     assert status == 0, f"{out}\n{err}"
     result = json.loads(out)
     assert result["equal"] is True
+    assert result["subscriber"]["equal"] is True
+    assert result["subscriber"]["rows_identical"] == result["rows_identical"]
     assert result["kills"] >= 1
     assert sum(result["faults"].values()) >= 6
     assert len(result["faults"]) >= 3
