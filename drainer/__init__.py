@@ -7,6 +7,8 @@ Everything public is named here; other modules may change. Each name is loaded w
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -95,8 +97,23 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     for module, names in _MODULES.items():
         if name in names:
-            return getattr(import_module(module), name)
+            _check_common()
+            found = globals()[name] = getattr(import_module(module), name)
+            return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _check_common() -> None:
+    """A module of the program's own may hide the package that all of this stands on. Raises `ImportError`."""
+    found = find_spec("common")
+    if found is None or found.origin is None or Path(found.origin).parents[1] == Path(__file__).parents[1]:
+        return
+    raise ImportError(
+        f"drainer needs its own package `common`, and {found.origin} is in the way: rename it, or put it"
+        " into a package of your own",
+        name="common",
+        path=found.origin,
+    )
 
 
 def __dir__() -> list[str]:

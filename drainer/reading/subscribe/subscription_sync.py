@@ -9,8 +9,6 @@ Drives  `Subscription`, on an event loop in a thread of its own
 Holds   what is made ahead of the program is bounded: one handful of changes, made while it waits for
         them. Rows of a large transaction are read in the program's own thread, while the other one rests
 Stops   `close`, or the end of the `with`, wherever it is left: Ctrl-C loses no change and leaves no thread
-
-Tests   tests/integration/test_subscribe.py
 """
 
 from __future__ import annotations
@@ -85,6 +83,7 @@ class SyncSubscription:
             self._ahead.clear()
             with contextlib.suppress(StreamEnded):
                 thread.close(self._stream.close())
+            self._coming = None
 
     @property
     def _running(self) -> LoopThread:

@@ -386,7 +386,10 @@ async def test_a_new_pump_whose_first_registration_has_no_answer_is_not_known_fo
     assert calls == ["notify"]
     assert (registration.state, data_dir.is_unknown) == (node.ONLINE, False)
     assert (await nodes.pump()).state == node.ONLINE
-    await registration.leave(for_good=False)
+    await registration.begin_leaving("close")
+    await registration.leave(for_good=True, complete_ts=17)
+    last = await nodes.pump()
+    assert (last.state, last.max_commit_ts) == (node.OFFLINE, 17), "a reader goes by what the pump had"
     data_dir.close()
 
 

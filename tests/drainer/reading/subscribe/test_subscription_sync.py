@@ -1,0 +1,152 @@
+"""The synchronous face over a stream in memory: interrupted, closed, ended anywhere, it leaves no thread."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any, Self
+
+import pytest
+
+from common.errors import Corruption
+from drainer.changes.model import Transaction
+from drainer.reading.errors import StreamEnded
+from drainer.reading.subscribe.subscription_sync import AHEAD, SyncSubscription
+
+
+class MemoryStream:
+    """Gives numbered transactions in handfuls; waits where it is told to."""
+
+    def __init__(self, count: int, *, at_once: int = 3) -> None:
+        self.left = list(range(1, count + 1))
+        self.at_once = at_once
+        self.most: list[int] = []
+        self.waits = threading.Event()
+        self.let: asyncio.Event | None = None
+        self.held = False
+        self.error: Exception | None = None
+        self.finished: list[int] = []
+        self.closed = 0
+        self.position = 0
+
+    async def __aenter__(self) -> Self:
+        self.let = asyncio.Event()
+        self.loop = asyncio.get_running_loop()
+        await asyncio.to_thread(lambda: None)  # a thread that must not stay, either
+        return self
+
+    async def take(self, most: int) -> list[Transaction]:
+        self.most.append(most)
+        if self.held:
+            assert self.let is not None
+            self.waits.set()
+            await self.let.wait()
+        if not self.left and self.error is not None:
+            raise self.error
+        taken, self.left = self.left[: self.at_once], self.left[self.at_once :]
+        self.position = taken[-1] if taken else self.position
+        return [Transaction(ts, ts, ()) for ts in taken]
+
+    async def done(self, change: Transaction, *, stored: bool = False) -> None:
+        self.finished.append(change.commit_ts)
+
+    async def close(self) -> None:
+        self.closed += 1
+
+    def release(self) -> None:
+        assert self.let is not None
+        self.loop.call_soon_threadsafe(self.let.set)
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_stays() -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    assert set(threading.enumerate()) <= before
+
+
+def opened(stream: MemoryStream) -> SyncSubscription:
+    face: Any = SyncSubscription(stream)  # type: ignore[arg-type]
+    return face  # type: ignore[no-any-return]
+
+
+def test_every_change_comes_once_in_order_and_the_end_ends() -> None:
+    stream = MemoryStream(10)
+    with opened(stream) as face:
+        assert [change.commit_ts for change in face] == list(range(1, 11))
+        assert list(face) == []
+    assert set(stream.most) == {AHEAD}
+    assert stream.closed == 1
+
+
+def test_what_is_made_ahead_is_one_handful() -> None:
+    stream = MemoryStream(10)
+    with opened(stream) as face:
+        assert next(face).commit_ts == 1
+        assert (len(stream.left), face.position) == (7, 1)
+        face.done(next(face))
+    assert stream.finished == [2]
+
+
+def test_an_interrupt_loses_no_change() -> None:
+    stream = MemoryStream(4)
+    main = threading.main_thread().ident
+    assert main is not None
+    with opened(stream) as face:
+        assert [next(face).commit_ts for _ in range(3)] == [1, 2, 3]
+        stream.held = True
+
+        def interrupt() -> None:
+            stream.waits.wait(10)
+            signal.pthread_kill(main, signal.SIGINT)
+
+        other = threading.Thread(target=interrupt)
+        other.start()
+        with pytest.raises(KeyboardInterrupt):
+            next(face)
+        other.join()
+        stream.release()
+        assert next(face).commit_ts == 4
+
+
+@pytest.mark.parametrize("moment", ["before", "ahead", "waiting"])
+def test_it_may_be_left_anywhere(moment: str) -> None:
+    stream = MemoryStream(5)
+    with opened(stream) as face:
+        if moment != "before":
+            next(face)
+        if moment == "waiting":
+            stream.held = True
+            face._ahead.clear()
+            face._coming = face._running.submit(stream.take(1))  # type: ignore[arg-type]
+            stream.waits.wait(10)
+    face.close()
+    assert stream.closed == 1
+    with pytest.raises(StreamEnded, match="the stream is closed"):
+        next(face)
+
+
+def test_what_ends_the_stream_comes_after_the_changes_before_it() -> None:
+    stream = MemoryStream(4)
+    stream.error = Corruption("broken")
+    with opened(stream) as face:
+        assert [next(face).commit_ts for _ in range(4)] == [1, 2, 3, 4]
+        with pytest.raises(Corruption, match="broken"):
+            next(face)
+
+
+def test_one_that_was_not_opened_says_how() -> None:
+    with pytest.raises(StreamEnded, match="the stream is not open") as caught:
+        next(opened(MemoryStream(1)))
+    assert "with drainer.subscribe_sync" in caught.value.hint
+
+
+def test_a_stream_that_cannot_be_opened_leaves_nothing() -> None:
+    class Refused(MemoryStream):
+        async def __aenter__(self) -> Self:
+            raise Corruption("no")
+
+    with pytest.raises(Corruption, match="no"), opened(Refused(1)):
+        pass

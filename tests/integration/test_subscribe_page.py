@@ -1,0 +1,75 @@
+"""Every program of docs/subscribe.md runs as it stands, with only the endpoint of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import drainer
+import pumpclient
+from pumpclient import column
+from tests.pump.conftest import pump as pump
+from tests.pump.support.process import Start
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "subscribe.md").read_text()
+PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
+DEADLINE_S = 60
+
+pytestmark = pytest.mark.integration
+
+
+async def fill(endpoint: str) -> None:
+    async with await pumpclient.open_publisher(endpoint) as publisher:
+        await publisher.create_database("shop")
+        columns = [column("id", "int", nullable=False), column("item", "varchar(40)")]
+        await publisher.create_table("shop.orders", columns, primary_key=["id"])
+        for number in range(3):
+            async with publisher.transaction() as txn:
+                txn.insert("shop.orders", {"id": number, "item": "pen"})
+
+
+def run(program: str, directory: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=directory,
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode == 0, f"{program}\n{done.stderr}"
+    return done.stdout
+
+
+async def test_the_programs_of_the_page(pump: Start, etcd_clean: str, tmp_path: Path) -> None:
+    await pump("-node-id=p1").start_and_wait()
+    await fill(etcd_clean)
+    endpoint = etcd_clean.removeprefix("http://")
+    printed = []
+    for program in PROGRAMS:
+        assert '"127.0.0.1:2379"' in program
+        own = program.replace("127.0.0.1:2379", endpoint)
+        printed.append(await asyncio.to_thread(run, own, tmp_path))
+    assert len(printed) == 5
+    assert "shop.orders insert (0,) {'id': 0, 'item': 'pen'}" in printed[0]
+    assert printed[1] == "shop.orders insert (0,) ('id', 'item')\n"
+    assert printed[3] == "3 rows were changed in an hour\n"
+
+
+def test_the_page_names_what_there_is() -> None:
+    named = set(re.findall(r"^\| `(?:drainer\.)?([A-Z]\w+)` \|", PAGE, re.M))
+    errors = {name for name in drainer.__all__ if isinstance(getattr(drainer, name), type)}
+    assert named
+    assert named <= errors
+    raised = {"BinlogsLost", "OutOfOrder", "UpstreamWentBack", "NoSuchTable", "StreamEnded"}
+    assert raised <= named
+    fields = re.search(r"^\| `Row` \| (.*) \|$", PAGE, re.M)
+    assert fields is not None
+    for name in re.findall(r"`(\w+)`", fields[1]):
+        assert hasattr(drainer.Row, name), name
