@@ -49,7 +49,7 @@ BATCHES_QUEUED_MAX: Final = 1024
 CREDIT_BYTES_MIN: Final = 1 << 20
 IDLE_ASK_S: Final = 0.5
 RELIST_S: Final = 0.05
-LIST_GAP_S: Final = 0.004
+LIST_GAP_S: Final = 0.008
 """Between two listings of a reader that finds pumps itself: what arrives meanwhile goes out together."""
 
 _logger = log.get("collector")

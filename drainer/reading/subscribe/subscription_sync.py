@@ -18,12 +18,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, ParamSpec, Self
 
 from common.process.loop_thread import LoopThread
 from drainer.reading.errors import StreamEnded
 from drainer.reading.subscribe.subscription import Change, Subscription, subscribe
 
+P = ParamSpec("P")
 AHEAD: Final = 256
 """Changes made at once: a thread is woken once for so many."""
 
@@ -94,7 +95,12 @@ class SyncSubscription:
         return self._thread
 
 
-def subscribe_sync(endpoint: str, **options: Any) -> SyncSubscription:
-    """The blocking counterpart of `subscribe`, with the same arguments and errors."""
-    make: Callable[..., Subscription] = subscribe
-    return SyncSubscription(make(endpoint, **options))
+def _sync(make: Callable[P, Subscription]) -> Callable[P, SyncSubscription]:
+    def subscribe_sync(*arguments: P.args, **options: P.kwargs) -> SyncSubscription:
+        """The blocking counterpart of `subscribe`, with the same arguments and errors."""
+        return SyncSubscription(make(*arguments, **options))
+
+    return subscribe_sync
+
+
+subscribe_sync = _sync(subscribe)
