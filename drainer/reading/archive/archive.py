@@ -39,6 +39,7 @@ from drainer.reading.archive.files.selection import Selection
 from drainer.reading.archive.read_options import ReadOptions
 from drainer.reading.archive.row_items import RowItems
 from drainer.reading.archive.table_version import version_of
+from drainer.reading.errors import BinlogsLost, NoSuchTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,8 +69,9 @@ def open_archive(
     `damage`: fail, or report, which leaves out what cannot be read. `ddl_history`: a file of DDL jobs, which
     value logs need. `time_zone`: in which a Go Drainer wrote TIMESTAMPs. `options`: of the file system.
 
-    Raises `ConfigError` for what is not there or not of that kind, a range that begins before the archive,
-    and a table that is not in it; `Unavailable` where a file system does not answer.
+    Raises `ConfigError` for what is not there or not of that kind, `BinlogsLost` for a range that begins
+    before the archive, `NoSuchTable` for a table that it has not; `Unavailable` where a file system does not
+    answer.
     """
     places = [where] if isinstance(where, str | os.PathLike) else list(where)
     if not places:
@@ -225,7 +227,7 @@ class Archive:
     # -- checks --------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raises `ConfigError` for what cannot be answered from these files."""
+        """Raises `ConfigError`, `BinlogsLost`, `NoSuchTable` for what these files cannot answer."""
         survey, selection = self._survey, self._options.selection
         if not survey.segments:
             raise ConfigError(
@@ -242,8 +244,10 @@ class Archive:
                 )
         if selection.start and self.first_ts and selection.start < self.first_ts:
             first, start = (f"{ts} ({time_text.utc(ts)})" for ts in (self.first_ts, selection.start))
-            raise ConfigError(
+            raise BinlogsLost(
                 f"{survey.location.shown} begins at {first}, after the start {start}",
+                position=selection.start,
+                lowest=self.first_ts,
                 hint=f"begin there, or with {_OLDEST!r} for what there is",
             )
         if selection.tables:
@@ -264,7 +268,7 @@ class Archive:
             one = Selection(tables=(pattern,))
             if not any(one.wants_table(*name) for name in names):
                 known = ", ".join(".".join(name) for name in sorted(names)[:5])
-                raise ConfigError(
+                raise NoSuchTable(
                     f"{self._survey.location.shown} has no table {pattern}",
                     hint=f"it has {known}{', ...' if len(names) > 5 else ''}",
                 )

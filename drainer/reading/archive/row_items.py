@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from common.errors import Corruption, Rejected
+from common.errors import Corruption
 from common.rowcodec.row_error import RowError
 from drainer.changes.model import Ddl, Row, Transaction
 from drainer.changes.row_reader import PLANS_MAX, RowPlan, RowReader
 from drainer.reading.archive.decode import records
 from drainer.reading.archive.decode.records import Changes, Record, SchemaChange
+from drainer.reading.errors import StreamEnded
 from drainer.txn import DELETE, INSERT, TableVersion
 
 LARGE_ROWS: Final = 10_000
@@ -66,8 +67,9 @@ class _LargeRows:
     def __iter__(self) -> Iterator[Row]:
         rows, self._rows = self._rows, None
         if rows is None:
-            raise Rejected(
+            raise StreamEnded(
                 f"the rows of the large transaction {self._commit_ts} were read, or passed over",
+                position=self._commit_ts,
                 hint="iterate them once, before the next item is asked for; a list() of them keeps them",
             )
         return rows

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 import drainer
-from common.errors import BinlogError, ConfigError, Corruption, Rejected
+from common.errors import BinlogError, ConfigError, Corruption
 from drainer import Ddl, Transaction, txn
 from drainer.changes.row_reader import RowReader
 from drainer.reading.archive import row_items
 from drainer.reading.archive.files.location import Location
+from drainer.reading.errors import BinlogsLost, StreamEnded
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items
@@ -36,6 +37,10 @@ def live(scenario: str) -> list[Told]:
         elif item.tables:
             found.append((item.commit_ts, list(reader.transaction(item).rows)))
     return found
+
+
+def rows_of(item: txn.Transaction) -> int:
+    return sum(len(events.rows) for events in item.tables)
 
 
 def statement(query: str) -> str:
@@ -131,7 +136,7 @@ def test_a_large_transaction_is_read_piece_by_piece_and_once(
     large = next(item for item in stream if isinstance(item, Transaction) and item.large)
     rows = iter(large.rows)
     next(rows)
-    with pytest.raises(Rejected, match="were read, or passed over"):
+    with pytest.raises(StreamEnded, match="were read, or passed over"):
         iter(large.rows)
     after = [item.commit_ts for item in stream]
     assert after == [ts for ts, _ in expected if ts > large.commit_ts]
@@ -162,6 +167,12 @@ def test_what_a_drainer_wrote_again_into_the_next_file_comes_once(tmp_path: Path
     (directory / "binlog-0000000000000001-20261122000001").write_bytes(data[begins[10] :])
     found = [ts for ts, _ in told(drainer.open_archive(str(directory)))]
     assert found == [item.commit_ts for item in stream]
+    archive = drainer.open_archive(str(directory))
+    once = [row.commit_ts for row in stream if isinstance(row, txn.Transaction) for _ in range(rows_of(row))]
+    assert archive.to_arrow().read_all()["_commit_ts"].to_pylist() == once
+    orders = drainer.open_archive(str(tmp_path / "whole")).to_arrow(table="shop.orders").read_all()
+    again = archive.to_arrow(table="shop.orders").read_all()
+    assert again["_commit_ts"] == orders["_commit_ts"]
 
 
 # -- bad input -----------------------------------------------------------------------------------------
@@ -220,7 +231,6 @@ REFUSED: dict[str, Refused] = {
     "'parquet' is no kind of archive": lambda uri: drainer.open_archive(uri, "parquet"),
     "has no file of an archive": lambda uri: drainer.open_archive(uri, "pump"),
     "has no table shop.nope": lambda uri: drainer.open_archive(uri, tables=["shop.customer", "shop.nope"]),
-    "after the start 1 ": lambda uri: drainer.open_archive(uri, start=1),
     "before it begins": lambda uri: drainer.open_archive(uri, start="2030-01-01", stop="2029-01-01"),
     "neither a commit_ts nor a time": lambda uri: drainer.open_archive(uri, stop="yesterday"),
     "damage='skip'": lambda uri: drainer.open_archive(uri, damage="skip"),
@@ -237,6 +247,14 @@ def test_what_cannot_be_is_one_line_with_what_to_do(text: str, basic: str) -> No
     assert error.value.hint
     assert error.value.exit_code == 1
     assert "\n" not in str(error.value)
+
+
+def test_a_start_before_the_archive_says_where_it_begins(basic: str) -> None:
+    archive = drainer.open_archive(basic)
+    with pytest.raises(BinlogsLost, match="after the start 1 ") as error:
+        archive.read(start=1)
+    assert (error.value.lowest, error.value.exit_code) == (archive.first_ts, 6)
+    assert next(archive.read(start=error.value.lowest)).commit_ts == archive.first_ts
 
 
 def test_an_empty_directory_is_no_archive(tmp_path: Path) -> None:
