@@ -19,7 +19,6 @@ from typing import Any, Final
 
 from common.errors import ConfigError
 from common.table_info import TableInfo
-from drainer.config import password
 from drainer.rules.mask import Mask
 from drainer.rules.python_rule import PythonRule
 from drainer.rules.rule_keys import known_keys, names_tables
@@ -138,6 +137,8 @@ def _salt(label: str, rule: Mapping[str, Any]) -> Callable[[], bytes]:
                 f'{label} has a mask "hash" and no salt-file',
                 hint="a hash without a salt is guessed: `openssl rand -hex 32 > FILE`, salt-file = FILE",
             )
+        from drainer.config import password  # brings a library for ciphers
+
         salt = password.read_file(f"{label}.salt-file", rule["salt-file"], "salt").encode()
         if len(salt) < _SALT_BYTES_MIN:
             raise ConfigError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tests.benchmarks import demo, reparo, rowcodec_decode
+from tests.benchmarks import demo, reparo, rowcodec_decode, tail
 from tests.benchmarks.client import write as pumpclient_write
 from tests.benchmarks.door import empty as door_empty
 from tests.benchmarks.door import hostile as door_hostile
@@ -83,6 +83,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "lag.idle.2": lag.idle_2,
     "lag.load": lag.load,
     "demo.first_row": demo.run,
+    "tail.start": tail.run,
     "door.write.unary.1": door_write.write_1,
     "door.write.unary.8": door_write.write_8,
     "door.write.unary.64": door_write.write_64,

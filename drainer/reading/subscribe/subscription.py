@@ -24,7 +24,7 @@ import secrets
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from common import rpc, time_text
 from common.clock import SystemClock
@@ -41,7 +41,6 @@ from drainer.pull.spill import SpillDirectory
 from drainer.reading.errors import BinlogsLost, StreamEnded
 from drainer.reading.subscribe import held_binlogs, stream_start, table_choice
 from drainer.reading.subscribe.live_stream import Item, Large, LiveStream, went_back
-from drainer.reading.subscribe.named_reader import NamedReader, ReaderAddress, open_reader
 from drainer.reading.subscribe.presence import Presence
 from drainer.reading.subscribe.stream_start import NOW, Start
 from drainer.rules.rule_set import Rules
@@ -49,6 +48,9 @@ from drainer.schema.tracker import SchemaTracker, is_system_schema
 from drainer.schema.upstream_schema import read_schema
 from drainer.translate.translator import Translator
 from drainer.txn import Ddl as EncodedDdl
+
+if TYPE_CHECKING:  # only a reader with a name listens for pumps
+    from drainer.reading.subscribe.named_reader import NamedReader, ReaderAddress
 
 Change = Transaction | Ddl
 
@@ -109,6 +111,8 @@ class EncodedStream:
         ends.push_async_callback(registry.close)
         reader: NamedReader | None = None
         if self._name is not None:
+            from drainer.reading.subscribe.named_reader import open_reader
+
             reader = await open_reader(
                 self._name,
                 registry,

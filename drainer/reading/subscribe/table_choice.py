@@ -20,9 +20,9 @@ from typing import Any, Final
 
 from common.config.declaring import convert, options
 from common.errors import ConfigError
-from drainer.config.options import DrainerConfig
 from drainer.reading.errors import NoSuchTable
 from drainer.rules.rule_set import RULE_FIELDS, Rules, read_rules
+from drainer.rules.table_filter import TableFilter
 
 _SECTION: Final = "syncer."
 _FORM: Final = 'write "database.table"; `*` and `?` stand for characters, `!` in front takes tables out'
@@ -67,8 +67,14 @@ def read_patterns(tables: Iterable[str]) -> list[TablePattern]:
 
 def choose(patterns: Sequence[TablePattern], rules: Mapping[str, Any] | None) -> Rules:
     """The rules of a stream. Raises `ConfigError`."""
-    given = _given(rules or {})
-    wanted = [_pair(one) for one in patterns if not one.takes_out]
+    if not rules:  # as the keys' defaults have it, without loading the Drainer's options
+        do_table = [(pair["db-name"], pair["tbl-name"]) for pair in _pairs(patterns, takes_out=False)]
+        ignore_table = [(pair["db-name"], pair["tbl-name"]) for pair in _pairs(patterns, takes_out=True)]
+        return Rules(names=TableFilter(do_table=do_table, ignore_table=ignore_table))
+    from drainer.config.options import DrainerConfig
+
+    given = _given(rules)
+    wanted = _pairs(patterns, takes_out=False)
     if wanted and (given.get("replicate_do_db") or given.get("replicate_do_table")):
         raise ConfigError(
             "both tables and rules say which tables are read",
@@ -78,9 +84,13 @@ def choose(patterns: Sequence[TablePattern], rules: Mapping[str, Any] | None) ->
         given["replicate_do_table"] = tuple(wanted)
     given["ignore_table"] = (
         *given.get("ignore_table", ()),
-        *(_pair(one) for one in patterns if one.takes_out),
+        *_pairs(patterns, takes_out=True),
     )
     return read_rules(DrainerConfig(**given))
+
+
+def _pairs(patterns: Sequence[TablePattern], *, takes_out: bool) -> list[dict[str, str]]:
+    return [_pair(one) for one in patterns if one.takes_out is takes_out]
 
 
 def _pair(pattern: TablePattern) -> dict[str, str]:
@@ -91,6 +101,8 @@ def _given(rules: Mapping[str, Any]) -> dict[str, Any]:
     """Field by field of the configuration."""
     if not isinstance(rules, Mapping):
         raise ConfigError(f"rules is {rules!r}", hint="give a dict with keys of [syncer]")
+    from drainer.config.options import DrainerConfig
+
     known = {
         entry.key.removeprefix(_SECTION): (name, entry)
         for name, entry in options(DrainerConfig).items()

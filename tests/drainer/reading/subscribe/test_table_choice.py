@@ -102,3 +102,15 @@ def test_a_pattern_that_fits_nothing() -> None:
     assert caught.value.position == 7
     assert caught.value.hint.startswith("did you mean shop.orders?")
     check_exist(patterns, [("SHOP", "Order")], 7)
+
+
+@pytest.mark.parametrize("tables", [[], ["shop.*"], ["shop.*", "!shop.tmp_*"], ["!a.b"], ["a?.*", "b.c"]])
+def test_without_rules_it_is_what_the_defaults_of_the_keys_make(tables: list[str]) -> None:
+    patterns = read_patterns(tables)
+    plain, read = choose(patterns, None), choose(patterns, {"sync-ddl": True})
+    for schema in ("shop", "SHOP", "a1", "a", "b", "mysql", "INFORMATION_SCHEMA", "performance_schema"):
+        for table in ("", "t", "tmp_1", "b", "c", "TMP_x"):
+            assert plain.allows(schema, table) == read.allows(schema, table), (schema, table)
+    assert plain.keep_all_as_is == read.keep_all_as_is
+    for name in ("passed_over", "sync_ddl", "channel_id", "own_schemas"):
+        assert getattr(plain, name) == getattr(read, name), name
