@@ -28,6 +28,7 @@ from deploy.ctl.cluster.overview import Overview
 from deploy.playground.chaos import Chaos, Keeper, run_replay_kills
 from deploy.playground.check.downstream import Downstream, quote
 from deploy.playground.check.live_view import LiveView, Snapshot
+from deploy.playground.check.shown_changes import changes_of
 from deploy.playground.check.statistics import Statistics
 from deploy.playground.check.verify import ExpectedTable, Report, TableName, compare
 from deploy.playground.cluster.cluster import Cluster, Routes
@@ -90,6 +91,8 @@ class Run:
             assert self.cluster.upstream is not None
             await self.cluster.upstream.oracle.unpin()
             last_commit_ts = await self._random_workload(model, routes=ROUTES, measures_lag=True)
+            if not self.options.chaos:  # with it a pump may be away just now
+                await self._show_changes()
             await self._drain(max(last_commit_ts, scenario.last_commit_ts))
             await self._quiet()
             targets = {table: target for (_, table), target in ROUTES.items()}
@@ -97,6 +100,12 @@ class Run:
             if self.options.subscriber:
                 await self._compare_mirror([*scenario.expected, *model.expected()])
             return await self._compare(replace(scenario, expected=expected))
+
+    async def _show_changes(self) -> None:
+        shown = await changes_of(self.cluster.etcd_endpoint, SCHEMA)
+        self._view.say(f"binlogctl tail -tables '{SCHEMA}.*' -from -5s")
+        for line in shown:
+            self._view.say(f"  {line}")
 
     async def archive(self) -> Model:
         """Random workload into an archive that is complete and closed then; what its rows have come to."""

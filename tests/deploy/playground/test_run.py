@@ -115,6 +115,9 @@ def test_the_demo_verifies(scratch: Path) -> None:
     assert quiet is not None
     assert float(quiet[1]) < IDLE_S, "who has nothing to do is not behind"
     assert any("first replicated row after" in line for line in lines)
+    shown = lines.index("binlogctl tail -tables 'playground.*' -from -5s")
+    for line in lines[shown + 1 : shown + 4]:
+        assert re.match(r"  \d{4}-\S+ [\d:.]+  playground\.\w+  (insert|update|delete) ", line), line
     assert any(re.search(r"txn/s .* lag p50 .* checkpoint \d+", line) for line in lines)
     assert list(scratch.iterdir()) == []
 

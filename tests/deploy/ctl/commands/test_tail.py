@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,10 +20,12 @@ from typing import Any
 
 import pytest
 
+import drainer
 from common.cluster import node
 from common.cluster.node import NodeStatus
 from common.cluster.registry import PUMPS
 from common.etcd.registry import connect_registry
+from common.net.port import free_ports
 from pumpclient import Publisher, column, open_publisher
 from tests.deploy.ctl.conftest import Ctl
 from tests.pump.conftest import pump as pump
@@ -134,6 +137,8 @@ async def test_json_is_a_message_a_row(shop: Shop, ctl: Ctl) -> None:
     assert rows[1]["data"] == [{"id": "2", "item": "in\x1b[2J\nk", "price": None, "data": None}]
     assert "\x1b" not in done.out
     assert rows[2]["old"][0]["price"] == "1.50"
+    page = (ROOT / "docs" / "tail.md").read_text()
+    assert [key for key in (*rows[0], "_tidb.commitTs", "_tidb.seq") if f"`{key}`" not in page] == []
 
 
 async def test_tables_are_chosen_and_a_quiet_stream_ends_in_time(shop: Shop, ctl: Ctl) -> None:
@@ -175,6 +180,37 @@ async def test_what_cannot_be_is_one_line(
     assert (done.code, done.out, len(done.err.splitlines())) == (code, "", 1), done.err
     assert text in done.err
     assert "(" in done.err, "says what to do"
+
+
+async def test_every_command_and_snippet_of_the_page_runs(shop: Shop, ctl: Ctl, etcd_clean: str) -> None:
+    page = (ROOT / "docs" / "tail.md").read_text()
+    (block,) = re.findall(r"^```sh\n(.*?)^```$", page, re.M | re.S)
+    shown = []
+    for command in block.splitlines():
+        program, *arguments = shlex.split(command.replace("127.0.0.1:2379", shop.endpoint))
+        assert program == ".venv/bin/binlogctl"
+        ends = [] if "-until" in arguments else ["-until", "now"]
+        begins = [] if "-from" in arguments else ["-from", "oldest"]
+        done = await ctl(*arguments, *begins, *ends)
+        assert (done.code, done.err) == (0, ""), command
+        shown.append(len(done.out.splitlines()))
+    assert shown == [8, 8, 2, 8]
+    (snippet,) = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
+    snippet = snippet.replace("127.0.0.1:2379", etcd_clean).replace(":8300", f":{free_ports(1)[0]}")
+    names: dict[str, Any] = {"drainer": drainer}
+    exec(snippet, names)
+    async with names["stream"]:
+        registry = await connect_registry(etcd_clean)
+        assert (await registry.view()).drainers["search-index"].status.host.startswith("reader.example:")
+        await registry.close()
+
+
+def test_the_page_names_examples_that_there_are() -> None:
+    page = (ROOT / "docs" / "tail.md").read_text()
+    named = re.findall(r"\]\(\.\./(examples/\w+\.py)\)", page)
+    assert len(named) == 5
+    for path in named:
+        assert (ROOT / path).is_file()
 
 
 async def test_ctrl_c_ends_it_and_nothing_is_left(shop: Shop) -> None:
