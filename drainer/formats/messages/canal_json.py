@@ -27,7 +27,7 @@ from common.ddl_job import ActionType
 from common.type_text import type_text
 from drainer.formats.messages.canal_columns import canal_columns, java_type, plain_type, wider_type
 from drainer.formats.messages.json_rows import NULL, JsonRows, Values, constant, json_string
-from drainer.formats.messages.message import KINDS, ROWS_MAX, FormatOptions, Kind, Message
+from drainer.formats.messages.message import KINDS, ROWS_MAX, FormatOptions, Message
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableEvents, TableVersion, Transaction
 
 _PLANS_MAX: Final = 10_000
@@ -50,6 +50,8 @@ _ALTERING: Final = frozenset({"column", "index", "foreign key", "partition", "ch
 
 # (sqlType, row, row before the change as a JSON object or null, key); None: the key changed
 _Parts = tuple[str, str, str, str]
+# parts, and the event and the row that they were made of
+_Change = tuple[_Parts, int, bytes]
 
 
 class _CanalTable:
@@ -63,7 +65,7 @@ class _CanalTable:
         self._full_types = options.full_types
         self.keyed = bool(rows.key)
         self.heads = {kind: self._head(name) for kind, name in _TYPES.items()}
-        self.middle = self._middle(rows.places)
+        self.middle, self.key_middle = self._middle(rows.places), self._middle(rows.key)
         self.make = self._functions()
 
     def _head(self, name: str) -> str:
@@ -160,20 +162,15 @@ class _CanalTable:
         assert after is not None
         return (DELETE, self._image(before, NULL)), (INSERT, self._image(after, NULL))
 
-    def key_parts(self, event: int, kind: int, row: bytes) -> tuple[_Parts, str]:
-        """Of a message of `kind` that was made of an `event`: parts with the key's columns alone, and what
-        stands between types and rows."""
+    def key_parts(self, event: int, kind: int, row: bytes) -> _Parts:
+        """The parts of a change of `kind` that was made of an `event`, with the key's columns alone."""
         rows = self.rows
         before, after = rows.images(event, row)
         image = before if kind == DELETE else after
         assert image is not None
         data = f"{{{rows.text(image, rows.key)}}}"
         old = f"{{{rows.text(before, rows.key)}}}" if kind == UPDATE and before is not None else NULL
-        return (self._types(image, rows.key), data, old, data), self._middle(rows.key)
-
-
-def _seq_fields(seq: int, extra: str) -> str:
-    return f"{seq}{extra}}}}}"
+        return self._types(image, rows.key), data, old, data
 
 
 class CanalJson:
@@ -222,31 +219,32 @@ class CanalJson:
     def _joined(self, transaction: Transaction) -> Iterator[Message]:
         for events in transaction.tables:
             table = self._tables.get(events.table) or self._table(events.table)
-            run: list[_Parts] = []
-            run_kind, run_seq = INSERT, events.first_ordinal
-            for seq, kind, parts in self._changes(table, events):
-                if run and (kind != run_kind or len(run) == ROWS_MAX):
-                    yield self._run(transaction.commit_ts, table, run_kind, run_seq, run)
+            for kind, seq, run in self._runs(table, events):
+                yield self._run(transaction.commit_ts, table, kind, seq, [change[0] for change in run])
+
+    def _runs(self, table: _CanalTable, events: TableEvents) -> Iterator[tuple[int, int, list[_Change]]]:
+        """(kind, seq of the first, changes) of each message."""
+        rows_max = ROWS_MAX if self._options.whole_transactions else 1
+        run: list[_Change] = []
+        run_kind, run_seq = INSERT, events.first_ordinal
+        for seq, event in enumerate(events.kinds, events.first_ordinal):
+            row = events.rows[seq - events.first_ordinal]
+            parts = table.make[event](row)
+            for kind, half in ((event, parts),) if parts is not None else table.halves(row):
+                if run and (kind != run_kind or len(run) == rows_max):
+                    yield run_kind, run_seq, run
                     run = []
                 if not run:
                     run_kind, run_seq = kind, seq
-                run.append(parts)
-            if run:
-                yield self._run(transaction.commit_ts, table, run_kind, run_seq, run)
-
-    @staticmethod
-    def _changes(table: _CanalTable, events: TableEvents) -> Iterator[tuple[int, int, _Parts]]:
-        """(seq, kind, parts) of what becomes of each row."""
-        for number, (event, row) in enumerate(zip(events.kinds, events.rows, strict=True)):
-            parts = table.make[event](row)
-            for kind, half in ((event, parts),) if parts is not None else table.halves(row):
-                yield events.first_ordinal + number, kind, half
+                run.append((half, event, row))
+        if run:
+            yield run_kind, run_seq, run
 
     def _run(self, commit_ts: int, table: _CanalTable, kind: int, seq: int, run: list[_Parts]) -> Message:
         data = ",".join(parts[1] for parts in run)
         old = f"[{','.join(parts[2] for parts in run)}]" if kind == UPDATE else NULL
         tail = self._tail(commit_ts)
-        end = _seq_fields(seq, "") if tail != "}" else ""
+        end = f"{seq}}}}}" if tail != "}" else ""
         value = (
             f"{table.heads[kind]}{self._when(commit_ts)}{run[0][0]}{table.middle}{data}],"
             f'"old":{old}{tail}{end}'
@@ -271,29 +269,37 @@ class CanalJson:
 
     def handle_key(self, transaction: Transaction, message: Message, location: str = "") -> Message | None:
         """`_tidb` has `onlyHandleKey` or `claimCheckLocation`, and is there whatever the options say."""
-        seq = message.seq
         for events in transaction.tables:
-            number = seq - events.first_ordinal
-            if (events.table.downstream == (message.schema, message.table)) and 0 <= number < len(
-                events.rows
-            ):
-                table = self._tables.get(events.table) or self._table(events.table)
-                if not table.keyed:
-                    return None
-                event, kind = events.kinds[number], _kind_of(message.kind)
-                (types, data, old, _), middle = table.key_parts(event, kind, events.rows[number])
-                if old != NULL:
-                    old = f"[{old}]"
-                mark = (
-                    f',"claimCheckLocation":{json_string(location)}' if location else ',"onlyHandleKey":true'
-                )
-                ts = transaction.commit_ts
-                value = (
-                    f'{table.heads[kind]}{self._when(ts)}{types}{middle}{data}],"old":{old}'
-                    f',"_tidb":{{"commitTs":{ts},"seq":{_seq_fields(seq, mark)}'
-                )
-                return message._replace(value=value.encode())
-        raise ValueError(f"transaction {transaction.commit_ts} has no row {seq} of {message.table}")
+            if events.table.downstream != (message.schema, message.table):
+                continue
+            table = self._tables.get(events.table) or self._table(events.table)
+            for kind, seq, run in self._runs(table, events):
+                if (seq, KINDS[kind]) == (message.seq, message.kind):
+                    if not table.keyed:
+                        return None
+                    return message._replace(value=self._small(transaction, table, kind, seq, run, location))
+        raise ValueError(
+            f"transaction {transaction.commit_ts} has no {message.kind} {message.seq} of {message.table}"
+        )
+
+    def _small(
+        self,
+        transaction: Transaction,
+        table: _CanalTable,
+        kind: int,
+        seq: int,
+        run: list[_Change],
+        location: str,
+    ) -> bytes:
+        parts = [table.key_parts(event, kind, row) for _, event, row in run]
+        data = ",".join(each[1] for each in parts)
+        old = f"[{','.join(each[2] for each in parts)}]" if kind == UPDATE else NULL
+        mark = f',"claimCheckLocation":{json_string(location)}' if location else ',"onlyHandleKey":true'
+        ts = transaction.commit_ts
+        return (
+            f'{table.heads[kind]}{self._when(ts)}{parts[0][0]}{table.key_middle}{data}],"old":{old}'
+            f',"_tidb":{{"commitTs":{ts},"seq":{seq}{mark}}}}}'
+        ).encode()
 
     @staticmethod
     def _when(commit_ts: int) -> str:
@@ -328,10 +334,6 @@ class CanalJson:
             self._tables.clear()
         table = self._tables[version] = _CanalTable(version, self._options)
         return table
-
-
-def _kind_of(name: Kind) -> int:
-    return next(kind for kind, known in KINDS.items() if known == name)
 
 
 def _ddl_type(action: int) -> str:

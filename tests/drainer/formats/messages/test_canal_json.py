@@ -338,6 +338,32 @@ def test_a_small_form_has_the_key_alone() -> None:
         assert fields(away)["data"] == found["data"]
 
 
+def test_a_small_form_of_a_run_has_the_key_of_each_row() -> None:
+    made = open_format("canal-json", FormatOptions(whole_transactions=True))
+    rows = [[number, *ROW[1:]] for number in range(1, 5)]
+    item = transaction(
+        VERSION,
+        *((INSERT, rows[0]), (INSERT, rows[1]), (UPDATE, (rows[1], rows[2])), (INSERT, rows[3])),
+        *((UPDATE, (rows[0], rows[0])), (UPDATE, (rows[2], rows[2]))),
+        first=3,
+    )
+    messages = list(made.rows(item))
+    assert [(one.kind, one.seq, len(fields(one)["data"])) for one in messages] == [
+        ("insert", 3, 2),
+        ("delete", 5, 1),
+        ("insert", 5, 2),
+        ("update", 7, 2),
+    ]
+    for message in messages:
+        small, whole = fields(made.handle_key(item, message)), fields(message)
+        assert small["_tidb"] == {"commitTs": COMMIT_TS, "seq": message.seq, "onlyHandleKey": True}
+        assert small["data"] == [{"id": row["id"]} for row in whole["data"]]
+        assert small["old"] == (whole["old"] and [{"id": row["id"]} for row in whole["old"]])
+    many = transaction(VERSION, *[(INSERT, ROW)] * (ROWS_MAX + 2))
+    _, last = made.rows(many)
+    assert len(fields(made.handle_key(many, last))["data"]) == 2
+
+
 def test_a_row_without_a_key_has_no_small_form() -> None:
     keyless = version(table(("a", kind("int")), handle="rowid"))
     item = transaction(keyless, (INSERT, [1]))
@@ -346,7 +372,7 @@ def test_a_row_without_a_key_has_no_small_form() -> None:
     assert message.key is None
     assert fields(message)["pkNames"] is None
     assert made.handle_key(item, message) is None
-    with pytest.raises(ValueError, match="has no row 9"):
+    with pytest.raises(ValueError, match="has no insert 9 of orders"):
         made.handle_key(item, message._replace(seq=9))
 
 
