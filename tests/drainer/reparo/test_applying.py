@@ -9,7 +9,7 @@ import pytest
 
 from common.errors import ConfigError, Conflict, Corruption, DownstreamError
 from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.reparo import job
+from drainer.reparo import archive_source, job
 from drainer.reparo.options import SCHEMA
 from drainer.sink.mysql import session_lock
 from drainer.sink.mysql.connection import Target, connect
@@ -75,6 +75,18 @@ def test_a_hard_history_in_ranges_of_its_own(target: Target, tmp_path: Path, *, 
     assert history.downstream(target) == history.rows
     assert second.drift == {}
     assert second.first_ts > first.last_ts
+
+
+def test_transactions_in_many_pieces_end_as_whole_ones(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = MixedHistory(12)
+    archive = written(tmp_path, history.items(120, 60, TRUNCATE))
+    history.create(target)
+    monkeypatch.setattr(archive_source, "PIECE_BYTES", 150)
+    done = apply(target, archive)
+    assert history.downstream(target) == history.rows
+    assert done.rows > done.transactions
 
 
 def test_an_open_range_takes_what_has_come_since(target: Target, tmp_path: Path) -> None:
