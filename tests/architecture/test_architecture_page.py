@@ -20,7 +20,7 @@ from tests.architecture.source import ROOT
 
 PAGE = ROOT / "docs" / "architecture.md"
 TEXT = PAGE.read_text(encoding="utf-8")
-FLOWS = ("Write", "Pull", "Row", "DDL", "Relay and recovery", "Archive to Spark")
+FLOWS = ("Write", "Pull", "Row", "Subscribe", "DDL", "Relay and recovery", "Archive to Spark")
 DRAWINGS = re.findall(r"```mermaid\n(.*?)```", TEXT, re.DOTALL)
 NODE = re.compile(r'  (\w+)\["([^"\[\]{}|]+)"\]')
 EDGE = re.compile(r"  (\w+) -->(?:\|[^|\"]+\|)? (\w+)")
