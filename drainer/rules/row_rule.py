@@ -4,6 +4,7 @@ In     rules with `db-name`, `tbl-name` (as in `replicate-do-table`), and `where
 Out    the rules of a table, in order; whether rows of it may be withheld
 Holds  several rules may be about one table: a row passes if all conditions hold, then columns are masked,
        then functions see it, in the order of the configuration. Two masks of one column are a `ConfigError`
+Why    what reads and compiles rules is imported when there is one: most Drainers start without
 
     condition = compile_where("total >= 100 AND state <> 'draft'")
     of_table = condition.of(table_version.info, "shop.orders")
@@ -15,17 +16,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from common.errors import ConfigError
-from common.table_info import TableInfo
-from drainer.rules.mask import Mask
-from drainer.rules.python_rule import PythonRule
 from drainer.rules.rule_keys import known_keys, names_tables
 from drainer.rules.table_filter import Pattern, compile_name
-from drainer.rules.where.compiler import RowCondition
-from drainer.rules.where.expression import Condition
-from drainer.rules.where.parser import parse
+
+if TYPE_CHECKING:
+    from common.table_info import TableInfo
+    from drainer.rules.mask import Mask
+    from drainer.rules.python_rule import PythonRule
+    from drainer.rules.where.compiler import RowCondition
+    from drainer.rules.where.expression import Condition
 
 _KEYS: Final = ("db-name", "tbl-name", "where", "mask", "salt-file", "python")
 _ACTIONS: Final = ("where", "mask", "python")
@@ -42,11 +44,15 @@ class Where:
     def of(self, info: TableInfo, table: str) -> RowCondition:
         """The condition for rows of one table version. Raises `ConfigError` for a column that it lacks, and
         for comparisons that have no sure answer."""
+        from drainer.rules.where.compiler import RowCondition
+
         return RowCondition(self.condition, info, self.label, table)
 
 
 def compile_where(text: str, label: str = "where") -> Where:
     """Read a condition. Raises `ConfigError`, which names the character that is wrong."""
+    from drainer.rules.where.parser import parse
+
     return Where(parse(text, label), label)
 
 
@@ -76,7 +82,11 @@ class RowRule:
             compile_name(rule["tbl-name"], f"{label}.tbl-name"),
         )
         where = compile_where(rule["where"], f"{label}: where") if "where" in rule else None
-        python = PythonRule.of(label, rule["python"]) if "python" in rule else None
+        python = None
+        if "python" in rule:
+            from drainer.rules.python_rule import PythonRule
+
+            python = PythonRule.of(label, rule["python"])
         return cls(label, *names, where, _masks(label, rule), python)
 
     @property
@@ -109,11 +119,6 @@ class RowRules:
         """The rules about a table, in order."""
         return tuple(rule for rule in self._rules if rule.matches(schema, table))
 
-    def with_where(self, where: Where) -> RowRules:
-        """With one more condition, about every table that is read."""
-        every = compile_name("~.*", where.label)
-        return RowRules((*self._rules, RowRule(where.label, every, every, where)))
-
 
 def read_row_rules(rules: Sequence[Mapping[str, Any]]) -> RowRules:
     """All `[[syncer.row-rule]]`. Raises `ConfigError`."""
@@ -121,6 +126,10 @@ def read_row_rules(rules: Sequence[Mapping[str, Any]]) -> RowRules:
 
 
 def _masks(label: str, rule: Mapping[str, Any]) -> tuple[Mask, ...]:
+    if "mask" not in rule and "salt-file" not in rule:
+        return ()
+    from drainer.rules.mask import Mask
+
     given = rule.get("mask", {})
     if not isinstance(given, Mapping) or not (given or "mask" not in rule):
         raise ConfigError(f"{label}: mask is no table", hint='write mask = { email = "hash" }')

@@ -19,6 +19,7 @@ A condition with `before.` or `after.` is about the change: the row replicates a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from common.errors import ConfigError
@@ -139,15 +140,19 @@ class _Function:
     """A function of the user's: rows are read for it, and what it changed is written."""
 
     def __init__(self, python: PythonRule, table: TableVersion, images: Images) -> None:
-        plain = TableVersion(table.info, table.schema, table.name, table.version)
         self._python, self._images = python, images
-        self._plan = RowPlan(plain)
+        self._version = TableVersion(table.info, table.schema, table.name, table.version)
         layout = make_layout(table.info, frozenset())
         self._columns = {column.name: column for column in layout.columns}
 
+    @cached_property
+    def _read(self) -> tuple[Callable[[bytes], Row], ...]:
+        """Made when the first row comes, as masks are."""
+        return RowPlan(self._version).read
+
     def row(self, kind: int, row: bytes, commit_ts: int) -> bytes | None:
         """The row as the function left it, None without it."""
-        given = self._plan.read[kind](row)
+        given = self._read[kind](row)
         old, new = _copy(given.before), _copy(given.after)
         found = self._python.apply(given, commit_ts)
         if found is None:

@@ -12,13 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from common.errors import Corruption
 from common.rowcodec import RowError
 from drainer.translate.loopback_rows import MarkRows
-from drainer.translate.row_edit import Event, RowEdit
 from drainer.translate.row_events import REPAIR_HINT
 from drainer.txn import TableEvents, TableVersion
+
+if TYPE_CHECKING:
+    from drainer.translate.row_edit import Event, RowEdit
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ Tests  tests/drainer/translate/test_row_edit.py
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import cached_property
 
 from common.rowcodec.codegen import Conversion, Shape
 from common.rowcodec.datum import NULL_DATUM, skip
@@ -30,26 +31,29 @@ def _span(b: bytes, i: int) -> tuple[tuple[int, int], int]:
 class RowMasks:
     """`masked[kind](row)`. `made` are ids of generated columns that were made of masked ones."""
 
-    masked: tuple[Masked, Masked, Masked]
-
     def __init__(
         self, info: TableInfo, images: Images, exchanges: Mapping[int, Exchange], made: Collection[int]
     ) -> None:
-        self._images = images
+        self._info, self._images = info, images
+        self._cut = {} if made else dict(exchanges)
         self._exchanges = {**exchanges, **dict.fromkeys(made, lambda _: NULL_DATUM)}
-        readers = RowReaders(info, _spans, None)
+
+    @cached_property
+    def masked(self) -> tuple[Masked, Masked, Masked]:
+        """Made when the first row comes: rules may be about thousands of tables."""
+        exchanges = self._cut
+        if not exchanges:
+            return self._insert, self._update, self._delete
+        readers = RowReaders(self._info, _spans, None)
         columns = readers.layout.columns
         places = [place for place, column in enumerate(columns) if column.id in exchanges]
-        if made:
-            self.masked = (self._insert, self._update, self._delete)
-            return
         extra = {f"mask{place}": exchanges[columns[place].id] for place in places}
         once, twice = _lines("v", places), [*_lines("o", places), *_lines("v", places)]
-        in_handle = not images.handle_ids.isdisjoint(exchanges)
-        self.masked = (
-            self._insert
-            if in_handle
-            else readers.of_insert(places, _joined(once), self._insert, extra=extra),
+        of_insert: Masked = self._insert
+        if self._images.handle_ids.isdisjoint(exchanges):
+            of_insert = readers.of_insert(places, _joined(once), self._insert, extra=extra)
+        return (
+            of_insert,
             readers.of_update(places, places, _joined(twice), self._update, extra=extra),
             readers.of_delete(places, _joined(once), self._delete, extra=extra),
         )

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -32,10 +32,12 @@ from drainer.schema.catalog import TABLE_ID_MAX
 from drainer.schema.tracker import SchemaTracker, UnknownTable, is_system_schema
 from drainer.translate import ddl_filter
 from drainer.translate.loopback_rows import MarkRows, is_mark_table
-from drainer.translate.row_edit import row_edit
 from drainer.translate.row_events import REPAIR_HINT, row_events
 from drainer.translate.row_filter import CLOSED, RowGate
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, TableEvents, TableVersion, Tracked, Transaction
+
+if TYPE_CHECKING:
+    from drainer.translate.row_edit import RowEdit
 
 PASSED_OVER: Final = "listed in ignore-txn-commit-ts"
 _ROW_KINDS: Final = (INSERT, UPDATE, DELETE)
@@ -79,7 +81,7 @@ class Translator:
                     table = self._schema.table_named(*name) if by_columns else None
                     if table is not None:
                         rules.columns.left_out(*name, table.info)
-                        row_edit(rules, table)
+                        _row_edit(rules, table)
 
     def take_rules(self, rules: Rules) -> None:
         """`replace_rules` for rules that were checked."""
@@ -278,7 +280,7 @@ class Translator:
         wanted = not is_system_schema(table.schema) and rules.allows(table.schema, table.name)
         if not wanted or len(dropped) == len(_ROW_KINDS):
             return CLOSED if mark is None else RowGate(table.version, mark=mark)
-        return RowGate(table.version, self.placed(table), dropped, mark, row_edit(rules, table))
+        return RowGate(table.version, self.placed(table), dropped, mark, _row_edit(rules, table))
 
     # -- DDL ------------------------------------------------------------------------------------------
 
@@ -344,6 +346,14 @@ class Translator:
         if any(document["id"] > TABLE_ID_MAX for document in _documents(job)):
             return "internal table of the upstream"
         return "" if self.rules.sync_ddl else "sync-ddl is false"
+
+
+def _row_edit(rules: Rules, table: TableVersion) -> RowEdit | None:
+    if rules.rows.is_empty:
+        return None
+    from drainer.translate.row_edit import row_edit  # most Drainers start without
+
+    return row_edit(rules, table)
 
 
 def _screened(piece: Transaction, gates: Mapping[TableVersion, RowGate]) -> Transaction:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from common.errors import ConfigError
@@ -25,3 +28,14 @@ def test_errors_bear_the_label() -> None:
         compile_where("a", "-where").of(table(), "shop.orders")
     with pytest.raises(ConfigError, match=r"^-where names column a, which shop.orders does not have"):
         compile_where("a = 1", "-where").of(table(), "shop.orders")
+
+
+def test_who_has_no_rule_loads_nothing_that_reads_or_compiles_rules() -> None:
+    script = (
+        "import sys; import drainer.translate.translator; from drainer.config.options import DrainerConfig;"
+        "from drainer.rules.rule_set import read_rules; read_rules(DrainerConfig());"
+        "names = ('drainer.rules.where', 'drainer.rules.mask', 'drainer.rules.python_rule',"
+        " 'drainer.translate.row_edit');"
+        "assert not [name for name in sys.modules if name.startswith(names)]"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
