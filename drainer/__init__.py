@@ -26,6 +26,8 @@ if TYPE_CHECKING:
         StreamEnded,
         UpstreamWentBack,
     )
+    from drainer.reading.subscribe.named_reader import NameTaken, ReaderAddress, ReaderStopped
+    from drainer.reading.subscribe.reader_position import NotGiven
     from drainer.reading.subscribe.subscription import Subscription, subscribe
     from drainer.reading.subscribe.subscription_sync import SyncSubscription, subscribe_sync
     from drainer.sink import Sink
@@ -44,11 +46,15 @@ __all__ = [
     "Ddl",
     "EnumValue",
     "JsonText",
+    "NameTaken",
     "NoSuchTable",
+    "NotGiven",
     "OutOfOrder",
     "PartialDate",
     "PositionFile",
     "PositionTable",
+    "ReaderAddress",
+    "ReaderStopped",
     "ReadingError",
     "Retry",
     "Row",
@@ -84,6 +90,8 @@ _MODULES = {
         "StreamEnded",
         "UpstreamWentBack",
     ),
+    "drainer.reading.subscribe.named_reader": ("NameTaken", "ReaderAddress", "ReaderStopped"),
+    "drainer.reading.subscribe.reader_position": ("NotGiven",),
     "drainer.reading.subscribe.subscription": ("Subscription", "subscribe"),
     "drainer.reading.subscribe.subscription_sync": ("SyncSubscription", "subscribe_sync"),
     "drainer.sink": ("Sink",),
