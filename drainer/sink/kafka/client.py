@@ -33,7 +33,7 @@ except ImportError:
 
 ANSWER_S: Final = 5.0
 CONFIG_ANSWER_S: Final = 3.0
-SERVE_S: Final = 0.5
+SERVE_S: Final = 0.1
 QUEUE_MESSAGES: Final = 2_000_000
 QUEUE_KIB: Final = 2_097_151
 _BATCH_BYTES_MIN: Final = 1024
