@@ -37,6 +37,7 @@ from drainer.sink.kafka.messages import ObinlogMessages
 from drainer.sink.kafka.partition_counts import PartitionCounts
 from drainer.sink.kafka.routing import TABLE, Topics
 from drainer.sink.kafka.row_feed import RowFeed
+from drainer.sink.kafka.schema_registry import SchemaRegistry
 from drainer.sink.kafka.settings import MESSAGE_BYTES_MAX, ClientSettings, Sasl, SinkSettings, Tls
 from drainer.sink.kafka.window import Mark
 from drainer.sink.runner import Runner
@@ -177,6 +178,9 @@ def form_of(settings: DrainerConfig, topic: str) -> MessageFormat | None:
         FormatOptions(
             whole_transactions=settings.messages == "transaction",
             with_schema=settings.message_schema,
+            registry=SchemaRegistry(settings.schema_registry, settings.downstream_tls)
+            if settings.schema_registry
+            else None,
             topic=Topics(topic).of,
         ),
     )

@@ -75,7 +75,7 @@ class KafkaOptions(ArchiveOptions):
         help="Kafka: debezium-json with the schema in each message",
     )
     schema_registry: str = option(
-        "", key="syncer.to.schema-registry", help="Kafka: URL of the registry that avro needs"
+        "", key="syncer.to.schema-registry", secret=True, help="Kafka: URL of the registry that avro needs"
     )
     partition: str = option(
         "", key="syncer.to.partition", help="Kafka: key, table or ts decides; empty: partition 0"

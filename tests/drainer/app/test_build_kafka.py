@@ -5,12 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from common.errors import ConfigError
-from drainer.app.build_kafka import brokers_of, client_settings, sink_settings, topic_of
+from drainer.app.build_kafka import brokers_of, client_settings, form_of, sink_settings, topic_of
 from drainer.config.options import DrainerConfig
+from drainer.formats.messages.avro import Avro
+from drainer.formats.messages.canal_json import CanalJson
+from drainer.formats.messages.debezium_json import DebeziumJson
 from drainer.sink.kafka.settings import MESSAGE_BYTES_MAX, Sasl, Tls
 
 
@@ -71,6 +75,18 @@ def test_login_and_tls(tmp_path: Path) -> None:
 def test_a_transactional_id_is_the_drainer_s_own() -> None:
     settings = DrainerConfig(db_type="kafka", transactions=True, node_id="east")
     assert client_settings(settings, "a:1", 77).transactional_id == "tidb-binlog-77-east"
+
+
+def test_forms_of_messages() -> None:
+    def form(**settings: Any) -> object:
+        return form_of(DrainerConfig(db_type="kafka", **settings), "{schema}_{table}")
+
+    assert form() is None
+    assert isinstance(form(format="canal-json", messages="transaction"), CanalJson)
+    assert isinstance(form(format="debezium-json", message_schema=True), DebeziumJson)
+    assert isinstance(form(format="avro", schema_registry="http://127.0.0.1:8081"), Avro)
+    with pytest.raises(ConfigError, match="schema-registry is no URL"):
+        form(format="avro", schema_registry="registry")
 
 
 def test_without_the_client_it_says_what_to_install() -> None:

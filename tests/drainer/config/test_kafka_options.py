@@ -9,7 +9,9 @@ import pytest
 
 from common.config import loading
 from common.errors import ConfigError
+from drainer.config.kafka_options import FORMATS
 from drainer.config.options import ENV_PREFIX, DrainerConfig
+from drainer.formats.messages import message
 
 # The keys of [syncer.to] that a Go drainer's file has for Kafka, as its shipped file shows them.
 GO_FILE = """
@@ -90,6 +92,11 @@ def test_brokers_have_the_defaults_of_the_go_drainer() -> None:
         ({"in_flight_bytes": 0}, "in-flight is 0"),
         ({"sasl_mechanism": "GSSAPI"}, "sasl-mechanism is 'GSSAPI'"),
         ({"sasl_mechanism": "PLAIN"}, "without a user"),
+        ({"format": "avro"}, "belong together"),
+        ({"schema_registry": "http://a:1"}, "belong together"),
+        ({"format": "debezium-json", "messages": "transaction"}, "of one row"),
+        ({"format": "canal-json", "messages": "transaction", "partition": "key"}, "of rows"),
+        ({"format": "canal-json", "oversize": "split"}, "a message for each row"),
         ({"idempotent": False, "exactly_once": True}, "idempotent = false"),
         ({"idempotent": False, "transactions": True}, "idempotent = false"),
         ({"to_ssl_ca": "ca.pem", "to_cert_allowed_cn": ("a",)}, "cert-allowed-cn"),
@@ -113,6 +120,10 @@ def test_what_is_wrong_is_named(settings: dict[str, Any], message: str) -> None:
 )
 def test_what_fits_together_passes(settings: dict[str, Any]) -> None:
     DrainerConfig(db_type="kafka", **settings).validate()
+
+
+def test_forms_are_those_that_there_are() -> None:
+    assert set(FORMATS) == {"obinlog", *message.FORMATS}
 
 
 def test_keys_of_kafka_are_not_checked_for_another_downstream() -> None:
