@@ -3,7 +3,7 @@
 Order   brokers are found and waited for, an older producer is fenced off where there are transactions; then
         the savepoint says where the stream continues, and what partitions have says what is not sent again
 
-Tests  tests/drainer/app/test_build_kafka.py
+Tests  tests/drainer/app/test_build_kafka.py, tests/drainer/sink/kafka/test_kafka_process.py
 """
 
 from __future__ import annotations
