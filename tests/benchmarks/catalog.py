@@ -14,7 +14,7 @@ from tests.benchmarks.door import message as door_message
 from tests.benchmarks.door import pullers as door_pullers
 from tests.benchmarks.door import stream as door_stream
 from tests.benchmarks.door import write as door_write
-from tests.benchmarks.drainer import file_sink, lag, messages, subscribe
+from tests.benchmarks.drainer import file_sink, kafka_sink, lag, messages, subscribe
 from tests.benchmarks.drainer import large as drain_large
 from tests.benchmarks.drainer import memory as drain_memory
 from tests.benchmarks.drainer import rules as drain_rules
@@ -59,6 +59,8 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "drain.inserts": drain_shapes.inserts,
     "file.sysbench": file_sink.sysbench,
     "file.inserts": file_sink.inserts,
+    "kafka.obinlog": kafka_sink.obinlog,
+    "kafka.canal-json": kafka_sink.canal_json,
     "archive.arrow": archive_arrow.run,
     "spark.read.changes": spark_read.changes,
     "spark.count": spark_read.count,

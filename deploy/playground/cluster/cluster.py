@@ -175,9 +175,10 @@ class Cluster:
             routes,
         )
 
-    async def start_archiver(self, name: str, syncer: str = "") -> Node:
-        """Start a Drainer that archives into its data directory. `syncer`: more lines of [syncer]."""
-        return await self._start_drainer(name, f'[syncer]\ndb-type = "file"\n{syncer}\n')
+    async def start_archiver(self, name: str, syncer: str = "", *, db_type: str = "file") -> Node:
+        """Start a Drainer that archives into its data directory, or writes to another kind of downstream.
+        `syncer`: more lines from [syncer] on."""
+        return await self._start_drainer(name, f'[syncer]\ndb-type = "{db_type}"\n{syncer}\n')
 
     async def _start_drainer(self, name: str, sections: str, routes: Routes = MappingProxyType({})) -> Node:
         (port,) = free_ports(1)
