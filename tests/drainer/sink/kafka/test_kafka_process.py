@@ -21,7 +21,7 @@ from drainer.formats.obinlog.writer import commit_ts_of
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import Rows, verify
 from tests.fakes.kafka import Message, MockKafka
-from tests.integration.pump_scene import DEADLINE_S, PumpScene, killed, status, stored, until
+from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, status, stored, until
 
 pytestmark = pytest.mark.integration
 TRANSACTIONS = 6000
