@@ -59,7 +59,9 @@ class SavepointStart:
         async def found() -> Place:
             now_ts = await context.upstream.oracle.timestamp()
             wanted_ts = context.settings.initial_commit_ts
-            place = decide(wanted_ts if wanted_ts != -1 else now_ts)
+            if wanted_ts == -1:
+                wanted_ts = await asyncio.to_thread(self.savepoint.begin, now_ts)
+            place = decide(wanted_ts)
             if place.commit_ts > now_ts:
                 raise AheadOfUpstream(
                     f"{what} of cluster {context.upstream.cluster_id} is at {place.commit_ts}, but the"

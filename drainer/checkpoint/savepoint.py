@@ -2,14 +2,17 @@
 
     savepoint   TOML as a Go drainer writes it: consistent, commitTS, schema-version
     .cluster    cluster id, decimal text: beside it, since a Go drainer rewrites the savepoint whole
+    .begin      commit_ts, decimal text: where the stream began, until there is a savepoint
 
 Holds  a savepoint is replaced whole and durably, which a Go drainer's is not. Another cluster's directory
        is refused; one without `.cluster` is a Go drainer's and is adopted
+       A start that stored nothing, since its sink failed, has begun all the same: the next one goes on there
 Never  guesses: a value of a wrong type is refused, as in the row (`checkpoint_row`)
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tomllib
@@ -20,6 +23,7 @@ from common.filesystem import replace_file
 from drainer.checkpoint.value import Checkpoint
 
 NAME: Final = "savepoint"
+BEGIN_NAME: Final = ".begin"
 _MODE: Final = 0o644
 
 
@@ -49,6 +53,8 @@ class Savepoint:
 
     def __init__(self, data_dir: str) -> None:
         self._path = os.path.join(data_dir, NAME)
+        self._begin_path = os.path.join(data_dir, BEGIN_NAME)
+        self._has_begin = True  # perhaps
 
     def load(self) -> Checkpoint | None:
         """None if there is no file. Raises `Corruption`, `ConfigError` if it cannot be read."""
@@ -58,6 +64,26 @@ class Savepoint:
     def save(self, checkpoint: Checkpoint) -> None:
         """Durable when this returns. Raises `OSError`."""
         replace_file(self._path, render(checkpoint).encode(), _MODE)
+        if self._has_begin:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._begin_path)
+            self._has_begin = False
+
+    def begin(self, now_ts: int) -> int:
+        """Where a stream begins that has no savepoint: where an earlier start began, or now, durably noted.
+
+        Raises `Corruption`, `ConfigError`, `OSError`.
+        """
+        if _read(self._path) is not None:
+            return now_ts
+        text = _read(self._begin_path)
+        if text is None:
+            replace_file(self._begin_path, str(now_ts).encode())
+            self._has_begin = True
+            return now_ts
+        if not (text.isascii() and text.isdigit()):
+            raise Corruption(f"{self._begin_path} holds no timestamp", hint="correct it, or remove it")
+        return int(text)
 
 
 def adopt_cluster(data_dir: str, cluster_id: int) -> None:

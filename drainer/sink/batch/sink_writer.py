@@ -68,7 +68,8 @@ def is_retriable(sink: Any, error: BaseException) -> bool:
 
 class SinkWriter:
     """`convert` makes of items what the sink is given, on its thread; what it raises is no exception of the
-    sink. `ended` is called when the sink will take no more. The first `open` is the caller's."""
+    sink. `ended` is called when the sink will take no more. The first `open` is the caller's. `stands_at`:
+    the position that the sink said last, or was given; 0 for none."""
 
     def __init__(
         self,
@@ -90,6 +91,7 @@ class SinkWriter:
         self._ended = ended
         self._backoff = Backoff(pause_s, PAUSE_MAX_S)
         self._is_open = False
+        self.stands_at = 0
         self._again = self._stopping = False
         self._since_s: float | None = None
 
@@ -128,6 +130,7 @@ class SinkWriter:
                 hint="return the stored position, 0 if there is none yet, None if the sink stores none",
             )
         self._is_open = True
+        self.stands_at = position or 0
         return position
 
     async def write(self, batch: Batch, written_ts: int | None) -> None:
@@ -155,6 +158,7 @@ class SinkWriter:
         if isinstance(given, BaseException):
             raise given
         await self._call(self.sink.write, given, batch.position)
+        self.stands_at = batch.position
 
     def _converted(self, items: Sequence[Item]) -> Sequence[Any] | BaseException:
         try:
@@ -163,10 +167,11 @@ class SinkWriter:
             return error
 
     async def _reopened(self, batch: Batch, written_ts: int | None) -> Batch | None:
+        before = self.stands_at
         position = await self.open()
         if written_ts is None or position is None:
             return batch
-        return rest_of(batch, position, written_ts)
+        return rest_of(batch, position, min(written_ts, before))
 
     async def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
         self._since_s = self._clock.monotonic_s()

@@ -47,6 +47,18 @@ async def test_the_initial_timestamp_is_given_to_what_decides(
     assert await begin.place(lambda ts: Place(ts, 3), "it", "") == (given, 3)
 
 
+async def test_a_start_that_stored_nothing_is_where_the_next_one_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sink failed at the first change: what was committed meanwhile is not passed over."""
+    assert await start(tmp_path).place(Place, "it", "") == (NOW_TS, 0)
+    monkeypatch.setitem(globals(), "NOW_TS", NOW_TS + 50)
+    assert await start(tmp_path).place(Place, "it", "") == (NOW_TS - 50, 0)
+    begin = start(tmp_path)
+    begin.savepoint.save(Checkpoint(NOW_TS - 20, False, 0))
+    assert await begin.place(Place, "it", "") == (NOW_TS, 0), "the savepoint counts"
+
+
 async def test_a_place_ahead_of_the_upstream_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,3 +97,16 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / ".cluster").write_bytes(b"\xff")
     with pytest.raises(ConfigError, match=r"\.cluster cannot be read"):
         adopt_cluster(str(tmp_path), 12)
+
+
+def test_a_stream_begins_once_until_there_is_a_savepoint(tmp_path: Path) -> None:
+    assert Savepoint(str(tmp_path)).begin(70) == 70
+    assert Savepoint(str(tmp_path)).begin(90) == 70, "what was committed since then is not passed over"
+    Savepoint(str(tmp_path)).save(Checkpoint(95, False, 0))
+    assert os.listdir(tmp_path) == ["savepoint"]
+    assert Savepoint(str(tmp_path)).begin(99) == 99
+    assert os.listdir(tmp_path) == ["savepoint"]
+    (tmp_path / "savepoint").unlink()
+    (tmp_path / ".begin").write_text("soon")
+    with pytest.raises(Corruption, match=r"\.begin holds no timestamp"):
+        Savepoint(str(tmp_path)).begin(99)

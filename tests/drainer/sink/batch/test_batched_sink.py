@@ -60,8 +60,11 @@ class Scripted:
 class World:
     """A life of a sink on a stream; `sink` may be opened again by another world."""
 
-    def __init__(self, directory: Path, sink: Any, stream: Stream, rules: Any = ()) -> None:
+    def __init__(
+        self, directory: Path, sink: Any, stream: Stream, rules: Any = (), *, initial_ts: int = 0
+    ) -> None:
         self.directory = directory
+        self._initial_ts = initial_ts
         self.sink = sink
         self.stream = stream
         self.ended: list[None] = []
@@ -81,6 +84,7 @@ class World:
         savepoint = Savepoint(str(self.directory))
         stored = savepoint.load()
         start_ts = (stored.commit_ts if stored else 0) if position is None else position
+        start_ts = start_ts or self._initial_ts
         sink = BatchedSink(
             self.writer,
             start_ts,
@@ -248,6 +252,27 @@ async def test_a_store_that_went_back_begins_the_stream_anew(tmp_path: Path) -> 
         await life.until(lambda: False)
     assert WentBack in life.sink.rebuilt_after
     await life.die()
+
+
+async def test_a_sink_that_fails_before_it_has_a_position_is_tried_again(tmp_path: Path) -> None:
+    """It says 0, and the stream began at the upstream's time: nothing went back."""
+    sink = Scripted(Retry("not now", after=0.0), Retry("nor now", after=0.0), position=0)
+    stream = some()
+    initial_ts = stream.entries[0].commit_ts
+    life = await World(tmp_path, sink, stream, initial_ts=initial_ts).life()
+    await life.until(lambda: life.sink.stored_ts == stream.now_ts)
+    await life.stop()
+    assert sink.written == all_of(stream)[1:]
+
+
+async def test_a_sink_that_was_given_nothing_leaves_no_savepoint(tmp_path: Path) -> None:
+    """It would be one that the sink knows nothing of: as if its store were gone."""
+    stream = some()
+    sink = Scripted(position=0)
+    life = await Life.begin(World(tmp_path, sink, stream, initial_ts=stream.now_ts), stream)
+    await life.stop()
+    assert sink.written == []
+    assert Savepoint(str(tmp_path)).load() is None or sink.position
 
 
 async def test_another_writer_ends_the_stream(tmp_path: Path) -> None:
