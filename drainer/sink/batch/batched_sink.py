@@ -221,7 +221,7 @@ class BatchedSink(Sink):
             ts = self._written_ts if self._stores_position else self._resolved_ts
             if ts <= self.stored_ts and not consistent:
                 return
-            if self._stores_position and not self._writer.stands_at:  # the savepoint is a copy: of nothing yet
+            if self._stores_position and not self._writer.stands_at:  # a copy of nothing yet
                 return
             while len(self._versions) > 1 and self._versions[1][0] <= ts:
                 self._versions.popleft()
