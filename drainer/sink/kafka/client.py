@@ -3,7 +3,9 @@
 Drives  a producer, a thread that waits for what it has to tell, a consumer for the ends of partitions
 Out     acknowledgements and trouble, on the event loop; errors of the project
 Holds   messages of a partition are stored in the order in which they were sent, each once, however often
-        they have to be sent (idempotent producer); nothing times out: brokers that are away are waited for
+        they have to be sent (idempotent producer); nothing times out: brokers that are away are waited for.
+        Behind a message that brokers refuse nothing is stored, since the end of the partition would say that
+        it is there, too (without an idempotent producer that is not sure)
 Never   shows a password: librdkafka gets it as a value and writes no log
 
 Tests  tests/drainer/sink/kafka/test_kafka_sink.py
@@ -37,6 +39,7 @@ SERVE_S: Final = 0.1
 QUEUE_MESSAGES: Final = 2_000_000
 QUEUE_KIB: Final = 2_097_151
 _BATCH_BYTES_MIN: Final = 1024
+_GIVEN_UP: Final = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._GAPLESS_GUARANTEE)
 # librdkafka would write to standard error: what is wrong is told by errors.
 _SILENT: Final = logging.Logger("kafka", logging.CRITICAL + 1)
 
@@ -145,7 +148,7 @@ class Client:
         self._on_trouble = on_trouble
         self._answers: list[Answered] = []
         self._last_trouble: KafkaError | None = None
-        self._ends = False
+        self._ends = self._refused = False
         self._producer = _made(lambda: Producer(self._producer_config()))
         self._thread = threading.Thread(target=self._serve, name="kafka", daemon=True)
         self._thread.start()
@@ -168,6 +171,7 @@ class Client:
             found["transactional.id"] = settings.transactional_id
         else:
             found["message.timeout.ms"] = 0
+            found["enable.gapless.guarantee"] = found["enable.idempotence"]
         if not found["enable.idempotence"]:
             found["max.in.flight.requests.per.connection"] = 1
             found["message.send.max.retries"] = 10_000
@@ -195,12 +199,13 @@ class Client:
                 headers=headers or None,
             )
         except KafkaException as error:
-            raise error_of(error.args[0], f"topic {topic}") from None
+            if not self._refused:  # what was refused is answered, or will be
+                raise error_of(error.args[0], f"topic {topic}") from None
 
     def _delivered(self, number: int, error: KafkaError | None, message: Any) -> None:
         failure = None
         if error is not None:
-            if error.code() == KafkaError._PURGE_QUEUE or error.code() == KafkaError._PURGE_INFLIGHT:
+            if error.code() in _GIVEN_UP:
                 return
             failure = error_of(error, f"topic {message.topic()}, partition {message.partition()}")
         self._answers.append(Answered(number, failure))
@@ -214,7 +219,11 @@ class Client:
         while not self._ends:
             try:
                 self._producer.poll(SERVE_S)
-            except KafkaException as error:  # nothing more comes from this producer
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError._GAPLESS_GUARANTEE:
+                    self._refused = True
+                    continue  # the answer to the message that was refused says why
+                # Nothing more comes from this producer.
                 self._on_trouble(error.args[0].str(), error_of(error.args[0], "Kafka"))
                 return
             if self._answers:
