@@ -119,6 +119,11 @@ class RowRules:
         """The rules about a table, in order."""
         return tuple(rule for rule in self._rules if rule.matches(schema, table))
 
+    def with_where(self, where: Where) -> RowRules:
+        """With one more condition, for every table."""
+        every = compile_name("~.*", where.label)
+        return RowRules((*self._rules, RowRule(where.label, every, every, where)))
+
 
 def read_row_rules(rules: Sequence[Mapping[str, Any]]) -> RowRules:
     """All `[[syncer.row-rule]]`. Raises `ConfigError`."""

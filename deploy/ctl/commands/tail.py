@@ -14,7 +14,7 @@ import datetime
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from common import time_text, tso
 from common.clock import SystemClock
@@ -26,6 +26,7 @@ from deploy.ctl.cli.commands import DONE, JSON
 
 if TYPE_CHECKING:
     from drainer.reading.subscribe.live_stream import Item, LiveStream
+    from drainer.rules.row_rule import Where
     from drainer.txn import Ddl, Transaction
 
 QUIET_S: Final = 3.0
@@ -129,7 +130,7 @@ async def run(call: Call) -> int:
         tables=[name for name in map(str.strip, settings.tables.split(",")) if name],
         start=_moment("from", settings.begin, zone),
         stop=_moment("until", settings.until, zone) if settings.until else None,
-        rules=_rules(settings.where),
+        where=_where(settings.where),
         tls=settings.tls,
         upstream=settings.upstream,
     )
@@ -147,9 +148,13 @@ async def run(call: Call) -> int:
     return DONE
 
 
-def _rules(where: str) -> dict[str, Any] | None:
+def _where(text: str) -> Where | None:
     """The condition, for every table that is shown."""
-    return {"row-rule": [{"db-name": "~.*", "tbl-name": "~.*", "where": where}]} if where else None
+    if not text:
+        return None
+    from drainer.rules.row_rule import compile_where
+
+    return compile_where(text, "-where")
 
 
 def _moment(flag: str, text: str, zone: datetime.tzinfo | None) -> int | str:

@@ -23,6 +23,7 @@ import os
 import secrets
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -51,6 +52,7 @@ from drainer.txn import Ddl as EncodedDdl
 
 if TYPE_CHECKING:  # only a reader with a name listens for pumps
     from drainer.reading.subscribe.named_reader import NamedReader, ReaderAddress
+    from drainer.rules.row_rule import Where
 
 Change = Transaction | Ddl
 
@@ -58,7 +60,8 @@ Change = Transaction | Ddl
 class EncodedStream:
     """A stream of encoded items over real connections: what `Subscription` and `binlogctl tail` stand on.
 
-    `endpoint`: of PD, or of the etcd of a cluster without TiDB. See `subscribe` for the rest.
+    `endpoint`: of PD, or of the etcd of a cluster without TiDB. `where`: a condition for the rows of every
+    table. See `subscribe` for the rest.
     """
 
     def __init__(
@@ -75,10 +78,13 @@ class EncodedStream:
         missing_ok: bool = False,
         address: ReaderAddress | None = None,
         spill_dir: str | None = None,
+        where: Where | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._patterns = table_choice.read_patterns(tables)
         self._rules: Rules = table_choice.choose(self._patterns, rules)
+        if where is not None:
+            self._rules = replace(self._rules, rows=self._rules.rows.with_where(where))
         self._start, self._stop = start, stop
         self._name = name
         self._tls = tls

@@ -162,8 +162,8 @@ async def test_a_condition_chooses_rows(shop: Shop, ctl: Ctl) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (("-where", "price >"), 1, "where"),
-        (("-where", "colour = 1"), 1, "colour"),
+        (("-where", "price >"), 1, "-where: "),
+        (("-where", "colour = 1"), 1, "-where names column colour"),
         (("-tables", "shop.ordrs"), 2, "-tables: shop.ordrs fits no table of the upstream, which has 2"),
         (("-tables", "orders"), 1, "tables has an entry that is no pattern: 'orders'"),
         (("-from", "yesterday"), 2, "-from: 'yesterday' is no time"),
