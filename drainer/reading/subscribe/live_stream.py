@@ -205,6 +205,11 @@ class LiveStream:
             self._gave(entry.commit_ts)
         return item
 
+    def take_back(self, commit_ts: int, error: BinlogError) -> None:
+        """The item that was given last cannot be read: it was not given, and ends the stream."""
+        self.position = min(self.position, commit_ts - 1)
+        self._failure = error
+
     def _gave(self, commit_ts: int) -> None:
         self.position = commit_ts
         if self._presence is not None:

@@ -30,9 +30,10 @@ from typing import TYPE_CHECKING, Any, Self
 from common import rpc, time_text
 from common.clock import SystemClock
 from common.cluster.registry import Registry
-from common.errors import ConfigError, Unavailable
+from common.errors import BinlogError, ConfigError, Corruption, Unavailable
 from common.etcd.registry import connect_registry
 from common.net.tls import TlsConfig
+from common.rowcodec.row_error import RowError
 from common.upstream import choice
 from common.upstream.upstream_time import UpstreamTime
 from common.upstream_port import Upstream
@@ -47,6 +48,7 @@ from drainer.reading.subscribe.stream_start import NOW, Start
 from drainer.rules.rule_set import Rules
 from drainer.schema.tracker import SchemaTracker, is_system_schema
 from drainer.schema.upstream_schema import read_schema
+from drainer.translate.row_events import REPAIR_HINT
 from drainer.translate.translator import Translator
 from drainer.txn import Ddl as EncodedDdl
 
@@ -269,7 +271,12 @@ class Subscription:
         item = await live.next()
         found: list[Change] = []
         while item is not None:
-            found.append(self._change(item))
+            try:
+                found.append(self._change(item))
+            except BinlogError:
+                if found:  # the next call raises it
+                    break
+                raise
             if len(found) >= most or isinstance(item, Large):
                 break
             try:
@@ -281,14 +288,31 @@ class Subscription:
     def _change(self, item: Item) -> Change:
         if isinstance(item, Large):
             return Transaction(item.commit_ts, item.start_ts, self._rows(item), large=True)
-        if isinstance(item, EncodedDdl):
-            return self._reader.ddl(item)
-        return self._reader.transaction(item)
+        try:
+            if isinstance(item, EncodedDdl):
+                return self._reader.ddl(item)
+            return self._reader.transaction(item)
+        except RowError as error:
+            raise self._broken(item.commit_ts, error) from None
 
     def _rows(self, large: Large) -> Iterator[Row]:
-        for piece in large.pieces:
-            for events in piece.tables:
-                yield from self._reader.rows(events)
+        try:
+            for piece in large.pieces:
+                for events in piece.tables:
+                    yield from self._reader.rows(events)
+        except RowError as error:
+            raise self._broken(large.commit_ts, error) from None
+        except BinlogError as error:
+            self._encoded.live.take_back(large.commit_ts, error)
+            raise
+
+    def _broken(self, commit_ts: int, error: RowError) -> Corruption:
+        """The stream ends before what cannot be read: nothing that follows is given."""
+        failure = Corruption(
+            f"transaction with commit_ts {commit_ts}: {error.message}", hint=error.hint or REPAIR_HINT
+        )
+        self._encoded.live.take_back(commit_ts, failure)
+        return failure
 
     # -- position --------------------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ class SyncSubscription:
         self._thread: LoopThread | None = None
         self._ahead: deque[Change] = deque()
         self._coming: Future[list[Change]] | None = None
+        self._given_ts = 0
 
     def __enter__(self) -> Self:
         self._thread = LoopThread("drainer.subscribe", "the stream", StreamEnded)
@@ -55,6 +56,7 @@ class SyncSubscription:
         ahead = self._ahead
         if not ahead:
             if self._coming is None:
+                self._given_ts = self._stream.position
                 self._coming = self._running.submit(self._stream.take(AHEAD))
             found = self._coming.result()  # interrupted: the next call waits for the same changes
             self._coming = None
@@ -66,7 +68,11 @@ class SyncSubscription:
     @property
     def position(self) -> int:
         """Everything at or below this commit timestamp was given, or is filtered."""
-        return self._ahead[0].commit_ts - 1 if self._ahead else self._stream.position
+        if self._ahead:
+            return self._ahead[0].commit_ts - 1
+        if self._coming is not None:  # it was interrupted, or failed: what came of it was not given
+            return self._given_ts
+        return self._stream.position
 
     @property
     def waits_for(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -108,6 +109,9 @@ def test_an_interrupt_loses_no_change() -> None:
             next(face)
         other.join()
         stream.release()
+        while stream.left:
+            time.sleep(0.001)
+        assert face.position == 3, "what came after the interrupt was not given"
         assert next(face).commit_ts == 4
 
 
