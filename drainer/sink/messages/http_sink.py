@@ -173,10 +173,10 @@ class HttpSink:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Dates are passed over: pauses grow then."""
+    """Dates are passed over, and so is 0: pauses grow then."""
     if retry_after is None or not (retry_after.isascii() and retry_after.isdigit()):
         return None
-    return min(int(retry_after[:6]), RETRY_AFTER_MAX_S)
+    return min(int(retry_after[:6]), RETRY_AFTER_MAX_S) or None
 
 
 def _words(error: BaseException) -> str:

@@ -104,7 +104,8 @@ def test_what_may_pass_by_itself_is_tried_again(hook: Webhook, status: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "after"), [("7", 7), ("999999", 300), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("-3", None)]
+    ("text", "after"),
+    [("7", 7), ("999999", 300), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("-3", None), ("0", None)],
 )
 def test_the_server_says_when(hook: Webhook, text: str, after: float | None) -> None:
     sink = sink_of(hook)
