@@ -36,6 +36,8 @@ def position_of(start: int | str | datetime | timedelta, now_ts: int, *, what: s
     Raises `ConfigError` for what is no start, and for one in the future.
     """
     if start == OLDEST:
+        if what != "start":
+            raise ConfigError(f"{what} is {start!r}", hint="give a timestamp, a time, a duration ago or now")
         return None
     if start == NOW:
         return now_ts

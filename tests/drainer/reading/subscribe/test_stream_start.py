@@ -57,6 +57,11 @@ def test_what_is_no_start(start: Any, said: str) -> None:
     assert caught.value.hint
 
 
+def test_a_stream_does_not_end_with_the_oldest_binlog() -> None:
+    with pytest.raises(ConfigError, match="stop is 'oldest'"):
+        position_of("oldest", NOW_TS, what="stop")
+
+
 def test_an_end_may_lie_in_the_future() -> None:
     later = datetime.fromtimestamp(NOW_S + 60, UTC)
     assert position_of(later, NOW_TS, what="stop") == at(NOW_S + 60)
