@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -53,6 +54,14 @@ def _restore_logging() -> Iterator[None]:
         handler.close()
     root.setLevel(level)
     logging.getLogger(log._ROOT).setLevel(logging.NOTSET)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _settled_heap() -> None:
+    """What lives until the end (tests, modules, parsed sources) is a million objects, which each collection
+    would look at again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -86,6 +86,7 @@ OWN_WRITERS = {
     "common.process.daemon",  # one line of an error, cleaned
     "deploy.ctl.__main__",  # -h
     "deploy.ctl.commands.completion",
+    "deploy.ctl.commands.tail",  # cleaned value by value, between colours of its own; tested with it
     "deploy.ctl.doctor.show",  # cleaned; tested with the doctor
     "drainer.__main__",  # the summary of a recovery: numbers
 }

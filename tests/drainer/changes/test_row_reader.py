@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from common.rowcodec import RowError, compile_table
+from common.rowcodec import RowError, TablePlan, compile_table
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import Column, ColumnKind, TableInfo
 from common.type_text import type_text
@@ -53,6 +53,7 @@ def texts(info: TableInfo, image: dict[str, Any] | None) -> Any:
 def test_every_recorded_row_has_the_values_of_its_columns(scenario: str) -> None:
     tracker, reader, rows = SchemaTracker(), RowReader(), 0
     translator = Translator(tracker, TableFilter())
+    plans: dict[TableVersion, TablePlan] = {}
     for entry in recorded.merged(scenario):
         item = translator.translate(entry)
         if isinstance(item, Ddl):
@@ -63,7 +64,7 @@ def test_every_recorded_row_has_the_values_of_its_columns(scenario: str) -> None
         found = iter(read.rows)
         for events in item.tables:
             info = events.table.info
-            plan = compile_table(info)
+            plan = plans.get(events.table) or plans.setdefault(events.table, compile_table(info))
             names = [column.name for column in plan.columns]
             for event, encoded in zip(events.kinds, events.rows, strict=True):
                 row = next(found)
