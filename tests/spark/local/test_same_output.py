@@ -1,7 +1,7 @@
 """What commands print without Spark is what they print with it, byte for byte: every view, every type, DDL.
 
-Spark's tasks and these commands call the same readers; those are held against each other over every recorded
-scenario by `tests/drainer/reading/archive/test_to_arrow.py`.
+Both read by what `tests/drainer/reading/archive/test_archive.py` holds against the translator over every
+recorded scenario.
 """
 
 from __future__ import annotations
