@@ -38,6 +38,9 @@ CONFIG_ANSWER_S: Final = 3.0
 SERVE_S: Final = 0.1
 QUEUE_MESSAGES: Final = 2_000_000
 QUEUE_KIB: Final = 2_097_151
+TRANSACTION_MS: Final = 900_000
+"""What brokers allow at most by default: a large upstream transaction is one of Kafka's. One that a killed
+drainer left open is ended by its successor, not by this."""
 _BATCH_BYTES_MIN: Final = 1024
 _GIVEN_UP: Final = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._GAPLESS_GUARANTEE)
 # librdkafka would write to standard error: what is wrong is told by errors.
@@ -123,6 +126,31 @@ def _common(settings: ClientSettings) -> dict[str, Any]:
     return found
 
 
+def producer_config(settings: ClientSettings) -> dict[str, Any]:
+    """What librdkafka is told for a producer."""
+    found = _common(settings) | {
+        "acks": "all",
+        "enable.idempotence": settings.idempotent or bool(settings.transactional_id),
+        "linger.ms": 2,
+        "compression.type": settings.compression,
+        "batch.num.messages": settings.batch_messages,
+        "batch.size": max(_BATCH_BYTES_MIN, min(1_000_000, settings.message_bytes)),
+        "message.max.bytes": max(1000, settings.message_bytes),
+        "queue.buffering.max.messages": QUEUE_MESSAGES,
+        "queue.buffering.max.kbytes": QUEUE_KIB,
+    }
+    if settings.transactional_id:
+        found["transactional.id"] = settings.transactional_id
+        found["transaction.timeout.ms"] = TRANSACTION_MS
+    else:
+        found["message.timeout.ms"] = 0
+        found["enable.gapless.guarantee"] = found["enable.idempotence"]
+    if not found["enable.idempotence"]:
+        found["max.in.flight.requests.per.connection"] = 1
+        found["message.send.max.retries"] = 10_000
+    return found
+
+
 def _made(make: Callable[[], Any]) -> Any:
     """Raises `ConfigError` for settings that librdkafka refuses."""
     try:
@@ -149,33 +177,9 @@ class Client:
         self._answers: list[Answered] = []
         self._last_trouble: KafkaError | None = None
         self._ends = self._refused = False
-        self._producer = _made(lambda: Producer(self._producer_config()))
+        self._producer = _made(lambda: Producer(producer_config(settings) | {"error_cb": self._on_error}))
         self._thread = threading.Thread(target=self._serve, name="kafka", daemon=True)
         self._thread.start()
-
-    def _producer_config(self) -> dict[str, Any]:
-        settings = self._settings
-        found = _common(settings) | {
-            "acks": "all",
-            "enable.idempotence": settings.idempotent or bool(settings.transactional_id),
-            "linger.ms": 2,
-            "compression.type": settings.compression,
-            "batch.num.messages": settings.batch_messages,
-            "batch.size": max(_BATCH_BYTES_MIN, min(1_000_000, settings.message_bytes)),
-            "message.max.bytes": max(1000, settings.message_bytes),
-            "queue.buffering.max.messages": QUEUE_MESSAGES,
-            "queue.buffering.max.kbytes": QUEUE_KIB,
-            "error_cb": self._on_error,
-        }
-        if settings.transactional_id:
-            found["transactional.id"] = settings.transactional_id
-        else:
-            found["message.timeout.ms"] = 0
-            found["enable.gapless.guarantee"] = found["enable.idempotence"]
-        if not found["enable.idempotence"]:
-            found["max.in.flight.requests.per.connection"] = 1
-            found["message.send.max.retries"] = 10_000
-        return found
 
     # -- sending -----------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Client on a mock cluster: what it does behind a message that brokers refuse."""
+"""Client on a mock cluster: what it does behind a message that brokers refuse; what librdkafka is told."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from common.errors import BinlogError
-from drainer.sink.kafka.client import Answered, Client
+from drainer.sink.kafka.client import Answered, Client, producer_config
 from drainer.sink.kafka.settings import ClientSettings
 from tests.fakes.kafka import MSG_SIZE_TOO_LARGE, PRODUCE, MockKafka
 
@@ -57,3 +57,14 @@ def test_what_follows_a_refused_message_is_not_sent() -> None:
     assert stored[0] == b"0"
     assert b"1" not in stored
     assert len(stored) <= 1 + IN_FLIGHT
+
+
+def test_a_large_transaction_has_as_long_as_brokers_allow() -> None:
+    """librdkafka's default is a minute: what takes longer would be aborted each time it is tried."""
+    config = producer_config(ClientSettings("127.0.0.1:1", transactional_id="tidb-binlog-1-a"))
+    assert config["transaction.timeout.ms"] == 15 * 60 * 1000
+    assert "message.timeout.ms" not in config
+
+
+def test_without_transactions_brokers_are_waited_for_without_an_end() -> None:
+    assert producer_config(ClientSettings("127.0.0.1:1"))["message.timeout.ms"] == 0

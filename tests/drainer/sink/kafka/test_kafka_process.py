@@ -165,7 +165,7 @@ def test_config_check_passes_a_go_drainers_file(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-async def test_a_login_that_is_refused_ends_the_start(
+async def test_a_login_that_brokers_do_not_answer_is_waited_for_and_its_password_is_not_shown(
     etcd_clean: str, free_port: Callable[[], int], tmp_path: Path, kafka: MockKafka
 ) -> None:
     """The mock cluster knows no SASL: it closes the connection, and that is waited for with its reason."""
