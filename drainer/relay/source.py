@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 import zoneinfo
-from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
@@ -31,11 +30,10 @@ from drainer.formats.binlog_file import Place
 from drainer.formats.obinlog import reader as obinlog_read
 from drainer.formats.obinlog.reader import ObinlogReader, RecordHead, ToUtc
 from drainer.pull.merged import Merged, MergedBatch, Spilled
+from drainer.pull.ready_items import BATCH_BYTES, ReadyItems
 from drainer.relay.table_definitions import RelayTables
 from drainer.txn import Ddl, Item, TableVersion, Transaction
 
-BATCH_ROWS: Final = 4000
-BATCH_BYTES: Final = 1 << 20
 _DEFAULT_CHARSET: Final = ("utf8mb4", "utf8mb4_bin")
 
 
@@ -92,7 +90,7 @@ class RelaySource:
         self._definitions: dict[int, dict[int, TableVersion]] = {}  # by file
         self._readers: dict[int, ObinlogReader] = {}
         self._zones: dict[str, ToUtc] = {}
-        self._ready: deque[Item] = deque()
+        self._ready = ReadyItems()
         self._after_ts = self._to_ts = self._stop_ts = 0
         self.schema = RelaySchema()
         self.own = True
@@ -145,7 +143,7 @@ class RelaySource:
         """Ends after the last record. A batch is read when the one before is applied."""
         items = self._items()
         while True:
-            batch = await asyncio.to_thread(self._batch, items)
+            batch = await asyncio.to_thread(self._ready.batch, items)
             if batch is None:
                 yield MergedBatch([], self._to_ts if self._stop_ts else max(self._to_ts, self.last_ts))
                 return
@@ -153,7 +151,7 @@ class RelaySource:
 
     def translate(self, merged: Merged) -> Item:
         """The item of the next entry."""
-        item = self._ready.popleft()
+        item = self._ready.next()
         if isinstance(item, Ddl):
             self.schema.pass_ddl(item)
             self._tables.forget()
@@ -166,23 +164,6 @@ class RelaySource:
         index, place = self._index[spilled.commit_ts]
         found = obinlog_read.head(spilled.read, place.size)
         return self._reader(index).pieces(spilled.read, found, self._zone(found))
-
-    def _batch(self, items: Iterator[Item | Spilled]) -> MergedBatch | None:
-        entries: list[Merged] = []
-        rows = size = 0
-        for item in items:
-            if isinstance(item, Spilled):
-                entries.append(Merged(item.commit_ts, b"", spilled=item))
-                break
-            self._ready.append(item)
-            entries.append(Merged(item.commit_ts, b""))
-            if isinstance(item, Ddl):
-                break
-            rows += sum(len(events.rows) for events in item.tables)
-            size += item.size_bytes
-            if rows >= BATCH_ROWS or size >= BATCH_BYTES:
-                break
-        return MergedBatch(entries, entries[-1].commit_ts) if entries else None
 
     def _items(self) -> Iterator[Item | Spilled]:
         for commit_ts in sorted(self._index):

@@ -14,7 +14,6 @@ Blocks on a thread; `batches` and `translate` are called on the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Final
@@ -24,11 +23,12 @@ from common.protobuf_fields import varint
 from common.rowcodec.varint import put_uvarint
 from drainer.formats.segment_index import UTC
 from drainer.pull.merged import Merged, MergedBatch, Spilled
+from drainer.pull.ready_items import ReadyItems
 from drainer.reading.archive.decode.pb_walk import PbWalker
 from drainer.reading.archive.decode.records import Piece, SchemaChange
 from drainer.reading.archive.files.segments import Slice, Survey
 from drainer.reading.archive.files.selection import Selection
-from drainer.relay.source import BATCH_BYTES, BATCH_ROWS, RelaySchema, to_utc
+from drainer.relay.source import RelaySchema, to_utc
 from drainer.reparo.archived_tables import ArchivedTables
 from drainer.reparo.ddl_screen import screened
 from drainer.reparo.ordered_records import Seen, at_place, ordered
@@ -51,7 +51,7 @@ class ArchiveSource:
         self._rows = SinkRows(rules)
         self._walkers: dict[str, PbWalker] = {}
         self._known = tables.names()
-        self._ready: deque[Item] = deque()
+        self._ready = ReadyItems()
         self._large: dict[int, tuple[Piece, Slice]] = {}
         self._after_ts = 0
         self.schema = RelaySchema()
@@ -81,13 +81,13 @@ class ArchiveSource:
     async def batches(self) -> AsyncIterator[MergedBatch]:
         """Ends after the last record. A batch is read when the one before is applied."""
         items = self._items()
-        while (batch := await asyncio.to_thread(self._batch, items)) is not None:
+        while (batch := await asyncio.to_thread(self._ready.batch, items)) is not None:
             yield batch
         yield MergedBatch([], self.end_ts)
 
     def translate(self, merged: Merged) -> Item:
         """The item of the next entry."""
-        item = self._ready.popleft()
+        item = self._ready.next()
         if isinstance(item, Ddl):
             self.schema.pass_ddl(item)
             self._tables.forget()
@@ -109,23 +109,6 @@ class ArchiveSource:
             waiting = Transaction(0, piece.commit_ts, tables, len(cut.payload), last=False)
             seq += rows
         yield Transaction(0, piece.commit_ts, (), 0) if waiting is None else replace(waiting, last=True)
-
-    def _batch(self, items: Iterator[Item | Spilled]) -> MergedBatch | None:
-        entries: list[Merged] = []
-        rows = size = 0
-        for item in items:
-            if isinstance(item, Spilled):
-                entries.append(Merged(item.commit_ts, b"", spilled=item))
-                break
-            self._ready.append(item)
-            entries.append(Merged(item.commit_ts, b""))
-            if isinstance(item, Ddl):
-                break
-            rows += sum(len(events.rows) for events in item.tables)
-            size += item.size_bytes
-            if rows >= BATCH_ROWS or size >= BATCH_BYTES:
-                break
-        return MergedBatch(entries, entries[-1].commit_ts) if entries else None
 
     def _items(self) -> Iterator[Item | Spilled]:
         waiting: Ddl | None = None

@@ -57,16 +57,17 @@ def statements_of(ddl: Ddl, policy: Policy, route: Route) -> tuple[tuple[Stateme
     operator has to decide."""
     ruling = ruling_of(policy, ddl)
     if ruling.action == STOP or (ddl.refused and ruling.action == APPLY):
-        raise _stopped(ddl, ddl.refused or ruling.reason)
+        raise stopped(ddl, ddl.refused or ruling.reason)
     if ruling.action not in (APPLY, REWRITE):
         return (), ruling.reason
     try:
         return ddl_statements(ddl, ruling.text or None, route), ""
     except NotDerivable as error:
-        raise _stopped(ddl, str(error)) from None
+        raise stopped(ddl, str(error)) from None
 
 
-def _stopped(ddl: Ddl, reason: str) -> DownstreamError:
+def stopped(ddl: Ddl, reason: str) -> DownstreamError:
+    """An operator has to decide about a DDL before the stream can continue."""
     return DownstreamError(
         f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts} stops the drainer: {reason}; statement in"
         f" `{ddl.schema}`: {ddl.query}",

@@ -19,23 +19,20 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from common import tso
-from common.backoff import Backoff
 from common.clock import Clock
-from common.errors import DownstreamError
 from common.observe import log
 from drainer import metrics
 from drainer.checkpoint.fencing import WentBack
 from drainer.checkpoint.savepoint import Savepoint
-from drainer.checkpoint.value import Checkpoint
 from drainer.ddl.policy import Policy
 from drainer.ddl.rules import APPLY, REWRITE, STOP, Rule
-from drainer.formats.binlog_directory import DISK_FULL
 from drainer.sink import Sink
 from drainer.sink.background import Background
 from drainer.sink.batch.batching import Batch, Batching
 from drainer.sink.batch.protocol import BATCH_BYTES, BATCH_ROWS
 from drainer.sink.batch.sink_writer import GaveUp, SinkWriter
+from drainer.sink.ddl_text import stopped
+from drainer.sink.savepoint_keeper import SavepointKeeper
 from drainer.txn import Ddl, LargeTransaction, Transaction
 
 logger = log.get("drainer.batched_sink")
@@ -51,7 +48,6 @@ class BatchedSink(Sink):
     verb = "writing"
     reads_large = True
     rebuilt_after = (WentBack,)
-    stored_ts = 0
     start_ts = 0
 
     def __init__(
@@ -69,7 +65,7 @@ class BatchedSink(Sink):
     ) -> None:
         self.background = Background()
         self._writer = writer
-        self._savepoint = savepoint
+        self._savepoint = SavepointKeeper(savepoint, start_ts, clock)
         self._policy = policy
         self._clock = clock
         self._stores_position = stores_position
@@ -80,13 +76,16 @@ class BatchedSink(Sink):
             rows_max=getattr(writer.sink, "batch_rows", BATCH_ROWS),
             bytes_max=getattr(writer.sink, "batch_bytes", BATCH_BYTES),
         )
-        self.start_ts = self.stored_ts = self._resolved_ts = self._written_ts = start_ts
+        self.start_ts = self._resolved_ts = self._written_ts = start_ts
         self._versions = deque([(start_ts, schema_version)])  # of the schema, from which commit_ts on
         self._position_written_s = clock.monotonic_s()
         self._position_due = self._is_writing = self._stopping = self._gave_up = self._is_whole = False
-        self._storing = asyncio.Lock()
 
     # -- where it is -------------------------------------------------------------------------------
+
+    @property
+    def stored_ts(self) -> int:
+        return self._savepoint.stored_ts
 
     @property
     def resolved_ts(self) -> int:
@@ -136,7 +135,7 @@ class BatchedSink(Sink):
         if ddl.commit_ts > self.start_ts:
             ruling = self._policy.rule(ddl)
             if ruling.action == STOP or (ddl.refused and ruling.action == APPLY):
-                raise _stopped(ddl, ddl.refused or ruling.reason)
+                raise stopped(ddl, ddl.refused or ruling.reason)
             if ruling.action in (APPLY, REWRITE):
                 self._batching.add(_rewritten(ddl, ruling.text))
                 metrics.EVENTS.labels("DDL").inc()
@@ -217,33 +216,12 @@ class BatchedSink(Sink):
         await self._save(consistent=False)
 
     async def _save(self, *, consistent: bool) -> None:
-        async with self._storing:
-            ts = self._written_ts if self._stores_position else self._resolved_ts
-            if ts <= self.stored_ts and not consistent:
-                return
-            if self._stores_position and not self._writer.stands_at:  # a copy of nothing yet
-                return
-            while len(self._versions) > 1 and self._versions[1][0] <= ts:
-                self._versions.popleft()
-            await self._store(Checkpoint(ts, consistent, self._versions[0][1]))
-            self.stored_ts = ts
-        metrics.CHECKPOINT_TSO.set(tso.physical_ms(ts))
-        metrics.CHECKPOINT_DELAY_SECONDS.observe(max(0.0, tso.age_s(ts, self._clock.wall_s())))
-        metrics.EVENTS.labels("savepoint").inc()
-
-    async def _store(self, checkpoint: Checkpoint) -> None:
-        backoff = Backoff(0.1, 2.0)
-        while True:
-            try:
-                await asyncio.to_thread(self._savepoint.save, checkpoint)
-            except OSError as error:
-                if error.errno not in DISK_FULL:
-                    raise
-                if not backoff.attempts:
-                    logger.warning("savepoint waits for room on its disk", reason=str(error))
-                await asyncio.sleep(backoff.next_s())
-            else:
-                return
+        if self._stores_position and not self._writer.stands_at:  # a copy of nothing yet
+            return
+        ts = self._written_ts if self._stores_position else self._resolved_ts
+        while len(self._versions) > 1 and self._versions[1][0] <= ts:
+            self._versions.popleft()
+        await self._savepoint.save(ts, self._versions[0][1], consistent=consistent)
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -267,12 +245,3 @@ class BatchedSink(Sink):
 
 def _rewritten(ddl: Ddl, text: str) -> Ddl:
     return replace(ddl, query=text, instead=(text,)) if text else ddl
-
-
-def _stopped(ddl: Ddl, reason: str) -> DownstreamError:
-    return DownstreamError(
-        f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts} stops the drainer: {reason}; statement in"
-        f" `{ddl.schema}`: {ddl.query}",
-        hint="change or write a rule for it (syncer.ddl-rule) and start again; the checkpoint is before the"
-        " statement",
-    )
