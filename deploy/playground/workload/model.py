@@ -8,7 +8,7 @@ what a replica must show. A DDL closes its table to new transactions and runs wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 from types import MappingProxyType
@@ -78,6 +78,16 @@ class TableState:
         for key in unique_keys(self.table, row):
             assert key not in self.owners, f"{self.table.name}: two rows with key {key}"
             self.owners[key] = row_id
+
+    def fill(self, rows: Iterable[Row]) -> list[Row]:
+        """Add those of the rows whose unique keys are free, as if they had been there always; these."""
+        added = []
+        for row in rows:
+            if not any(key in self.owners for key in unique_keys(self.table, row)):
+                self.last_row_id += 1
+                self.put(self.last_row_id, row)
+                added.append(row)
+        return added
 
     def remove(self, row_id: int) -> None:
         row = self.rows.pop(row_id, None)

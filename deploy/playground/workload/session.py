@@ -30,6 +30,7 @@ from deploy.playground.workload.tables import Table
 from deploy.playground.workload.workload import Ending, Plan, Workload
 from pumpclient.errors import OutcomeUnknown, TransactionLost, WriteFailed
 from pumpclient.publish.publisher import Publisher
+from pumpclient.publish.transaction import Transaction
 
 LEASE_TTL_S = 10.0
 ABANDONED_TTL_S = 0.05
@@ -121,12 +122,17 @@ class Writer:
             self.statistics.committed(len(transaction.changes))
         return committed
 
-    async def _run(self, plan: Plan) -> bool:
+    async def _begin(self, plan: Plan) -> Transaction:
+        """A transaction with the rows of the plan."""
         ttl_s = ABANDONED_TTL_S if plan.ending is Ending.ABANDON else LEASE_TTL_S
         transaction = self.publisher.transaction(ttl_s=ttl_s, schema_version=self.schema_version)
         await transaction.begin()
         for table_id, kind, row in self._images.encode(plan.transaction.changes):
             transaction.add(table_id, kind, row)
+        return transaction
+
+    async def _run(self, plan: Plan) -> bool:
+        transaction = await self._begin(plan)
         if plan.ending is Ending.ABANDON:
             await transaction.abandon()
             self.statistics.abandoned += 1
