@@ -52,7 +52,8 @@ class ComparedColumn:
     """A column of the downstream table. `why`: of one that is not compared by checksum.
 
     `is_key`: it is one of those that identify a row. `is_generated`: the downstream computes it, so that no
-    statement can write it.
+    statement can write it. `is_unique`: a unique key downstream other than the row's own has it. `type`: as
+    information_schema names it downstream (DATA_TYPE, in lower case); "json" also for MariaDB's JSON.
     """
 
     name: str
@@ -60,6 +61,8 @@ class ComparedColumn:
     why: str = ""
     is_key: bool = False
     is_generated: bool = False
+    is_unique: bool = False
+    type: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,8 @@ class RowDifference:
     """One row. `upstream` is None for one that is extra, `downstream` for one that is missing.
 
     `key` are the values of the key columns; () without a key, and then `copies` says how many rows of these
-    values are missing or extra. `columns`: those whose values differ. `commit_ts`: of the last transaction
-    that an archive knows to have touched the row, 0 for unknown.
+    values the upstream has, and how many the downstream has. `columns`: those whose values differ.
+    `commit_ts`: of the last transaction that an archive knows to have touched the row, 0 for unknown.
     """
 
     key: Values
@@ -76,8 +79,13 @@ class RowDifference:
     upstream: Values | None
     downstream: Values | None
     columns: tuple[str, ...] = ()
-    copies: int = 1
+    copies: tuple[int, int] | None = None
     commit_ts: int = 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows are wrong."""
+        return 1 if self.copies is None else abs(self.copies[0] - self.copies[1])
 
 
 @dataclass(frozen=True, slots=True)
