@@ -30,6 +30,7 @@ from drainer.apply.quarantine_setup import QuarantineSetup
 from drainer.apply.row_mismatch import Drift
 from drainer.apply.settings import ApplierSettings
 from drainer.checkpoint.inspection import Inspection, inspect
+from drainer.checkpoint.load_progress import refuse_unfinished
 from drainer.checkpoint.resume import Start, StarterInfo, resume_point
 from drainer.checkpoint.savepoint import adopt_cluster
 from drainer.checkpoint.store import CheckpointStore
@@ -102,6 +103,7 @@ async def open_checkpoint(
 
     async def see() -> tuple[Start, bool]:
         found = await patiently(lambda: seen(settings, upstream.cluster_id), lambda: None)
+        refuse_unfinished(found.load)
         if again and found.is_empty:
             raise Conflict(
                 f"the downstream has nothing of cluster {upstream.cluster_id} any more, and had when this"
@@ -217,9 +219,10 @@ async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
     """What a takeover needs of others, tried without writing anything. Raises what is in its way."""
     read_rules(settings)
     try:
-        await asyncio.to_thread(seen, settings, upstream.cluster_id)
+        found = await asyncio.to_thread(seen, settings, upstream.cluster_id)
     except SessionError as error:
         raise final_error(error, "reading the checkpoint") from None
+    refuse_unfinished(found.load)
     await upstream.oracle.timestamp()
     await upstream.history.job(1)  # that it answers; how much it holds would be too much to read each time
 

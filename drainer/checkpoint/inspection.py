@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from drainer.checkpoint.go_table import RowTable
+from drainer.checkpoint.load_progress import LoadProgress, LoadState
 from drainer.checkpoint.resume import DrainerState, StoredState
 from drainer.checkpoint.store import SIDE_LANES
 from drainer.checkpoint.value import DEFAULT_TABLE, Checkpoint
@@ -25,11 +26,12 @@ from drainer.sink.mysql.sql_literal.quoting import qualified
 @dataclass(frozen=True, slots=True)
 class Inspection:
     """`sessions`: connection ids that a drainer holds downstream; a dead one's stay until the server gives
-    them up. `waits`: a refused DDL does."""
+    them up. `waits`: a refused DDL does. `load`: the last load of existing rows."""
 
     stored: StoredState
     sessions: tuple[int, ...] = ()
     waits: bool = False
+    load: LoadState | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -55,6 +57,7 @@ def inspect(
             b"SELECT lane, applied_ts, applied_rows FROM " + name + mine + b" ORDER BY lane",
             b"SELECT job_id FROM " + qualified(schema, "quarantine") + mine + b" LIMIT 1",
         )
+        load = LoadProgress(schema, cluster_id).state(connection)
         row, others = _row(target if row_target is None else row_target, schema, table, cluster_id)
         numbers = [*(int(lane) for lane, _, _ in lanes), SIDE_LANES]
         sessions = Claims(schema, cluster_id).holders(connection, numbers)
@@ -65,7 +68,7 @@ def inspect(
     if states and states[0][0]:
         state = DrainerState.from_row(*states[0])
     found = StoredState(row, state, positions, others, row_target is not None)
-    return Inspection(found, tuple(sessions), bool(waiting))
+    return Inspection(found, tuple(sessions), bool(waiting), load)
 
 
 def _row(
