@@ -73,6 +73,9 @@ CONTROL_RATE_BYTES: Final = gauge(
 CONTROL_WAITED_SECONDS: Final = gauge(
     "binlog_drainer_control_waited_seconds", "How long rows have waited for the rate limit in all."
 )
+HOLD_SECONDS: Final = histogram(
+    "binlog_drainer_hold_seconds", "How long rows were held still so that snapshots could be opened."
+)
 
 STANDBY_WAITING: Final = gauge(
     "binlog_drainer_standby_waiting_count", "1 while this process waits for the active drainer to end."

@@ -30,7 +30,7 @@ from common.status.codec import plain
 from common.status.drainer import DrainerDocument, WentBackStatus
 from common.upstream.upstream_time import UpstreamTime
 from drainer.config.options import DrainerConfig
-from drainer.control.http import NodeState, Shown, add_control_routes, add_routes
+from drainer.control.http import NodeState, Shown, add_control_routes, add_hold_routes, add_routes
 from drainer.control.pause_and_reload import Commit, Control, Reload, add_own, rate_of
 from drainer.control.standby import STANDBY, Standby, StandbyStatus
 from drainer.ddl import rules as ddl_rules
@@ -214,6 +214,7 @@ class Operating:
         add_control_routes(
             self._routes, self.control, self.reload.run, lambda: loading.describe(self.reload.settings)
         )
+        add_hold_routes(self._routes, self.control.hold)
         line = progress_line.run(
             self._view, self._clock, on_terminal=progress_line.fits_terminal(self._settings.log_file)
         )

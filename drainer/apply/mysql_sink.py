@@ -33,6 +33,7 @@ from drainer.checkpoint.keeper import CheckpointKeeper
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.upkeep import CheckpointUpkeep
+from drainer.control.hold_state import Still
 from drainer.ddl.rules import Rule
 from drainer.ddl.run.runner import DdlRunner
 from drainer.quarantine.rows_entry import quarantine_rows
@@ -46,6 +47,7 @@ from drainer.txn import Ddl, Transaction
 
 
 class MysqlSink(Sink):
+    can_be_held = True
     rebuilt_after = (WentBack, RowsRefused)
 
     def __init__(
@@ -226,6 +228,15 @@ class MysqlSink(Sink):
         if self.lanes.wants_other and self._last_ts >= self._highest_ts:
             await self._drained()
             await self.lanes.resize()
+
+    @property
+    def equal_from_ts(self) -> int:
+        return self._keeper.highest_ts
+
+    async def still(self) -> Still:
+        await self.flush()
+        await self._drained()
+        return Still(self.handed_over_ts, self._keeper.store.epoch, self.quarantine.tables())
 
     # -- rules -------------------------------------------------------------------------------------
 

@@ -62,10 +62,8 @@ class CheckpointKeeper:
         self.schema_ts = 0
         """Where `schema_version` is of: the last DDL that the stream brought, 0 for none so far."""
         self.stored_ts = min(position.complete_ts for position in start.positions)
-        # Up to here rows may be downstream already: of our lanes, or of another program.
-        self._highest_ts = max(
-            start.safe_mode.until_ts, *(position.commit_ts for position in start.positions)
-        )
+        self.highest_ts = max(start.safe_mode.until_ts, *(position.commit_ts for position in start.positions))
+        """Up to here rows may have been downstream at the start: of our lanes, or of another program."""
         self.floor: Callable[[], tuple[int, int] | None] = lambda: None
         self._storing = asyncio.Lock()  # what is stored second must be the later one
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
@@ -119,7 +117,7 @@ class CheckpointKeeper:
         Not before the stream has come to where the foremost lane, or the drainer before us, was at the start:
         lanes that were put back would apply rows again, and the downstream is ahead of `resolved_ts`.
         """
-        if resolved_ts < self._highest_ts:
+        if resolved_ts < self.highest_ts:
             await self.save(resolved_ts)
             return
         async with self._storing:

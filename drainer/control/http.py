@@ -13,6 +13,11 @@ drainer while it goes on, answer with a status of its own:
     PUT /reload                       read the configuration file again; other rules (filters, routes,
                                       columns) are in force after the `commit_ts` of the answer
     GET /config                       the configuration, secrets masked
+    PUT /apply/hold                   hold the stream still between two transactions, at `ts` of the answer:
+                                      the downstream has exactly what was committed up to there. It goes on
+                                      after limit_ms= by itself; wait_ms= bounds how long it may take to stand
+    PUT /apply/hold?token=T&at=TS     let the stream that is held go on to exactly TS, and hold it there
+    PUT /apply/release?token=T        let it go on. `valid`: it was held all the time until now
 
 Everything but GET /status, /commit_ts and /metrics is for this host, `admin-from` and mutual TLS only.
 """
@@ -25,13 +30,15 @@ from typing import Any, Final, Protocol
 
 from common.cluster import node
 from common.door.http.routes import Response, Routes, json_response
-from common.errors import ConfigError, Rejected
+from common.errors import ConfigError, Conflict, Rejected, Unavailable
 from common.observe import metrics
 from common.quantities import size_bytes
 from common.rpc import Service
 from common.status.codec import plain
 from common.status.drainer import ControlStatus
 from common.wire import drainer_pb2
+from drainer.control import hold as holding
+from drainer.control.hold import Held, Hold
 from drainer.control.pause_and_reload import Reloaded
 from drainer.control.rate_limit import Limits
 
@@ -183,6 +190,61 @@ def add_control_routes(
     routes.add("PUT", "/apply/rate", rate, guarded=True)
     routes.add("PUT", "/reload", read_again, guarded=True)
     routes.add("GET", "/config", show, guarded=True)
+
+
+def add_hold_routes(routes: Routes, hold: Hold) -> None:
+    """For who compares the downstream with the upstream. 409: another one holds it, or the hold is over; 503:
+    it could not be held in time."""
+
+    async def keep(params: dict[str, str]) -> Response:
+        try:
+            limit_s = _milliseconds(params, "limit_ms", holding.LIMIT_S, holding.LIMIT_MAX_S)
+            wait_s = _milliseconds(params, "wait_ms", holding.WAIT_S, holding.WAIT_MAX_S)
+            at_ts = int(params["at"]) if "token" in params else 0
+        except (ValueError, KeyError) as error:
+            return _answer(f"hold: {error}", CODE_OTHER, status=400)
+        try:
+            if "token" in params:
+                held = await hold.go_on(params["token"], at_ts, wait_s=wait_s)
+            else:
+                held = await hold.ask(limit_s=limit_s, wait_s=wait_s)
+        except (Conflict, Rejected) as error:
+            return _answer(str(error), CODE_OTHER, status=409)
+        except Unavailable as error:
+            return _answer(str(error), CODE_OTHER, status=503)
+        return _answer("the stream is held", CODE_OK, _held(held))
+
+    async def release(params: dict[str, str]) -> Response:
+        try:
+            found = hold.release(params.get("token", ""))
+        except Rejected as error:
+            return _answer(str(error), CODE_OTHER, status=409)
+        data = {"held_ms": round(found.held_s * 1000, 3), "valid": found.valid, "why": found.why}
+        return _answer("the stream goes on", CODE_OK, data)
+
+    routes.add("PUT", "/apply/hold", keep, guarded=True)
+    routes.add("PUT", "/apply/release", release, guarded=True)
+
+
+def _milliseconds(params: dict[str, str], name: str, default_s: float, max_s: float) -> float:
+    """In seconds. Raises `ValueError`."""
+    if name not in params:
+        return default_s
+    seconds = int(params[name]) / 1000
+    if not 0 < seconds <= max_s:
+        raise ValueError(f"{name} is from 1 to {max_s * 1000:.0f}")
+    return seconds
+
+
+def _held(held: Held) -> dict[str, Any]:
+    still = held.still
+    return {
+        "token": held.token,
+        "ts": still.ts,
+        "epoch": still.epoch,
+        "waiting": list(still.waiting),
+        "held_ms": round(held.held_s * 1000, 3),
+    }
 
 
 def _answer(message: str, code: int, data: Any = None, *, status: int = 200) -> Response:

@@ -23,6 +23,7 @@ from common.observe import log
 from common.status.drainer import ControlStatus
 from drainer import metrics
 from drainer.config.options import DrainerConfig
+from drainer.control.hold import Hold
 from drainer.control.rate_limit import Limits, RateLimit
 
 _logger = log.get("control")
@@ -42,6 +43,8 @@ class Control:
         self._paused = False
         self._let_go = False
         self._changed = asyncio.Event()
+        self.hold = Hold(clock)
+        """For who compares the downstream."""
         self.waiting_s = 0.0
         """Seconds that rows have waited for the rate limit so far."""
         self.holds = not self._rate.limits.unlimited
@@ -81,6 +84,7 @@ class Control:
     def let_go(self) -> None:
         """The end has begun: nothing is held any more."""
         self._let_go = True
+        self.hold.end("the drainer stops")
         self._update()
 
     # -- what operators ask ------------------------------------------------------------------------

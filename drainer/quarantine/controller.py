@@ -407,6 +407,10 @@ class QuarantineController:
         ]
         return [document for _, document in sorted(found, key=lambda pair: pair[0])]
 
+    def tables(self) -> tuple[str, ...]:
+        """The tables that wait, under their names upstream; of a whole database its name."""
+        return tuple(sorted({name for found in self.documents() for name in found["tables"]}))
+
     def _document(self, queue: Queue, entry: Entry) -> dict[str, Any]:
         doing = self._release.doing if queue.state.is_releasing else ""
         return decisions.document(queue, entry, doing=doing, kept_bytes=self._logs[queue.number].size_bytes)

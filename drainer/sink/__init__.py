@@ -37,6 +37,7 @@ from common.status.drainer import LaneStatus
 
 if TYPE_CHECKING:  # importing `drainer.sink.mysql` runs this module: it loads nothing
     from common.errors import BinlogError
+    from drainer.control.hold_state import Still
     from drainer.ddl.rules import Rule
     from drainer.sink.background import Background
     from drainer.txn import Ddl, LargeTransaction, Transaction
@@ -55,6 +56,8 @@ class Sink(Protocol):
     """`flush` is called at the latest after so many row events."""
     reads_large: bool = False
     """Large transactions are given to `take_large`, not in pieces."""
+    can_be_held: bool = False
+    """It is a database that others may compare with the upstream: `still` is called."""
     rebuilt_after: tuple[type[BinlogError], ...] = ()
     """After these errors it can be built anew in this process, from what is stored downstream."""
 
@@ -102,6 +105,15 @@ class Sink(Protocol):
     async def between_batches(self) -> None:
         """Nothing is half given, everything is flushed: what a sink does at such a place."""
         return
+
+    @property
+    def equal_from_ts(self) -> int:
+        """Up to it there may be more than was given: of lanes that stood apart, or of another program."""
+        return 0
+
+    async def still(self) -> Still:
+        """Everything given is there, and nothing is written until the next call."""
+        raise AssertionError("a sink that cannot be held")
 
     def try_again(self) -> None:
         """An operator says that what failed and waits is to be tried now."""

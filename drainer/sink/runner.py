@@ -30,6 +30,7 @@ from drainer.txn import Ddl, Item, LargeTransaction, Transaction
 logger = log.get("drainer.applier")
 
 HELD: Final = "held back by the operator"
+HELD_TO_COMPARE: Final = "held still for a moment, for snapshots of the downstream"
 S = TypeVar("S", bound=Sink)
 
 
@@ -60,6 +61,8 @@ class Runner(Generic[S]):
         self._control = control or Control(SystemClock())
         self._control.on_change = sink.background.wake
         self._control.on_resume = sink.try_again
+        self._hold = hold = self._control.hold
+        hold.on_change, hold.doing = self._wake, lambda: self.doing
         self.rules = RuleTaking(
             rules or RuleChange(None, Rules(), None), sink, self._wake, lambda: self.doing
         )
@@ -109,6 +112,8 @@ class Runner(Generic[S]):
     async def run(self, batches: AsyncIterator[MergedBatch]) -> None:
         """Apply until stopped. Raises what made it impossible to go on."""
         self.sink.start()
+        if self.sink.can_be_held:
+            self._hold.state.open(self.sink.equal_from_ts)
         try:
             while (batch := await self._next_batch(batches)) is not None:
                 await self._apply(batch)
@@ -118,6 +123,7 @@ class Runner(Generic[S]):
             await self.sink.failed(error)
             raise
         finally:
+            self._hold.end("the stream ended")
             self._finished.set()
 
     async def _next_batch(self, batches: AsyncIterator[MergedBatch]) -> MergedBatch | None:
@@ -167,9 +173,11 @@ class Runner(Generic[S]):
     # -- the stream --------------------------------------------------------------------------------
 
     async def _apply(self, batch: MergedBatch) -> None:
-        sink, control, rules = self.sink, self._control, self.rules
+        sink, control, rules, hold = self.sink, self._control, self.rules, self._hold.state
         self._doing = sink.verb
         for merged in batch.entries:
+            while merged.commit_ts > hold.boundary_ts:
+                await self._stand_still()
             if merged.commit_ts > rules.boundary_ts:
                 await rules.leave_past()
             if control.holds and control.paused:
@@ -203,7 +211,16 @@ class Runner(Generic[S]):
             await rules.leave_past()
         if rules.wanted:
             await rules.take()
+        while self.sink.handed_over_ts >= self._hold.state.boundary_ts:
+            await self._stand_still()
         await self.sink.between_batches()
+
+    async def _stand_still(self) -> None:
+        """For who compares the downstream, until he has seen it."""
+        await self._flush()
+        self._doing = HELD_TO_COMPARE
+        await self._hold.keep(self.sink.still, self.sink.background.until)
+        self._doing = self.sink.verb
 
     async def _apply_large(self, spilled: Spilled) -> None:
         """Piece by piece; reading the file and translating it is done on a thread."""
@@ -258,11 +275,18 @@ class Runner(Generic[S]):
         """Nothing is translated meanwhile: other rules may come."""
         await self._flush()
         self._doing = HELD
-        control, rules = self._control, self.rules
+        control, rules, hold = self._control, self.rules, self._hold.state
+
+        def is_wanted() -> bool:
+            return rules.wanted or self.sink.handed_over_ts >= hold.boundary_ts
+
         while control.holds and control.paused:
             if rules.wanted:
                 await rules.take()
-            await self.sink.background.until(lambda: rules.wanted or not (control.holds and control.paused))
+            if self.sink.handed_over_ts >= hold.boundary_ts:
+                await self._stand_still()
+                self._doing = HELD
+            await self.sink.background.until(lambda: is_wanted() or not (control.holds and control.paused))
         self._doing = self.sink.verb
 
     async def _admit(self, transaction: Transaction) -> None:

@@ -121,6 +121,7 @@ CORES = (
     "drainer.apply.progress",
     "drainer.quarantine.queue_state",
     "drainer.quarantine.waiting_tables",
+    "drainer.control.hold_state",
     "drainer.control.rate_limit",
     "drainer.formats.record_groups",
     "drainer.sink.mysql.errors",

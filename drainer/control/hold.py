@@ -1,0 +1,119 @@
+"""Hold: lets others see the downstream as it is at one timestamp, by holding the stream still for a moment.
+
+Drives  `hold_state` (core)
+Owns    the tokens, and who waits for the stream to come to a place
+Holds   a stream that stands still goes on at the latest when its limit is over
+Stops   when the stream ends every hold is over, and who waits is told
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from common.clock import Clock
+from common.errors import Unavailable
+from common.observe import log
+from drainer import metrics
+from drainer.control.hold_state import HoldState, Released, Still
+
+LIMIT_S: Final = 2.0
+"""A hold ends by itself after so long."""
+LIMIT_MAX_S: Final = 30.0
+WAIT_S: Final = 10.0
+"""How long the stream may take to the place, if the asker does not say it."""
+WAIT_MAX_S: Final = 60.0
+
+_logger = log.get("hold")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The stream stands still."""
+
+    token: str
+    still: Still
+    held_s: float
+
+
+class Hold:
+    """`on_change` lets the stream look at `state.boundary_ts`, `doing` says what it is at."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.state = HoldState()
+        self._changed = asyncio.Event()
+        self.on_change: Callable[[], None] = lambda: None
+        self.doing: Callable[[], str] = lambda: ""
+
+    # -- the stream ---------------------------------------------------------------------------------------
+
+    async def keep(
+        self,
+        still: Callable[[], Awaitable[Still]],
+        until: Callable[[Callable[[], bool]], Awaitable[None]],
+    ) -> None:
+        """The stream is at the boundary. `still` returns when all that was given is done, `until` when a
+        condition is true; then it goes on."""
+        state, clock = self.state, self._clock
+        state.stand(clock.monotonic_s())
+        state.arrive(await still(), clock.monotonic_s())
+        self._changed.set()
+        while left_s := state.left_s(clock.monotonic_s()):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await until(lambda: not state.is_held)
+        self._changed.set()
+
+    def end(self, why: str) -> None:
+        """The stream ends."""
+        self.state.close(why, self._clock.monotonic_s())
+        self._changed.set()
+        self.on_change()
+
+    # -- the asker ----------------------------------------------------------------------------------------
+
+    async def ask(self, *, limit_s: float = LIMIT_S, wait_s: float = WAIT_S) -> Held:
+        """Hold the stream at its next place between two transactions. Raises `Conflict` while another holds
+        it, `Unavailable` where it does not come to a place in time."""
+        token = secrets.token_hex(8)
+        self.state.ask(token, limit_s)
+        return await self._come(token, wait_s)
+
+    async def go_on(self, token: str, at_ts: int, *, wait_s: float = WAIT_S) -> Held:
+        """Go on to exactly `at_ts` and hold there. Raises `Rejected`, `Unavailable`."""
+        self.state.go_on(token, at_ts, self._clock.monotonic_s())
+        return await self._come(token, wait_s)
+
+    def release(self, token: str) -> Released:
+        """Let the stream go on. Raises `Rejected` for a hold that is not known."""
+        released = self.state.release(token, self._clock.monotonic_s())
+        metrics.HOLD_SECONDS.observe(released.held_s)
+        self._changed.set()
+        self.on_change()
+        return released
+
+    async def _come(self, token: str, wait_s: float) -> Held:
+        self.on_change()
+        why = "who asked for it is gone"
+        try:
+            async with asyncio.timeout(wait_s):
+                while (still := self.state.held(token)) is None:
+                    self._changed.clear()
+                    await self._changed.wait()
+            why = ""
+            return Held(token, still, self.state.held_s(self._clock.monotonic_s()))
+        except TimeoutError:
+            doing = self.doing() or "waiting for binlogs"
+            raise Unavailable(
+                f"the stream came to no place to be held at within {wait_s:g} s: {doing}",
+                hint="ask again; `/status` shows what it waits for",
+            ) from None
+        finally:
+            if why:
+                self.state.lose(token, why, self._clock.monotonic_s())
+                self.on_change()

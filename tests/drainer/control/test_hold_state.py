@@ -1,0 +1,150 @@
+"""The hold of a stream: where it stands, how long, and who is told what when something comes in between."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from common.errors import BinlogError, Conflict, Rejected, Unavailable
+from drainer.control.hold_state import NEVER, HoldState, Released, Still
+
+
+def opened(floor_ts: int = 0) -> HoldState:
+    state = HoldState()
+    state.open(floor_ts)
+    return state
+
+
+def arrived(state: HoldState, ts: int, now_s: float) -> None:
+    state.stand(now_s)
+    state.arrive(Still(ts, 5, ("shop.t",)), now_s)
+
+
+def test_a_hold_stands_where_the_stream_is_and_counts_the_time() -> None:
+    state = opened()
+    state.ask("a", 2.0)
+    assert state.boundary_ts == 0, "before any transaction"
+    assert state.held("a") is None
+    state.stand(10.0)
+    assert not state.is_held, "what was given is still being done"
+    state.arrive(Still(90, 5, ("shop.t",)), 10.5)
+    assert state.held("a") == Still(90, 5, ("shop.t",))
+    assert state.boundary_ts == NEVER
+    assert state.left_s(11.0) == 1.5
+    assert state.release("a", 11.0) == Released(1.0, True)
+    assert not state.is_held
+    assert state.boundary_ts == NEVER
+
+
+def test_it_goes_on_to_exactly_a_later_place() -> None:
+    state = opened()
+    state.ask("a", 2.0)
+    arrived(state, 90, 10.0)
+    state.go_on("a", 100, 10.25)
+    assert not state.is_held, "rows go out again"
+    assert state.boundary_ts == 100
+    arrived(state, 97, 11.0)
+    assert state.held("a") == Still(100, 5, ("shop.t",)), "nothing was committed from 97 to 100"
+    assert state.release("a", 11.25) == Released(0.5, True), "the time between is not counted"
+
+
+def test_it_cannot_go_back_nor_before_it_stands() -> None:
+    state = opened()
+    state.ask("a", 2.0)
+    with pytest.raises(Rejected, match="not held yet"):
+        state.go_on("a", 100, 1.0)
+    arrived(state, 90, 1.0)
+    with pytest.raises(Rejected, match="cannot go back to 89"):
+        state.go_on("a", 89, 1.0)
+    assert state.is_held
+
+
+def test_the_limit_ends_it_whatever_became_of_the_asker() -> None:
+    state = opened()
+    state.ask("a", 2.0)
+    arrived(state, 90, 10.0)
+    assert state.left_s(12.0) == 0.0
+    assert not state.is_held
+    assert state.release("a", 13.0) == Released(2.0, False, "the limit of 2 s was over")
+    state.ask("b", 2.0)
+
+
+def test_a_release_that_comes_late_is_not_valid_though_nobody_looked_before() -> None:
+    state = opened()
+    state.ask("a", 2.0)
+    arrived(state, 90, 10.0)
+    assert not state.release("a", 12.5).valid
+
+
+def test_nothing_below_the_floor_is_held() -> None:
+    state = opened(floor_ts=70)
+    state.ask("a", 1.0)
+    assert state.boundary_ts == 70
+
+
+def test_one_holds_at_a_time() -> None:
+    state = opened()
+    state.ask("a", 1.0)
+    with pytest.raises(Conflict):
+        state.ask("b", 1.0)
+    state.lose("b", "", 0.0)
+    assert state.held("a") is None
+
+
+def test_a_stream_that_ends_or_never_was_is_said() -> None:
+    state = HoldState()
+    with pytest.raises(Unavailable):
+        state.ask("a", 1.0)
+    state.open(0)
+    state.ask("a", 1.0)
+    arrived(state, 90, 1.0)
+    state.close("the stream ended", 1.5)
+    assert state.release("a", 1.5) == Released(0.5, False, "the stream ended")
+    with pytest.raises(Rejected, match="over: the stream ended"):
+        state.held("a")
+    with pytest.raises(Unavailable):
+        state.ask("b", 1.0)
+
+
+@pytest.mark.parametrize("token", ["", "x"])
+def test_an_unknown_hold_is_refused(token: str) -> None:
+    state = opened()
+    with pytest.raises(Rejected, match="not known"):
+        state.release(token, 0.0)
+
+
+STEPS = {
+    "open": lambda state, now_s: state.open(0),
+    "close": lambda state, now_s: state.close("ended", now_s),
+    "ask a": lambda state, now_s: state.ask("a", 2.5),
+    "ask b": lambda state, now_s: state.ask("b", 2.5),
+    "stream": lambda state, now_s: arrived(state, 50, now_s) if state.boundary_ts <= 50 else None,
+    "go on": lambda state, now_s: state.go_on("a", 60, now_s),
+    "time": lambda state, now_s: state.left_s(now_s),
+    "release a": lambda state, now_s: state.release("a", now_s),
+    "release b": lambda state, now_s: state.release("b", now_s),
+}
+
+
+def test_in_no_order_of_steps_do_two_hold_or_a_stream_stand_for_ever() -> None:
+    for steps in itertools.product(STEPS, repeat=4):
+        state = opened()
+        for now_s, step in enumerate(steps):
+            was = state.is_held
+            try:
+                STEPS[step](state, float(now_s))
+            except BinlogError:
+                assert state.is_held == was, "what is refused changes nothing"
+            holders = [token for token in "ab" if held(state, token)]
+            assert len(holders) == state.is_held, steps
+            assert not (state.is_held and state.boundary_ts != NEVER), steps
+        assert state.left_s(100.0) == 0.0
+        assert not state.is_held, steps
+
+
+def held(state: HoldState, token: str) -> bool:
+    try:
+        return state.held(token) is not None
+    except Rejected:
+        return False

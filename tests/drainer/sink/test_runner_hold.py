@@ -1,0 +1,187 @@
+"""A stream is held still between two transactions, goes on to a place, and ends a hold that nobody ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from common.clock import SystemClock
+from common.errors import Conflict, Rejected, Unavailable
+from drainer.control.hold_state import Still
+from drainer.control.pause_and_reload import Control
+from drainer.pull.merged import Merged, MergedBatch, Spilled
+from drainer.sink.runner import HELD, HELD_TO_COMPARE, Runner
+from drainer.txn import Item, Transaction
+from tests.contract.beds import Medium, MemorySink
+
+
+class Held(MemorySink):
+    can_be_held = True
+    floor_ts = 0
+
+    @property
+    def equal_from_ts(self) -> int:
+        return self.floor_ts
+
+    async def still(self) -> Still:
+        await self.flush()
+        return Still(self.handed_over_ts, 3)
+
+
+class Items:
+    def translate(self, merged: Merged) -> Item:
+        return Transaction(merged.commit_ts - 1, merged.commit_ts, (), 0)
+
+    def pieces(self, spilled: Spilled) -> Iterator[Transaction]:
+        raise AssertionError("no large ones")
+
+
+class Stream:
+    """A runner that is given batches by hand."""
+
+    def __init__(self, floor_ts: int = 0, sink: type[MemorySink] = Held) -> None:
+        self.medium = Medium()
+        self.sink = sink(self.medium)
+        if isinstance(self.sink, Held):
+            self.sink.floor_ts = floor_ts
+        self.control = Control(SystemClock())
+        self.hold = self.control.hold
+        self.runner = Runner(self.sink, Items(), self.control)
+        self._batches: asyncio.Queue[MergedBatch] = asyncio.Queue(100)
+
+    async def __aenter__(self) -> Stream:
+        self._task = asyncio.create_task(self.runner.run(self._stream()))
+        await asyncio.sleep(0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.runner.stop(5.0)
+        await self._task
+
+    async def _stream(self) -> AsyncIterator[MergedBatch]:
+        while True:
+            yield await self._batches.get()
+
+    def give(self, *commits: int, watermark: int) -> None:
+        self._batches.put_nowait(MergedBatch([Merged(ts, b"") for ts in commits], watermark))
+
+    @property
+    def written(self) -> list[int]:
+        return [item.commit_ts for item in self.medium.items]
+
+    async def until(self, ts: int) -> None:
+        async with asyncio.timeout(5):
+            while self.sink.handed_over_ts < ts:
+                await asyncio.sleep(0)
+
+
+async def test_an_idle_stream_is_held_at_its_watermark() -> None:
+    async with Stream() as stream:
+        stream.give(10, watermark=15)
+        await stream.until(15)
+        held = await stream.hold.ask()
+        assert held.still == Still(15, 3)
+        assert stream.runner.doing == HELD_TO_COMPARE
+        stream.give(20, watermark=25)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert stream.written == [10], "nothing is written while it is held"
+        assert stream.hold.release(held.token).valid
+        await stream.until(25)
+        assert stream.written == [10, 20]
+
+
+async def test_it_stands_between_two_transactions_of_a_batch_and_goes_on_to_a_place() -> None:
+    async with Stream() as stream:
+        asked = asyncio.create_task(stream.hold.ask())
+        await asyncio.sleep(0)
+        stream.give(10, 20, 30, 40, watermark=45)
+        held = await asked
+        assert held.still.ts < 10
+        assert stream.written == []
+        held = await stream.hold.go_on(held.token, 30)
+        assert (held.still.ts, stream.written) == (30, [10, 20, 30])
+        held = await stream.hold.go_on(held.token, 35)
+        assert (held.still.ts, stream.written) == (35, [10, 20, 30]), "nothing lies between"
+        held = await stream.hold.go_on(held.token, 45)
+        assert (held.still.ts, stream.written) == (45, [10, 20, 30, 40])
+        ahead = asyncio.create_task(stream.hold.go_on(held.token, 60))
+        stream.give(50, watermark=59)
+        await stream.until(59)
+        assert not ahead.done(), "60 may still be committed"
+        stream.give(watermark=70)
+        assert (await ahead).still.ts == 60
+        with pytest.raises(Rejected, match="cannot go back"):
+            await stream.hold.go_on(held.token, 59)
+        assert stream.hold.release(held.token).valid
+
+
+async def test_where_another_program_may_have_written_more_it_is_not_held() -> None:
+    async with Stream(floor_ts=25) as stream:
+        asked = asyncio.create_task(stream.hold.ask())
+        await asyncio.sleep(0)
+        stream.give(10, 20, watermark=24)
+        await stream.until(24)
+        assert not asked.done()
+        stream.give(30, watermark=35)
+        held = await asked
+        assert (held.still.ts, stream.written) == (24, [10, 20])
+
+
+async def test_a_hold_that_nobody_ends_is_over_at_its_limit() -> None:
+    async with Stream() as stream:
+        stream.give(10, watermark=15)
+        held = await stream.hold.ask(limit_s=0.001)
+        stream.give(20, watermark=25)
+        await stream.until(25)
+        released = stream.hold.release(held.token)
+        assert (released.valid, released.why) == (False, "the limit of 0.001 s was over")
+
+
+async def test_who_waits_too_long_is_told_what_the_stream_does_and_another_can_ask() -> None:
+    async with Stream(floor_ts=100) as stream:
+        with pytest.raises(Unavailable, match=r"no place to be held at within 0\.001 s: waiting for binlogs"):
+            await stream.hold.ask(wait_s=0.001)
+        asked = asyncio.create_task(stream.hold.ask())
+        await asyncio.sleep(0)
+        with pytest.raises(Conflict):
+            await stream.hold.ask()
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+        stream.give(watermark=101)
+        assert (await stream.hold.ask()).still.ts == 101
+
+
+async def test_a_stream_that_an_operator_paused_can_be_held_too() -> None:
+    async with Stream() as stream:
+        stream.give(10, watermark=15)
+        await stream.until(15)
+        stream.control.pause()
+        stream.give(20, watermark=25)
+        async with asyncio.timeout(5):
+            while stream.runner.doing != HELD:
+                await asyncio.sleep(0)
+        held = await stream.hold.ask()
+        assert held.still.ts == 15
+        with pytest.raises(Unavailable, match=HELD):
+            await stream.hold.go_on(held.token, 20, wait_s=0.001)
+        stream.control.resume()
+        await stream.until(25)
+
+
+async def test_the_end_of_the_stream_ends_the_hold() -> None:
+    async with Stream() as stream:
+        stream.give(10, watermark=15)
+        held = await stream.hold.ask(limit_s=30.0)
+        assert await stream.runner.stop(5.0)
+        assert stream.hold.release(held.token).why == "the drainer stops"
+        with pytest.raises(Unavailable):
+            await stream.hold.ask()
+
+
+async def test_a_downstream_that_is_no_database_is_not_held() -> None:
+    async with Stream(sink=MemorySink) as stream:
+        with pytest.raises(Unavailable, match="no rows are applied to a database"):
+            await stream.hold.ask()
