@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from common.errors import ConfigError
 from common.tso import TS_MAX
+from drainer.image.manifest import Manifest
 from drainer.reading.archive.archive_source import ArchiveSource
 from drainer.reading.archive.decode import downstream_definitions
 from drainer.reading.archive.decode.definitions import Definitions
@@ -42,7 +43,6 @@ from drainer.spark.audit.checks.lineage_summary import Profiles
 from drainer.spark.audit.checks.reference_side import Database, Image, ReferenceSide
 from drainer.spark.audit.checks.table_matching import Matching
 from drainer.spark.audit.rows.lineage import Lineages, lower
-from drainer.spark.image import Manifest
 from drainer.txn import TableVersion
 
 if TYPE_CHECKING:

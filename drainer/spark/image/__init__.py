@@ -9,86 +9,32 @@ Why    rows travel as encoded images through the fold, and become columns once
 
 from __future__ import annotations
 
-import json
 import re
-import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import StorageLevel
 
 from common.errors import ConfigError, Conflict, Rejected
-from common.filesystem import replace_file
 from common.time_text import utc
-from drainer.formats.obinlog import reader, writer
-from drainer.reading.archive.views.typed_changes import INVALID, ImageSide, schema
+from drainer.formats.obinlog import writer
+from drainer.image.columns import ROW, ImageColumns
+from drainer.image.manifest import Manifest, TableImage, directory_of, is_image
+from drainer.reading.archive.views.typed_changes import INVALID, schema
 from drainer.sink.mysql.change import APPEND, PUT_UPDATE
 from drainer.sink.mysql.sql_literal.plan import compile_sql
 from drainer.spark.effects.operations import OPERATION, table_id
 from drainer.spark.image.table_lifetimes import Life, lives
 from drainer.spark.replay.archive_range import ArchiveRange
 from drainer.spark.source.spark_types import arrow_schema, struct_of
-from drainer.txn import INSERT, TableVersion
+from drainer.txn import TableVersion
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-MANIFEST: Final = "manifest.json"
-FORMAT: Final = 1
-ROW: Final = "after"
-
-
-@dataclass(frozen=True, slots=True)
-class TableImage:
-    """`checksum`: the sum of a hash of each row, so that the order of rows does not matter. `definition`: the
-    one of its columns, as `writer.definition_json` writes it."""
-
-    schema: str
-    table: str
-    directory: str
-    rows: int
-    checksum: str
-    definition: str
-
-    @property
-    def version(self) -> TableVersion:
-        """Raises `Corruption`."""
-        return reader.definition(self.definition.encode())
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """`commit_ts`: all transactions up to it are in the image, none after it. `selected`: patterns of the
-    tables that were wanted, () for all."""
-
-    commit_ts: int
-    time: str
-    archive: str
-    base: str
-    selected: tuple[str, ...]
-    tables: tuple[TableImage, ...]
-
-    def to_json(self) -> str:
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
-
-    @classmethod
-    def load(cls, directory: str) -> Manifest:
-        """Raises `ConfigError`."""
-        try:
-            document = json.loads((Path(directory) / MANIFEST).read_text("utf-8"))
-            if document.pop("format") != FORMAT:
-                raise ValueError("of another format")
-            tables = tuple(TableImage(**one) for one in document.pop("tables"))
-            selected = tuple(document.pop("selected"))
-            return cls(**document, selected=selected, tables=tables)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(
-                f"{directory} is no image: {MANIFEST}: {error}", hint="name a directory that `image` has made"
-            ) from None
 
 
 def make(
@@ -105,7 +51,7 @@ def make(
     fit the base.
     """
     place = Path(directory)
-    if (place / MANIFEST).exists():
+    if is_image(directory):
         raise ConfigError(f"{directory} has an image already", hint="name another directory")
     before = Manifest.load(base) if base else None
     since = before.commit_ts if before else 0
@@ -129,8 +75,7 @@ def make(
             maker.close()
     shown = found.options.location.shown
     manifest = Manifest(stop, utc(stop), shown, base, found.selection.tables, tuple(tables))
-    place.mkdir(parents=True, exist_ok=True)
-    replace_file(str(place / MANIFEST), manifest.to_json().encode())
+    manifest.store(directory)
     return manifest
 
 
@@ -150,7 +95,9 @@ def _newest(found: ArchiveRange, before: Manifest | None) -> dict[tuple[str, str
 def _of_base(spark: SparkSession, base: str, manifest: Manifest, name: tuple[str, str]) -> DataFrame | None:
     for one in manifest.tables:
         if (one.schema, one.table) == name:
-            return spark.read.parquet(str(Path(base) / one.directory))
+            # Files of other writers do not say which columns are intervals.
+            columns = struct_of(ImageColumns(one.version).schema)
+            return spark.read.schema(columns).parquet(str(Path(base) / one.directory))
     return None
 
 
@@ -197,15 +144,15 @@ class _Maker:
                 hint="give an earlier image with --base",
             )
         gone, come = self._changes()
+        version = self._version
         rows = come if base is None else self._on(base, gone).unionByName(come)
         if base is None and gone.limit(1).count():
             raise self._misfit("rows that they change were never added")
-        directory = urllib.parse.quote(self._name, safe=". ")
+        directory = directory_of(version.schema, version.name)
         rows.write.mode("error").parquet(str(place / directory))
         written = self._spark.read.parquet(str(place / directory))
         digest = f.sum(f.xxhash64(*written.columns).cast("decimal(38,0)"))
         (row,) = written.agg(f.count("*").alias("rows"), digest.alias("sum")).collect()
-        version = self._version
         return TableImage(
             version.schema,
             version.name,
@@ -275,12 +222,10 @@ class Decoding:
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         arrow = arrow_schema(self.columns)
-        side = ImageSide(ROW, 3, arrow, self.version)
+        columns = ImageColumns(self.version, arrow)
         for batch in batches:
             images = batch.column(0).to_pylist()
             if not images:
                 continue
-            invalid: dict[int, dict[str, Any]] = {}
-            found = side.array([(self.version, INSERT, None, image) for image in images], invalid)
-            notes = [json.dumps(invalid[row]) if row in invalid else None for row in range(len(images))]
-            yield pa.RecordBatch.from_arrays([found, pa.array(notes, pa.string())], schema=arrow)
+            found, notes = columns.arrays(images)
+            yield pa.RecordBatch.from_arrays([found, notes], schema=arrow)

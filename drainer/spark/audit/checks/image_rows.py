@@ -1,4 +1,4 @@
-"""Image rows: what an image (`drainer.spark.image`) holds, in canonical form.
+"""Image rows: what an image (`drainer.image`) holds, in canonical form.
 
 Drives  Parquet files, read with pyarrow
 In      files, each with the columns to compare and where their values are
@@ -21,6 +21,8 @@ from pyarrow import parquet
 
 from common.errors import Corruption
 from common.table_info import Column, FieldType
+from drainer.image.columns import ROW
+from drainer.image.manifest import TableImage
 from drainer.reading.archive.columns.column_types import Family, family_of
 from drainer.reading.archive.views.typed_changes import INVALID
 from drainer.sink.mysql.column_match import Dialect, DownstreamTable
@@ -29,7 +31,6 @@ from drainer.spark.audit.checks.comparison import Compared, Comparison
 from drainer.spark.audit.rows import canonical
 from drainer.spark.audit.rows.canonical import Canonical, form_of
 from drainer.spark.audit.rows.projection import Projections
-from drainer.spark.image import ROW, TableImage
 from drainer.txn import TableVersion
 
 _BATCH_ROWS: Final = 4096

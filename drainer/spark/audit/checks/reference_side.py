@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from drainer.image.manifest import Manifest, TableImage
 from drainer.reading.archive.files.selection import Selection
 from drainer.sink.mysql.column_match import DownstreamTable
 from drainer.sink.mysql.connection import Target
@@ -20,7 +21,6 @@ from drainer.spark.audit.checks.findings import CONTENTS, Note
 from drainer.spark.audit.checks.image_rows import ImageFile
 from drainer.spark.audit.rows import live_rows
 from drainer.spark.audit.rows.lineage import lower
-from drainer.spark.image import Manifest, TableImage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
+from drainer.image.manifest import TableImage
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.files.selection import Selection
 from drainer.sink.mysql.column_match import DownstreamTable
@@ -25,7 +26,6 @@ from drainer.spark.audit.checks.findings import CONTENTS, Finding, Findings, Not
 from drainer.spark.audit.checks.lineage_summary import Profile, Profiles
 from drainer.spark.audit.checks.reference_side import Image, ReferenceSide
 from drainer.spark.audit.rows.lineage import Lineage, Lineages, Name, lower
-from drainer.spark.image import TableImage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

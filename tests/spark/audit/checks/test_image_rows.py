@@ -11,12 +11,15 @@ from pyarrow import parquet
 
 from common.errors import ConfigError, Corruption
 from drainer.formats.obinlog.writer import definition_json
+from drainer.image.columns import ROW
+from drainer.image.manifest import Manifest, TableImage
+from drainer.image.parquet_writer import TableWriter
 from drainer.reading.archive.decode.images import Images
 from drainer.reading.archive.views.typed_changes import INVALID, schema
 from drainer.spark.audit.auditing import audit
 from drainer.spark.audit.checks import comparison, image_rows
 from drainer.spark.audit.checks.comparison import IMAGE, Comparison, RowReader
-from drainer.spark.image import ROW, Decoding, Manifest, TableImage
+from drainer.spark.image import Decoding
 from drainer.spark.source.spark_types import struct_of
 from drainer.txn import Ddl, TableVersion
 from tests.drainer.support.relay_world import items
@@ -76,6 +79,12 @@ def test_a_row_reads_alike_from_an_image_and_from_the_archive(tmp_path: Path, sc
         wanted = [reader.read(image, 0) for image in images]
         assert read(how, image_rows.image_files(str(directory), table, how)) == wanted
         assert read(how, image_rows.as_beginning(str(directory), table, how)) == wanted
+        writer = TableWriter(str(directory / "load"), version)
+        writer.begin()
+        with writer.part(0) as part:
+            part.add(images)
+        files = image_rows.image_files(str(directory / "load"), writer.table_image(), how)
+        assert read(how, files) == wanted
 
 
 def test_a_beginning_reads_under_a_later_definition(tmp_path: Path) -> None:
