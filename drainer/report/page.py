@@ -21,7 +21,7 @@ h1{font-size:22px;margin:0 0 2px}h2{font-size:17px;margin:34px 0 10px}
 .soft{color:var(--soft)}.mono{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:13px}
 .verdict{border-radius:10px;padding:16px 20px;margin:18px 0;color:#fff;font-size:19px;font-weight:600}
 .verdict p{margin:4px 0 0;font-size:14px;font-weight:400;opacity:.95}
-.good{background:var(--good)}.bad{background:var(--bad)}
+.good{background:var(--good)}.bad{background:var(--bad)}.part{background:var(--part)}
 .cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(300px,1fr));gap:14px}
 .card,figure,table,details{background:#fff;border:1px solid var(--line);border-radius:10px}
 .card{padding:14px 16px;border-top:4px solid var(--line)}
