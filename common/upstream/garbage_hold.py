@@ -3,7 +3,7 @@
 Drives  the upstream's hold on garbage
 In      from which timestamp on it is needed, 0: nothing is
 Order   each `renew_s` anew, for `ttl_s`: who dies lets go so, who restarts in time still finds it held
-Holds   never more than a day back: what is held is not collected in all of the cluster
+Holds   never more than a day back, if not said otherwise: what is held is not collected in all of the cluster
 Stops   by cancellation; `release` lets go at once, for who will not come back
 Tests   tests/drainer/schema/test_gc_safe_point.py
 """
@@ -52,6 +52,7 @@ class Hold:
         *,
         ttl_s: int,
         renew_s: float,
+        back_max_s: float = BACK_MAX_S,
     ) -> None:
         self._garbage = garbage
         self._name = name
@@ -60,6 +61,7 @@ class Hold:
         self._held = held
         self._ttl_s = ttl_s
         self._renew_s = renew_s
+        self._back_max_s = back_max_s
         self._backoff = Backoff(1.0, 30.0)
         self._held_ts = 0
         self._trouble = ""
@@ -78,12 +80,12 @@ class Hold:
         if ts <= 0:
             return self._renew_s
         behind_s = tso.age_s(ts, self._time.now_s())
-        if behind_s > BACK_MAX_S:
+        if behind_s > self._back_max_s:
             self._say(self._held.is_old, ts=ts)
             await self.release()
             return self._renew_s
         try:
-            floor_ts = await self._garbage.hold(self._name, ts, self._ttl_s)
+            floor_ts = await self.take(ts)
         except Unavailable as error:
             logger.warning(f"{self._held.what} cannot be held for now", reason=str(error))
             return self._backoff.next_s()
@@ -91,7 +93,6 @@ class Hold:
             self._say("the upstream takes no holds on garbage", reason=str(error))
             return None
         self._backoff.reset()
-        self._held_ts = ts
         left_out_ts = self._left_out_ts()
         if floor_ts > ts:
             self._say(self._held.is_late, ts=ts, kept_from=floor_ts)
@@ -100,6 +101,12 @@ class Hold:
         else:
             self._trouble = ""
         return self._renew_s
+
+    async def take(self, ts: int) -> int:
+        """Hold from `ts` on, once; from where on everything is there. Raises `Unavailable`, `Rejected`."""
+        floor_ts = await self._garbage.hold(self._name, ts, self._ttl_s)
+        self._held_ts = ts
+        return floor_ts
 
     def _left_out_ts(self) -> int:
         """The oldest of what is needed and not held, so that the rest can be; 0: nothing."""

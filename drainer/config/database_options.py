@@ -16,13 +16,13 @@ from common.config.declaring import option
 from common.errors import ConfigError
 from common.net.tls import TlsConfig
 from drainer.config import password
-from drainer.config.go_options import FormerOptions
+from drainer.config.upstream_options import UpstreamOptions
 from drainer.sink.mysql.column_match import FULL, PARTIAL
 from drainer.sink.mysql.session_mode import session_mode, session_variables
 
 
 @dataclass(frozen=True, slots=True)
-class DatabaseOptions(FormerOptions):
+class DatabaseOptions(UpstreamOptions):
     """`downstream` and `checkpoint_server` have the defaults of the environment."""
 
     sql_mode: str = option(

@@ -78,6 +78,7 @@ class SinkOptions(HttpOptions):
                 if self.to_database
                 else "the checkpoint is the file savepoint in data-dir: remove the type",
             )
+        self.check_upstream()
         self.check_database()
         if self.to_kafka:
             self.check_kafka()
@@ -99,9 +100,12 @@ class SinkOptions(HttpOptions):
     def remarks_on_sink(self) -> list[str]:
         """One line each, for the log."""
         said = []
-        if (self.to_encrypted_password or self.checkpoint_encrypted_password) and not os.environ.get(
-            password.KEY_VARIABLE
-        ):
+        encrypted = (
+            self.to_encrypted_password,
+            self.from_encrypted_password,
+            self.checkpoint_encrypted_password,
+        )
+        if any(encrypted) and not os.environ.get(password.KEY_VARIABLE):
             said.append(
                 f"encrypted_password is protected by a key that everybody knows: set {password.KEY_VARIABLE}"
             )

@@ -54,7 +54,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("schema", "sink.mysql"),
         ("formats", "checkpoint", "ddl.derive", "config"),
         ("changes",),
-        ("pull", "rules", "ddl.run", "control"),
+        ("pull", "rules", "ddl.run", "control", "snapshot"),
         ("translate", "ddl", "relay", "status"),
         ("quarantine", "sink"),
         ("sink.file", "sink.kafka", "apply"),

@@ -74,6 +74,8 @@ class Target:
     tls: ClientTls | None = None  # None: not encrypted
     mode: SessionMode = DEFAULT
     variables: tuple[tuple[str, str], ...] = ()  # (name, literal) set in every session
+    side: str = "downstream"  # or "upstream": what it is, for errors
+    section: str = "syncer.to"  # of the configuration
 
     def __repr__(self) -> str:
         return f"{self.user}@{self.socket or f'{self.host}:{self.port}'}"
@@ -220,15 +222,15 @@ def connect(target: Target) -> Connection:
     except SessionError as error:
         if error.number in _LOGIN:
             raise DownstreamError(
-                f"downstream {target!r} refused the login: {safe_text(error)}",
-                hint="check user, password and grants: of [syncer.to], or of the URL that was given",
+                f"{target.side} {target!r} refused the login: {safe_text(error)}",
+                hint=f"check user, password and grants: of [{target.section}], or of the URL that was given",
             ) from None
         cause = getattr(error.__cause__, "original_exception", error.__cause__)
         raise Away(
-            f"downstream {target!r} cannot be reached: {safe_text(error)}",
-            hint="check [syncer.to.security], the certificates and the host's name in the downstream's"
+            f"{target.side} {target!r} cannot be reached: {safe_text(error)}",
+            hint=f"check [{target.section}.security], the certificates and the host's name in the server's"
             if isinstance(cause, ssl.SSLError) or error.number == _NO_TLS
-            else "is it running? check host and port: of [syncer.to], or of the URL that was given",
+            else f"is it running? check host and port: of [{target.section}], or of the URL that was given",
             code=error.number,
         ) from None
     connection.encoding = AS_SENT
@@ -270,8 +272,8 @@ def check_encrypted(connection: Connection, target: Target, tls: ClientTls) -> N
         refusal = tls.refusal(transport.getpeercert()) or ""
     if refusal:
         raise Unavailable(
-            f"downstream {target!r} is not used: {refusal}",
-            hint="check [syncer.to.security] and its certificate",
+            f"{target.side} {target!r} is not used: {refusal}",
+            hint=f"check [{target.section}.security] and its certificate",
         )
 
 
@@ -292,7 +294,7 @@ def prepare_session(
     if "tidb" in connection.server_version.lower():
         for name, value in TIDB_VARIABLES:
             if name not in wanted:
-                _set_if_known(connection, name, value)
+                set_if_known(connection, name, value)
     for name, value in wanted.items():
         try:
             connection.run(f"SET SESSION {name}={value}".encode())
@@ -303,7 +305,8 @@ def prepare_session(
             ) from None
 
 
-def _set_if_known(connection: Connection, name: str, value: str) -> None:
+def set_if_known(connection: Connection, name: str, value: str) -> None:
+    """Set a variable of the session, on a server that has it."""
     try:
         connection.run(f"SET SESSION {name}={value}".encode())
     except StatementRefused as error:
