@@ -143,6 +143,16 @@ class OutcomeTable:
         cursor.execute(self.statement(start_ts))
         cursor.close()
 
+    def hold_snapshots(self, connection: Any) -> None:
+        """From here to the end of the transaction that is open there nobody takes a snapshot of the database
+        to begin a replica with. For a program that alters its tables: what it says to the database and what
+        it publishes are then on the same side of every snapshot. Raises `NoTransaction`, as `mark`."""
+        self.require_transaction(connection)
+        cursor = connection.cursor()
+        # No row has this key. To change none holds the table as a mark does, and keeps no other mark waiting.
+        cursor.execute(f"UPDATE {self._table} SET outcome = outcome WHERE start_ts = -1")
+        cursor.close()
+
     def require_transaction(self, connection: Any) -> None:
         """Raises `NoTransaction` where a statement on it would be committed by itself."""
         if commits_by_itself(connection):

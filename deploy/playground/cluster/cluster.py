@@ -94,6 +94,7 @@ class Cluster:
         self.directory = Path(tempfile.mkdtemp(prefix="binlog-playground-"))
         self.supervisor = Supervisor(self.directory)
         self.mariadb = MariaDbServer()
+        self.application: MariaDbServer | None = None
         self.pumps: list[Node] = []
         self.drainer: Node | None = None
         self.subscriber: Process | None = None
@@ -126,6 +127,21 @@ class Cluster:
         self.mariadb.launch()
         await self._until(self.mariadb.process, self.mariadb.ping)
         return self.upstream
+
+    async def start_application(self) -> MariaDbServer:
+        """Start the server of a program that has a database of its own."""
+        server = self.application = MariaDbServer()
+        server.prepare(self.directory / "application", self.supervisor.log_path("application"))
+        assert server.process is not None
+        self.supervisor.adopt(server.process)
+        server.launch()
+        await self._until(server.process, server.ping)
+        connection = server.open()
+        try:  # what it has committed decides what is published
+            connection.run(b"SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+        finally:
+            connection.close()
+        return server
 
     async def until_etcd_answers(self) -> None:
         """After it was away."""
@@ -164,26 +180,39 @@ class Cluster:
         self, name: str = "drainer", syncer: str = "", routes: Routes = MappingProxyType({})
     ) -> Node:
         """Start the Drainer with the private MariaDB as its downstream. `syncer`: more lines of [syncer]."""
+        return await self.begin_drainer(self.prepare_drainer(name, syncer, routes))
+
+    def prepare_drainer(
+        self,
+        name: str = "drainer",
+        syncer: str = "",
+        routes: Routes = MappingProxyType({}),
+        *,
+        sections: str = "",
+    ) -> Node:
+        """The same Drainer with its configuration, not started yet. `sections`: more of them."""
         server = self.mariadb
         relay = f'[syncer.relay]\nlog-dir = "{self.small_disk.directory}"\n\n' if self.small_disk else ""
-        return await self._start_drainer(
+        return self._prepare_drainer(
             name,
             f'[syncer]\ndb-type = "mysql"\nworker-count = 2\n{syncer}\n'
             f'{relay}[syncer.to]\nhost = "{server.host}"\n'
             f"port = {self.proxy.port if self.proxy else server.port}\n"
-            f'user = "{server.drainer_user}"\npassword = "{server.password}"\n',
+            f'user = "{server.drainer_user}"\npassword = "{server.password}"\n{sections}',
             routes,
         )
 
     async def start_archiver(self, name: str, syncer: str = "", *, db_type: str = "file") -> Node:
         """Start a Drainer that archives into its data directory, or writes to another kind of downstream.
         `syncer`: more lines from [syncer] on."""
-        return await self._start_drainer(name, f'[syncer]\ndb-type = "{db_type}"\n{syncer}\n')
+        return await self.begin_drainer(
+            self._prepare_drainer(name, f'[syncer]\ndb-type = "{db_type}"\n{syncer}\n')
+        )
 
-    async def _start_drainer(self, name: str, sections: str, routes: Routes = MappingProxyType({})) -> Node:
+    def _prepare_drainer(self, name: str, sections: str, routes: Routes = MappingProxyType({})) -> Node:
         (port,) = free_ports(1)
         address = f"{LOOPBACK}:{port}"
-        config = self.directory / f"{name}.toml"
+        config = self.config_of(name)
         config.touch(mode=0o600)
         self._drainer_text = (
             "# Configuration of the playground's Drainer.\n"
@@ -194,12 +223,18 @@ class Cluster:
         )
         self.write_routes(name, routes)
         arguments = [f"--config={config}", f"--node-id={name}"]
-        self.drainer = Node(
-            name, self._python(name, "drainer", arguments), address, f"http://{address}/status"
-        )
-        self.drainer.process.start()
-        await self.until_ready(self.drainer)
-        return self.drainer
+        return Node(name, self._python(name, "drainer", arguments), address, f"http://{address}/status")
+
+    async def begin_drainer(self, node: Node) -> Node:
+        """Start one that is prepared, and wait until it answers."""
+        self.drainer = node
+        node.process.start()
+        await self.until_ready(node)
+        return node
+
+    def config_of(self, name: str) -> Path:
+        """The file of a Drainer."""
+        return self.directory / f"{name}.toml"
 
     @property
     def mirror(self) -> Path:
@@ -220,7 +255,7 @@ class Cluster:
             f'target = {{ schema = "{schema}", table = "{target}" }}\n'
             for (schema, table), target in routes.items()
         )
-        config = self.directory / f"{name}.toml"
+        config = self.config_of(name)
         changed = config.with_suffix(".new")
         changed.touch(mode=0o600)
         changed.write_text(self._drainer_text + "".join(rules))
@@ -253,11 +288,16 @@ class Cluster:
             else:
                 return
 
-    def _python(self, name: str, module: str, arguments: list[str]) -> Process:
+    def command(self, name: str, module: str, arguments: list[str]) -> Process:
+        """A program of the project that may end by itself, so nobody supervises it; not started yet."""
         # The children import the same packages as we do, installed or not.
         path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), os.environ.get("PYTHONPATH", "")]))
         environ = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
-        return self.supervisor.add(name, [sys.executable, "-m", module, *arguments], environ)
+        argv = [sys.executable, "-m", module, *arguments]
+        return Process(name, argv, self.supervisor.log_path(name), environ)
+
+    def _python(self, name: str, module: str, arguments: list[str]) -> Process:
+        return self.supervisor.adopt(self.command(name, module, arguments))
 
     async def close(self) -> None:
         """End our own connections."""

@@ -108,8 +108,7 @@ class Application:
     def keep_definition(self) -> ApplicationSession:
         """From here until this session's transaction ends nobody can lock the outcome table."""
         session = self.take()
-        # No row has this key; to change none of them holds the table as any other change does.
-        session.run(f"UPDATE {self.outcome_table} SET outcome = outcome WHERE start_ts = -1".encode())
+        self.outcomes.hold_snapshots(session)
         return session
 
     def change(self, session: ApplicationSession, changes: Sequence[Change], start_ts: int) -> None:

@@ -18,15 +18,23 @@ from deploy.playground.check.statistics import Statistics
 from deploy.playground.workload.application import Application, ApplicationSession
 from deploy.playground.workload.evolution import Ddl
 from deploy.playground.workload.model import Model
-from deploy.playground.workload.session import Writer
+from deploy.playground.workload.session import LEASE_TTL_S, Writer
 from deploy.playground.workload.workload import Ending, Plan
 from drainer.sink.mysql.errors import CommitUnknown, TransientError
 from pumpclient.errors import TransactionLost
 from pumpclient.publish.publisher import Publisher
 from pumpclient.publish.transaction import Transaction
 
+LOST_TTL_S: Final = 1.0
 PUBLISHED_FIRST: Final = (ActionType.DROP_TABLE, ActionType.DROP_COLUMN, ActionType.DROP_INDEX)
 """What removes is published before it is done, what adds after it."""
+TTL_S: Final = {
+    Ending.COMMIT: LEASE_TTL_S,
+    Ending.ROLL_BACK: LEASE_TTL_S,
+    Ending.ABANDON: LOST_TTL_S,
+    Ending.LOSE_COMMIT: LOST_TTL_S,
+}
+"""Nobody asks about a prepared transaction, and the stream waits for it, before its lease has run out."""
 
 
 class ApplicationWriter(Writer):
@@ -59,7 +67,7 @@ class ApplicationWriter(Writer):
             session.close()
 
     async def _run(self, plan: Plan) -> bool:
-        transaction = await self._begin(plan)
+        transaction = await self._begin(plan, TTL_S[plan.ending])
         session = await asyncio.to_thread(self._application.take)
         try:
             return await self._decide(session, transaction, plan)

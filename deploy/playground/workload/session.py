@@ -122,9 +122,8 @@ class Writer:
             self.statistics.committed(len(transaction.changes))
         return committed
 
-    async def _begin(self, plan: Plan) -> Transaction:
+    async def _begin(self, plan: Plan, ttl_s: float) -> Transaction:
         """A transaction with the rows of the plan."""
-        ttl_s = ABANDONED_TTL_S if plan.ending is Ending.ABANDON else LEASE_TTL_S
         transaction = self.publisher.transaction(ttl_s=ttl_s, schema_version=self.schema_version)
         await transaction.begin()
         for table_id, kind, row in self._images.encode(plan.transaction.changes):
@@ -132,7 +131,8 @@ class Writer:
         return transaction
 
     async def _run(self, plan: Plan) -> bool:
-        transaction = await self._begin(plan)
+        ttl_s = ABANDONED_TTL_S if plan.ending is Ending.ABANDON else LEASE_TTL_S
+        transaction = await self._begin(plan, ttl_s)
         if plan.ending is Ending.ABANDON:
             await transaction.abandon()
             self.statistics.abandoned += 1

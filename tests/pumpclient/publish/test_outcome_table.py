@@ -145,6 +145,27 @@ def test_pymysql_in_autocommit_is_refused(server: Server) -> None:
 
 
 @pytest.mark.integration
+def test_while_a_program_alters_its_tables_no_snapshot_is_taken_and_others_publish(server: Server) -> None:
+    outcomes = OutcomeTable(server.connect)
+    outcomes.create()
+    lock = "LOCK TABLES binlog_outcome READ"
+    with server.connect() as altering, server.connect() as other, server.connect() as snapshot:
+        with pytest.raises(NoTransaction), server.connect(autocommit=True) as connection:
+            outcomes.hold_snapshots(connection)
+        outcomes.hold_snapshots(altering)
+        outcomes.mark(other, 7)
+        other.commit()
+        cursor = snapshot.cursor()
+        cursor.execute("SET SESSION lock_wait_timeout = 0")
+        with pytest.raises(pymysql.err.OperationalError):
+            cursor.execute(lock)
+        altering.rollback()
+        cursor.execute(lock)
+        cursor.execute("UNLOCK TABLES")
+    assert outcomes.committed(7)
+
+
+@pytest.mark.integration
 def test_a_server_that_may_lose_commits_is_said(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     (before,) = server.run("SELECT @@GLOBAL.innodb_flush_log_at_trx_commit")
     try:
