@@ -52,7 +52,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     "drainer": (
         ("txn", "metrics"),
         ("schema", "sink.mysql"),
-        ("formats", "checkpoint", "ddl.derive", "config"),
+        ("formats", "checkpoint", "ddl.derive", "config", "chunks"),
         ("changes",),
         ("pull", "rules", "ddl.run", "control", "snapshot"),
         ("translate", "ddl", "relay", "status"),

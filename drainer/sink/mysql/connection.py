@@ -188,6 +188,30 @@ class Connection(pymysql.connections.Connection):
             while some := cursor.fetchmany(_FETCH_ROWS):
                 yield from some
 
+    # -- values as the server prints them, bytes and NULL -----------------------------------------
+
+    def printed(self, query: bytes) -> list[tuple[bytes | None, ...]]:
+        """All rows of a query."""
+        with self._printing():
+            return self.rows(query)
+
+    def stream_printed(self, query: bytes) -> Iterator[tuple[bytes | None, ...]]:
+        """The rows of a query as they arrive. Until the last one was taken the session has no other use."""
+        with own_errors(), self.cursor(pymysql.cursors.SSCursor) as cursor:
+            with self._printing():
+                cursor.execute(query.decode("utf-8", "surrogateescape"))
+            while some := cursor.fetchmany(_FETCH_ROWS):
+                yield from some
+
+    @contextlib.contextmanager
+    def _printing(self) -> Iterator[None]:
+        decoders, unicode = self.decoders, self.use_unicode
+        self.decoders, self.use_unicode = {}, False
+        try:
+            yield
+        finally:
+            self.decoders, self.use_unicode = decoders, unicode
+
     # -- the session ------------------------------------------------------------------------------
 
     @property
