@@ -41,13 +41,14 @@ class Held:
 
 
 class Hold:
-    """`on_change` lets the stream look at `state.boundary_ts`, `doing` says what it is at."""
+    """`on_change` lets the stream look at `state.boundary_ts`; `place_ts` and `doing` say where it is."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.state = HoldState()
         self._changed = asyncio.Event()
         self.on_change: Callable[[], None] = lambda: None
+        self.place_ts: Callable[[], int] = lambda: 0
         self.doing: Callable[[], str] = lambda: ""
 
     # -- the stream ---------------------------------------------------------------------------------------
@@ -77,16 +78,23 @@ class Hold:
 
     # -- the asker ----------------------------------------------------------------------------------------
 
-    async def ask(self, *, limit_s: float = LIMIT_S, wait_s: float = WAIT_S) -> Held:
-        """Hold the stream at its next place between two transactions. Raises `Conflict` while another holds
-        it, `Unavailable` where it does not come to a place in time."""
+    def arm(self, *, limit_s: float = LIMIT_S, wait_s: float = WAIT_S) -> str:
+        """The stream stands still as soon as it can; a timestamp that is drawn from now on lies above where
+        it will. The hold's token. Raises `Conflict` while another holds it, `Unavailable` where none runs."""
         token = secrets.token_hex(8)
-        self.state.ask(token, limit_s)
-        return await self._come(token, wait_s)
+        self.state.ask(token, limit_s, wait_s, self._clock.monotonic_s())
+        self.on_change()
+        return token
+
+    async def ask(self, *, limit_s: float = LIMIT_S, wait_s: float = WAIT_S) -> Held:
+        """Hold the stream at its next place between two transactions. Raises as `arm`, and `Unavailable`
+        where it does not come to a place in time."""
+        return await self._come(self.arm(limit_s=limit_s, wait_s=wait_s), wait_s)
 
     async def go_on(self, token: str, at_ts: int, *, wait_s: float = WAIT_S) -> Held:
         """Go on to exactly `at_ts` and hold there. Raises `Rejected`, `Unavailable`."""
-        self.state.go_on(token, at_ts, self._clock.monotonic_s())
+        self.state.go_on(token, at_ts, self.place_ts(), wait_s, self._clock.monotonic_s())
+        self.on_change()
         return await self._come(token, wait_s)
 
     def release(self, token: str) -> Released:
@@ -98,7 +106,6 @@ class Hold:
         return released
 
     async def _come(self, token: str, wait_s: float) -> Held:
-        self.on_change()
         why = "who asked for it is gone"
         try:
             async with asyncio.timeout(wait_s):

@@ -4,14 +4,15 @@ In     what an asker wants (a place, its end), what the stream says (it stands, 
 Out    `boundary_ts`: before the first transaction above it the stream stands still; what each is answered
 Holds  one hold at a time, each with a token. While it is held nothing is written to the tables downstream:
        they have exactly the transactions at or below its `ts`. It ends at its limit, whatever became of the
-       asker
+       asker; one that is not reached in time is over too. From the moment it is asked for the stream begins
+       no transaction and takes no watermark: a timestamp that is drawn afterwards lies above its place
 Why    two databases can be compared while both are written to, if both are read as they were at one
        timestamp. A snapshot session sees a database as it was when it was opened: it takes milliseconds in
        which nothing is applied, and then replication goes on
 
     free -> heading (asked) -> held (come there) -> free (released, over, lost)
                   ^                |
-                  +----------------+  goes on to a later place and holds there
+                  +----------------+  goes on to a given place and holds there
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class HoldState:
         self._held_s = 0.0  # before that
         self._ends_s = 0.0
         self._still: Still | None = None
+        self._stands_for = NEVER  # the boundary before which the stream does what was given
         self._ended: tuple[str, Released] = ("", Released(0.0, False))
 
     # -- the stream ---------------------------------------------------------------------------------------
@@ -70,13 +72,16 @@ class HoldState:
         self.lose(self._token, why, now_s)
 
     def stand(self, now_s: float) -> None:
-        """The stream is at the place: it gives no more, and what was given is being done."""
+        """The stream is at the boundary: it gives no more, and what was given is being done."""
+        self._look(now_s)
+        self._stands_for = self.boundary_ts
         if self._token and self._began_s is None:
             self._began_s = now_s
 
     def arrive(self, still: Still, now_s: float) -> None:
-        """All that was given is done."""
-        if self._token and self._still is None:
+        """All that was given is done. The hold may be over by now, or be wanted further on."""
+        self._look(now_s)
+        if self._token and self.boundary_ts == self._stands_for:
             self._still = replace(still, ts=self._at_ts) if self._at_ts else still
             self._ends_s = now_s + self._limit_s
             self.boundary_ts = NEVER
@@ -87,36 +92,41 @@ class HoldState:
 
     def left_s(self, now_s: float) -> float:
         """How long the stream stands still yet; ends the hold where that is over."""
-        if self._still is None:
-            return 0.0
-        if now_s >= self._ends_s:
-            self.lose(self._token, f"the limit of {self._limit_s:g} s was over", now_s)
-            return 0.0
-        return self._ends_s - now_s
+        self._look(now_s)
+        return 0.0 if self._still is None else self._ends_s - now_s
+
+    def _look(self, now_s: float) -> None:
+        if self._token and now_s >= self._ends_s:
+            why = "the stream did not come there in time"
+            if self._still is not None:
+                why = f"the limit of {self._limit_s:g} s was over"
+            self._end(now_s, valid=False, why=why)
 
     # -- the asker ----------------------------------------------------------------------------------------
 
-    def ask(self, token: str, limit_s: float) -> None:
-        """Hold at the next place. Raises `Conflict` where another holds, `Unavailable` without a stream."""
+    def ask(self, token: str, limit_s: float, wait_s: float, now_s: float) -> None:
+        """Hold at the next place, which is to be reached within `wait_s`. Raises `Conflict` where another
+        holds, `Unavailable` without a stream."""
         assert token
         assert limit_s > 0
+        self._look(now_s)
         if self._floor_ts is None:
             raise Unavailable("no rows are applied to a database just now", hint="ask again")
         if self._token:
             raise Conflict("another one holds the stream, or is about to", hint="ask again")
-        self._token, self._at_ts, self._limit_s = token, 0, limit_s
+        self._token, self._at_ts, self._limit_s, self._ends_s = token, 0, limit_s, now_s + wait_s
         self._began_s, self._held_s = None, 0.0
         self.boundary_ts = self._floor_ts
 
-    def go_on(self, token: str, at_ts: int, now_s: float) -> None:
-        """From where it is held to exactly `at_ts`, and hold there. Raises `Rejected`."""
+    def go_on(self, token: str, at_ts: int, place_ts: int, wait_s: float, now_s: float) -> None:
+        """From `place_ts`, where the stream is, to exactly `at_ts`, and hold there. Raises `Rejected`."""
+        self._look(now_s)
         still = self.held(token)
-        if still is None:
-            raise Rejected("the stream is not held yet")
-        if at_ts < still.ts:
-            raise Rejected(f"the stream is held at {still.ts}, and cannot go back to {at_ts}")
+        place_ts = place_ts if still is None else still.ts
+        if at_ts < max(place_ts, self._floor_ts or 0):
+            raise Rejected(f"the stream is at {place_ts} already, and cannot go back to {at_ts}")
         self._count(now_s)
-        self._still, self._at_ts, self.boundary_ts = None, at_ts, at_ts
+        self._still, self._at_ts, self.boundary_ts, self._ends_s = None, at_ts, at_ts, now_s + wait_s
 
     def held(self, token: str) -> Still | None:
         """Where it is held; None: it is on its way there. Raises `Rejected` if this hold is over."""
@@ -128,7 +138,7 @@ class HoldState:
 
     def release(self, token: str, now_s: float) -> Released:
         """Let go; a hold that is over is said to be. Raises `Rejected` for one that is not known."""
-        self.left_s(now_s)
+        self._look(now_s)
         if token and token == self._ended[0]:
             return self._ended[1]
         if self.held(token) is None:

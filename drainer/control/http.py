@@ -16,7 +16,9 @@ drainer while it goes on, answer with a status of its own:
     PUT /apply/hold                   hold the stream still between two transactions, at `ts` of the answer:
                                       the downstream has exactly what was committed up to there. It goes on
                                       after limit_ms= by itself; wait_ms= bounds how long it may take to stand
-    PUT /apply/hold?token=T&at=TS     let the stream that is held go on to exactly TS, and hold it there
+    PUT /apply/hold?arm               the same, answered at once with the token alone: timestamps drawn from
+                                      now on lie above the place where it will stand
+    PUT /apply/hold?token=T&at=TS     let it go on to exactly TS, and hold it there
     PUT /apply/release?token=T        let it go on. `valid`: it was held all the time until now
 
 Everything but GET /status, /commit_ts and /metrics is for this host, `admin-from` and mutual TLS only.
@@ -200,10 +202,15 @@ def add_hold_routes(routes: Routes, hold: Hold) -> None:
         try:
             limit_s = _milliseconds(params, "limit_ms", holding.LIMIT_S, holding.LIMIT_MAX_S)
             wait_s = _milliseconds(params, "wait_ms", holding.WAIT_S, holding.WAIT_MAX_S)
-            at_ts = int(params["at"]) if "token" in params else 0
-        except (ValueError, KeyError) as error:
+            at_ts = int(params.get("at", 0))
+            if at_ts <= 0 if "token" in params else at_ts:
+                raise ValueError("token=T&at=TS go together")
+        except ValueError as error:
             return _answer(f"hold: {error}", CODE_OTHER, status=400)
         try:
+            if "arm" in params:
+                token = hold.arm(limit_s=limit_s, wait_s=wait_s)
+                return _answer("the stream is about to be held", CODE_OK, {"token": token})
             if "token" in params:
                 held = await hold.go_on(params["token"], at_ts, wait_s=wait_s)
             else:

@@ -62,7 +62,8 @@ class Runner(Generic[S]):
         self._control.on_change = sink.background.wake
         self._control.on_resume = sink.try_again
         self._hold = hold = self._control.hold
-        hold.on_change, hold.doing = self._wake, lambda: self.doing
+        hold.on_change = self._wake
+        hold.place_ts, hold.doing = lambda: self.handed_over_ts, lambda: self.doing
         self.rules = RuleTaking(
             rules or RuleChange(None, Rules(), None), sink, self._wake, lambda: self.doing
         )
@@ -198,6 +199,8 @@ class Runner(Generic[S]):
             if self._taking.is_stopping():
                 break
         else:
+            while sink.handed_over_ts >= hold.boundary_ts:
+                await self._stand_still()
             if batch.watermark > sink.handed_over_ts:
                 sink.watermark(batch.watermark)
         await self._flush()

@@ -118,6 +118,23 @@ async def test_it_stands_between_two_transactions_of_a_batch_and_goes_on_to_a_pl
         assert stream.hold.release(held.token).valid
 
 
+async def test_one_that_is_armed_stands_below_every_timestamp_that_is_drawn_afterwards() -> None:
+    async with Stream() as stream:
+        stream.give(10, watermark=15)
+        await stream.until(15)
+        token = stream.hold.arm()
+        drawn_ts = 19
+        stream.give(17, 20, watermark=25)
+        stream.give(watermark=30)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert stream.sink.handed_over_ts < drawn_ts, "neither a transaction nor a watermark went on"
+        held = await stream.hold.go_on(token, drawn_ts)
+        assert (held.still.ts, stream.written) == (19, [10, 17])
+        assert stream.hold.release(token).valid
+        await stream.until(30)
+
+
 async def test_where_another_program_may_have_written_more_it_is_not_held() -> None:
     async with Stream(floor_ts=25) as stream:
         asked = asyncio.create_task(stream.hold.ask())
