@@ -1,0 +1,152 @@
+"""Mending: the statements that put one row downstream right.
+
+In     a table's result and one of its rows that differ
+Out    statements that take rows away, statements that write, or why no statement helps
+Holds  a statement finds a row only as the comparison saw it: every value is compared, by its bytes and not by
+       a collation. What was changed since, or was mended already, stays: a repair can be made twice
+Order  all removals of a table go before its writes: rows may have exchanged the values of a unique key
+
+    missing       INSERT, unless a row of this key is there
+    extra         DELETE
+    changed       UPDATE of the columns that differ; DELETE and INSERT if one of them belongs to a key
+    without key   so many copies are added or taken away, if there are as many as were seen
+
+A row has columns that only the downstream has, or that were not compared: they are kept, so that a row that
+changed in a key is updated, too, and another row in its way is an error of the server's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from drainer.sink.mysql.column_match import Dialect
+from drainer.sink.mysql.sql_literal.literals import ENUM_ZERO, NULL
+from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name
+from drainer.verify.result import ComparedColumn, Kind, RowDifference, TableResult, Values
+
+_TEXTS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+_COMPUTED: Final = "the downstream computes {} by an expression of its own: correct it with ALTER TABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class Mending:
+    """`is_lax`: a value is one that no strict session takes. `refused`: what no statement mends, or ""."""
+
+    removals: tuple[bytes, ...] = ()
+    writes: tuple[bytes, ...] = ()
+    is_lax: bool = False
+    refused: str = ""
+
+
+def mending(table: TableResult, found: RowDifference, dialect: Dialect) -> Mending:
+    """What is to be done for one row."""
+    rows = _Rows(table, dialect)
+    if found.copies is not None:
+        return rows.copies(found, *found.copies)
+    if found.kind is Kind.MISSING:
+        assert found.upstream is not None
+        return rows.written((), found.upstream)
+    assert found.downstream is not None
+    removal = rows.removal(found.downstream)
+    if found.kind is Kind.EXTRA:
+        return Mending((removal,))
+    assert found.upstream is not None
+    computed = [one.name for one in rows.columns if one.is_generated and one.name in found.columns]
+    wrong = [one for one in rows.columns if one.name in found.columns and not one.is_generated]
+    refused = _COMPUTED.format(", ".join(computed)) if computed else ""
+    if not wrong:
+        return Mending(refused=refused)
+    keeps = table.other_columns or len(rows.columns) < len(table.columns)
+    if any(one.is_key or one.is_unique for one in wrong) and not keeps:
+        return rows.written((removal,), found.upstream, refused)
+    return rows.changed(found.upstream, found.downstream, wrong, refused)
+
+
+class _Rows:
+    """Statements on one table."""
+
+    def __init__(self, table: TableResult, dialect: Dialect) -> None:
+        self._name = qualified(*table.downstream)
+        self._dialect = dialect
+        self.columns = table.row_columns
+        self._list = b",".join(quote_name(one.name) for one in self.columns if not one.is_generated)
+
+    def removal(self, seen: Values) -> bytes:
+        return b"DELETE FROM %b WHERE %b" % (self._name, self._as_seen(seen))
+
+    def written(self, removals: tuple[bytes, ...], row: Values, refused: str = "") -> Mending:
+        keys = [
+            b"%b=%b" % (quote_name(column.name), value)
+            for column, value in zip(self.columns, row, strict=True)
+            if column.is_key
+        ]
+        insert = b"INSERT INTO %b (%b) SELECT %b FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM %b WHERE %b)" % (
+            self._name,
+            self._list,
+            self._values(row),
+            self._name,
+            b" AND ".join(keys),
+        )
+        return Mending(removals, (insert,), ENUM_ZERO in row, refused)
+
+    def changed(self, row: Values, seen: Values, wrong: Sequence[ComparedColumn], refused: str) -> Mending:
+        value_of = dict(zip(self.columns, row, strict=True))
+        sets = [b"%b=%b" % (quote_name(column.name), _exact(column, value_of[column])) for column in wrong]
+        update = b"UPDATE %b SET %b WHERE %b" % (self._name, b", ".join(sets), self._as_seen(seen))
+        is_lax = any(value_of[column] == ENUM_ZERO for column in wrong)
+        return Mending((), (update,), is_lax, refused)
+
+    def copies(self, found: RowDifference, upstream: int, downstream: int) -> Mending:
+        row = found.upstream if found.upstream is not None else found.downstream
+        assert row is not None
+        count = abs(upstream - downstream)
+        there = self._as_seen(row)
+        # A derived table: MySQL refuses to change a table that a subquery of the statement reads directly.
+        as_many = b"%d=(SELECT c FROM (SELECT COUNT(*) AS c FROM %b WHERE %b) AS seen)" % (
+            downstream,
+            self._name,
+            there,
+        )
+        if upstream < downstream:
+            removal = b"DELETE FROM %b WHERE %b AND %b LIMIT %d" % (self._name, there, as_many, count)
+            return Mending((removal,))
+        so_many = b" UNION ALL ".join([b"SELECT 1"] * count)
+        insert = b"INSERT INTO %b (%b) SELECT %b FROM (%b) AS copies WHERE %b" % (
+            self._name,
+            self._list,
+            self._values(row),
+            so_many,
+            as_many,
+        )
+        return Mending((), (insert,), ENUM_ZERO in row)
+
+    def _values(self, row: Values) -> bytes:
+        pairs = zip(self.columns, row, strict=True)
+        return b",".join(_exact(column, value) for column, value in pairs if not column.is_generated)
+
+    def _as_seen(self, seen: Values) -> bytes:
+        pairs = list(zip(self.columns, seen, strict=True))
+        # By these the server finds the row; whether it is the one that was seen the others decide.
+        keys = [b"%b=%b" % (quote_name(column.name), value) for column, value in pairs if column.is_key]
+        return b" AND ".join([*keys, *(self._is(column, value) for column, value in pairs)])
+
+    def _is(self, column: ComparedColumn, value: bytes) -> bytes:
+        """True for exactly this value, byte by byte."""
+        name = quote_name(column.name)
+        if value == NULL:
+            return b"%b IS NULL" % name
+        if column.type == "json" and self._dialect is not Dialect.MARIADB:
+            return b"%b<=>CAST(%b AS JSON)" % (name, value)
+        if column.type in _TEXTS or column.type == "json":
+            return b"BINARY CONVERT(%b USING utf8mb4)<=>%b" % (name, value)
+        if column.type == "year" and value.isdigit():
+            return b"%b<=>'%04d'" % (name, int(value))
+        return b"%b<=>%b" % (name, _exact(column, value))
+
+
+def _exact(column: ComparedColumn, value: bytes) -> bytes:
+    """A number with a point is a DECIMAL of 30 digits at most, unless it has an exponent."""
+    is_plain = column.type in ("float", "double") and value[-1:].isdigit() and b"e" not in value.lower()
+    return value + b"e0" if is_plain else value
