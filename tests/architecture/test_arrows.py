@@ -184,6 +184,7 @@ BORDERS = {
         "reading",
         "config",
         "rules",
+        "checkpoint.backup_position",
         "checkpoint.value",
         "sink.mysql",
         "verify",

@@ -144,6 +144,14 @@ begins. An existing file is replaced with -yes only.""",
 TIME as `binlogctl position` takes it; one that is still to come is refused. Whether pumps still
 have binlogs from there on shows `binlogctl doctor`. An existing file is replaced with -yes
 only.""",
+    "savepoint from-dumpling": """\
+DIR is what Dumpling wrote from a TiDB, whose file metadata says the timestamp. Import it first
+(TiDB Lightning, mysql, myloader), then start a drainer that begins there: the savepoint for
+downstreams that are no database, initial-commit-ts for those that are. docs/terabytes.md""",
+    "savepoint from-br": """\
+DIR is what `br backup full` wrote, with its file backupmeta. Restore it first (br restore full),
+then start a drainer that begins there: the savepoint for downstreams that are no database,
+initial-commit-ts for those that are. docs/terabytes.md""",
     "position": """\
 TIME is a timestamp of the upstream (18 digits), now, a span back (-2h, -1h30m), seconds since
 1970 (@1556443799), RFC 3339 (2019-04-28T09:29:59Z) or 'YYYY-MM-DD HH:MM:SS', which is in
@@ -278,6 +286,22 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
             "time-zone",
             "yes",
         ),
+        outputs=READABLE,
+    ),
+    Command(
+        "savepoint from-dumpling",
+        "write a savepoint of the timestamp of a dump",
+        "savepoint:from_dumpling",
+        arguments=(Argument("DIR", is_file=True),),
+        flags=("data-dir", "time-zone", "yes"),
+        outputs=READABLE,
+    ),
+    Command(
+        "savepoint from-br",
+        "write a savepoint of the timestamp of a backup",
+        "savepoint:from_br",
+        arguments=(Argument("DIR", is_file=True),),
+        flags=("data-dir", "time-zone", "yes"),
         outputs=READABLE,
     ),
     Command(

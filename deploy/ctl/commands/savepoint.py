@@ -20,10 +20,13 @@ from common.observe import show
 from deploy.ctl.cli.command_line import Call
 from deploy.ctl.cli.commands import DONE, JSON
 from deploy.ctl.net import connection
+from drainer.checkpoint import backup_position
+from drainer.checkpoint.backup_position import BackupPosition
 
 NAME: Final = "savepoint"
 _DIRECTORY_MODE: Final = 0o700
 _FILE_MODE: Final = 0o644
+_AHEAD_MAX_S: Final = 3600.0
 
 
 def make_directory(data_dir: str) -> None:
@@ -60,6 +63,28 @@ async def at(call: Call) -> int:
             f"{call.words[0]} is still to come", hint=f"it is {time_text.local(tso.from_wall_s(now_s))}"
         )
     return _done(call, ts)
+
+
+async def from_dumpling(call: Call) -> int:
+    """`savepoint from-dumpling DIR`."""
+    _check(call)
+    return _done(call, _not_ahead(backup_position.of_dumpling(call.words[0])))
+
+
+async def from_br(call: Call) -> int:
+    """`savepoint from-br DIR`."""
+    _check(call)
+    return _done(call, _not_ahead(backup_position.of_br(call.words[0])))
+
+
+def _not_ahead(found: BackupPosition) -> int:
+    """Its timestamp; `Rejected` for one that only another clock can have given."""
+    if tso.physical_s(found.ts) > SystemClock().wall_s() + _AHEAD_MAX_S:
+        raise Rejected(
+            f"{found.path} is of {time_text.utc(found.ts)}, which is still to come",
+            hint="is this host's clock right?",
+        )
+    return found.ts
 
 
 def _check(call: Call) -> None:

@@ -138,3 +138,29 @@ async def test_advance_sets_the_clock_of_a_cluster_forward(ctl: Ctl, etcd_clean:
     assert (back.code, "2019-04-28T09:30:59.000Z" in back.out) == (0, True), "never back"
     assert await upstream.oracle.timestamp() > tso.compose(MS + 60_000)
     await upstream.close()
+
+
+async def test_savepoint_of_a_dump_and_of_a_backup(ctl: Ctl, tmp_path: Path) -> None:
+    ts = tso.compose(MS) + 3
+    metadata = f"SHOW MASTER STATUS:\n\tLog: tidb-binlog\n\tPos: {ts}\n\tGTID:\n\nFinished dump at: 2019\n"
+    (tmp_path / "metadata").write_text(metadata)
+    (tmp_path / "backupmeta").write_bytes(b"\x08\x07\x30" + _varint(ts))
+    for command, name in (("from-dumpling", "d"), ("from-br", "b")):
+        where = ("-data-dir", str(tmp_path / name))
+        done = await ctl("savepoint", command, str(tmp_path), *where)
+        assert done.code == 0, done.err
+        assert (tmp_path / name / "savepoint").read_text() == f"commitTS = {ts}\n"
+        assert re.search(r"^UTC +2019-04-28T09:29:59\.000Z$", done.out, re.M)
+        again = await ctl("savepoint", command, str(tmp_path), *where)
+        assert (again.code, "is there already" in again.err) == (4, True)
+    (tmp_path / "metadata").write_text(metadata.replace(str(ts), str(ts + (10**13 << 18))))
+    ahead = await ctl("savepoint", "from-dumpling", str(tmp_path), "-data-dir", str(tmp_path / "e"))
+    assert (ahead.code, "still to come" in ahead.err) == (4, True)
+
+
+def _varint(value: int) -> bytes:
+    octets = bytearray()
+    while value > 0x7F:
+        octets.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*octets, value])
