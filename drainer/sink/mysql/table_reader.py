@@ -23,7 +23,7 @@ from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
 
 _COLUMNS: Final = (
     "SELECT COLUMN_NAME, DATA_TYPE, CHARACTER_MAXIMUM_LENGTH, NUMERIC_SCALE, DATETIME_PRECISION, IS_NULLABLE,"
-    " COLUMN_DEFAULT, EXTRA, CHARACTER_SET_NAME, COLLATION_NAME FROM information_schema.COLUMNS"
+    " COLUMN_DEFAULT, EXTRA, CHARACTER_SET_NAME, COLLATION_NAME, COLUMN_TYPE FROM information_schema.COLUMNS"
     " WHERE TABLE_SCHEMA=%s AND TABLE_NAME=%s ORDER BY ORDINAL_POSITION"
 )
 _KEYS: Final = (
@@ -111,7 +111,7 @@ def _find(cursor: Any, schema: str, name: str) -> tuple[str, str, str] | None:
 
 
 def _column(row: tuple[Any, ...], checked: frozenset[str]) -> DownstreamColumn:
-    name, kind, length, scale, precision, nullable, default, extra, charset, collation = row
+    name, kind, length, scale, precision, nullable, default, extra, charset, collation, full = row
     extra = str(extra or "").upper()
     return DownstreamColumn(
         name=str(name),
@@ -124,6 +124,7 @@ def _column(row: tuple[Any, ...], checked: frozenset[str]) -> DownstreamColumn:
         charset=str(charset or "").lower(),
         collation=str(collation or "").lower(),
         checks_json=str(name).lower() in checked,
+        full_type=str(full),
     )
 
 

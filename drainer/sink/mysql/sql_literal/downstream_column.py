@@ -13,7 +13,7 @@ class DownstreamColumn:
     """`type` is the name without length; `length` in characters (bytes of binary strings), 0 for others.
 
     `digits` are those after the decimal point, of numbers or of seconds. `charset` and `collation` are "" for
-    what is no text.
+    what is no text. `full_type` is the type as a definition has it, with the names of an ENUM.
     """
 
     name: str
@@ -26,3 +26,4 @@ class DownstreamColumn:
     charset: str = ""
     collation: str = ""
     checks_json: bool = False
+    full_type: str = ""

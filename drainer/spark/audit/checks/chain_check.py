@@ -25,10 +25,10 @@ from drainer.sink.mysql.sql_literal.plan import compile_sql
 from drainer.spark.audit.checks.chain_rule import Link, finding, judge
 from drainer.spark.audit.checks.findings import LISTED_MAX, Finding, Findings
 from drainer.spark.audit.checks.tasks import batched
-from drainer.spark.audit.rows import canonical
 from drainer.spark.audit.rows.lineage import Span
 from drainer.spark.audit.rows.projection import Projections
 from drainer.txn import TableVersion
+from drainer.verify import canonical
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

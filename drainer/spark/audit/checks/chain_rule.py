@@ -19,9 +19,9 @@ from typing import Final
 
 from common.rowcodec.row_error import RowError
 from drainer.spark.audit.checks.findings import CHAINS, Finding
-from drainer.spark.audit.rows.canonical import differences, show
 from drainer.spark.audit.rows.projection import Projections
 from drainer.txn import TableVersion
+from drainer.verify.canonical import differences, show
 
 LOST: Final = "row was not there"
 KEPT: Final = "row was there"

@@ -17,11 +17,11 @@ from common.table_info import Column
 from drainer.sink.mysql.column_match import Dialect, DownstreamTable
 from drainer.sink.mysql.sql_literal.charset import Charset
 from drainer.sink.mysql.sql_literal.plan import compile_sql
-from drainer.spark.audit.rows import canonical
-from drainer.spark.audit.rows.canonical import Canonical, form_of
 from drainer.spark.audit.rows.live_rows import THREE_BYTES, LiveColumn, LiveTable, comparable
 from drainer.spark.audit.rows.projection import Projections
 from drainer.txn import TableVersion
+from drainer.verify import canonical
+from drainer.verify.canonical import Canonical, form_of
 
 DATABASE: Final = "the database"
 IMAGE: Final = "the image"

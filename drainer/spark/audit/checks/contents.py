@@ -25,7 +25,7 @@ from drainer.spark.audit.checks.chain_check import FINDINGS, collect, limited
 from drainer.spark.audit.checks.comparison import Compared, Comparison, RowReader
 from drainer.spark.audit.checks.findings import CONTENTS, Finding, Findings, Note
 from drainer.spark.audit.checks.tasks import batched
-from drainer.spark.audit.rows import canonical
+from drainer.verify import canonical
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

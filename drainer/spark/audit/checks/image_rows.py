@@ -28,10 +28,10 @@ from drainer.reading.archive.views.typed_changes import INVALID
 from drainer.sink.mysql.column_match import Dialect, DownstreamTable
 from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
 from drainer.spark.audit.checks.comparison import Compared, Comparison
-from drainer.spark.audit.rows import canonical
-from drainer.spark.audit.rows.canonical import Canonical, form_of
 from drainer.spark.audit.rows.projection import Projections
 from drainer.txn import TableVersion
+from drainer.verify import canonical
+from drainer.verify.canonical import Canonical, form_of
 
 _BATCH_ROWS: Final = 4096
 _EPOCH: Final = datetime.datetime(1970, 1, 1)

@@ -23,26 +23,14 @@ from drainer.sink.mysql.errors import SessionError, safe_text
 from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
 from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name, string_literal
 from drainer.sink.mysql.table_reader import dialect_of, read_table
-from drainer.spark.audit.rows import canonical
-from drainer.spark.audit.rows.canonical import Canonical
+from drainer.verify import canonical
+from drainer.verify.canonical import Canonical
+from drainer.verify.column_pairs import FORMS
 
 THREE_BYTES: Final = frozenset({"utf8", "utf8mb3"})
 _FOUR_BYTES: Final = 0xF0
 
-# Forms that a column of a type downstream can be compared in.
-_TYPES: Final = {
-    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "year"), "integer"),
-    **dict.fromkeys(("bit",), canonical.UNSIGNED),
-    **dict.fromkeys(("float", "double"), canonical.DOUBLES),
-    "decimal": canonical.DECIMALS,
-    **dict.fromkeys(("date", "datetime", "timestamp", "time"), canonical.TIMES),
-    **dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), canonical.TEXT),
-    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), canonical.BINARY),
-    **dict.fromkeys(("enum", "set"), canonical.NAMES),
-    "json": canonical.DOCUMENT,
-}
 _SAME: Final = {
-    canonical.INTEGER: "integer",
     canonical.CHAR: canonical.TEXT,
     canonical.PADDED: canonical.BINARY,
     canonical.NUMBER: canonical.NAMES,
@@ -94,12 +82,11 @@ class Chunk:
 
 def comparable(form: str, column: DownstreamColumn) -> bool:
     """Whether a column downstream is of a type that shows values of this form."""
-    there = _TYPES.get(column.type)
+    there = FORMS.get(column.type)
+    there = _SAME.get(there, there) if there else None
     here = _SAME.get(form, form)
-    if there == here or (here == canonical.UNSIGNED and there in ("integer", canonical.UNSIGNED)):
+    if there == here or {there, here} == {canonical.INTEGER, canonical.UNSIGNED}:
         return True
-    if here == "integer":
-        return there == canonical.UNSIGNED
     return here == canonical.DOCUMENT and there == canonical.TEXT  # MariaDB's JSON
 
 

@@ -18,9 +18,9 @@ from typing import Final
 from common.rowcodec.plan import compile_table
 from common.rowcodec.row_error import RowError
 from common.table_info import Column, FieldType
-from drainer.spark.audit.rows import canonical
-from drainer.spark.audit.rows.canonical import Canonical, form_of
 from drainer.txn import TableVersion
+from drainer.verify import canonical
+from drainer.verify.canonical import Canonical, form_of
 
 _INTEGERS: Final = frozenset({canonical.INTEGER, canonical.UNSIGNED})
 _IN_NO_IMAGE: Final = 1 << 40

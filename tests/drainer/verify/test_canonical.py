@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.spark.audit.rows import canonical
+from drainer.verify import canonical
 
 
 @pytest.mark.parametrize(

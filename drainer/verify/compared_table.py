@@ -1,0 +1,181 @@
+"""Compared table: what of a downstream table is compared with the upstream's one, or those routed to it.
+
+In     the tables as both servers describe them, columns that a rule leaves out
+Out    the pairs of columns, those that identify a row, what is not compared and why
+Holds  rows are told apart by the first of these whose columns are all compared: primary key downstream,
+       primary key upstream, another unique key without NULLs. Without any, rows are a multiset
+Never  leaves out a column in silence: the primary key's columns must be comparable or the table is not
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from drainer.sink.mysql.column_match import DownstreamTable, UniqueKey
+from drainer.sink.mysql.sql_literal.quoting import qualified
+from drainer.verify.column_pairs import ColumnPair, NotCompared, pair
+from drainer.verify.result import ComparedColumn, How, Name
+
+UPSTREAM: Final = 0
+DOWNSTREAM: Final = 1
+ONLY_DOWNSTREAM: Final = "upstream has no such column"
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedTable:
+    """`key`: places among `pairs`, () for a table without key. `not_compared`: by names downstream.
+
+    `missing`: columns of upstream that the downstream lacks.
+    """
+
+    upstream: tuple[DownstreamTable, ...]
+    downstream: DownstreamTable
+    pairs: tuple[ColumnPair, ...]
+    key: tuple[int, ...]
+    not_compared: tuple[NotCompared, ...] = ()
+    missing: tuple[str, ...] = ()
+    key_names: frozenset[str] = field(default_factory=frozenset)  # in lower case
+
+    @property
+    def name(self) -> Name:
+        return self.downstream.schema, self.downstream.name
+
+    @property
+    def label(self) -> str:
+        return self.downstream.label
+
+    @property
+    def upstream_names(self) -> tuple[Name, ...]:
+        return tuple((one.schema, one.name) for one in self.upstream)
+
+    @property
+    def is_by_checksum(self) -> bool:
+        """Whether both servers print every compared value alike."""
+        return all(one.texts is not None for one in self.pairs)
+
+    def sources(self, side: int) -> list[bytes]:
+        """Quoted names of the tables of a side."""
+        tables = self.upstream if side == UPSTREAM else (self.downstream,)
+        return [qualified(one.schema, one.name) for one in tables]
+
+    @property
+    def columns(self) -> tuple[ComparedColumn, ...]:
+        """Every column of the downstream table, for the result."""
+        pairs = {one.name: one for one in self.pairs}
+        why = {one.name: one.why for one in self.not_compared}
+        found = []
+        for column in self.downstream.columns:
+            one = pairs.get(column.name)
+            how = How.NOT_COMPARED
+            if one is not None:
+                how = How.CHECKSUM if one.texts is not None else How.VALUES
+            found.append(
+                ComparedColumn(
+                    column.name,
+                    how,
+                    one.why if one is not None else why.get(column.name, ""),
+                    is_key=column.name.lower() in self.key_names,
+                    is_generated=column.generated,
+                    is_unique=column.name.lower() in self._other_keys,
+                    type="json" if column.checks_json else column.type,
+                )
+            )
+        return tuple(found)
+
+    @property
+    def only_downstream(self) -> tuple[str, ...]:
+        """Columns that upstream does not have."""
+        return tuple(one.name for one in self.not_compared if one.why == ONLY_DOWNSTREAM)
+
+    @property
+    def _other_keys(self) -> set[str | None]:
+        """Names in unique keys that are not the one that rows are told apart by."""
+        keys = (key.columns for key in self.downstream.unique_keys)
+        return {name for names in keys if names != self.key_names for name in names}
+
+
+def compared_table(
+    upstream: Sequence[DownstreamTable],
+    downstream: DownstreamTable,
+    left_out: frozenset[str] = frozenset(),
+) -> ComparedTable | str:
+    """How rows are compared, or why they cannot be. `left_out`: columns of upstream that a rule leaves out,
+    in lower case."""
+    first = upstream[0]
+    pairs: list[ColumnPair] = []
+    others: list[NotCompared] = []
+    for column in downstream.columns:
+        theirs = [table.column(column.name) for table in upstream]
+        if column.name.lower() in left_out:
+            others.append(NotCompared(column.name, "a column-rule leaves it out"))
+            continue
+        if any(one is None for one in theirs):
+            why = ONLY_DOWNSTREAM if theirs[0] is None else "one of the tables upstream lacks it"
+            others.append(NotCompared(column.name, why))
+            continue
+        made = [
+            pair(one, column, (table.dialect, downstream.dialect))
+            for one, table in zip(theirs, upstream, strict=True)
+            if one is not None
+        ]
+        found = made[0]
+        if any(one != found for one in made):
+            others.append(NotCompared(column.name, "the tables upstream have different types for it"))
+        elif isinstance(found, NotCompared):
+            others.append(found)
+        else:
+            pairs.append(found)
+    missing = tuple(
+        column.name
+        for column in first.columns
+        if downstream.column(column.name) is None and column.name.lower() not in left_out
+    )
+    if not pairs:
+        return "no column can be compared"
+    names = [one.name.lower() for one in pairs]
+    key = next(_keys(upstream, downstream, names), frozenset[str]())
+    if not key and (lost := _uncompared_key(downstream, others)):
+        return f"column {lost} of its key cannot be compared"
+    return ComparedTable(
+        upstream=tuple(upstream),
+        downstream=downstream,
+        pairs=tuple(pairs),
+        key=tuple(place for place, name in enumerate(names) if name in key),
+        not_compared=tuple(others),
+        missing=missing,
+        key_names=key,
+    )
+
+
+def _keys(
+    upstream: Sequence[DownstreamTable], downstream: DownstreamTable, compared: Iterable[str]
+) -> Iterator[frozenset[str]]:
+    """Sets of columns that identify a row, the best first."""
+    known = frozenset(compared)
+    tables = (downstream, *upstream[:1]) if len(upstream) == 1 else (downstream,)
+    for is_primary in (True, False):
+        for table in tables:
+            for key in table.unique_keys:
+                if (key.name.upper() == "PRIMARY") is is_primary and _identifies(key, table):
+                    names = frozenset(name for name in key.columns if name is not None)
+                    if names <= known:
+                        yield names
+
+
+def _identifies(key: UniqueKey, table: DownstreamTable) -> bool:
+    """No two rows have the same columns, none of which may be NULL."""
+    for part in key.parts:
+        column = table.column(part.column) if part.column is not None else None
+        if column is None or part.length is not None or column.nullable:
+            return False
+    return True
+
+
+def _uncompared_key(downstream: DownstreamTable, others: Iterable[NotCompared]) -> str:
+    names = {one.name.lower(): one.name for one in others if one.why != ONLY_DOWNSTREAM}
+    for key in downstream.unique_keys:
+        if key.name.upper() == "PRIMARY":
+            return next((names[name] for name in key.columns if name in names), "")
+    return ""
