@@ -188,6 +188,11 @@ class DdlJob:
         return self.state in _FINISHED and self.schema_version > 0
 
     @property
+    def may_have_binlog(self) -> bool:
+        """Whether a committed binlog can be this job's: TiDB writes one when it is done, or rolled back."""
+        return self.state in _FINISHED or self.state == JobState.ROLLBACK_DONE
+
+    @property
     def effective_version(self) -> int:
         """The schema version that it made; 0 if nothing is different because of it."""
         return self.schema_version if self.took_effect else 0

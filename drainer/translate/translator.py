@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
-from common.ddl_job import ActionType, DdlJob
+from common.ddl_job import ActionType, DdlJob, action_name
 from common.errors import Corruption
 from common.table_info import SchemaState
 from common.wire import binlog_pb2
@@ -303,6 +303,13 @@ class Translator:
                 hint=f"check `ADMIN SHOW DDL JOBS` of the upstream for job {job_id}",
             )
         job = DdlJob.from_document(merged.job)
+        if not passed_over and not job.may_have_binlog:
+            raise Corruption(
+                f"the DDL binlog of commit_ts {commit_ts} is committed, but its job {job.id}"
+                f" ({action_name(job.action)}) is {job.state_name} in the history: {query}",
+                hint="compare with `ADMIN SHOW DDL JOBS` of the upstream; ignore-txn-commit-ts ="
+                f" [{commit_ts}] passes over this binlog",
+            )
         self._schema.catch_up(commit_ts, 0)
         change = self._schema.apply(job)
         verdict = ddl_filter.Verdict(change.tables, skip=PASSED_OVER if passed_over else "")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from common import binlog
+from common.ddl_job import JobState
 from common.errors import ConfigError, Corruption
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import TableInfo
@@ -273,6 +274,17 @@ def test_rolled_back_jobs_are_skipped(s: Setting) -> None:
     assert "rolled back" in item.skip
     assert item.schema_version == 5
     assert len(s.rows(mutation(1, [I])).tables[0].table.info.columns) == 1
+
+
+@pytest.mark.parametrize(
+    "state", sorted(set(JobState) - {JobState.DONE, JobState.SYNCED, JobState.ROLLBACK_DONE})
+)
+def test_a_job_that_cannot_have_a_committed_binlog_stops_and_both_are_named(s: Setting, state: int) -> None:
+    with pytest.raises(
+        Corruption, match=rf"commit_ts 2001 .*job 6 .*add column.* is {JobState(state).words}"
+    ):
+        s.ddl(5, info=table(1, "t", "id", "x"), state=state)
+    assert len(s.rows(mutation(1, [I])).tables[0].table.info.columns) == 1, "nothing was taken of it"
 
 
 def test_delete_only_records_are_skipped_without_a_job(s: Setting) -> None:
