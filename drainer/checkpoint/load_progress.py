@@ -47,12 +47,10 @@ NAMES: Final = ("load_state", "load_tables", "load_chunks")
 
 
 class TableState(IntEnum):
-    """PLANNED: nothing is done yet. READY: it is there downstream, and its chunks are stored. COPIED: all of
-    them are copied."""
+    """PLANNED: nothing is done yet. READY: it is there downstream, its chunks are cut and copied."""
 
     PLANNED = 0
     READY = 1
-    COPIED = 2
 
 
 class ChunkState(IntEnum):
@@ -209,31 +207,39 @@ class LoadProgress:
         )
 
     def forget_table(self, connection: Connection, number: int) -> None:
-        for name in (self._chunks, self._tables):
-            connection.run(b"DELETE FROM " + name + self._mine + b" AND number=%d" % number)
+        self.forget_chunks(connection, number)
+        connection.run(b"DELETE FROM " + self._tables + self._mine + b" AND number=%d" % number)
+
+    def forget_chunks(self, connection: Connection, number: int) -> None:
+        connection.run(b"DELETE FROM " + self._chunks + self._mine + b" AND number=%d" % number)
 
     # -- chunks --------------------------------------------------------------------------------------
 
     def chunks(self, connection: Connection, number: int) -> list[LoadedChunk]:
         """Of one table, in their order."""
+        return self._read_chunks(connection, b" AND number=%d ORDER BY chunk" % number)
+
+    def chunk(self, connection: Connection, number: int, chunk: int) -> LoadedChunk | None:
+        found = self._read_chunks(connection, b" AND number=%d AND chunk=%d" % (number, chunk))
+        return found[0] if found else None
+
+    def _read_chunks(self, connection: Connection, which: bytes) -> list[LoadedChunk]:
         found = connection.rows(
-            b"SELECT chunk, ts, state, row_count, bounds FROM "
-            + self._chunks
-            + self._mine
-            + b" AND number=%d ORDER BY chunk" % number
+            b"SELECT chunk, ts, state, row_count, bounds FROM " + self._chunks + self._mine + which
         )
         return [
             LoadedChunk(int(chunk), int(ts), ChunkState(int(state)), int(rows), str(bounds))
             for chunk, ts, state, rows, bounds in found
         ]
 
-    def put_chunks(self, connection: Connection, number: int, run: int, bounds: Iterable[str]) -> None:
-        """All chunks of a table, none copied, in place of those that are stored."""
-        connection.run(b"DELETE FROM " + self._chunks + self._mine + b" AND number=%d" % number)
+    def put_chunks(
+        self, connection: Connection, number: int, run: int, bounds: Iterable[tuple[int, str]]
+    ) -> None:
+        """More chunks of a table, by their numbers, none copied."""
         rows = [
             b"(%d,%d,%d,%d,0,%d,0,%s)"
             % (self._cluster_id, number, chunk, run, ChunkState.PLANNED, string_literal(text))
-            for chunk, text in enumerate(bounds)
+            for chunk, text in bounds
         ]
         self._put(connection, self._chunks, rows)
 

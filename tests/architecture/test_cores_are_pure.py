@@ -160,6 +160,8 @@ CORES = (
     "drainer.ddl.run.recycle_bin",
     "drainer.schema.catalog",
     "drainer.ddl.run.ran_before",
+    "drainer.load.contents",
+    "drainer.load.reconcile",
     "drainer.ddl.derive.values",
     "drainer.ddl.run.session_settings",
     "drainer.ddl.derive.render",

@@ -137,6 +137,13 @@ binlogctl tail -tables 'shop.*,!shop.tmp_*' -from -10m -where "price > 100 OR st
 -node-id names the drainer; not needed where only one lives.""",
     "ddl rewrite": """\
 binlogctl ddl rewrite 42 -text 'ALTER TABLE t ADD b INT'""",
+    "load": """\
+Reads the upstream ([syncer.from] in the Drainer's file) at one timestamp, makes databases and
+tables downstream as the Drainer's rules say, copies the rows, and stores the timestamp as the
+checkpoint. After whatever ended it the same command goes on where it stopped; no Drainer starts
+on the downstream before its end. Tables that have rows there are refused but with -replace, which
+removes them, or -append. Users and grants are not copied. -dry-run says sizes, chunks and time.
+binlogctl load -drainer-config drainer.toml -rate 50000""",
     "savepoint now": """\
 Draws a timestamp and writes -data-dir/savepoint, from which a drainer without a checkpoint
 begins. An existing file is replaced with -yes only.""",
@@ -268,6 +275,13 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
         flags=("text", "node-id", *CONNECTION),
         outputs=_LISTING,
         cmd="ddl-rewrite",
+    ),
+    Command(
+        "load",
+        "copy what the upstream has into a Drainer's downstream, which goes on from there",
+        "load:run",
+        flags=("drainer-config", "rate", "replace", "append", "dry-run"),
+        outputs=READABLE,
     ),
     Command(
         "savepoint now",

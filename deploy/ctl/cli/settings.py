@@ -99,6 +99,17 @@ class CtlSettings:
         "", key=None, flag="tidb", help="comma list of host:status_port of TiDB servers not registered"
     )
 
+    rate: int = option(0, key=None, flag="rate", kind="int", help="rows a second at most; 0: without a limit")
+    replace: bool = option(
+        False, key=None, flag="replace", kind="bool", help="remove what is there first, and begin anew"
+    )
+    append: bool = option(
+        False, key=None, flag="append", kind="bool", help="add to the rows that are there already"
+    )
+    dry_run: bool = option(
+        False, key=None, flag="dry-run", kind="bool", help="say what would be done, and do nothing of it"
+    )
+
     @property
     def tls(self) -> TlsConfig | None:
         """None: no TLS. Raises `ConfigError`."""

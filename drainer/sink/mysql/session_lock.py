@@ -68,7 +68,7 @@ class Claims:
     def holders(self, connection: Connection, lanes: Iterable[int]) -> list[int]:
         """Connection ids of the sessions, other than this one, that have any of the locks."""
         roles: tuple[str | int, ...] = (STORE, DDL, RELEASE, *lanes)
-        return [holder for role in roles if (holder := _holder(connection, self.name(role)))]
+        return [holder for role in roles if (holder := holder_of(connection, self.name(role)))]
 
     def end_idle_ddl(self, connection: Connection) -> None:
         """After the epoch was raised: before, its drainer would connect again and find nothing changed."""
@@ -96,13 +96,15 @@ def claim(connection: Connection, name: str, *, wait_s: int = 0) -> bool:
 def end(connection: Connection, names: Iterable[str]) -> list[int]:
     """End the sessions that have these names, whatever they do; their connection ids. Own ones stay."""
     return [
-        holder for name in names if (holder := _holder(connection, name)) and _kill(connection, holder, name)
+        holder
+        for name in names
+        if (holder := holder_of(connection, name)) and _kill(connection, holder, name)
     ]
 
 
 def end_if_idle(connection: Connection, name: str) -> bool:
     """End the session that has this name unless a statement runs in it; True if none has it any more."""
-    holder = _holder(connection, name)
+    holder = holder_of(connection, name)
     if not holder:
         return True
     statement = b"SELECT COMMAND FROM information_schema.PROCESSLIST WHERE ID=%d" % holder
@@ -124,7 +126,7 @@ def succeed(connection: Connection, name: str) -> None:
     claim(connection, name, wait_s=_ENDING_S)
 
 
-def _holder(connection: Connection, name: str) -> int:
+def holder_of(connection: Connection, name: str) -> int:
     """Connection id of another session that has the name; 0 if there is none, or it cannot be known."""
     statement = b"SELECT IS_USED_LOCK(%s), CONNECTION_ID()" % string_literal(name)
     try:

@@ -31,7 +31,7 @@ def test_what_is_stored_comes_back(target: Target) -> None:
     progress.create(connection)
     progress.put_state(connection, STATE)
     progress.put_tables(connection, [TABLE])
-    progress.put_chunks(connection, 3, 500, ["[0]", '[1, "\\u00e9\'\\\\"]'])
+    progress.put_chunks(connection, 3, 500, [(0, "[0]"), (1, '[1, "\\u00e9\'\\\\"]')])
     progress.set_chunk(connection, 3, 1, 500, ChunkState.COPIED, ts=480, rows=7)
     connection.commit()
     assert progress.state(connection) == STATE
@@ -51,7 +51,7 @@ def test_an_older_load_commits_nothing_any_more(target: Target) -> None:
     connection, progress = connect(target), LoadProgress("tidb_binlog", CLUSTER)
     progress.create(connection)
     progress.take_over(connection, STATE)
-    progress.put_chunks(connection, 0, 500, ["[0]"])
+    progress.put_chunks(connection, 0, 500, [(0, "[0]")])
     progress.take_over(connection, LoadState(900, LOADING, 880, "new", "d1"))
     connection.commit()
     with pytest.raises(Conflict, match="another load"):

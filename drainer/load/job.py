@@ -1,0 +1,67 @@
+"""Job: what all parts of one run of a load work with.
+
+Tests   tests/drainer/load/test_load.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from common.clock import Clock
+from common.cluster.registry import Registry
+from common.errors import BinlogError, Unavailable
+from common.upstream_port import Upstream
+from drainer.checkpoint.load_progress import LoadProgress
+from drainer.config.options import DrainerConfig
+from drainer.load.counters import Counters
+from drainer.load.reconcile import Mode
+from drainer.rules.rule_set import Rules
+from drainer.sink.mysql.connection import Target
+from drainer.sink.mysql.errors import SessionError, StatementRefused, final_error, safe_text
+from drainer.sink.mysql.session import DownstreamSession
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """`session` is the load's own downstream, for what is not rows; `source`: where the upstream's SQL is.
+    `run`: a timestamp drawn when this run began. `rate_rows`: rows a second at most, 0: no limit. `settle_s`:
+    a schema change whose commit_ts was drawn before T is in the history so long after T."""
+
+    settings: DrainerConfig
+    upstream: Upstream
+    nodes: Registry
+    rules: Rules
+    target: Target
+    source: Target
+    session: DownstreamSession
+    progress: LoadProgress
+    run: int
+    mode: Mode
+    rate_rows: int
+    workers: int
+    counters: Counters
+    clock: Clock
+    settle_s: float
+
+
+async def blocking(target: Target, function: Callable[..., T], *arguments: object) -> T:
+    """On a thread; errors of the downstream's session in the words of an operator."""
+    try:
+        return await asyncio.to_thread(function, *arguments)
+    except SessionError as error:
+        raise said(target, error) from None
+
+
+def said(target: Target, error: SessionError) -> BinlogError:
+    """`DownstreamError` for what it refuses, `Unavailable` for what passes."""
+    if isinstance(error, StatementRefused):
+        return final_error(error, "loading")
+    return Unavailable(
+        f"downstream {target!r}: {safe_text(error)}",
+        hint="run the same command again once it is back: it goes on where it stopped",
+    )

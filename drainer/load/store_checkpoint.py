@@ -1,0 +1,90 @@
+"""Store checkpoint: the end of a load, as if a Drainer had stopped gracefully at its timestamp.
+
+Drives  the checkpoint store; the checkpoint's tables, of which `-replace` takes what an earlier life left
+Holds   the schema at T, all lanes at T and `consistent` are stored in one transaction with the end of the
+        load: there is no moment at which a Drainer could start from something else. So it starts without safe
+        mode, and a Go drainer can take the row over
+Tests   tests/drainer/load/test_load.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from drainer.checkpoint import table_setup
+from drainer.checkpoint.load_progress import DONE, LoadProgress, LoadState
+from drainer.checkpoint.schema_snapshot import SchemaChanges
+from drainer.checkpoint.store import CheckpointStore
+from drainer.checkpoint.value import DEFAULT_TABLE, Checkpoint
+from drainer.config.downstream import row_target_of, target_of
+from drainer.config.options import DrainerConfig
+from drainer.schema.tracker import SchemaTracker
+from drainer.sink.mysql.connection import Connection, Target, connect
+from drainer.sink.mysql.errors import NoSuchTable
+from drainer.sink.mysql.sql_literal.quoting import qualified
+
+
+def table_of(settings: DrainerConfig) -> str:
+    """The table of the checkpoint row."""
+    return settings.checkpoint_table if settings.checkpoint_type else DEFAULT_TABLE
+
+
+def store_end(
+    settings: DrainerConfig,
+    cluster_id: int,
+    target: Target,
+    tracker: SchemaTracker,
+    state: LoadState,
+    now_ts: int,
+    living: Collection[str],
+) -> None:
+    """Blocks. `now_ts`: drawn now. Raises `SessionError`, `Conflict`."""
+    progress = LoadProgress(settings.checkpoint_schema, cluster_id)
+    store = CheckpointStore(
+        target,
+        cluster_id,
+        schema=settings.checkpoint_schema,
+        table=table_of(settings),
+        row_target=row_target_of(settings, target),
+        owner=settings.name,
+    )
+
+    def end(connection: Connection) -> None:
+        progress.hold(connection, state.run)
+        progress.clear(connection)
+        progress.put_state(connection, LoadState(state.run, DONE, state.ts, state.mode, state.program))
+
+    try:
+        lanes = 1 if settings.dispatches_whole else settings.worker_count
+        store.start(lanes, state.ts, now_ts, initial_is_given=True, living=living)
+        store.save_schema(
+            SchemaChanges(state.ts, tracker.version, tracker.last_job_id, tracker.dump(), whole=True)
+        )
+        checkpoint = Checkpoint(state.ts, True, tracker.version, epoch=store.epoch)
+        store.together(end, lanes_at=state.ts, checkpoint=checkpoint)
+    finally:
+        store.close()
+
+
+def forget_checkpoint(settings: DrainerConfig, cluster_id: int, connection: Connection) -> None:
+    """Nothing is stored of the cluster any more; in the transaction of `connection`, where the row is too."""
+    schema = settings.checkpoint_schema
+    for name in table_setup.NAMES:
+        _delete(connection, schema, name, b"cluster_id=%d" % cluster_id)
+    row_target = row_target_of(settings, target_of(settings))
+    if row_target is None:
+        _delete(connection, schema, table_of(settings), b"clusterID=%d" % cluster_id)
+        return
+    elsewhere = connect(row_target)
+    try:
+        _delete(elsewhere, schema, table_of(settings), b"clusterID=%d" % cluster_id)
+        elsewhere.commit()
+    finally:
+        elsewhere.close()
+
+
+def _delete(connection: Connection, schema: str, table: str, which: bytes) -> None:
+    try:
+        connection.run(b"DELETE FROM " + qualified(schema, table) + b" WHERE " + which)
+    except NoSuchTable:
+        pass

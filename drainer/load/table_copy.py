@@ -1,0 +1,133 @@
+"""Table copy: how the rows of one table go from here to there, decided once for all its chunks.
+
+In     the table upstream and downstream as the servers describe them, its definition, its rules
+Out    the key it is cut by, the queries that read a chunk, what an INSERT names
+Holds  servers write the literals of rows themselves (`literal_rows`) where that is exact and nobody has to
+       see the rows; else rows take the Drainer's own way: encoded, ruled, rendered
+Tests   tests/drainer/load/test_load.py
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from common.errors import DownstreamError
+from drainer.chunks.chunk import Chunk
+from drainer.chunks.cut_key import CutKey, key_to_compare, key_to_copy
+from drainer.chunks.literal_rows import LiteralSelect
+from drainer.chunks.splitter import Splitter
+from drainer.chunks.table_size import TableSize
+from drainer.chunks.value_rows import ValueSelect
+from drainer.load.contents import Source
+from drainer.sink.mysql.change import Form, TableTarget
+from drainer.sink.mysql.column_match import Dialect, DownstreamTable
+from drainer.sink.mysql.table_target import target_of
+
+CHUNK_ROWS_MAX: Final = 20_000
+CHUNK_ROWS_MIN: Final = 100
+CHUNK_BYTES: Final = 3 << 20
+_GROWTH: Final = 1.3  # from a row as it is stored to its literal
+
+
+@dataclass(frozen=True, slots=True)
+class TableCopy:
+    """`number` is the table's in the stored progress. `fast` None: its rows take the Drainer's way.
+    `parts_alike`: the conditions of its chunks mean the same rows downstream."""
+
+    number: int
+    source: Source
+    here: DownstreamTable
+    there: DownstreamTable
+    target: TableTarget
+    key: CutKey
+    parts_alike: bool
+    fast: LiteralSelect | None
+    slow: ValueSelect
+    size: TableSize
+
+    @classmethod
+    def of(
+        cls,
+        number: int,
+        source: Source,
+        here: DownstreamTable,
+        there: DownstreamTable,
+        size: TableSize,
+        sync_mode: int,
+    ) -> TableCopy:
+        """Raises `DownstreamError` where the table downstream cannot take the rows, `NotAsPublished` where
+        the one upstream is not what its definition says."""
+        info = source.version.info
+        target = target_of(source.version, 1, there, sync_mode=sync_mode)
+        lacking = [
+            column.name
+            for column in info.columns
+            if column.is_writable
+            and column.id not in source.version.left_out
+            and not here.column(column.name)
+        ]
+        if lacking:
+            raise NotAsPublished(
+                f"upstream table {here.label} has no column {', '.join(lacking)}, and has by its definition",
+                hint="publish what was done to the table, or do what was published; then run the same command"
+                " again",
+            )
+        changed = set() if source.edit is None else {column.name.lower() for column in info.columns}
+        hidden = here.dialect is Dialect.TIDB and not (info.pk_is_handle or info.is_common_handle)
+        alike = key_to_compare(here, there, changed)
+        key = (
+            key_to_copy(here, hidden_rowid=True) if hidden else alike if alike.columns else key_to_copy(here)
+        )
+        sql = target.sql
+        fast = None
+        if source.edit is None and not target.fillers:
+            fast = LiteralSelect.of(sql.stored_columns, here, there, key)
+        return cls(
+            number,
+            source,
+            here,
+            there,
+            replace(target, form=Form.REWRITE, gentle=False) if target.keyed else target,
+            key,
+            bool(alike.columns) and alike == key and target.keyed,
+            fast,
+            ValueSelect.of(info, here, key),
+            size,
+        )
+
+    @property
+    def head(self) -> bytes:
+        """Of an INSERT of literals."""
+        return b"INSERT INTO " + self.target.name + b" (" + self.target.sql.column_list + b") VALUES "
+
+    @property
+    def splitter(self) -> Splitter:
+        return Splitter(self.here, self.key, rows_wanted(self.size))
+
+    @property
+    def writes_at_once(self) -> bool:
+        """Whether a chunk is one transaction whatever its size: nothing else would tell its rows apart."""
+        return bool(self.key.columns) or self.source.shared
+
+    def removal(self, chunk: Chunk) -> bytes:
+        """DELETE of the chunk's rows downstream."""
+        return b"DELETE FROM " + self.target.name + chunk.where()
+
+
+def rows_wanted(size: TableSize) -> int:
+    """Of a chunk, so that it is one statement, and one transaction."""
+    if not size.rows or not size.size_bytes:
+        return CHUNK_ROWS_MAX
+    of_row = size.size_bytes / size.rows * _GROWTH
+    return max(CHUNK_ROWS_MIN, min(CHUNK_ROWS_MAX, int(CHUNK_BYTES / of_row)))
+
+
+class NotAsPublished(DownstreamError):
+    """A table upstream and its published definition are not the same now. They may be a moment later."""
+
+
+def summed(row: bytes, table: bytes, chunk: Chunk) -> bytes:
+    """Query of a chunk's checksum, over the literal that a server makes of each row."""
+    digest = b"CAST(CONV(LEFT(MD5(CONCAT(" + row + b")),15),16,10) AS UNSIGNED)"
+    return b"SELECT COUNT(*),COALESCE(SUM(" + digest + b"),0) FROM " + table + chunk.where()

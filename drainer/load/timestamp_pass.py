@@ -1,0 +1,197 @@
+"""Pass: one timestamp T from the snapshot that is opened to the checkpoint that is stored.
+
+Drives  the upstream's snapshot and history, `preparing`, `copying`, `store_checkpoint`
+Holds   what is refused is refused before anything is written. From then on the registry has the Drainer's
+        name, paused at T: pumps keep what it will need, and one that leaves waits for it
+Stops   when it is cancelled: workers roll back what they have begun
+Tests   tests/drainer/load/test_load.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from common.cluster.node import PAUSED, NodeStatus
+from common.cluster.registry import DRAINERS
+from common.errors import Rejected
+from common.observe import log
+from drainer.checkpoint.load_progress import LOADING, LoadState
+from drainer.ddl.run.runner import DdlRunner
+from drainer.load import upstream_schema
+from drainer.load.contents import Contents, contents_of
+from drainer.load.copying import Copying
+from drainer.load.counters import FINISHING
+from drainer.load.definitions import Definitions
+from drainer.load.job import Job, blocking, said
+from drainer.load.preparing import Preparing, Stored, copied, look
+from drainer.load.reconcile import Reconciled
+from drainer.load.store_checkpoint import forget_checkpoint, store_end
+from drainer.load.table_copy import TableCopy
+from drainer.load.upstream_tables import UpstreamTables
+from drainer.schema.tracker import SchemaTracker
+from drainer.sink.mysql.column_match import FULL
+from drainer.sink.mysql.connection import Connection
+from drainer.sink.mysql.errors import SessionError
+from drainer.sink.mysql.session import DownstreamSession
+from drainer.sink.mysql.table_reader import read_table
+from drainer.sink.mysql.table_target import missing
+from drainer.snapshot.sessions import SnapshotLost, UpstreamSnapshot
+from drainer.snapshot.upstream import open_upstream_snapshot
+
+logger = log.get("load")
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """`missing`: what the downstream could not have, one line each."""
+
+    ts: int
+    tables: int
+    missing: tuple[str, ...]
+
+
+class TimestampPass:
+    """`stored_ts`: what is stored was copied at, 0: nothing is. `forget`: an old checkpoint goes first."""
+
+    def __init__(self, job: Job, stored_ts: int, *, forget: bool) -> None:
+        self._job = job
+        self._stored_ts = stored_ts
+        self._forget = forget
+        self._copying: Copying | None = None
+
+    async def run(self, at_ts: int) -> Passed:
+        """`at_ts`: at that timestamp again; 0: now. Raises as `Load.run`, and `SnapshotLost`,
+        `SnapshotTooOld`, `NotAsPublished`: not at this T."""
+        job, history = self._job, self._job.upstream.history
+        of_tidb = not job.settings.from_outcome_table
+        version = 0 if of_tidb else await upstream_schema.newest_version(history)
+        snapshot = await open_upstream_snapshot(
+            job.settings,
+            job.upstream,
+            job.workers + 1,
+            at_ts=at_ts,
+            hold_name=f"binlog_load_{job.settings.name}",
+        )
+        began_s = job.clock.monotonic_s()
+        is_done = False
+        try:
+            tracker = await upstream_schema.schema_at(history, snapshot.ts, version)
+            passed = await self._load(snapshot, tracker)
+            if not of_tidb:
+                await asyncio.sleep(max(0.0, began_s + job.settle_s - job.clock.monotonic_s()))
+                if not await upstream_schema.is_still(history, tracker, snapshot.ts):
+                    raise SnapshotLost(
+                        "a schema change was published with a commit_ts below that of the load",
+                        hint="run the same command again",
+                    )
+            await self._end(snapshot.ts, tracker)
+            is_done = True
+            return passed
+        finally:
+            await snapshot.close(keep=not is_done)
+
+    async def _load(self, snapshot: UpstreamSnapshot, tracker: SchemaTracker) -> Passed:
+        job, ts = self._job, snapshot.ts
+        contents = contents_of(tracker, job.rules)
+        state = LoadState(job.run, LOADING, ts, job.mode.value, job.settings.name)
+        runner = DdlRunner(job.target, tracker, job.rules.router.route)
+        try:
+            found = await blocking(job.target, self._look, contents, ts)
+            definitions = Definitions(runner, tracker.version)
+            preparing = Preparing(job.session, job.progress, definitions, state, found)
+            await self._take_name(ts)
+            await blocking(job.target, preparing.store, self._replace)
+            await blocking(job.target, preparing.make_databases, contents, tracker)
+            await blocking(job.target, preparing.make_tables)
+            await self._copy(snapshot, copied(found.all), preparing)
+            job.counters.say(FINISHING)
+            await blocking(job.target, preparing.make_others)
+        finally:
+            await asyncio.to_thread(runner.close)
+        return Passed(ts, len(contents.tables), tuple(definitions.missing))
+
+    def _look(self, contents: Contents, ts: int) -> Reconciled:
+        job = self._job
+        with job.session.connection() as connection:
+            same_ts = ts == self._stored_ts
+            return look(connection, job.progress, contents, job.mode, same_ts=same_ts)
+
+    def _replace(self, connection: Connection) -> None:
+        if self._forget:
+            forget_checkpoint(self._job.settings, self._job.upstream.cluster_id, connection)
+            self._job.progress.clear(connection)
+
+    async def _take_name(self, ts: int) -> None:
+        """The registry's entry of the Drainer that goes on. Raises `Rejected` where it runs."""
+        job, name = self._job, self._job.settings.name
+        entry = (await job.nodes.view()).drainers.get(name)
+        if entry is not None and entry.alive:
+            raise Rejected(f"drainer {name} is running", hint="stop it first; it starts after the load")
+        status = NodeStatus(name, job.settings.advertised, PAUSED, ts, ts)
+        await job.nodes.put(DRAINERS, status, entry.mod_revision if entry is not None else None)
+
+    # -- rows -----------------------------------------------------------------------------------------
+
+    async def _copy(self, snapshot: UpstreamSnapshot, pairs: Sequence[Stored], preparing: Preparing) -> None:
+        job = self._job
+        copying = Copying(
+            snapshot,
+            job.target,
+            job.progress,
+            job.run,
+            job.counters,
+            workers=job.workers,
+            rate_rows=job.rate_rows,
+            log_values=job.settings.log_values,
+            clock=job.clock,
+        )
+
+        def work() -> None:
+            with contextlib.closing(UpstreamTables(job.source, snapshot)) as upstream:
+                ordered = self._sized(upstream, snapshot.ts, pairs)
+                copying.run(ordered, lambda table: preparing.begin_anew(table.number))
+
+        thread = asyncio.create_task(blocking(job.target, work))
+        try:
+            await asyncio.shield(thread)
+        except asyncio.CancelledError:
+            copying.stop()
+            with contextlib.suppress(BaseException):
+                await thread
+            raise
+
+    def _sized(self, upstream: UpstreamTables, ts: int, pairs: Sequence[Stored]) -> Iterator[TableCopy]:
+        """The largest first: at the end no worker is alone with it."""
+        job = self._job
+        sizes = {one.number: upstream.size(source.name) for source, one in pairs}
+        job.counters.begin(ts, len(pairs), sum(size.rows for size in sizes.values()))
+        session = DownstreamSession(job.target)
+        try:
+            for source, one in sorted(pairs, key=lambda pair: -sizes[pair[1].number].size_bytes):
+                with session.connection() as connection:
+                    there = read_table(connection, *one.target)
+                if there is None:
+                    raise missing(source.version)
+                here, sync_mode = upstream.table(source.name), job.settings.to_sync_mode or FULL
+                yield TableCopy.of(one.number, source, here, there, sizes[one.number], sync_mode)
+        finally:
+            session.close()
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    async def _end(self, ts: int, tracker: SchemaTracker) -> None:
+        job = self._job
+        state = LoadState(job.run, LOADING, ts, job.mode.value, job.settings.name)
+        now_ts = await job.upstream.oracle.timestamp()
+        nodes = (await job.nodes.view()).drainers
+        living = [name for name, entry in nodes.items() if entry.alive]
+        cluster_id = job.upstream.cluster_id
+        try:
+            await asyncio.to_thread(
+                store_end, job.settings, cluster_id, job.target, tracker, state, now_ts, living
+            )
+        except SessionError as error:
+            raise said(job.target, error) from None

@@ -1,0 +1,56 @@
+"""Upstream tables: what the upstream's server says of a table that is loaded, and how large it is.
+
+Drives  a session of the snapshot where servers have a past (TiDB), else one of its own: asking for a
+        definition ends a transaction, and a snapshot with it
+Tests   tests/drainer/load/test_load.py
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from drainer.chunks.table_size import TableSize, table_size
+from drainer.load.table_copy import NotAsPublished
+from drainer.sink.mysql.column_match import DownstreamTable
+from drainer.sink.mysql.connection import Connection, Target
+from drainer.sink.mysql.session import DownstreamSession
+from drainer.sink.mysql.table_reader import read_table
+from drainer.snapshot.sessions import UpstreamSnapshot
+
+Name = tuple[str, str]
+
+
+class UpstreamTables:
+    """Blocking; not thread-safe. `snapshot` None: as they are now. Raises `SessionError`."""
+
+    def __init__(self, target: Target, snapshot: UpstreamSnapshot | None) -> None:
+        self._snapshot = snapshot
+        self._own = DownstreamSession(target)
+
+    def close(self) -> None:
+        self._own.close()
+
+    def table(self, name: Name) -> DownstreamTable:
+        """Raises `NotAsPublished` where there is none."""
+        with self._session() as connection:
+            found = read_table(connection, *name)
+        if found is None:
+            raise NotAsPublished(
+                f"the upstream's database has no table {'.'.join(name)}, and has by its published definition",
+                hint="make it there, or publish that it is dropped, or leave it out (ignore-table)",
+            )
+        return found
+
+    def size(self, name: Name) -> TableSize:
+        with self._session() as connection:
+            return table_size(connection, *name)
+
+    @contextlib.contextmanager
+    def _session(self) -> Iterator[Connection]:
+        if self._snapshot is not None and self._snapshot.reopens:
+            with self._snapshot.session() as connection:
+                yield connection
+        else:
+            with self._own.connection() as connection:
+                yield connection
