@@ -32,6 +32,7 @@ from drainer.reading.archive.columns.column_types import Family, family_of
 from drainer.reading.archive.views.typed_changes import INVALID
 from drainer.txn import TableVersion
 
+BATCH_ROWS: Final = 4_000
 _TIMES_KEPT: Final = 20_000
 _EMPTY: Final = b"\x00"
 _HINT: Final = "the image is damaged: make it anew"
@@ -79,7 +80,7 @@ class TableReader:
             with parquet.ParquetFile(
                 group.path, coerce_int96_timestamp_unit="us", page_checksum_verification=True
             ) as file:
-                yield from file.read_row_group(group.number, columns=names).select(names).to_batches()
+                yield from file.iter_batches(BATCH_ROWS, row_groups=[group.number], columns=names)
         except _ERRORS as error:
             raise _damage(group, error) from None
 

@@ -20,12 +20,11 @@ from typing import Final, NoReturn
 
 from common.clock import SystemClock
 from common.config import loading
-from common.errors import ConfigError
 from common.observe import log
 from common.observe.show import print_lines, print_warning
 from common.process import daemon
-from drainer.reading.archive.files.location import Location
-from drainer.reading.archive.files.segments import PUMP, Survey, survey
+from drainer.reading.archive.files.segments import Survey
+from drainer.reparo.archive_survey import surveyed
 from drainer.reparo.options import ENV_PREFIX, JSON, PRINT, ReparoConfig
 from drainer.reparo.ordered_records import Seen
 from drainer.reparo.progress import show_progress
@@ -35,22 +34,6 @@ from drainer.reparo.viewing import Viewer
 logger = log.get("drainer.reparo")
 
 SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
-
-
-def surveyed(config: ReparoConfig) -> Survey:
-    """Blocks. Raises `ConfigError` for a directory without an archive."""
-    found = survey(Location.of(config.data_dir, {}), config.kind, config.archive_zone)
-    if found.kind == PUMP:
-        raise ConfigError(
-            f"{config.data_dir} has value logs of a Pump, which are not in order of commit_ts",
-            hint="read them with `binlog-spark replay`, or let a Drainer pull them",
-        )
-    if not found.segments:
-        raise ConfigError(
-            f"{config.data_dir} has no binlog files",
-            hint="data-dir is the directory that a Drainer of db-type = file writes to",
-        )
-    return found
 
 
 class _Stop:

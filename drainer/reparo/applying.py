@@ -101,13 +101,19 @@ class Forgiving(DdlRunner):
             return Ran()
 
 
+Open = Callable[[Target, Rules, ExitStack], Stream]
+"""A stream in place of an archive's. Blocks; what is to be closed goes to the stack."""
+
+
 @dataclass(frozen=True)
 class Application:
-    """One run. `stop` ends it early."""
+    """One run. `stop` ends it early. `job` and `open_stream` are for who applies something else besides."""
 
     config: ReparoConfig
-    survey: Survey
+    survey: Survey | None
     stop: asyncio.Event
+    job: Job | None = None
+    open_stream: Open | None = None
 
     async def run(self, watch: Watch = lambda seen, rows: None) -> Summary:
         """`watch` is called when the stream begins, for who shows progress.
@@ -121,14 +127,14 @@ class Application:
                 raise final_error(error, "applying the archive") from None
 
     async def _run(self, ends: ExitStack, began_s: float, watch: Watch) -> Summary:
-        config, job = self.config, Job.of(self.config)
+        config, job = self.config, self.job or Job.of(self.config)
         rules, settings = config.rules, config.drainer
         target = target_of(settings)
         await asyncio.to_thread(_probe, target)
         if not config.beside_drainer:
             await asyncio.to_thread(check_no_drainer, target)
         found = await inspected(target, job, _CLOCK)
-        stream = await asyncio.to_thread(self._stream, target, rules, ends)
+        stream = await asyncio.to_thread(self.open_stream or self._stream, target, rules, ends)
         store = CheckpointStore(target, job.number, schema=SCHEMA, owner=job.owner)
         begin_ts = max(config.start - 1, 0)
         start = await asyncio.to_thread(
@@ -166,6 +172,7 @@ class Application:
 
     def _stream(self, target: Target, rules: Rules, ends: ExitStack) -> Stream:
         config, survey = self.config, self.survey
+        assert survey is not None
         selection = Selection(config.start, config.stop)
         if survey.kind == RELAY:
             directory = BinlogDirectory(config.data_dir, SystemClock())

@@ -110,6 +110,17 @@ class ArchiveSource:
             seq += rows
         yield Transaction(0, piece.commit_ts, (), 0) if waiting is None else replace(waiting, last=True)
 
+    def whole_items(self) -> Iterator[Item]:
+        """All of them as `batches` and `translate` give them, pieces of large transactions too, for who only
+        looks. Blocks."""
+        for item in self._items():
+            if isinstance(item, Spilled):
+                yield from self.pieces(item)
+            else:
+                if isinstance(item, Ddl):
+                    self.schema.pass_ddl(item)
+                yield item
+
     def _items(self) -> Iterator[Item | Spilled]:
         waiting: Ddl | None = None
         for one, part in ordered(self._survey, self._selection, self.seen):

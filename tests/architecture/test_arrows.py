@@ -64,6 +64,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("report",),
         ("app",),
         ("reparo",),
+        ("restore",),
         ("__main__",),
     ),
     "drainer.reading": (("errors",), ("archive", "subscribe")),

@@ -133,6 +133,7 @@ CORES = (
     "drainer.schema.history_reader",
     "drainer.formats.segment_index",
     "drainer.sink.mysql.session_mode",
+    "drainer.restore.row_sums",
     "drainer.spark.image.table_lifetimes",
     "drainer.spark.flashback.undo",
     "drainer.spark.flashback.undo_script",

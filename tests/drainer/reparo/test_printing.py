@@ -11,7 +11,7 @@ import pytest
 
 from common.errors import Corruption
 from common.wire import pb_binlog_pb2 as pb
-from drainer.reparo.__main__ import surveyed
+from drainer.reparo.archive_survey import surveyed
 from drainer.reparo.options import ReparoConfig
 from drainer.reparo.printing import lines_of_rows, shown_float
 from drainer.reparo.viewing import Viewer

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from drainer.reparo.__main__ import surveyed
 from drainer.reparo.applying import Application
+from drainer.reparo.archive_survey import surveyed
 from drainer.reparo.options import ReparoConfig
 from drainer.reparo.summary import Summary
 from drainer.sink.mysql.connection import Target
