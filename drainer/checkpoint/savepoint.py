@@ -56,6 +56,11 @@ class Savepoint:
         self._begin_path = os.path.join(data_dir, BEGIN_NAME)
         self._has_begin = True  # perhaps
 
+    @property
+    def path(self) -> str:
+        """Of the file."""
+        return self._path
+
     def load(self) -> Checkpoint | None:
         """None if there is no file. Raises `Corruption`, `ConfigError` if it cannot be read."""
         text = _read(self._path)

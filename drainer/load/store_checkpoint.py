@@ -9,7 +9,7 @@ Tests   tests/drainer/load/test_load.py
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from drainer.checkpoint import table_setup
 from drainer.checkpoint.load_progress import DONE, LoadProgress, LoadState
@@ -40,6 +40,26 @@ def store_end(
 ) -> None:
     """Blocks. `now_ts`: drawn now. Raises `SessionError`, `Conflict`."""
     progress = LoadProgress(settings.checkpoint_schema, cluster_id)
+
+    def end(connection: Connection) -> None:
+        progress.hold(connection, state.run)
+        progress.clear(connection)
+        progress.put_state(connection, LoadState(state.run, DONE, state.ts, state.mode, state.program))
+
+    store_stop(settings, cluster_id, target, tracker, state.ts, now_ts, living, end)
+
+
+def store_stop(
+    settings: DrainerConfig,
+    cluster_id: int,
+    target: Target,
+    tracker: SchemaTracker,
+    ts: int,
+    now_ts: int,
+    living: Collection[str],
+    also: Callable[[Connection], None],
+) -> None:
+    """As if a Drainer had stopped at `ts`; `also` is done in the same transaction. As `store_end`."""
     store = CheckpointStore(
         target,
         cluster_id,
@@ -48,20 +68,12 @@ def store_end(
         row_target=row_target_of(settings, target),
         owner=settings.name,
     )
-
-    def end(connection: Connection) -> None:
-        progress.hold(connection, state.run)
-        progress.clear(connection)
-        progress.put_state(connection, LoadState(state.run, DONE, state.ts, state.mode, state.program))
-
     try:
         lanes = 1 if settings.dispatches_whole else settings.worker_count
-        store.start(lanes, state.ts, now_ts, initial_is_given=True, living=living)
-        store.save_schema(
-            SchemaChanges(state.ts, tracker.version, tracker.last_job_id, tracker.dump(), whole=True)
-        )
-        checkpoint = Checkpoint(state.ts, True, tracker.version, epoch=store.epoch)
-        store.together(end, lanes_at=state.ts, checkpoint=checkpoint)
+        store.start(lanes, ts, now_ts, initial_is_given=True, living=living)
+        store.save_schema(SchemaChanges(ts, tracker.version, tracker.last_job_id, tracker.dump(), whole=True))
+        checkpoint = Checkpoint(ts, True, tracker.version, epoch=store.epoch)
+        store.together(also, lanes_at=ts, checkpoint=checkpoint)
     finally:
         store.close()
 

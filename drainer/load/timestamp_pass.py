@@ -14,9 +14,6 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from common.cluster.node import PAUSED, NodeStatus
-from common.cluster.registry import DRAINERS
-from common.errors import Rejected
 from common.observe import log
 from drainer.checkpoint.load_progress import LOADING, LoadState
 from drainer.ddl.run.runner import DdlRunner
@@ -26,6 +23,7 @@ from drainer.load.copying import Copying
 from drainer.load.counters import FINISHING
 from drainer.load.definitions import Definitions
 from drainer.load.job import Job, blocking, said
+from drainer.load.kept_from import keep_from
 from drainer.load.preparing import Preparing, Stored, copied, look
 from drainer.load.reconcile import Reconciled
 from drainer.load.store_checkpoint import forget_checkpoint, store_end
@@ -102,7 +100,7 @@ class TimestampPass:
             found = await blocking(job.target, self._look, contents, ts)
             definitions = Definitions(runner, tracker.version)
             preparing = Preparing(job.session, job.progress, definitions, state, found)
-            await self._take_name(ts)
+            await keep_from(job.settings, job.nodes, ts)
             await blocking(job.target, preparing.store, self._replace)
             await blocking(job.target, preparing.make_databases, contents, tracker)
             await blocking(job.target, preparing.make_tables)
@@ -123,15 +121,6 @@ class TimestampPass:
         if self._forget:
             forget_checkpoint(self._job.settings, self._job.upstream.cluster_id, connection)
             self._job.progress.clear(connection)
-
-    async def _take_name(self, ts: int) -> None:
-        """The registry's entry of the Drainer that goes on. Raises `Rejected` where it runs."""
-        job, name = self._job, self._job.settings.name
-        entry = (await job.nodes.view()).drainers.get(name)
-        if entry is not None and entry.alive:
-            raise Rejected(f"drainer {name} is running", hint="stop it first; it starts after the load")
-        status = NodeStatus(name, job.settings.advertised, PAUSED, ts, ts)
-        await job.nodes.put(DRAINERS, status, entry.mod_revision if entry is not None else None)
 
     # -- rows -----------------------------------------------------------------------------------------
 

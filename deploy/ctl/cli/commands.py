@@ -152,13 +152,15 @@ TIME as `binlogctl position` takes it; one that is still to come is refused. Whe
 have binlogs from there on shows `binlogctl doctor`. An existing file is replaced with -yes
 only.""",
     "savepoint from-dumpling": """\
-DIR is what Dumpling wrote from a TiDB, whose file metadata says the timestamp. Import it first
-(TiDB Lightning, mysql, myloader), then start a drainer that begins there: the savepoint for
-downstreams that are no database, initial-commit-ts for those that are. docs/terabytes.md""",
+DIR is what Dumpling wrote from a TiDB; its file metadata says the timestamp. Import it first
+(TiDB Lightning, myloader, mysql). With -drainer-config the timestamp is stored where that drainer
+has its checkpoint, in the database too; without, as the file -data-dir/savepoint, which a drainer
+into a database does not read: it begins there with initial-commit-ts. docs/terabytes.md""",
     "savepoint from-br": """\
-DIR is what `br backup full` wrote, with its file backupmeta. Restore it first (br restore full),
-then start a drainer that begins there: the savepoint for downstreams that are no database,
-initial-commit-ts for those that are. docs/terabytes.md""",
+DIR is what `br backup full` wrote, with its file backupmeta. Restore it first (br restore full).
+With -drainer-config the timestamp is stored where that drainer has its checkpoint, in the database
+too; without, as the file -data-dir/savepoint, which a drainer into a database does not read: it
+begins there with initial-commit-ts. docs/terabytes.md""",
     "position": """\
 TIME is a timestamp of the upstream (18 digits), now, a span back (-2h, -1h30m), seconds since
 1970 (@1556443799), RFC 3339 (2019-04-28T09:29:59Z) or 'YYYY-MM-DD HH:MM:SS', which is in
@@ -307,7 +309,7 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
         "write a savepoint of the timestamp of a dump",
         "savepoint:from_dumpling",
         arguments=(Argument("DIR", is_file=True),),
-        flags=("data-dir", "time-zone", "yes"),
+        flags=("drainer-config", "data-dir", "time-zone", "yes"),
         outputs=READABLE,
     ),
     Command(
@@ -315,7 +317,7 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
         "write a savepoint of the timestamp of a backup",
         "savepoint:from_br",
         arguments=(Argument("DIR", is_file=True),),
-        flags=("data-dir", "time-zone", "yes"),
+        flags=("drainer-config", "data-dir", "time-zone", "yes"),
         outputs=READABLE,
     ),
     Command(

@@ -10,6 +10,7 @@ Tests  tests/deploy/ctl/commands/test_position.py
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Final
 
 from common import time_text, tso
@@ -19,7 +20,7 @@ from common.filesystem import replace_file
 from common.observe import show
 from deploy.ctl.cli.command_line import Call
 from deploy.ctl.cli.commands import DONE, JSON
-from deploy.ctl.net import connection
+from deploy.ctl.net import connection, drainer_file
 from drainer.checkpoint import backup_position
 from drainer.checkpoint.backup_position import BackupPosition
 
@@ -67,14 +68,27 @@ async def at(call: Call) -> int:
 
 async def from_dumpling(call: Call) -> int:
     """`savepoint from-dumpling DIR`."""
-    _check(call)
-    return _done(call, _not_ahead(backup_position.of_dumpling(call.words[0])))
+    return await _of_backup(call, backup_position.of_dumpling)
 
 
 async def from_br(call: Call) -> int:
     """`savepoint from-br DIR`."""
-    _check(call)
-    return _done(call, _not_ahead(backup_position.of_br(call.words[0])))
+    return await _of_backup(call, backup_position.of_br)
+
+
+async def _of_backup(call: Call, read: Callable[[str], BackupPosition]) -> int:
+    """With a Drainer's file it is stored where that Drainer has its checkpoint."""
+    file = call.settings.drainer_config
+    if not file:
+        _check(call)
+        return _done(call, _not_ahead(read(call.words[0])))
+    from drainer.load.imported import store_imported
+
+    found = read(call.words[0])
+    settings = drainer_file.read(file, call.command.words)
+    async with drainer_file.cluster(settings) as (upstream, nodes):
+        where = await store_imported(settings, upstream, nodes, found, replace=call.settings.yes)
+    return _say(call, "checkpoint", where, found.ts)
 
 
 def _not_ahead(found: BackupPosition) -> int:
@@ -95,13 +109,14 @@ def _check(call: Call) -> None:
 
 def _done(call: Call, ts: int) -> int:
     make_directory(call.settings.data_dir)
-    path = write(call.settings.data_dir, ts)
+    return _say(call, "file", write(call.settings.data_dir, ts), ts)
+
+
+def _say(call: Call, what: str, where: str, ts: int) -> int:
     if call.output == JSON:
-        show.print_json(
-            {"file": path, "commitTS": ts, "utc": time_text.utc(ts), "local": time_text.local(ts)}
-        )
+        show.print_json({what: where, "commitTS": ts, "utc": time_text.utc(ts), "local": time_text.local(ts)})
         return DONE
-    rows = [("file", path), ("commitTS", ts), ("UTC", time_text.utc(ts)), ("here", time_text.local(ts))]
+    rows = [(what, where), ("commitTS", ts), ("UTC", time_text.utc(ts)), ("here", time_text.local(ts))]
     if call.settings.time_zone:
         zone = call.settings.time_zone
         rows.append((zone, time_text.local(ts, time_text.zone(zone))))
