@@ -263,6 +263,15 @@ class LoadProgress:
         if matched != 1:
             raise self._taken_over()
 
+    def begun(self, connection: Connection) -> frozenset[int]:
+        """Tables of which some rows may be downstream."""
+        found = connection.rows(
+            b"SELECT DISTINCT number FROM %s" % self._chunks
+            + self._mine
+            + b" AND state<>%d" % ChunkState.PLANNED
+        )
+        return frozenset(int(number) for (number,) in found)
+
     def counts(self, connection: Connection) -> Mapping[int, tuple[int, int, int]]:
         """By table: chunks, those that are copied, and their rows."""
         found = connection.rows(

@@ -29,12 +29,14 @@ def look(
     connection: Connection, progress: LoadProgress, contents: Contents, mode: Mode, *, same_ts: bool
 ) -> Reconciled:
     """What is to be done, by what is there now. Raises `Rejected`."""
-    (stored,) = (progress.tables(connection),) if progress.state(connection) is not None else ([],)
+    stored, has_rows = [], frozenset[int]()
+    if progress.state(connection) is not None:
+        stored, has_rows = progress.tables(connection), progress.begun(connection)
     sources = (*contents.tables, *contents.sequences, *contents.views)
     there = present(connection, {source.target for source in sources})
     connection.rollback()
     keyless = {source.name for source in contents.tables if not target_of(source.version, 1).keyed}
-    return reconcile(contents, stored, there, mode, same_ts=same_ts, keyless=keyless)
+    return reconcile(contents, stored, there, mode, same_ts=same_ts, has_rows=has_rows, keyless=keyless)
 
 
 class Preparing:

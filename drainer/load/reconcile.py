@@ -67,9 +67,11 @@ def reconcile(
     mode: Mode,
     *,
     same_ts: bool,
+    has_rows: Collection[int],
     keyless: Collection[Name],
 ) -> Reconciled:
-    """`there`: of all targets; `keyless`: names upstream of tables whose rows no key tells apart.
+    """`there`: of all targets. `has_rows`: numbers of tables of which rows were copied. `keyless`: names
+    upstream of tables whose rows no key tells apart.
 
     Raises `Rejected`.
     """
@@ -84,10 +86,11 @@ def reconcile(
     kept: list[tuple[Source, LoadedTable]] = []
     begun: list[tuple[Source, LoadedTable]] = []
     number = max((one.number for one in stored), default=-1) + 1
-    refusals = _Refusals(mode)
+    refusals = _Refusals(mode, has_rows)
+    safe = {one.number for one in stored if same_ts or one.number not in has_rows}
     for target, group in groups.items():
         known = [by_source.get(source.name) for source in group]
-        if target not in shrunk and _goes_on(group, known, mode, same_ts=same_ts, keyless=keyless):
+        if target not in shrunk and _goes_on(group, known, mode, safe, keyless):
             kept += [(source, one) for source, one in zip(group, known, strict=True) if one is not None]
             continue
         ours = [one for one in stored if one.target == target]
@@ -111,17 +114,15 @@ def _goes_on(
     group: Sequence[Source],
     known: Sequence[LoadedTable | None],
     mode: Mode,
-    *,
-    same_ts: bool,
+    safe: Collection[int],
     keyless: Collection[Name],
 ) -> bool:
-    """Whether what is stored of a target still counts."""
+    """Whether what is stored of a target still counts. `safe`: all rows of these are as they should be."""
     for source, one in zip(group, known, strict=True):
         if one is None or one.definition != source.digest or one.target != source.target:
             return False
-        may_have_rows = one.state is not TableState.PLANNED
         apart = len(group) == 1 and source.name not in keyless and (one.made or mode is not Mode.APPEND)
-        if not same_ts and may_have_rows and not apart:
+        if one.number not in safe and not apart:
             return False
     return True
 
@@ -129,8 +130,9 @@ def _goes_on(
 class _Refusals:
     """Gathered, so that one run says all of them."""
 
-    def __init__(self, mode: Mode) -> None:
+    def __init__(self, mode: Mode, has_rows: Collection[int]) -> None:
         self._mode = mode
+        self._copied = has_rows
         self._has_rows: list[Name] = []
         self._not_there: list[Name] = []
         self._cannot_append: list[Name] = []
@@ -155,7 +157,7 @@ class _Refusals:
             self._other_kind.append(target)
         if self._mode is Mode.REPLACE:
             return creates
-        rows_are_ours = any(one.state is not TableState.PLANNED for one in ours)
+        rows_are_ours = any(one.number in self._copied for one in ours)
         if self._mode is Mode.APPEND:
             if rows_are_ours or (there.has_rows and any(one.name in keyless for one in group)):
                 self._cannot_append.append(target)

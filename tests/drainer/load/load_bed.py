@@ -73,7 +73,7 @@ class Bed:
     server: MariaDbServer
     history: MemoryHistory = field(default_factory=MemoryHistory)
     oracle: MemoryOracle = field(default_factory=MemoryOracle)
-    nodes: MemoryNodes = field(default_factory=MemoryNodes)
+    nodes: Any = field(default_factory=MemoryNodes)
     options: dict[str, Any] = field(default_factory=dict)
     _ids: Any = field(default_factory=lambda: itertools.count(100))
     _version: int = 0
@@ -138,6 +138,23 @@ class Bed:
         table = replace(table_definition.table(name, made, primary_key), id=table_id)
         self.job(ActionType.CREATE_TABLE, table_id=table_id, table_name=name, table_info=table.to_json())
         return table
+
+    def alter(
+        self, action: ActionType, name: str, columns: Iterable[tuple[str, str]], *, key: bool = True
+    ) -> None:
+        """What became of a table with the key `id`, in the stream alone."""
+        known = next(job for job in map(json.loads, self.history.jobs) if job["table_name"] == name)
+        new_id = next(self._ids) if action == ActionType.TRUNCATE_TABLE else known["table_id"]
+        new_name = f"{name}_2" if action == ActionType.RENAME_TABLE else name
+        made = [table_definition.column(column, kind) for column, kind in columns]
+        table = replace(table_definition.table(new_name, made, ("id",) if key else ()), id=new_id)
+        self.job(
+            action,
+            table_id=known["table_id"],
+            table_name=new_name,
+            table_info=table.to_json(),
+            query=f"RENAME TABLE {name} TO {new_name}",
+        )
 
     def settings(self) -> DrainerConfig:
         """With a route: both sides are on one server."""

@@ -36,6 +36,7 @@ def decided(
     *,
     same_ts: bool = True,
     keyless: Collection[str] = (),
+    copied: Collection[int] = range(9),
 ) -> Reconciled:
     return reconcile(
         Contents(tables=tuple(sources)),
@@ -43,6 +44,7 @@ def decided(
         {("copy", name): one for name, one in (there or {}).items()},
         mode,
         same_ts=same_ts,
+        has_rows=copied,
         keyless={("shop", name) for name in keyless},
     )
 
@@ -96,6 +98,8 @@ def test_at_another_timestamp_only_what_a_key_tells_apart_goes_on() -> None:
     known = [stored(0, "a"), stored(1, "b"), stored(2, "c", state=TableState.PLANNED)]
     tables = [source("a"), source("b"), source("c")]
     found = decided(tables, known, same_ts=False, keyless=["b", "c"])
+    assert numbers(found) == ([0], [3, 4], [1, 2])
+    found = decided(tables, known, same_ts=False, keyless=["b", "c"], copied=[0, 1])
     assert numbers(found) == ([0, 2], [3], [1]), "of c nothing had been copied"
 
 
@@ -128,3 +132,5 @@ def test_rows_that_were_added_to_others_cannot_be_taken_back() -> None:
     with pytest.raises(Rejected, match="cannot be added"):
         decided([source("a")], known, there, Mode.APPEND, same_ts=False)
     assert numbers(decided([source("a")], known, there, Mode.APPEND)) == ([0], [], [])
+    again = decided([source("a")], known, there, Mode.APPEND, same_ts=False, copied=[])
+    assert numbers(again) == ([0], [], []), "of it nothing had been copied"
