@@ -83,6 +83,10 @@ class Process:
         self._operating.know_time(time)
         nodes = await self._starting.wait_for(lambda: connect_registry(settings.pd_urls, tls=tls))
         ends.push_async_callback(nodes.close)
+        if settings.load:
+            from drainer.app.first_load import load_first  # once in a drainer's life
+
+            await load_first(settings, upstream, nodes, self._starting)
         self._heartbeat = Heartbeat(
             nodes,
             registry.DRAINERS,

@@ -51,6 +51,13 @@ class DrainerConfig(SinkOptions):
         kind="int",
         help="where to begin without a checkpoint; -1: now, 0: everything the pumps hold",
     )
+    load: bool = option(
+        False,
+        key=None,
+        flag="load",
+        kind="bool",
+        help="before the first start copy what the upstream ([syncer.from]) has; later it changes nothing",
+    )
     standby: bool = option(
         False,
         key="standby",
@@ -244,6 +251,11 @@ class DrainerConfig(SinkOptions):
             raise ConfigError("empty schema name in `ignore-schemas` config", hint="remove the stray comma")
         if not all(self.replicate_do_db):
             raise ConfigError("empty schema name in `replicate-do-db` config", hint="remove the empty entry")
+        if self.load and (self.standby or not self.to_database):
+            raise ConfigError(
+                "--load is for the first start of a drainer of a database",
+                hint="a standby takes over what was loaded; start without it",
+            )
         self.check_former()
         self.check_listener()
 

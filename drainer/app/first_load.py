@@ -1,0 +1,67 @@
+"""First load: what the upstream has is copied before a Drainer's first start (`--load`).
+
+Drives  `drainer.load`
+Holds   it happens once: a downstream that has a checkpoint of the cluster is not touched. A load that was
+        begun, by this or by `binlogctl load`, is brought to its end
+Says    how far it is, as what the start waits for: to the log, `/status`, `/readyz`, the service manager
+
+Tests  tests/integration/test_first_load.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final
+
+from common.cluster.registry import Registry
+from common.observe import log
+from common.serving.starting import Starting
+from common.upstream_port import Upstream
+from drainer.app.build_mysql import patiently, seen
+from drainer.config.options import DrainerConfig
+from drainer.load.counters import Counters
+from drainer.load.load import Load
+
+logger = log.get("drainer.first_load")
+
+SAY_EVERY_S: Final = 5.0
+
+
+async def load_first(
+    settings: DrainerConfig, upstream: Upstream, nodes: Registry, starting: Starting
+) -> None:
+    """Raises as `Load.run`."""
+    found = await patiently(lambda: seen(settings, upstream.cluster_id), lambda: None)
+    is_begun = found.load is not None and found.load.is_unfinished
+    if not is_begun and not found.is_empty:
+        logger.info("nothing to load: the downstream has a checkpoint", cluster_id=upstream.cluster_id)
+        return
+    load = Load(settings, upstream, nodes)
+    saying = asyncio.create_task(_say(load.counters, starting))
+    try:
+        done = await load.run()
+    finally:
+        saying.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await saying
+        starting.waits("")
+    for line in done.missing:
+        logger.warning("the downstream lacks something", missing=line)
+    logger.info(
+        "loaded",
+        ts=done.ts,
+        tables=done.tables,
+        rows=done.rows,
+        compared=done.compared,
+        seconds=round(done.seconds, 1),
+    )
+
+
+async def _say(counters: Counters, starting: Starting) -> None:
+    while True:
+        now = counters.view()
+        share = now.share
+        percent = "" if share is None else f" ({share:.0%})"
+        starting.waits(f"loads what the upstream has: {now.note or now.stage}, {now.rows} rows{percent}")
+        await asyncio.sleep(SAY_EVERY_S)

@@ -1,0 +1,177 @@
+"""A drainer's first start copies what its upstream has, is killed, goes on, and follows the stream then."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import pumpclient
+from common.upstream.standalone import StandaloneUpstream
+from deploy.playground.cluster.mariadb import MariaDbServer
+from deploy.playground.workload.application import Application
+from drainer.sink.mysql.connection import Connection, Target, connect
+from tests.forked import Forked
+
+pytestmark = pytest.mark.integration
+
+SCHEMA, COPY = "first_app", "first_copy"
+DEADLINE_S = 60.0
+ROWS = 30_000
+
+
+class Shop:
+    """A program with rows of before it published; what it commits from now on is in the stream."""
+
+    def __init__(self, application: Application, publisher: pumpclient.Publisher) -> None:
+        self._application = application
+        self._publisher = publisher
+        self._next = ROWS + 1
+
+    async def begin(self) -> None:
+        with self._application.session() as session:
+            session.run(b"USE mysql")
+            for name, key in ((b"keyed", b", PRIMARY KEY (id)"), (b"plain", b"")):
+                table = SCHEMA.encode() + b"." + name
+                session.run(b"CREATE TABLE %b (id INT NOT NULL, v VARCHAR(60)%b)" % (table, key))
+                session.run(b"INSERT INTO %b SELECT seq, REPEAT('x', 50) FROM seq_1_to_%d" % (table, ROWS))
+            session.commit()
+        await self._publisher.create_database(SCHEMA)
+        columns = [pumpclient.column("id", "int", nullable=False), pumpclient.column("v", "varchar(60)")]
+        await self._publisher.create_table(f"{SCHEMA}.keyed", columns, primary_key=["id"])
+        await self._publisher.create_table(f"{SCHEMA}.plain", columns)
+
+    async def write(self) -> None:
+        """One transaction: a row in each table."""
+        number, self._next = self._next, self._next + 1
+        session = self._application.take()
+        async with self._publisher.transaction() as transaction:
+            for table in ("keyed", "plain"):
+                session.run(f"INSERT INTO {SCHEMA}.{table} VALUES ({number}, 'new')".encode())
+                rowid = {} if table == "keyed" else {"rowid": number}
+                transaction.insert(f"{SCHEMA}.{table}", {"id": number, "v": "new"}, **rowid)
+            self._application.outcomes.mark(session, transaction.start_ts)
+            await transaction.prepare()
+            await asyncio.to_thread(session.commit)
+            await transaction.commit()
+        self._application.give(session)
+
+
+async def test_a_first_start_loads_and_goes_on_where_it_was_killed(
+    etcd_clean: str, mariadb: MariaDbServer, free_port: Callable[[], int], tmp_path: Path
+) -> None:
+    await (await StandaloneUpstream.connect(etcd_clean)).close()
+    status, own = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    config = tmp_path / "drainer.toml"
+    account = f'host = "127.0.0.1"\nport = {mariadb.port}\n'
+    account += f'user = "{mariadb.user}"\npassword = "{mariadb.password}"\n'
+    route = f'source = {{ schema = "{SCHEMA}" }}\ntarget = {{ schema = "{COPY}" }}\n'
+    config.write_text(
+        f'pd-urls = "{etcd_clean}"\naddr = "{own}"\nnode-id = "first"\ndata-dir = "{tmp_path}/drainer"\n'
+        f'[syncer]\nworker-count = 2\n[syncer.from]\n{account}outcome-table = "{SCHEMA}.binlog_outcome"\n'
+        f"[syncer.to]\n{account}"
+        f"[[syncer.table-migrate-rule]]\n{route}"
+    )
+    pump = Forked(
+        "pump",
+        [f"--pd-urls={etcd_clean}", f"--addr={status}", f"--data-dir={tmp_path}/pump"],
+        tmp_path / "log",
+    )
+    connection = connect(Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
+    drainer: Forked | None = None
+    try:
+        await answers(f"http://{status}/status", pump)
+        application = Application(mariadb, SCHEMA)
+        application.create()
+        publisher = await pumpclient.open_publisher(etcd_clean, outcomes=application.outcomes)
+        async with publisher:
+            shop = Shop(application, publisher)
+            await shop.begin()
+            await shop.write()
+            # A table that nobody may read: the load stands still in the middle.
+            connection.run(f"LOCK TABLES {SCHEMA}.plain WRITE".encode())
+            drainer = Forked("drainer", ["--load", f"--config={config}"], tmp_path / "log")
+            await begun(mariadb, drainer)
+            drainer.send_signal(signal.SIGKILL)
+            drainer.wait()
+            connection.run(b"UNLOCK TABLES")
+            await shop.write()
+            refused(config)
+            drainer = Forked("drainer", ["--load", f"--config={config}"], tmp_path / "log")
+            for _ in range(20):
+                await shop.write()
+            await publisher.flush()
+            await equal(connection, drainer)
+            drainer.send_signal(signal.SIGTERM)
+            assert drainer.wait(DEADLINE_S) == 0
+            again = Forked("drainer", ["--load", f"--config={config}"], tmp_path / "log")
+            drainer = again
+            await shop.write()
+            await publisher.flush()
+            await equal(connection, again)
+    finally:
+        for process in (pump, drainer):
+            if process is not None:
+                process.kill()
+                process.wait()
+        connection.run(b"UNLOCK TABLES")
+        for name in (SCHEMA, COPY, "tidb_binlog"):
+            connection.run(f"DROP DATABASE IF EXISTS {name}".encode())
+        connection.close()
+
+
+async def begun(mariadb: MariaDbServer, drainer: Forked) -> None:
+    """Until rows of the first table have been copied."""
+    connection = connect(Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
+    end = time.monotonic() + DEADLINE_S
+    query = b"SELECT COUNT(*) FROM tidb_binlog.load_chunks WHERE state=2"
+    while connection.rows_if_there(query)[0] in ([], [(0,)]):
+        connection.rollback()
+        assert drainer.poll() is None, f"drainer ended with {drainer.returncode}"
+        assert time.monotonic() < end, "nothing is copied"
+        await asyncio.sleep(0.02)
+    connection.close()
+
+
+def refused(config: Path) -> None:
+    """A start without --load says why there is none."""
+    command = [sys.executable, "-m", "drainer", f"--config={config}"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert ended.returncode == 4, ended.stderr
+    assert "the downstream is only partly loaded" in ended.stderr.splitlines()[-1]
+    assert "binlogctl load" in ended.stderr.splitlines()[-1]
+
+
+async def equal(connection: Connection, drainer: Forked) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while True:
+        connection.rollback()
+        found = [
+            connection.rows_if_there(f"SELECT * FROM {schema}.{table} ORDER BY id".encode())
+            for schema in (SCHEMA, COPY)
+            for table in ("keyed", "plain")
+        ]
+        if found[:2] == found[2:]:
+            return
+        assert drainer.poll() is None, f"drainer ended with {drainer.returncode}"
+        assert time.monotonic() < end, "the downstream does not become equal"
+        await asyncio.sleep(0.1)
+
+
+async def answers(url: str, process: Forked) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while time.monotonic() < end:
+        assert process.poll() is None, f"ended with {process.returncode}"
+        try:
+            with urllib.request.urlopen(url, timeout=2):
+                return
+        except OSError:
+            await asyncio.sleep(0.1)
+    raise AssertionError(f"{url} does not answer")
