@@ -80,10 +80,11 @@ class ColumnPair:
 
 @dataclass(frozen=True, slots=True)
 class NotCompared:
-    """A column downstream, or one that is upstream only, and why nothing is said of its values."""
+    """A column downstream and why nothing is said of its values. `is_meant`: they need not be equal."""
 
     name: str
     why: str
+    is_meant: bool = False
 
 
 def form_of_column(column: DownstreamColumn) -> str | None:
@@ -97,7 +98,7 @@ def pair(
     """How two columns of one name are compared."""
     name = downstream.name
     if upstream.generated and not downstream.generated:
-        return NotCompared(name, "upstream computes it, downstream does not: nothing writes it there")
+        return NotCompared(name, "upstream computes it, downstream does not: nothing writes it there", True)
     form = _form(upstream, downstream)
     if form is None:
         what = upstream.type if upstream.type == downstream.type else f"{upstream.type} as {downstream.type}"

@@ -90,6 +90,11 @@ class ComparedTable:
         return tuple(one.name for one in self.not_compared if one.why == ONLY_DOWNSTREAM)
 
     @property
+    def unknown(self) -> tuple[NotCompared, ...]:
+        """Columns without which a table cannot be called equal."""
+        return tuple(one for one in self.not_compared if not one.is_meant)
+
+    @property
     def _other_keys(self) -> set[str | None]:
         """Names in unique keys that are not the one that rows are told apart by."""
         keys = (key.columns for key in self.downstream.unique_keys)
@@ -109,11 +114,12 @@ def compared_table(
     for column in downstream.columns:
         theirs = [table.column(column.name) for table in upstream]
         if column.name.lower() in left_out:
-            others.append(NotCompared(column.name, "a column-rule leaves it out"))
+            others.append(NotCompared(column.name, "a column-rule leaves it out", True))
             continue
         if any(one is None for one in theirs):
-            why = ONLY_DOWNSTREAM if theirs[0] is None else "one of the tables upstream lacks it"
-            others.append(NotCompared(column.name, why))
+            is_lacking = all(one is None for one in theirs)
+            why = ONLY_DOWNSTREAM if is_lacking else "one of the tables upstream lacks it"
+            others.append(NotCompared(column.name, why, is_lacking))
             continue
         made = [
             pair(one, column, (table.dialect, downstream.dialect))

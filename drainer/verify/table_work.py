@@ -1,0 +1,163 @@
+"""Table work: how far the comparison of one downstream table is.
+
+In     how it is to be compared, its chunks, what was found in each
+Out    the chunks that are left, `TableResult`
+Holds  what was equal stays equal as long as columns and key stay; a table that was altered begins anew.
+       Without every chunk a table is not equal
+Tests  tests/drainer/verify/test_verifying.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from drainer.chunks.chunk import Chunk
+from drainer.verify.chunk_comparison import Part
+from drainer.verify.compared_table import ComparedTable
+from drainer.verify.result import (
+    LISTED_MAX,
+    ComparedColumn,
+    How,
+    Name,
+    State,
+    TableResult,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A downstream table with the upstream's ones that go there. `left_out`: columns, in lower case, that
+    are not written. `why_not`: the reason for which its rows need not be equal, "" for none.
+    `rows_expected`: as a server estimates them."""
+
+    upstream: tuple[Name, ...]
+    downstream: Name
+    left_out: frozenset[str] = frozenset()
+    why_not: str = ""
+    rows_expected: int = 0
+
+    @property
+    def label(self) -> str:
+        return ".".join(self.downstream)
+
+
+@dataclass(slots=True)
+class TableWork:
+    """`refusal`: why it could not be read at the last moment; `absent`: a side that lacks it."""
+
+    wanted: Wanted
+    how: ComparedTable | None = None
+    chunks: list[Chunk] = field(default_factory=list)
+    is_cut: bool = False
+    equal: dict[int, Part] = field(default_factory=dict)
+    wrong: dict[int, Part] = field(default_factory=dict)
+    refusal: str = ""
+    absent: str = ""
+    is_gone: bool = False
+    rows_absent: int = 0
+    seconds: float = 0.0
+
+    # -- what is left ---------------------------------------------------------------------------------
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing is left to do at the look that is under way."""
+        if self.wanted.why_not or self.is_gone or self.refusal or self.absent:
+            return True
+        return self.is_cut and not any(self.left())
+
+    @property
+    def is_right(self) -> bool:
+        """No later look is needed."""
+        if self.wanted.why_not or self.is_gone:
+            return True
+        return self.is_settled and not (self.wrong or self.refusal or self.absent)
+
+    def left(self) -> Iterator[Chunk]:
+        """Chunks that are known and not compared at this look."""
+        for chunk in self.chunks:
+            if chunk.number not in self.equal and chunk.number not in self.wrong:
+                yield chunk
+
+    def look_again(self) -> None:
+        """What differed is to be compared once more."""
+        self.wrong.clear()
+        self.refusal = self.absent = ""
+
+    def take(self, how: ComparedTable) -> None:
+        """How the table is compared now; if that is not as before nothing counts that was compared."""
+        if how != self.how:
+            self.how = how
+            self.chunks, self.is_cut = [], False
+            self.equal, self.wrong = {}, {}
+
+    def resume(self, how: ComparedTable, parts: Iterable[tuple[Chunk, Part]]) -> None:
+        """What an earlier run found equal; from its first gap on it is cut and compared anew."""
+        self.take(how)
+        for chunk, part in sorted(parts, key=lambda one: one[0].number):
+            if chunk.number != len(self.chunks):
+                break
+            self.chunks.append(chunk)
+            self.equal[chunk.number] = part
+            self.is_cut = chunk.is_last
+
+    def found(self, chunk: Chunk, part: Part, seconds: float) -> None:
+        self.seconds += seconds
+        (self.equal if part.is_equal else self.wrong)[chunk.number] = part.listed()
+
+    # -- result ---------------------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for part in (*self.equal.values(), *self.wrong.values()))
+
+    def columns(self) -> tuple[ComparedColumn, ...]:
+        return self.how.columns if self.how is not None else ()
+
+    def so_far(self) -> TableResult:
+        """Names and columns, for who takes differences one by one."""
+        wanted = self.wanted
+        return TableResult(wanted.upstream, wanted.downstream, State.DIFFERS, columns=self.columns())
+
+    def result(self) -> TableResult:
+        parts = [*self.equal.values(), *self.wrong.values()]
+        differences = [one for _, part in sorted(self.wrong.items()) for one in part.differences]
+        state, why = self._state()
+        how = self.how
+        return TableResult(
+            upstream=self.wanted.upstream,
+            downstream=self.wanted.downstream,
+            state=state,
+            why=why,
+            columns=self.columns(),
+            how=How.NOT_COMPARED if how is None else How.CHECKSUM if how.is_by_checksum else How.VALUES,
+            chunks=len(parts),
+            rows=sum(part.rows for part in parts) + self.rows_absent,
+            downstream_rows=sum(part.downstream_rows for part in parts),
+            missing=sum(part.missing for part in parts) + self.rows_absent,
+            extra=sum(part.extra for part in parts),
+            changed=sum(part.changed for part in parts),
+            differences=tuple(differences[:LISTED_MAX]),
+            other_columns=() if how is None else how.only_downstream,
+            seconds=self.seconds,
+        )
+
+    def _state(self) -> tuple[State, str]:
+        if self.wanted.why_not:
+            return State.NOT_COMPARABLE, self.wanted.why_not
+        if self.absent:
+            return State.DIFFERS, self.absent
+        if self.refusal:
+            return (State.DIFFERS if self.wrong else State.NOT_COMPARABLE), self.refusal
+        if self.how is None or not self.is_settled:
+            return State.NOT_COMPARABLE, "it was not compared to its end"
+        if self.how.missing:
+            names = ", ".join(self.how.missing)
+            return State.DIFFERS, f"downstream has no column {names}"
+        if self.wrong:
+            return State.DIFFERS, ""
+        if self.how.unknown:
+            said = "; ".join(f"column {one.name}: {one.why}" for one in self.how.unknown)
+            return State.NOT_COMPARABLE, said
+        return State.EQUAL, ""

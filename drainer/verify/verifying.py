@@ -1,0 +1,314 @@
+"""Verifying: compares the tables of both sides chunk by chunk, at one moment after the other.
+
+Drives  moments (opened one at a time), threads that compare chunks, a rate limit
+In      which tables go where (`Listing`), asked at the first moment
+Out     `Verification`; each difference as it is confirmed (`OnDifference`); progress
+Holds   a chunk is compared at one moment. One that differs is looked at again at later moments, `retries`
+        times, before it is reported. A moment that is lost, or that has lasted for `moment_s`, is followed by
+        another one, and what is left goes on there: chunks that were equal are not compared again
+Why     an old snapshot keeps servers from cleaning up, so none is held for hours
+Never   calls a table equal of which a part was not compared
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from common.clock import Clock, SystemClock
+from common.errors import Rejected, Unavailable
+from drainer.chunks.chunk import Chunk
+from drainer.chunks.cut_key import WHOLE, CutKey, key_to_compare
+from drainer.chunks.splitter import Splitter
+from drainer.control.rate_limit import Limits, RateLimit
+from drainer.sink.mysql.column_match import DownstreamTable
+from drainer.sink.mysql.errors import StatementRefused, TransientError, safe_text
+from drainer.sink.mysql.table_reader import read_table
+from drainer.verify.chunk_comparison import ChunkComparison, Part
+from drainer.verify.compared_table import DOWNSTREAM, UPSTREAM, ComparedTable, compared_table
+from drainer.verify.result import OnDifference, TableResult, Verification
+from drainer.verify.sides import Sides
+from drainer.verify.table_work import TableWork, Wanted
+
+CHUNK_ROWS: Final = 50_000
+MOMENT_S: Final = 600.0
+_IDLE_MOMENTS_MAX: Final = 5
+_CUT_AT_ONCE: Final = 64
+_PASSES: Final = (Unavailable, TransientError, Rejected)
+"""What a later moment may mend. `Rejected`: the upstream collected what stood at this one."""
+
+
+class Stopped(Exception):
+    """It was asked to end; what is equal so far is in its state file, if it has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far it is. `rows_expected`: as servers estimate them, 0 for unknown. `look`: 0 the first one."""
+
+    table: str
+    tables_done: int
+    tables: int
+    chunks: int
+    rows: int
+    rows_expected: int
+    wrong_tables: int
+    look: int
+
+
+class Journal(Protocol):
+    """Keeps what is equal, for a run that goes on after this one."""
+
+    def kept(self, work: TableWork, how: ComparedTable) -> Iterable[tuple[Chunk, Part]]:
+        """Chunks that an earlier run found equal when the table was compared in this way."""
+        ...
+
+    def keep(self, work: TableWork, chunk: Chunk, part: Part) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """`workers`: chunks that are compared at a time. `rows_a_second`: 0 for no limit."""
+
+    workers: int = 4
+    rows_a_second: int = 0
+    retries: int = 2
+    retry_pause_s: float = 1.0
+    chunk_rows: int = CHUNK_ROWS
+    moment_s: float = MOMENT_S
+
+
+@dataclass
+class Verifying:
+    """One run. `open_moment` may wait, and raises what keeps both sides from being read at one moment."""
+
+    open_moment: Callable[[], Sides]
+    listing: Callable[[Sides], Sequence[Wanted]]
+    pace: Pace = field(default_factory=Pace)
+    on_difference: OnDifference | None = None
+    on_progress: Callable[[Progress], None] | None = None
+    journal: Journal | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self._works: list[TableWork] = []
+        self._limit = RateLimit(Limits(rows=self.pace.rows_a_second))
+        self._moments: list[Sides] = []
+        self._look = 0
+        self._compared = 0
+        self._flying: dict[Future[Part], tuple[TableWork, Chunk, float]] = {}
+
+    def run(self, upstream: str = "", downstream: str = "", notes: Sequence[str] = ()) -> Verification:
+        """The names are for the result. Raises `Stopped`, `BinlogError`, `SessionError`."""
+        began_s = self.clock.wall_s()
+        workers = self.pace.workers
+        with (
+            ThreadPoolExecutor(workers, "verify") as self._comparing,
+            ThreadPoolExecutor(workers, "verify-downstream") as self._downstream,
+        ):
+            self._passes()
+        first, last = self._moments[0], self._moments[-1]
+        said = list(notes)
+        if len(self._moments) > 1:
+            said.append(f"parts were compared at {len(self._moments)} moments from {first.ts} to {last.ts}")
+        return Verification(
+            upstream=upstream,
+            downstream=downstream,
+            ts=last.ts,
+            downstream_ts=last.downstream_ts,
+            began_s=began_s,
+            ended_s=self.clock.wall_s(),
+            tables=tuple(self.results()),
+            held_ms=max(sides.held_ms for sides in self._moments),
+            looked_again=self._look,
+            notes=tuple(said),
+        )
+
+    def results(self) -> list[TableResult]:
+        return [work.result() for work in self._works if not work.is_gone]
+
+    # -- looks and moments ----------------------------------------------------------------------------
+
+    def _passes(self) -> None:
+        self._all_at_moments(None)
+        while self._look < self.pace.retries:
+            wrong = [work for work in self._works if not work.is_right]
+            if not wrong:
+                return
+            if self.stop.wait(self.pace.retry_pause_s):
+                raise Stopped
+            self._look += 1
+            for work in wrong:
+                work.look_again()
+            self._all_at_moments(wrong)
+
+    def _all_at_moments(self, works: list[TableWork] | None) -> None:
+        """Moments until everything was looked at once; None: all that is listed at the first one."""
+        idle = 0
+        while works is None or not all(work.is_settled for work in works):
+            before = self._compared
+            with closing(self.open_moment()) as sides:
+                self._moments.append(sides)
+                if works is None:
+                    works = self._works = [TableWork(wanted) for wanted in self.listing(sides)]
+                trouble = self._at(sides, [work for work in works if not work.is_settled])
+            if trouble is None:
+                continue
+            idle = idle + 1 if self._compared == before else 0
+            if idle > _IDLE_MOMENTS_MAX:
+                raise trouble
+
+    def _at(self, sides: Sides, works: Iterable[TableWork]) -> Exception | None:
+        """Compare what is left at one moment; what ended it before all was compared."""
+        ends_s = self.clock.monotonic_s() + self.pace.moment_s
+        trouble: Exception | None = None
+        try:
+            for work in works:
+                self._table(sides, work, ends_s)
+            self._gather(0)
+        except _PASSES as error:
+            trouble = error
+        except _MomentOver:
+            pass
+        finally:
+            late = self._settle_rest()
+        return trouble or late
+
+    def _table(self, sides: Sides, work: TableWork, ends_s: float) -> None:
+        try:
+            how = self._how(sides, work)
+        except StatementRefused as error:
+            work.refusal = safe_text(error)
+            return
+        if how is None:
+            return
+        if work.how is None and self.journal is not None:
+            work.resume(how, self.journal.kept(work, how))
+        work.take(how)
+        comparison = ChunkComparison(how, sides, self._downstream)
+        for chunk in list(work.left()):
+            self._submit(work, chunk, comparison, ends_s)
+        splitter = _splitter(how, self.pace.chunk_rows)
+        side = sides.of(UPSTREAM if len(how.upstream) == 1 else DOWNSTREAM)
+        while not work.is_cut and not work.refusal:
+            with side.session() as connection:
+                last = work.chunks[-1] if work.chunks else None
+                chunks = list(itertools.islice(splitter.chunks(connection, last), _CUT_AT_ONCE))
+            work.chunks += chunks
+            work.is_cut = not chunks or chunks[-1].is_last
+            for chunk in chunks:
+                self._submit(work, chunk, comparison, ends_s)
+
+    def _how(self, sides: Sides, work: TableWork) -> ComparedTable | None:
+        """How a table is compared as both sides have it; None with the reason in `work`."""
+        wanted = work.wanted
+        with closing(sides.upstream.describe()) as connection:
+            upstream = [read_table(connection, *name) for name in wanted.upstream]
+        with closing(sides.downstream.describe()) as connection:
+            downstream = read_table(connection, *wanted.downstream)
+        there = [table for table in upstream if table is not None]
+        if downstream is None:
+            if there:
+                work.absent = "downstream has no such table"
+            work.is_gone = not there
+            return None
+        if not there:
+            work.absent = "upstream has no such table any more"
+            return None
+        how = compared_table(there, downstream, wanted.left_out)
+        if isinstance(how, str):
+            work.refusal = how
+            return None
+        return how
+
+    # -- chunks ---------------------------------------------------------------------------------------
+
+    def _submit(self, work: TableWork, chunk: Chunk, comparison: ChunkComparison, ends_s: float) -> None:
+        self._gather(2 * self.pace.workers - 1)
+        wait_s = self._limit.wait_s(self.clock.monotonic_s())
+        if self.stop.wait(wait_s) if wait_s else self.stop.is_set():
+            raise Stopped
+        if work.refusal:
+            return
+        now_s = self.clock.monotonic_s()
+        if now_s > ends_s:
+            raise _MomentOver
+        self._flying[self._comparing.submit(comparison.compare, chunk.condition())] = (work, chunk, now_s)
+
+    def _gather(self, flying_max: int) -> None:
+        """Take answers until no more than so many are awaited. Raises what ends the moment."""
+        while len(self._flying) > flying_max:
+            done, _ = wait(self._flying, return_when=FIRST_COMPLETED)
+            for future in done:
+                self._take(future)
+
+    def _take(self, future: Future[Part]) -> None:
+        work, chunk, began_s = self._flying.pop(future)
+        try:
+            part = future.result()
+        except StatementRefused as error:
+            work.refusal = safe_text(error)
+            return
+        now_s = self.clock.monotonic_s()
+        self._limit.take(max(part.rows, part.downstream_rows), 0, now_s)
+        self._compared += 1
+        if self._look == self.pace.retries and self.on_difference is not None:
+            table = work.so_far()
+            for one in part.differences:
+                self.on_difference(table, one)
+        work.found(chunk, part, now_s - began_s)
+        if part.is_equal and self.journal is not None:
+            self.journal.keep(work, chunk, part)
+        self._say(work)
+
+    def _settle_rest(self) -> Exception | None:
+        """Wait for what is under way, so that the moment can be closed."""
+        trouble: Exception | None = None
+        while self._flying:
+            try:
+                self._gather(0)
+            except _PASSES as error:
+                trouble = error
+        return trouble
+
+    def _say(self, work: TableWork) -> None:
+        if self.on_progress is None:
+            return
+        works = self._works
+        self.on_progress(
+            Progress(
+                table=work.wanted.label,
+                tables_done=sum(one.is_settled for one in works),
+                tables=len(works),
+                chunks=sum(len(one.equal) + len(one.wrong) for one in works),
+                rows=sum(one.rows for one in works),
+                rows_expected=sum(one.wanted.rows_expected for one in works),
+                wrong_tables=sum(bool(one.wrong) for one in works),
+                look=self._look,
+            )
+        )
+
+
+class _MomentOver(Exception):
+    """It has lasted long enough."""
+
+
+def _splitter(how: ComparedTable, chunk_rows: int) -> Splitter:
+    """Cuts the upstream's table, or the downstream's one where several go there."""
+    table: DownstreamTable
+    if len(how.upstream) == 1:
+        (table,) = how.upstream
+        return Splitter(table, _cut_key(table, [how.downstream]), chunk_rows)
+    return Splitter(how.downstream, _cut_key(how.downstream, how.upstream), chunk_rows)
+
+
+def _cut_key(table: DownstreamTable, others: Sequence[DownstreamTable]) -> CutKey:
+    """The same one beside each of the others, or the table is one chunk."""
+    keys = {key_to_compare(table, other) for other in others}
+    return keys.pop() if len(keys) == 1 else WHOLE
