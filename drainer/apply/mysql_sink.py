@@ -236,7 +236,8 @@ class MysqlSink(Sink):
     async def still(self) -> Still:
         await self.flush()
         await self._drained()
-        return Still(self.handed_over_ts, self._keeper.store.epoch, self.quarantine.tables())
+        lanes = self._keeper.store.lane_table()
+        return Still(self.handed_over_ts, lanes.cluster_id, lanes.epoch, self.quarantine.tables())
 
     # -- rules -------------------------------------------------------------------------------------
 

@@ -27,10 +27,11 @@ NEVER: Final = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class Still:
-    """Where a downstream stands. `epoch`: of the drainer, as its rows downstream have it. `waiting`: tables
+    """Where a downstream stands. `cluster_id`, `epoch`: of the drainer's rows downstream. `waiting`: tables
     of the upstream whose rows wait for a decision, so that they stand elsewhere."""
 
     ts: int
+    cluster_id: int = 0
     epoch: int = 0
     waiting: tuple[str, ...] = ()
 

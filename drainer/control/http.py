@@ -248,6 +248,7 @@ def _held(held: Held) -> dict[str, Any]:
     return {
         "token": held.token,
         "ts": still.ts,
+        "cluster_id": still.cluster_id,
         "epoch": still.epoch,
         "waiting": list(still.waiting),
         "held_ms": round(held.held_s * 1000, 3),

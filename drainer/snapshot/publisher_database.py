@@ -28,6 +28,7 @@ Never   takes a replica: what it has not got yet would be in neither. Nor a memb
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final
@@ -82,14 +83,19 @@ async def open_publisher_snapshot(
     oracle: TimestampOracle,
     sessions: int,
     patience: Patience = Patience(),
+    *,
+    before_draw: Callable[[], Awaitable[None]] | None = None,
 ) -> PublisherSnapshot:
-    """Now: such a database shows no past. Raises `Unavailable`, `SnapshotLost`, `Rejected`."""
+    """Now: such a database shows no past. `before_draw` is awaited while marks wait, before T is drawn.
+
+    Raises `Unavailable`, `SnapshotLost`, `Rejected`.
+    """
     opening = _Opening(target, outcome_table, patience.wait_s)
     try:
         await asyncio.to_thread(opening.connect, sessions)
         for number in range(1, patience.tries + 1):
             if await asyncio.to_thread(opening.lock):
-                return await _under_lock(opening, oracle)
+                return await _under_lock(opening, oracle, before_draw)
             logger.warning(
                 "a transaction that has marked is still open: the outcome table cannot be locked",
                 table=outcome_table,
@@ -106,9 +112,13 @@ async def open_publisher_snapshot(
         raise
 
 
-async def _under_lock(opening: _Opening, oracle: TimestampOracle) -> PublisherSnapshot:
+async def _under_lock(
+    opening: _Opening, oracle: TimestampOracle, before_draw: Callable[[], Awaitable[None]] | None
+) -> PublisherSnapshot:
     try:
         await asyncio.to_thread(opening.begin)
+        if before_draw is not None:
+            await before_draw()
         async with asyncio.timeout(DRAW_S):
             ts = await oracle.timestamp()
     except TimeoutError:

@@ -9,6 +9,8 @@ Tests  tests/drainer/snapshot/test_publisher_database.py
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from common.upstream_port import Upstream
 from drainer.config.upstream_options import UpstreamOptions, upstream_target_of
 from drainer.snapshot.publisher_database import open_publisher_snapshot
@@ -23,8 +25,10 @@ async def open_upstream_snapshot(
     *,
     at_ts: int = 0,
     hold_name: str = "binlogctl",
+    before_draw: Callable[[], Awaitable[None]] | None = None,
 ) -> UpstreamSnapshot:
     """`at_ts`: that moment again (where `reopens`); 0: now. `hold_name`: under which garbage is held.
+    `before_draw`: of a publisher's database, awaited while no transaction can mark, before T is drawn.
 
     Raises `SnapshotTooOld`, `SnapshotLost`, `Unavailable`, `Rejected`, `ConfigError`.
     """
@@ -37,4 +41,6 @@ async def open_upstream_snapshot(
             f"upstream {target!r} does not show {at_ts} again: it is no TiDB",
             hint="begin at a new timestamp",
         )
-    return await open_publisher_snapshot(target, settings.from_outcome_table, upstream.oracle, sessions)
+    return await open_publisher_snapshot(
+        target, settings.from_outcome_table, upstream.oracle, sessions, before_draw=before_draw
+    )

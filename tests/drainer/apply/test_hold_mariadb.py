@@ -9,42 +9,21 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from common import binlog
-from common.rowcodec.encoder import RowEncoder, prewrite_value
-from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, TableInfo
 from drainer.control.hold_state import Still
-from drainer.pull.merged import Merged, MergedBatch
+from drainer.pull.merged import MergedBatch
 from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.txn import INSERT
-from tests.drainer.support.apply_life import Life, Recording, column, create_job, created
+from tests.drainer.support.apply_life import Life, Recording
+from tests.drainer.support.held_life import TwoTables
 
 pytestmark = pytest.mark.integration
 TRANSACTIONS, FIRST_TS, STEP = 300, 1000, 10
 
 
+ROWS = range(FIRST_TS, FIRST_TS + TRANSACTIONS * STEP, STEP)
+
+
 def recording() -> Recording:
-    """Transactions that write a row each into two tables; the row's number says its commit_ts."""
-    jobs, entries, encoders = [], [], []
-    for number, name in enumerate(("t", "u")):
-        flag = FLAG_NOT_NULL | FLAG_PRIMARY
-        columns = (column(1, "a", LONG, flag), column(2, "b", VARCHAR))
-        table = TableInfo(7 + number, name, columns, pk_is_handle=True)
-        job = create_job(table, job_id=9 + number, schema_version=1 + number)
-        jobs.append(json.dumps(job).encode())
-        entries.append(created(job, 900 + number * 20))
-        encoders.append(RowEncoder(table))
-    for number in range(TRANSACTIONS):
-        commit_ts = FIRST_TS + number * STEP
-        changes = [
-            (7 + which, [INSERT], [encoder.insert({"a": commit_ts, "b": "x"}, rowid=commit_ts)])
-            for which, encoder in enumerate(encoders)
-        ]
-        payload = binlog.join(
-            binlog.prewrite(commit_ts - 1, b"k", prewrite_value(2, changes)),
-            binlog.commit(commit_ts - 1, commit_ts, b"k"),
-        )
-        entries.append(Merged(commit_ts, payload))
-    return Recording(4711, jobs, entries)
+    return TwoTables().recording(ROWS)
 
 
 async def test_a_snapshot_has_all_up_to_the_hold_and_nothing_above_it(target: Target) -> None:
@@ -129,5 +108,4 @@ def numbers(session: Connection, table: str) -> list[int]:
 
 
 def expected(ts: int) -> list[int]:
-    commits = range(FIRST_TS, FIRST_TS + TRANSACTIONS * STEP, STEP)
-    return [commit_ts for commit_ts in commits if commit_ts <= ts]
+    return [row for row in ROWS if row <= ts]

@@ -27,7 +27,7 @@ class Held(MemorySink):
 
     async def still(self) -> Still:
         await self.flush()
-        return Still(self.handed_over_ts, 3)
+        return Still(self.handed_over_ts, 9, 3)
 
 
 class Items:
@@ -82,7 +82,7 @@ async def test_an_idle_stream_is_held_at_its_watermark() -> None:
         stream.give(10, watermark=15)
         await stream.until(15)
         held = await stream.hold.ask()
-        assert held.still == Still(15, 3)
+        assert held.still == Still(15, 9, 3)
         assert stream.runner.doing == HELD_TO_COMPARE
         stream.give(20, watermark=25)
         for _ in range(20):
