@@ -24,7 +24,7 @@ from typing import Final
 from drainer.sink.mysql.column_match import Dialect
 from drainer.sink.mysql.sql_literal.literals import ENUM_ZERO, NULL
 from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name
-from drainer.verify.result import ComparedColumn, Kind, RowDifference, TableResult, Values
+from drainer.verify.result import ComparedColumn, How, Kind, RowDifference, TableResult, Values
 
 _TEXTS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 _COMPUTED: Final = "the downstream computes {} by an expression of its own: correct it with ALTER TABLE"
@@ -58,7 +58,7 @@ def mending(table: TableResult, found: RowDifference, dialect: Dialect) -> Mendi
     refused = _COMPUTED.format(", ".join(computed)) if computed else ""
     if not wrong:
         return Mending(refused=refused)
-    keeps = table.other_columns or len(rows.columns) < len(table.columns)
+    keeps = any(one.how is How.NOT_COMPARED and not one.is_generated for one in table.columns)
     if any(one.is_key or one.is_unique for one in wrong) and not keeps:
         return rows.written((removal,), found.upstream, refused)
     return rows.changed(found.upstream, found.downstream, wrong, refused)
@@ -93,7 +93,9 @@ class _Rows:
 
     def changed(self, row: Values, seen: Values, wrong: Sequence[ComparedColumn], refused: str) -> Mending:
         value_of = dict(zip(self.columns, row, strict=True))
-        sets = [b"%b=%b" % (quote_name(column.name), _exact(column, value_of[column])) for column in wrong]
+        sets = [
+            b"%b=%b" % (quote_name(column.name), exact(column.type, value_of[column])) for column in wrong
+        ]
         update = b"UPDATE %b SET %b WHERE %b" % (self._name, b", ".join(sets), self._as_seen(seen))
         is_lax = any(value_of[column] == ENUM_ZERO for column in wrong)
         return Mending((), (update,), is_lax, refused)
@@ -124,29 +126,32 @@ class _Rows:
 
     def _values(self, row: Values) -> bytes:
         pairs = zip(self.columns, row, strict=True)
-        return b",".join(_exact(column, value) for column, value in pairs if not column.is_generated)
+        return b",".join(exact(column.type, value) for column, value in pairs if not column.is_generated)
 
     def _as_seen(self, seen: Values) -> bytes:
         pairs = list(zip(self.columns, seen, strict=True))
         # By these the server finds the row; whether it is the one that was seen the others decide.
         keys = [b"%b=%b" % (quote_name(column.name), value) for column, value in pairs if column.is_key]
-        return b" AND ".join([*keys, *(self._is(column, value) for column, value in pairs)])
-
-    def _is(self, column: ComparedColumn, value: bytes) -> bytes:
-        """True for exactly this value, byte by byte."""
-        name = quote_name(column.name)
-        if value == NULL:
-            return b"%b IS NULL" % name
-        if column.type == "json" and self._dialect is not Dialect.MARIADB:
-            return b"%b<=>CAST(%b AS JSON)" % (name, value)
-        if column.type in _TEXTS or column.type == "json":
-            return b"BINARY CONVERT(%b USING utf8mb4)<=>%b" % (name, value)
-        if column.type == "year" and value.isdigit():
-            return b"%b<=>'%04d'" % (name, int(value))
-        return b"%b<=>%b" % (name, _exact(column, value))
+        exactly = (
+            is_exactly(quote_name(column.name), column.type, value, self._dialect) for column, value in pairs
+        )
+        return b" AND ".join([*keys, *exactly])
 
 
-def _exact(column: ComparedColumn, value: bytes) -> bytes:
+def is_exactly(name: bytes, kind: str, value: bytes, dialect: Dialect) -> bytes:
+    """True for exactly this value of a column of that type, byte by byte. `name` is quoted."""
+    if value == NULL:
+        return b"%b IS NULL" % name
+    if kind == "json" and dialect is not Dialect.MARIADB:
+        return b"%b<=>CAST(%b AS JSON)" % (name, value)
+    if kind in _TEXTS or kind == "json":
+        return b"BINARY CONVERT(%b USING utf8mb4)<=>%b" % (name, value)
+    if kind == "year" and value.isdigit():
+        return b"%b<=>'%04d'" % (name, int(value))
+    return b"%b<=>%b" % (name, exact(kind, value))
+
+
+def exact(kind: str, value: bytes) -> bytes:
     """A number with a point is a DECIMAL of 30 digits at most, unless it has an exponent."""
-    is_plain = column.type in ("float", "double") and value[-1:].isdigit() and b"e" not in value.lower()
+    is_plain = kind in ("float", "double") and value[-1:].isdigit() and b"e" not in value.lower()
     return value + b"e0" if is_plain else value

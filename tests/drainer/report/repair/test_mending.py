@@ -53,11 +53,12 @@ def test_a_row_that_differs_in_a_key_goes_before_it_comes() -> None:
 
 
 def test_columns_that_only_the_downstream_has_are_kept() -> None:
-    table = replace(TABLE, other_columns=("remark",))
+    apart = ComparedColumn("remark", How.NOT_COMPARED, "upstream has no such column")
+    table = replace(TABLE, columns=(*TABLE.columns, apart))
     (update,) = mended(changed("code"), table).writes
     assert update.startswith(b"UPDATE `d`.`t` SET `code`='a' WHERE ")
-    apart = replace(TABLE, columns=(*TABLE.columns, ComparedColumn("x", How.NOT_COMPARED)))
-    assert mended(changed("code"), apart).removals == ()
+    computed = replace(TABLE, columns=(*TABLE.columns, replace(apart, is_generated=True)))
+    assert len(mended(changed("code"), computed).removals) == 1, "the server computes it again"
 
 
 def test_a_column_that_the_downstream_computes_is_not_written() -> None:

@@ -1,0 +1,201 @@
+"""Repair now: what a comparison found is put right while the Drainer runs.
+
+Drives  fenced moments (`fenced_moment`), one for each batch of rows
+In      the compared tables, the rows that differed
+Out     how many rows were mended, how many had become right by themselves, and what was left
+Holds   nothing of the comparison is written: in each batch the rows are read again on both sides, at one T,
+        and what differs then is mended in a transaction that no Drainer can overtake. So a batch that is
+        lost is made again, and a second run finds nothing to do
+Never   mends a row without a key where both servers do not print its values alike, or a table that waits in
+        quarantine: `-repair FILE` and a resync are for these
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Final
+
+from common.errors import Rejected
+from drainer.report.repair.fenced_moment import FencedMoment
+from drainer.report.repair.mending import exact, is_exactly, mending
+from drainer.report.shown import name_text
+from drainer.sink.mysql.connection import Connection
+from drainer.sink.mysql.errors import DUPLICATE, StatementRefused, safe_text
+from drainer.sink.mysql.session_mode import DEFAULT
+from drainer.snapshot.downstream import persistently
+from drainer.verify.checksum import row_queries
+from drainer.verify.compared_table import DOWNSTREAM, UPSTREAM, ComparedTable
+from drainer.verify.result import RowDifference, State, TableResult, Values
+from drainer.verify.row_differences import RowComparison
+
+BATCH_ROWS: Final = 200
+LAST_BATCH_ROWS: Final = 5_000
+ROWS_MAX: Final = 100_000
+_ALL_S: Final = 120.0
+_LAX: Final = b"SET SESSION sql_mode='%b'" % DEFAULT.lax.encode()
+_STRICT: Final = b"SET SESSION sql_mode='%b'" % DEFAULT.strict.encode()
+_BY_VALUE: Final = "it has no key, and its values are not printed alike on both sides: use -repair FILE"
+_WAITS: Final = "its rows wait for a decision: `binlogctl ddl list`"
+
+OpenMoment = Callable[[], AbstractAsyncContextManager[FencedMoment]]
+
+
+@dataclass(slots=True)
+class ToMend:
+    """A table and its rows that differ. `conditions`: what limits the rows of each side that are compared."""
+
+    table: ComparedTable
+    rows: list[RowDifference] = field(default_factory=list)
+    conditions: tuple[bytes, bytes] = (b"", b"")
+
+    def add(self, found: RowDifference) -> None:
+        if len(self.rows) >= ROWS_MAX:
+            raise Rejected(
+                f"{self.table.label}: more than {ROWS_MAX:,} rows differ",
+                hint="-repair FILE has no limit; for most of a table, load it again: binlogctl load -replace",
+            )
+        self.rows.append(found)
+
+
+@dataclass(slots=True)
+class Mended:
+    """`settled`: rows that were right when they were looked at again. `left`: what could not be mended."""
+
+    rows: int = 0
+    settled: int = 0
+    left: list[str] = field(default_factory=list)
+
+
+async def repair_now(
+    tables: Sequence[ToMend], open_moment: OpenMoment, done: Callable[[int], None] = lambda rows: None
+) -> Mended:
+    """`done` is told of rows as they are settled. Raises `Unavailable`, `Rejected`, `DownstreamError`."""
+    result = Mended()
+    for wanted in tables:
+        made = _Repair(wanted, open_moment)
+        if not wanted.table.key and not wanted.table.is_by_checksum:
+            result.left.append(f"{name_text(wanted.table.name)}: {_BY_VALUE}")
+            continue
+        async for part in made.run():
+            done(part.rows + part.settled)
+            result.rows += part.rows
+            result.settled += part.settled
+            result.left += [f"{name_text(wanted.table.name)}: {one}" for one in part.left]
+    return result
+
+
+class _Clash(Exception):
+    """A row that differs, too, has the value of a unique key."""
+
+
+class _Repair:
+    """Of one table."""
+
+    def __init__(self, wanted: ToMend, open_moment: OpenMoment) -> None:
+        self._wanted = wanted
+        self._open_moment = open_moment
+        table = wanted.table
+        self._comparison = RowComparison(table.pairs, table.key)
+        self._dialects = (table.upstream[0].dialect, table.downstream.dialect)
+        self._result = TableResult(
+            table.upstream_names,
+            table.name,
+            State.DIFFERS,
+            columns=table.columns,
+            other_columns=table.only_downstream,
+        )
+
+    async def run(self) -> AsyncIterator[Mended]:
+        clashed: list[RowDifference] = []
+        for batch in _batches(self._wanted.rows, BATCH_ROWS):
+            try:
+                yield await self._persistently(batch)
+            except _Clash:
+                clashed += batch
+        # Rows that exchanged values are right together only.
+        for batch in _batches(clashed, LAST_BATCH_ROWS):
+            try:
+                yield await self._persistently(batch)
+            except _Clash as error:
+                yield Mended(left=[f"{len(batch):,} rows: {error}"])
+
+    async def _persistently(self, batch: Sequence[RowDifference]) -> Mended:
+        async def once() -> Mended:
+            async with self._open_moment() as moment:
+                names = {name_text(name) for name in self._wanted.table.upstream_names}
+                if names & set(moment.waiting):
+                    return Mended(left=[_WAITS])
+                return await asyncio.to_thread(self._mend, moment, batch)
+
+        return await persistently(once, _ALL_S, "the downstream could not be repaired")
+
+    def _mend(self, moment: FencedMoment, batch: Sequence[RowDifference]) -> Mended:
+        with moment.upstream.session() as session:
+            upstream = list(self._rows(session, UPSTREAM, batch))
+        connection = moment.connection
+        found = self._comparison.differences(upstream, self._rows(connection, DOWNSTREAM, batch))
+        result = Mended(settled=max(0, len(batch) - len(found)))
+        made = [mending(self._result, one, self._dialects[DOWNSTREAM]) for one in found]
+        result.left += sorted({one.refused for one in made if one.refused})
+        try:
+            for one in made:
+                for statement in one.removals:
+                    _run(connection, statement)
+            for one in made:
+                if one.is_lax:
+                    connection.run(_LAX)
+                for statement in one.writes:
+                    _run(connection, statement)
+                if one.is_lax:
+                    connection.run(_STRICT)
+        except StatementRefused as error:
+            if error.number == DUPLICATE:
+                raise _Clash(safe_text(error)) from None
+            return Mended(left=[f"{len(found):,} rows: downstream says {safe_text(error)}"])
+        connection.commit()
+        result.rows = sum(bool(one.removals or one.writes) for one in made)
+        return result
+
+    def _rows(
+        self, connection: Connection, side: int, batch: Sequence[RowDifference]
+    ) -> Iterator[tuple[bytes | None, ...]]:
+        where = b" OR ".join(sorted({one for row in batch for one in self._found_by(row, side)}))
+        limit = self._wanted.conditions[side]
+        if limit:
+            where = b"(%b) AND (%b)" % (where, limit)
+        for query in row_queries(self._wanted.table, side, where):
+            yield from connection.printed(query)
+
+    def _found_by(self, row: RowDifference, side: int) -> Iterator[bytes]:
+        table = self._wanted.table
+        if table.key:
+            columns = self._result.key_columns
+            names = [table.pairs[place].names[side] for place in table.key]
+            terms = zip(names, columns, row.key, strict=True)
+            same = (b"%b=%b" % (name, exact(column.type, value)) for name, column, value in terms)
+            yield b"(%b)" % b" AND ".join(same)
+            return
+        for values in filter(None, (row.upstream, row.downstream)):
+            yield b"(%b)" % b" AND ".join(self._exactly(values, side))
+
+    def _exactly(self, values: Values, side: int) -> Iterator[bytes]:
+        """As both servers print the values alike, both find them by the same literals."""
+        columns = self._result.row_columns
+        for pair, column, value in zip(self._wanted.table.pairs, columns, values, strict=True):
+            yield is_exactly(pair.names[side], column.type, value, self._dialects[side])
+
+
+def _run(connection: Connection, statement: bytes) -> None:
+    if not connection.run(statement):
+        raise Rejected(
+            "a row is not found by the values that were read of it",
+            hint="use -repair FILE and look at its statements",
+        )
+
+
+def _batches(rows: Sequence[RowDifference], size: int) -> Iterator[Sequence[RowDifference]]:
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
