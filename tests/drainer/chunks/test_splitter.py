@@ -63,7 +63,8 @@ def test_integers_with_gaps_and_crowds(connection: Connection) -> None:
     """A dense range, one far below and a few rows far away: chunks follow the rows, not the numbers."""
     dense = [*range(1, 6001), *range(10**9, 10**9 + 3000), -(2**63), 2**63 - 1, *range(2**62, 2**62 + 50)]
     table = made(connection, "id BIGINT PRIMARY KEY, v INT", [f"({n},0)" for n in dense])
-    connection.run(b"ANALYZE TABLE t")
+    if table.dialect is not Dialect.TIDB:  # it looks up what it does not know
+        connection.run(b"ANALYZE TABLE t")
     splitter = Splitter(table, key_to_copy(table), 500)
     chunks = list(splitter.chunks(connection))
     found = check_parts(connection, chunks, len(dense))
@@ -96,7 +97,7 @@ def test_composite_keys_are_looked_up(connection: Connection) -> None:
         ("a TIME(6) PRIMARY KEY", "SEC_TO_TIME({n}-100)"),
         ("a VARBINARY(9) PRIMARY KEY", "CHAR({n},{n})"),
         ("a BINARY(9) PRIMARY KEY", "CHAR({n},0)"),
-        ("a VARCHAR(30) COLLATE utf8mb4_general_ci PRIMARY KEY", "CONCAT('Ä{n}',CHAR({n} USING latin1))"),
+        ("a VARCHAR(30) COLLATE utf8mb4_general_ci PRIMARY KEY", "CONCAT('Ä','ß{n}')"),
         ("a VARCHAR(30) CHARACTER SET latin1 PRIMARY KEY", "CONCAT('Ä{n}')"),
         ("a BIT(40) PRIMARY KEY", "{n}*1000000"),
         ("n INT NULL UNIQUE, a INT NOT NULL UNIQUE", "NULL,{n}"),

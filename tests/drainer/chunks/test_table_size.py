@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.chunks.table_size import TableSize, table_size
 from drainer.sink.mysql.connection import Target, connect
 
 
-def test_the_size_of_a_table(server: Target) -> None:
-    connection = connect(server)
+def test_the_size_of_a_table(mariadb: MariaDbServer) -> None:
+    connection = connect(Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password))
     try:
         connection.run(b"CREATE DATABASE chunks_size")
         connection.run(b"CREATE TABLE chunks_size.`t'` (id INT PRIMARY KEY, v VARCHAR(200))")
