@@ -16,6 +16,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Final
 
+from drainer.chunks.chunk import Chunk
 from drainer.verify import checksum
 from drainer.verify.checksum import Sum
 from drainer.verify.compared_table import DOWNSTREAM, UPSTREAM, ComparedTable
@@ -62,7 +63,7 @@ class ChunkComparison:
         sides: Sides,
         executor: Executor,
         *,
-        upstream_rows: Callable[[bytes], Iterable[Printed]] | None = None,
+        upstream_rows: Callable[[Chunk], Iterable[Printed]] | None = None,
     ) -> None:
         self._table = table
         self._sides = sides
@@ -70,9 +71,12 @@ class ChunkComparison:
         self._upstream_rows = upstream_rows
         self._rows = RowComparison(table.pairs, table.key)
 
-    def compare(self, where: bytes) -> Part:
-        """The rows that fulfil a condition, all for b""."""
-        if self._upstream_rows is not None or not self._table.is_by_checksum:
+    def compare(self, chunk: Chunk) -> Part:
+        """The rows of a chunk, on both sides."""
+        where = chunk.condition()
+        if self._upstream_rows is not None:
+            return self._edited(chunk, self._upstream_rows)
+        if not self._table.is_by_checksum:
             return self._by_values(where)
         here, there = self._sums(where)
         if here == there and here.is_whole:
@@ -104,7 +108,7 @@ class ChunkComparison:
     # -- rows -----------------------------------------------------------------------------------------
 
     def _by_values(self, where: bytes) -> Part:
-        if self._upstream_rows is not None or not checksum.has_buckets(self._table):
+        if not checksum.has_buckets(self._table):
             return self._read(where, [((), 1)])
         answers = self._both(lambda side: checksum.count_queries(self._table, side, where))
         rows = max(sum(int(row[0] or 0) for row in side) for side in answers)
@@ -112,6 +116,16 @@ class ChunkComparison:
         if pieces < 2:
             return self._read(where, [((), 1)])
         return self._read(where, [((number,), pieces) for number in range(pieces)])
+
+    def _edited(self, chunk: Chunk, upstream_rows: Callable[[Chunk], Iterable[Printed]]) -> Part:
+        queries = checksum.row_queries(self._table, DOWNSTREAM, chunk.condition())
+        theirs = self._executor.submit(self._ask, DOWNSTREAM, queries)
+        try:
+            ours = list(upstream_rows(chunk))
+        finally:
+            theirs.exception()  # its session is given back before anything else is done
+        downstream = theirs.result()
+        return _part(len(ours), len(downstream), self._rows.differences(ours, downstream))
 
     def _read(self, where: bytes, groups: Iterable[_Group]) -> Part:
         """The rows of some groups; `rows` are those that were read."""
@@ -121,25 +135,12 @@ class ChunkComparison:
             upstream, downstream = self._row_sets(where, chosen, buckets)
             here, there = here + len(upstream), there + len(downstream)
             found += self._rows.differences(upstream, downstream)
-        return Part(
-            here,
-            there,
-            tuple(found),
-            missing=_count(found, Kind.MISSING),
-            extra=_count(found, Kind.EXTRA),
-            changed=_count(found, Kind.CHANGED),
-        )
+        return _part(here, there, found)
 
     def _row_sets(
-        self, where: bytes, chosen: Sequence[int], buckets: int
+        self, where: bytes, chosen: tuple[int, ...], buckets: int
     ) -> tuple[list[Printed], list[Printed]]:
-        if self._upstream_rows is None:
-            return self._both(lambda side: checksum.row_queries(self._table, side, where, chosen, buckets))
-        theirs = self._executor.submit(
-            self._ask, DOWNSTREAM, checksum.row_queries(self._table, DOWNSTREAM, where)
-        )
-        ours = list(self._upstream_rows(where))
-        return ours, theirs.result()
+        return self._both(lambda side: checksum.row_queries(self._table, side, where, chosen, buckets))
 
     # -- servers --------------------------------------------------------------------------------------
 
@@ -156,6 +157,11 @@ class ChunkComparison:
     def _ask(self, side: int, queries: Iterable[bytes]) -> list[Printed]:
         with self._sides.of(side).session() as connection:
             return [row for query in queries for row in connection.printed(query)]
+
+
+def _part(rows: int, downstream_rows: int, found: Sequence[RowDifference]) -> Part:
+    counts = {kind.value: _count(found, kind) for kind in Kind}
+    return Part(rows, downstream_rows, tuple(found), **counts)
 
 
 def _count(differences: Iterable[RowDifference], kind: Kind) -> int:

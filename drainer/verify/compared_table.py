@@ -10,7 +10,7 @@ Never  leaves out a column in silence: the primary key's columns must be compara
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from drainer.sink.mysql.column_match import DownstreamTable, UniqueKey
@@ -49,6 +49,11 @@ class ComparedTable:
     @property
     def upstream_names(self) -> tuple[Name, ...]:
         return tuple((one.schema, one.name) for one in self.upstream)
+
+    @property
+    def identity(self) -> str:
+        """The same in every process for a table that is compared in the same way."""
+        return repr((self.upstream_names, self.name, self.pairs, self.key))
 
     @property
     def is_by_checksum(self) -> bool:
@@ -105,9 +110,11 @@ def compared_table(
     upstream: Sequence[DownstreamTable],
     downstream: DownstreamTable,
     left_out: frozenset[str] = frozenset(),
+    *,
+    edited: bool = False,
 ) -> ComparedTable | str:
     """How rows are compared, or why they cannot be. `left_out`: columns of upstream that a rule leaves out,
-    in lower case."""
+    in lower case. `edited`: row rules make other rows of upstream's."""
     first = upstream[0]
     pairs: list[ColumnPair] = []
     others: list[NotCompared] = []
@@ -131,8 +138,10 @@ def compared_table(
             others.append(NotCompared(column.name, "the tables upstream have different types for it"))
         elif isinstance(found, NotCompared):
             others.append(found)
+        elif edited and found.is_generated:
+            others.append(NotCompared(column.name, "computed of what row rules leave", True))
         else:
-            pairs.append(found)
+            pairs.append(replace(found, texts=None, why="row rules see it") if edited else found)
     missing = tuple(
         column.name
         for column in first.columns

@@ -32,7 +32,7 @@ class Side:
 @dataclass(frozen=True)
 class Sides:
     """Both at `ts` of the upstream. `downstream_ts`: of a downstream that is a TiDB, else 0. `held_ms`: for
-    how long the Drainer stood still. `waiting`: tables of upstream of which rows wait in quarantine."""
+    how long the Drainer stood still. `waiting`: tables of upstream, in lower case, of which rows wait."""
 
     ts: int
     upstream: Side
@@ -40,7 +40,7 @@ class Sides:
     close: Callable[[], None]
     downstream_ts: int = 0
     held_ms: float = 0.0
-    waiting: frozenset[tuple[str, str]] = frozenset()
+    waiting: frozenset[str] = frozenset()
 
     def of(self, side: int) -> Side:
         return (self.upstream, self.downstream)[side]

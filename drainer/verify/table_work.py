@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from drainer.chunks.chunk import Chunk
 from drainer.verify.chunk_comparison import Part
 from drainer.verify.compared_table import ComparedTable
+from drainer.verify.edited_rows import Edited
 from drainer.verify.result import (
     LISTED_MAX,
     ComparedColumn,
@@ -29,13 +30,15 @@ from drainer.verify.result import (
 class Wanted:
     """A downstream table with the upstream's ones that go there. `left_out`: columns, in lower case, that
     are not written. `why_not`: the reason for which its rows need not be equal, "" for none.
-    `rows_expected`: as a server estimates them."""
+    `rows_expected`: as a server estimates them. `edited`: the tables upstream, where row rules make other
+    rows of theirs."""
 
     upstream: tuple[Name, ...]
     downstream: Name
     left_out: frozenset[str] = frozenset()
     why_not: str = ""
     rows_expected: int = 0
+    edited: tuple[Edited, ...] = ()
 
     @property
     def label(self) -> str:
@@ -44,10 +47,13 @@ class Wanted:
 
 @dataclass(slots=True)
 class TableWork:
-    """`refusal`: why it could not be read at the last moment; `absent`: a side that lacks it."""
+    """`edited`: those of `wanted` that are there.
+
+    `refusal`: why it could not be read at the last moment; `absent`: a side that lacks it."""
 
     wanted: Wanted
     how: ComparedTable | None = None
+    edited: tuple[Edited, ...] = ()
     chunks: list[Chunk] = field(default_factory=list)
     is_cut: bool = False
     equal: dict[int, Part] = field(default_factory=dict)

@@ -21,17 +21,18 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from common.clock import Clock, SystemClock
-from common.errors import Rejected, Unavailable
+from common.errors import BinlogError, DownstreamError, Rejected, Unavailable
+from common.rowcodec.row_error import RowError
 from drainer.chunks.chunk import Chunk
-from drainer.chunks.cut_key import WHOLE, CutKey, key_to_compare
+from drainer.chunks.cut_key import WHOLE, key_to_compare
 from drainer.chunks.splitter import Splitter
-from drainer.control.rate_limit import Limits, RateLimit
-from drainer.sink.mysql.column_match import DownstreamTable
 from drainer.sink.mysql.errors import StatementRefused, TransientError, safe_text
 from drainer.sink.mysql.table_reader import read_table
+from drainer.verify.budget import Budget
 from drainer.verify.chunk_comparison import ChunkComparison, Part
 from drainer.verify.compared_table import DOWNSTREAM, UPSTREAM, ComparedTable, compared_table
-from drainer.verify.result import OnDifference, TableResult, Verification
+from drainer.verify.edited_rows import Edited, EditedRows
+from drainer.verify.result import Name, OnDifference, TableResult, Verification
 from drainer.verify.sides import Sides
 from drainer.verify.table_work import TableWork, Wanted
 
@@ -41,6 +42,8 @@ _IDLE_MOMENTS_MAX: Final = 5
 _CUT_AT_ONCE: Final = 64
 _PASSES: Final = (Unavailable, TransientError, Rejected)
 """What a later moment may mend. `Rejected`: the upstream collected what stood at this one."""
+_REFUSALS: Final = (StatementRefused, DownstreamError, RowError)
+"""What keeps one table from being read."""
 
 
 class Stopped(Exception):
@@ -98,7 +101,7 @@ class Verifying:
 
     def __post_init__(self) -> None:
         self._works: list[TableWork] = []
-        self._limit = RateLimit(Limits(rows=self.pace.rows_a_second))
+        self._budget = Budget(self.pace.rows_a_second)
         self._moments: list[Sides] = []
         self._look = 0
         self._compared = 0
@@ -133,6 +136,10 @@ class Verifying:
     def results(self) -> list[TableResult]:
         return [work.result() for work in self._works if not work.is_gone]
 
+    def compared(self) -> dict[Name, ComparedTable]:
+        """How each table was compared, by its name downstream."""
+        return {work.wanted.downstream: work.how for work in self._works if work.how is not None}
+
     # -- looks and moments ----------------------------------------------------------------------------
 
     def _passes(self) -> None:
@@ -150,19 +157,32 @@ class Verifying:
 
     def _all_at_moments(self, works: list[TableWork] | None) -> None:
         """Moments until everything was looked at once; None: all that is listed at the first one."""
-        idle = 0
-        while works is None or not all(work.is_settled for work in works):
+        idle, is_listed = 0, False
+        while not is_listed or not all(work.is_settled for work in works or ()):
             before = self._compared
             with closing(self.open_moment()) as sides:
                 self._moments.append(sides)
-                if works is None:
-                    works = self._works = [TableWork(wanted) for wanted in self.listing(sides)]
+                if not is_listed:
+                    works = self._list(sides, works)
+                    is_listed = True
+                assert works is not None
                 trouble = self._at(sides, [work for work in works if not work.is_settled])
             if trouble is None:
                 continue
             idle = idle + 1 if self._compared == before else 0
             if idle > _IDLE_MOMENTS_MAX:
                 raise trouble
+
+    def _list(self, sides: Sides, works: list[TableWork] | None) -> list[TableWork]:
+        """What is to be compared as it is called now; what is not there any more is gone."""
+        listed = {wanted.downstream: wanted for wanted in self.listing(sides)}
+        if works is None:
+            works = self._works = [TableWork(wanted) for wanted in listed.values()]
+        for work in works:
+            now = listed.get(work.wanted.downstream)
+            work.is_gone = now is None
+            work.wanted = now or work.wanted
+        return works
 
     def _at(self, sides: Sides, works: Iterable[TableWork]) -> Exception | None:
         """Compare what is left at one moment; what ended it before all was compared."""
@@ -183,18 +203,20 @@ class Verifying:
     def _table(self, sides: Sides, work: TableWork, ends_s: float) -> None:
         try:
             how = self._how(sides, work)
-        except StatementRefused as error:
-            work.refusal = safe_text(error)
+        except _REFUSALS as error:
+            work.refusal = _said(error)
             return
         if how is None:
             return
         if work.how is None and self.journal is not None:
             work.resume(how, self.journal.kept(work, how))
         work.take(how)
-        comparison = ChunkComparison(how, sides, self._downstream)
+        edited = work.edited
+        upstream_rows = EditedRows(how, edited, sides.upstream.session, sides.ts).read if edited else None
+        comparison = ChunkComparison(how, sides, self._downstream, upstream_rows=upstream_rows)
         for chunk in list(work.left()):
             self._submit(work, chunk, comparison, ends_s)
-        splitter = _splitter(how, self.pace.chunk_rows)
+        splitter = _splitter(how, edited, min(self.pace.chunk_rows, self._budget.chunk_rows))
         side = sides.of(UPSTREAM if len(how.upstream) == 1 else DOWNSTREAM)
         while not work.is_cut and not work.refusal:
             with side.session() as connection:
@@ -213,6 +235,10 @@ class Verifying:
         with closing(sides.downstream.describe()) as connection:
             downstream = read_table(connection, *wanted.downstream)
         there = [table for table in upstream if table is not None]
+        work.edited = tuple(one for one, at in zip(wanted.edited, upstream, strict=False) if at is not None)
+        if any(".".join(name).lower() in sides.waiting for name in wanted.upstream):
+            work.refusal = "rows of it wait for a decision: `binlogctl ddl list`"
+            return None
         if downstream is None:
             if there:
                 work.absent = "downstream has no such table"
@@ -221,7 +247,7 @@ class Verifying:
         if not there:
             work.absent = "upstream has no such table any more"
             return None
-        how = compared_table(there, downstream, wanted.left_out)
+        how = compared_table(there, downstream, wanted.left_out, edited=bool(wanted.edited))
         if isinstance(how, str):
             work.refusal = how
             return None
@@ -231,7 +257,7 @@ class Verifying:
 
     def _submit(self, work: TableWork, chunk: Chunk, comparison: ChunkComparison, ends_s: float) -> None:
         self._gather(2 * self.pace.workers - 1)
-        wait_s = self._limit.wait_s(self.clock.monotonic_s())
+        wait_s = self._budget.wait_s(self.clock.monotonic_s())
         if self.stop.wait(wait_s) if wait_s else self.stop.is_set():
             raise Stopped
         if work.refusal:
@@ -239,7 +265,7 @@ class Verifying:
         now_s = self.clock.monotonic_s()
         if now_s > ends_s:
             raise _MomentOver
-        self._flying[self._comparing.submit(comparison.compare, chunk.condition())] = (work, chunk, now_s)
+        self._flying[self._comparing.submit(comparison.compare, chunk)] = (work, chunk, now_s)
 
     def _gather(self, flying_max: int) -> None:
         """Take answers until no more than so many are awaited. Raises what ends the moment."""
@@ -252,11 +278,11 @@ class Verifying:
         work, chunk, began_s = self._flying.pop(future)
         try:
             part = future.result()
-        except StatementRefused as error:
-            work.refusal = safe_text(error)
+        except _REFUSALS as error:
+            work.refusal = _said(error)
             return
         now_s = self.clock.monotonic_s()
-        self._limit.take(max(part.rows, part.downstream_rows), 0, now_s)
+        self._budget.take(max(part.rows, part.downstream_rows), now_s)
         self._compared += 1
         if self._look == self.pace.retries and self.on_difference is not None:
             table = work.so_far()
@@ -299,16 +325,19 @@ class _MomentOver(Exception):
     """It has lasted long enough."""
 
 
-def _splitter(how: ComparedTable, chunk_rows: int) -> Splitter:
+def _said(error: Exception) -> str:
+    return error.message if isinstance(error, BinlogError) else safe_text(error)
+
+
+def _splitter(how: ComparedTable, edited: Sequence[Edited], chunk_rows: int) -> Splitter:
     """Cuts the upstream's table, or the downstream's one where several go there."""
-    table: DownstreamTable
+    table, others = how.downstream, how.upstream
     if len(how.upstream) == 1:
-        (table,) = how.upstream
-        return Splitter(table, _cut_key(table, [how.downstream]), chunk_rows)
-    return Splitter(how.downstream, _cut_key(how.downstream, how.upstream), chunk_rows)
-
-
-def _cut_key(table: DownstreamTable, others: Sequence[DownstreamTable]) -> CutKey:
-    """The same one beside each of the others, or the table is one chunk."""
-    keys = {key_to_compare(table, other) for other in others}
-    return keys.pop() if len(keys) == 1 else WHOLE
+        table, others = how.upstream[0], (how.downstream,)
+    changed: set[str] = set()
+    for one in edited:
+        if one.changed is None:
+            return Splitter(table, WHOLE, chunk_rows)
+        changed |= one.changed
+    keys = {key_to_compare(table, other, changed) for other in others}
+    return Splitter(table, keys.pop() if len(keys) == 1 else WHOLE, chunk_rows)

@@ -191,6 +191,7 @@ BORDERS = {
         "load",
         "verify",
         "report",
+        "snapshot.drainer_hold",
     ),
     ("deploy.ctl", "pump"): ("config",),
     ("deploy.ctl", "deploy.playground"): (),

@@ -24,6 +24,8 @@ WRONG: Final = 1
 SOON: Final = 11
 NOT_WELL: Final = 12
 STILL_WAITING: Final = 13
+DIFFERS: Final = 14
+NOT_COMPARABLE: Final = 15
 
 EXIT_CODES: Final = """\
 Exit codes:
@@ -37,6 +39,8 @@ Exit codes:
   11   status, doctor: nothing is wrong, but something will need you
   12   status, doctor: something is wrong: replication is held up, a node is dead or does not answer
   13   the time of -timeout is over; what was asked for goes on
+  14   verify: the downstream differs from the upstream
+  15   verify: no difference was found, but not everything could be compared
   130  interrupted
 """
 
@@ -144,6 +148,15 @@ checkpoint. After whatever ended it the same command goes on where it stopped; n
 on the downstream before its end. Tables that have rows there are refused but with -replace, which
 removes them, or -append. Users and grants are not copied. -dry-run says sizes, chunks and time.
 binlogctl load -drainer-config drainer.toml -rate 50000""",
+    "verify": """\
+Compares all tables that the Drainer of -drainer-config writes, at one moment for both sides: it
+stands still for some milliseconds while snapshots are opened, then both go on. Servers sum up
+chunks; what differs is read, and looked at again (-retries) at a later moment before it is
+reported. The same command goes on after whatever ended it: -state FILE keeps what was equal.
+-at-rest is for a Drainer that is stopped and an upstream that nobody writes to. -archive DIR says
+when a row was changed last. -report FILE is a page; -repair FILE: SQL that mends the downstream;
+-repair-now mends it while the Drainer runs, each row as it is then on both sides.
+Exit code 0: equal; 14: it differs; 15: not everything could be compared.""",
     "savepoint now": """\
 Draws a timestamp and writes -data-dir/savepoint, from which a drainer without a checkpoint
 begins. An existing file is replaced with -yes only.""",
@@ -283,6 +296,25 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
         "copy what the upstream has into a Drainer's downstream, which goes on from there",
         "load:run",
         flags=("drainer-config", "rate", "replace", "append", "dry-run"),
+        outputs=READABLE,
+    ),
+    Command(
+        "verify",
+        "is the downstream equal to the upstream, while both are written to?",
+        "verify:run",
+        flags=(
+            "drainer-config",
+            "tables",
+            "rate",
+            "retries",
+            "workers",
+            "state",
+            "at-rest",
+            "archive",
+            "report",
+            "repair",
+            "repair-now",
+        ),
         outputs=READABLE,
     ),
     Command(

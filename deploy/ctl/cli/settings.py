@@ -43,7 +43,7 @@ class CtlSettings:
         "",
         key=None,
         flag="state",
-        help="state to write: online, pausing, paused, closing, offline",
+        help="state to write: online, pausing, paused, closing, offline; verify: file of its progress",
     )
     show_offline: bool = option(
         False, key=None, flag="show-offline-nodes", kind="bool", help="list offline nodes too"
@@ -87,6 +87,22 @@ class CtlSettings:
     until: str = option("", key=None, flag="until", help="where to end: a time or a timestamp")
     where: str = option("", key=None, flag="where", help="condition on a row's columns, as a row-rule has it")
     limit: int = option(0, key=None, flag="limit", kind="int", help="end after so many rows")
+
+    retries: int = option(
+        2, key=None, flag="retries", kind="int", help="how often differences are looked at again"
+    )
+    workers: int = option(4, key=None, flag="workers", kind="int", help="chunks that are compared at a time")
+    at_rest: bool = option(
+        False, key=None, flag="at-rest", kind="bool", help="no drainer runs, and nobody writes upstream"
+    )
+    archive: str = option("", key=None, flag="archive", help="an archive of the same stream")
+    report: str = option("", key=None, flag="report", help="write the result as a page into this file")
+    repair: str = option(
+        "", key=None, flag="repair", help="write SQL that mends the downstream into this file"
+    )
+    repair_now: bool = option(
+        False, key=None, flag="repair-now", kind="bool", help="mend the downstream while its drainer runs"
+    )
 
     upstream: str = option(
         "auto", key=None, flag="upstream", help="auto, tidb (PD and TiKV) or standalone (etcd alone)"

@@ -18,7 +18,17 @@ from deploy.ctl.cli.settings import CtlSettings
 
 _KINDS: Final = {entry.flag: entry.kind for entry in declaring.options(CtlSettings).values() if entry.flag}
 _HELP: Final = {entry.flag: entry.help for entry in declaring.options(CtlSettings).values() if entry.flag}
-_FILE_FLAGS: Final = ("ssl-ca", "ssl-cert", "ssl-key", "data-dir", "pump-config", "drainer-config")
+_FILE_FLAGS: Final = (
+    "ssl-ca",
+    "ssl-cert",
+    "ssl-key",
+    "data-dir",
+    "pump-config",
+    "drainer-config",
+    "archive",
+    "report",
+    "repair",
+)
 
 
 def choices(flag: str, command: Command | None) -> tuple[str, ...]:

@@ -1,0 +1,248 @@
+"""binlogctl verify: is the downstream equal to the upstream, while both are written to?
+
+Drives  `drainer.verify.live` with a Drainer's configuration, `drainer.report` with what it found
+Holds   standard output has the result alone; progress is one line that is written over on a terminal, a line
+        now and then elsewhere. The exit code says equal, different, or not everything comparable
+Stops   by Ctrl-C; the same command goes on with what is left
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from common.clock import SystemClock
+from common.errors import ConfigError, FlagError
+from common.observe import log, show
+from deploy.ctl.cli.command_line import Call
+from deploy.ctl.cli.commands import DIFFERS, DONE, JSON, NOT_COMPARABLE
+from deploy.ctl.cli.settings import CtlSettings
+from deploy.ctl.net import drainer_file
+
+if TYPE_CHECKING:
+    from common.etcd.registry import EtcdRegistry
+    from common.upstream_port import Upstream
+    from drainer.config.options import DrainerConfig
+    from drainer.report.repair.repair_file import RepairFile
+    from drainer.report.repair.repair_now import ToMend
+    from drainer.snapshot.drainer_hold import DrainerHold
+    from drainer.verify.live import LiveVerification
+    from drainer.verify.result import Name, RowDifference, TableResult, Verification
+    from drainer.verify.verifying import Progress
+
+LINE_EVERY_S: Final = 10.0
+SHOW_EVERY_S: Final = 0.5
+STATE: Final = "verify-state"
+NO_STATE: Final = "none"
+
+
+async def run(call: Call) -> int:
+    """Raises `FlagError`, and whatever ends a comparison."""
+    given = call.settings
+    check(given)
+    settings = drainer_file.read(given.drainer_config, "verify")
+    log.setup("error", stream=sys.stderr)
+    async with drainer_file.cluster(settings) as (upstream, nodes):
+        with contextlib.ExitStack() as ends:
+            job = Job(call, settings, upstream, nodes)
+            if given.repair:
+                job.repair = ends.enter_context(await _repair_file(given.repair, settings))
+            found = await job.run(ends)
+    return code(found)
+
+
+def check(given: CtlSettings) -> None:
+    """What makes no sense, before anything is asked. Raises `FlagError`."""
+    for name, least in (("rate", 0), ("retries", 0), ("workers", 1)):
+        if getattr(given, name) < least:
+            raise FlagError(f"{name} is {getattr(given, name)}", hint=f"at least {least}")
+    if given.repair_now and given.at_rest:
+        raise FlagError("-repair-now is for a Drainer that runs", hint="with -at-rest write a -repair FILE")
+
+
+def code(found: Verification) -> int:
+    from drainer.verify.result import State
+
+    return {State.EQUAL: DONE, State.DIFFERS: DIFFERS, State.NOT_COMPARABLE: NOT_COMPARABLE}[found.state]
+
+
+class Job:
+    """One comparison, and what is done with its result."""
+
+    def __init__(self, call: Call, settings: DrainerConfig, upstream: Upstream, nodes: EtcdRegistry) -> None:
+        self._call = call
+        self._settings = settings
+        self._upstream = upstream
+        self._nodes = nodes
+        self.repair: RepairFile | None = None
+        self._to_mend: dict[Name, list[RowDifference]] = {}
+
+    async def run(self, ends: contextlib.ExitStack) -> Verification:
+        given = self._call.settings
+        hold = None if given.at_rest else self._hold()
+        verification = self._verification(hold)
+        shown = ends.enter_context(_shown(quiet=self._call.output == JSON))
+        verification.on_progress = shown.take
+        found = await verification.run()
+        shown.clear()
+        if given.archive:
+            found = await asyncio.to_thread(_with_last_touch, found, given.archive)
+        self._print(found)
+        if self.repair is not None:
+            self.repair.finish(found)
+            show.print_warning(f"binlogctl: {given.repair} mends {self.repair.rows:,} rows")
+            for said in self.repair.refused:
+                show.print_warning(f"binlogctl: not mended: {said}")
+        if given.repair_now and self._to_mend:
+            assert hold is not None
+            await self._repair_now(verification, hold)
+        return found
+
+    def _hold(self) -> DrainerHold:
+        from drainer.snapshot.drainer_hold import DrainerHold, locate_drainer
+
+        locate = locate_drainer(self._nodes, self._settings.name)
+        return DrainerHold(locate, self._settings.tls, SystemClock())
+
+    def _verification(self, hold: DrainerHold | None) -> LiveVerification:
+        from drainer.reading.subscribe.table_choice import read_patterns
+        from drainer.verify.live import LiveVerification
+        from drainer.verify.verifying import Pace
+
+        given = self._call.settings
+        names = [name for name in map(str.strip, given.tables.split(",")) if name]
+        return LiveVerification(
+            self._settings,
+            self._upstream,
+            hold,
+            Pace(workers=given.workers, rows_a_second=given.rate, retries=given.retries),
+            selected=read_patterns(names),
+            state=_state(given.state, self._settings.data_dir),
+            on_difference=self._take,
+        )
+
+    def _take(self, table: TableResult, found: RowDifference) -> None:
+        if self.repair is not None:
+            self.repair.add(table, found)
+        if self._call.settings.repair_now:
+            self._to_mend.setdefault(table.downstream, []).append(found)
+
+    def _print(self, found: Verification) -> None:
+        from drainer.report import html_page, json_document, terminal
+
+        path = self._call.settings.report
+        if path:
+            try:
+                Path(path).write_text(html_page.html(found), encoding="utf-8")
+            except OSError as error:
+                raise ConfigError(
+                    f"-report: {path} cannot be written: {error.strerror}", hint="correct -report"
+                ) from None
+        if self._call.output == JSON:
+            show.print_json(json_document.document(found))
+        else:
+            terminal.print_verification(found)
+
+    async def _repair_now(self, verification: LiveVerification, hold: DrainerHold) -> None:
+        from drainer.report.repair.fenced_moment import fenced_moment
+        from drainer.report.repair.repair_now import repair_now
+
+        wanted = [self._mending(verification, name) for name in sorted(self._to_mend)]
+        mended = await repair_now(wanted, lambda: fenced_moment(self._settings, self._upstream, hold))
+        show.print_warning(
+            f"binlogctl: {mended.rows:,} rows were mended, {mended.settled:,} had become right; verify again"
+        )
+        for said in mended.left:
+            show.print_warning(f"binlogctl: not mended: {said}")
+
+    def _mending(self, verification: LiveVerification, name: Name) -> ToMend:
+        from drainer.report.repair.repair_now import ToMend
+
+        made = ToMend(verification.compared[name])
+        for one in self._to_mend[name]:
+            made.add(one)
+        return made
+
+
+def _state(given: str, data_dir: str) -> Path | None:
+    """Where progress is kept: named, or in the Drainer's directory where that is on this host."""
+    if given:
+        return None if given == NO_STATE else Path(given)
+    return Path(data_dir) / STATE if os.access(data_dir, os.W_OK) else None
+
+
+async def _repair_file(path: str, settings: DrainerConfig) -> RepairFile:
+    from drainer.config.downstream import target_of
+    from drainer.report.repair.repair_file import RepairFile
+    from drainer.sink.mysql.connection import connect
+    from drainer.sink.mysql.table_reader import dialect_of
+
+    with closing(await asyncio.to_thread(connect, target_of(settings))) as connection:
+        return RepairFile(path, dialect_of(connection))
+
+
+def _with_last_touch(found: Verification, archive: str) -> Verification:
+    from drainer.reading.archive.archive import open_archive
+    from drainer.report.last_touch import with_last_touch
+
+    return with_last_touch(found, open_archive(archive))
+
+
+# Progress ------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _shown(*, quiet: bool) -> Iterator[ProgressLine]:
+    line = ProgressLine(quiet=quiet)
+    try:
+        yield line
+    finally:
+        line.clear()
+
+
+class ProgressLine:
+    """Says now and then how far it is; called by the thread that compares."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._clock = SystemClock()
+        self._began_s = self._said_s = self._clock.monotonic_s()
+        self._quiet = quiet
+        self._terminal = show.TerminalLine() if sys.stderr.isatty() else None
+
+    def take(self, now: Progress) -> None:
+        if self._quiet:
+            return
+        now_s = self._clock.monotonic_s()
+        if now_s - self._said_s < (LINE_EVERY_S if self._terminal is None else SHOW_EVERY_S):
+            return
+        self._said_s = now_s
+        said = line(now, now_s - self._began_s)
+        if self._terminal is None:
+            show.print_warning(said)
+        else:
+            self._terminal.show(said)
+
+    def clear(self) -> None:
+        if self._terminal is not None:
+            self._terminal.clear()
+
+
+def line(now: Progress, elapsed_s: float) -> str:
+    """One line: how much is compared, how fast, what is wrong so far."""
+    rate = now.rows / elapsed_s if elapsed_s > 0 else 0.0
+    share = f" ({now.rows / now.rows_expected:.0%})" if now.rows_expected else ""
+    wrong = f", {now.wrong_tables} tables differ so far" if now.wrong_tables else ""
+    again = ", looking again" if now.look else ""
+    left = ""
+    if now.rows_expected > now.rows > 0 and elapsed_s >= 1:
+        left = f", about {(now.rows_expected - now.rows) * elapsed_s / now.rows:,.0f} s left"
+    return (
+        f"verify: {now.tables_done} of {now.tables} tables, at {now.table}: {now.rows:,} rows{share},"
+        f" {rate:,.0f} rows/s{left}{wrong}{again}"
+    )

@@ -1,0 +1,175 @@
+"""Live verification: the upstream and the downstream of a running Drainer, at moments that it holds for us.
+
+Drives  `open_moment` of `drainer.snapshot` on the event loop, `Verifying` on a thread of its own
+In      a Drainer's settings, its upstream, how its stream is held
+Out     `Verification`
+Holds   tables, names, columns and rows are those that a Drainer with these settings writes: the tracked
+        schema at the first moment of each look says which there are
+Stops   a cancelled run gives its moment back and leaves its state file, from which the next one goes on
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from common.clock import Clock, SystemClock
+from common.errors import ConfigError, DownstreamError, Unavailable
+from common.upstream_port import Upstream
+from drainer.chunks.table_size import table_size
+from drainer.config.downstream import target_of
+from drainer.config.options import DrainerConfig
+from drainer.config.upstream_options import upstream_target_of
+from drainer.load import upstream_schema
+from drainer.load.contents import contents_of
+from drainer.reading.subscribe.table_choice import TablePattern
+from drainer.rules.rule_set import read_rules
+from drainer.sink.mysql.errors import SessionError, TransientError, safe_text
+from drainer.snapshot.drainer_hold import DrainerHold
+from drainer.snapshot.moment import open_moment
+from drainer.verify import listing
+from drainer.verify.compared_table import ComparedTable
+from drainer.verify.result import Name, OnDifference, Verification
+from drainer.verify.sides import Side, Sides, seen_at, sides_at_rest
+from drainer.verify.state_file import StateFile
+from drainer.verify.table_work import Wanted
+from drainer.verify.verifying import Pace, Progress, Verifying
+
+STATE: Final = "verify-state.jsonl"
+T = TypeVar("T")
+
+
+@dataclass
+class LiveVerification:
+    """`hold` None: nothing writes, both sides are compared as they are. `selected`: as of `listing`.
+    `state`: where progress is kept, None for nowhere."""
+
+    settings: DrainerConfig
+    upstream: Upstream
+    hold: DrainerHold | None
+    pace: Pace = field(default_factory=Pace)
+    selected: Sequence[TablePattern] = ()
+    state: Path | None = None
+    on_difference: OnDifference | None = None
+    on_progress: Callable[[Progress], None] | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    compared: dict[Name, ComparedTable] = field(default_factory=dict)
+    """How each table was compared, when it is done."""
+
+    def __post_init__(self) -> None:
+        if not self.settings.to_database:
+            raise ConfigError(
+                f"db-type is {self.settings.db_type!r}: verify compares databases",
+                hint="an archive is audited with binlog-spark audit",
+            )
+        self._rules = read_rules(self.settings)
+        self._source = upstream_target_of(self.settings)
+        self._target = target_of(self.settings)
+        self._of_tidb = not self.settings.from_outcome_table
+        self._schema_version = 0
+        self._stop = threading.Event()
+
+    async def run(self) -> Verification:
+        """Raises `Unavailable`, `Rejected`, `DownstreamError`, `ConfigError`, `Corruption`."""
+        self._loop = asyncio.get_running_loop()
+        thread = asyncio.create_task(asyncio.to_thread(self._run))
+        try:
+            return await asyncio.shield(thread)
+        except asyncio.CancelledError:
+            self._stop.set()
+            await asyncio.gather(thread, return_exceptions=True)
+            raise
+
+    def _run(self) -> Verification:
+        notes = listing.notes(self._rules)
+        with self._journal() as journal, _own_errors():
+            verifying = Verifying(
+                self._moment,
+                self._listing,
+                pace=self.pace,
+                on_difference=self.on_difference,
+                on_progress=self.on_progress,
+                journal=journal,
+                clock=self.clock,
+                stop=self._stop,
+            )
+            found = verifying.run(repr(self._source), repr(self._target), notes)
+            self.compared = verifying.compared()
+            if journal is not None and journal.resumed:
+                said = f"{journal.resumed} chunks were found equal by an earlier run of this comparison"
+                found = replace(found, notes=(*found.notes, said))
+        return found
+
+    @contextmanager
+    def _journal(self) -> Iterator[StateFile | None]:
+        if self.state is None:
+            yield None
+            return
+        of = repr((self._source, self._target, self._rules.text, [one.text for one in self.selected]))
+        journal = StateFile(self.state, of)
+        is_done = False
+        try:
+            yield journal
+            is_done = True
+        finally:
+            journal.close(finished=is_done)
+
+    # -- moments --------------------------------------------------------------------------------------
+
+    def _moment(self) -> Sides:
+        return self._on_loop(self._open())
+
+    async def _open(self) -> Sides:
+        if not self._of_tidb:
+            # Jobs that programs publish do not say when they were finished: what was there before is.
+            self._schema_version = await upstream_schema.newest_version(self.upstream.history)
+        sessions = self.pace.workers + 1
+        if self.hold is None:
+            ts = await self.upstream.oracle.timestamp()
+            return await asyncio.to_thread(sides_at_rest, ts, self._source, self._target, sessions)
+        moment = await open_moment(self.settings, self.upstream, self.hold, sessions)
+        source = seen_at(self._source, moment.ts) if self._of_tidb else self._source
+        return Sides(
+            moment.ts,
+            Side(source, moment.upstream.session),
+            Side(self._target, moment.downstream.session),
+            close=lambda: self._on_loop(moment.close()),
+            held_ms=moment.downstream.held_ms,
+            waiting=frozenset(name.lower() for name in moment.downstream.waiting),
+        )
+
+    def _listing(self, sides: Sides) -> list[Wanted]:
+        found = self._on_loop(self._listed(sides.ts))
+        if self.on_progress is None:
+            return found
+        with closing(sides.upstream.describe()) as connection:
+            return [
+                replace(one, rows_expected=sum(table_size(connection, *name).rows for name in one.upstream))
+                for one in found
+            ]
+
+    async def _listed(self, ts: int) -> list[Wanted]:
+        tracker = await upstream_schema.schema_at(self.upstream.history, ts, self._schema_version)
+        contents = contents_of(tracker, self._rules)
+        return listing.listing(contents, self._rules, self.selected)
+
+    def _on_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+
+@contextmanager
+def _own_errors() -> Iterator[None]:
+    try:
+        yield
+    except TransientError as error:
+        raise Unavailable(f"a session was lost: {safe_text(error)}", hint="run the command again") from None
+    except SessionError as error:
+        raise DownstreamError(
+            f"a server refused to be compared: {safe_text(error)}",
+            hint="the users of [syncer.from] and [syncer.to] need SELECT on every table",
+        ) from None

@@ -1,0 +1,75 @@
+"""A comparison that was ended goes on with what was not equal yet."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.verify.result import State, Verification
+from drainer.verify.state_file import StateFile
+from drainer.verify.verifying import Progress, Stopped
+from tests.drainer.verify.world import DOWNSTREAM, UPSTREAM, World, world
+
+
+@pytest.fixture(scope="module")
+def both(mariadb: MariaDbServer) -> Iterator[World]:
+    with world(mariadb) as made:
+        made.make("t", "id INT PRIMARY KEY, a VARCHAR(20)", "SELECT seq, 'x' FROM mysql.seq_1_to_200")
+        yield made
+
+
+def interrupted(both: World, path: Path, after: int) -> None:
+    """Ended after so many chunks, as a kill would: the file is what it is."""
+    stop, journal = threading.Event(), StateFile(path, "both")
+    verifying = both.verifying("t", journal=journal, stop=stop)
+
+    def progress(now: Progress) -> None:
+        if now.chunks >= after:
+            stop.set()
+
+    verifying.on_progress = progress
+    with pytest.raises(Stopped):
+        verifying.run()
+    journal.close(finished=False)
+
+
+def resumed(both: World, path: Path, of: str = "both") -> tuple[int, Verification]:
+    journal = StateFile(path, of)
+    found = both.verifying("t", journal=journal).run()
+    journal.close(finished=True)
+    return journal.resumed, found
+
+
+def test_what_was_equal_is_not_compared_again(both: World, tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    interrupted(both, path, after=4)
+    with path.open("ab") as file:
+        file.write(b'{"table": "verify_down.t", "how": "x", "chu')  # as a crash leaves it
+    chunks, found = resumed(both, path)
+    assert chunks >= 4
+    assert (found.state, found.rows) == (State.EQUAL, 200)
+    assert not path.exists()
+
+
+def test_a_file_of_another_comparison_says_nothing(both: World, tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    interrupted(both, path, after=4)
+    assert resumed(both, path, "others")[0] == 0
+
+
+def test_a_table_that_was_altered_begins_anew(both: World, tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    interrupted(both, path, after=4)
+    both.run(*(f"ALTER TABLE {schema}.t ADD b INT" for schema in (UPSTREAM, DOWNSTREAM)))
+    chunks, found = resumed(both, path)
+    assert (chunks, found.state, found.rows) == (0, State.EQUAL, 200)
+
+
+def test_the_file_is_for_its_owner_alone(both: World, tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    interrupted(both, path, after=2)
+    assert path.stat().st_mode & 0o777 == 0o600
