@@ -11,6 +11,7 @@ from common.clock import SystemClock
 from common.errors import BinlogError, ConfigError
 from deploy.playground import options as command_line
 from deploy.playground import result
+from deploy.playground.begin import Begin
 from deploy.playground.check.live_view import LiveView
 from deploy.playground.cluster import mariadb
 from deploy.playground.cluster.cluster import Cluster
@@ -24,7 +25,6 @@ from deploy.playground.exit_status import (
     report_failure,
 )
 from deploy.playground.options import Options
-from deploy.playground.run import Run
 
 
 def main() -> None:
@@ -74,8 +74,11 @@ async def run(options: Options) -> int:
 
 async def _run(options: Options, cluster: Cluster) -> int:
     with LiveView(quiet=options.json) as view:
-        work = Run(options, cluster, view, SystemClock())
-        report = await (work.demo() if options.replay is None else work.replay(options.replay))
+        work = Begin(options, cluster, view, SystemClock())
+        if options.load:
+            report = await work.begin()
+        else:
+            report = await (work.demo() if options.replay is None else work.replay(options.replay))
     subscribed = work.subscribed
     if options.json:
         print(result.result_json(report, work.statistics, options, subscribed))

@@ -28,6 +28,8 @@ class Options:
     replay: Path | None = None
     kill: bool = False
     subscriber: bool = False
+    load: bool = False
+    kills: int = 0
 
 
 def parse(argv: list[str]) -> Options:
@@ -50,9 +52,15 @@ def parse(argv: list[str]) -> Options:
     add("--replay", type=Path, metavar="DIR", help="replay a recorded scenario instead of the demo")
     add("--kill", action="store_true", help="with --replay: kill the Drainer and a Pump on the way")
     add("--subscriber", action="store_true", help="a program subscribes too, and its tables are compared")
+    add("--load", action="store_true", help="begin with rows that exist: load them while they are written to")
+    add("--kills", type=_kills, default=0, metavar="N", help="with --load: kill the load so many times")
     chosen = parser.parse_args(argv)
     if chosen.kill and chosen.replay is None:
         parser.error("--kill needs --replay DIR (for the demo it is --chaos)")
+    if chosen.kills and not chosen.load:
+        parser.error("--kills needs --load (for the demo it is --chaos)")
+    if chosen.load and (chosen.replay is not None or chosen.chaos or chosen.subscriber):
+        parser.error("--load is a run of its own: without --replay, --chaos and --subscriber")
     return Options(**vars(chosen))
 
 
@@ -67,6 +75,13 @@ def _rate(text: str) -> float:
     value = float(text)
     if not 0 <= value <= 100_000:
         raise argparse.ArgumentTypeError("give 0 to 100000 transactions/s")
+    return value
+
+
+def _kills(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= 1000:
+        raise argparse.ArgumentTypeError("give 0 to 1000")
     return value
 
 

@@ -148,6 +148,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("replay", "result"),
         ("chaos",),
         ("run",),
+        ("begin",),
         ("__main__", "spark_demo"),
     ),
 }

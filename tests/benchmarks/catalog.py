@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tests.benchmarks import demo, reparo, rowcodec_decode, tail
+from tests.benchmarks import demo, load, reparo, rowcodec_decode, tail
 from tests.benchmarks.client import write as pumpclient_write
 from tests.benchmarks.door import empty as door_empty
 from tests.benchmarks.door import hostile as door_hostile
@@ -67,6 +67,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "spark.scaling": spark_read.scaling,
     "spark.memory": spark_read.memory,
     "reparo.sysbench": reparo.run,
+    "load.sysbench": load.run,
     "spark.replay": spark_replay.run,
     "spark.fold10": spark_replay.fold10,
     "messages": messages.run,

@@ -110,8 +110,8 @@ class Cluster:
     def nodes(self) -> list[Node]:
         return [*self.pumps, *([self.drainer] if self.drainer is not None else [])]
 
-    async def start_base(self, cluster_id: int | None) -> StandaloneUpstream:
-        """Start etcd and MariaDB, found the cluster."""
+    async def start_base(self, cluster_id: int | None, *, application: bool = False) -> StandaloneUpstream:
+        """Start etcd and MariaDB, found the cluster. `application`: another MariaDB, for a program."""
         etcd_port, peer_port = free_ports(2)
         server = EtcdServer(self.directory / "etcd", etcd_port, peer_port)
         server.data_dir.mkdir(mode=0o700)
@@ -122,18 +122,23 @@ class Cluster:
         self.mariadb.prepare(self.directory / "mariadb", log)
         assert self.mariadb.process is not None
         self.supervisor.adopt(self.mariadb.process)
+        if application:
+            other = self.application = MariaDbServer()
+            other.prepare(
+                self.directory / "application", self.supervisor.log_path("application"), like=self.mariadb
+            )
+            assert other.process is not None
+            self.supervisor.adopt(other.process)
         await self.until_etcd_answers()
         self.upstream = await StandaloneUpstream.connect(server.endpoint, cluster_id=cluster_id)
         self.mariadb.launch()
         await self._until(self.mariadb.process, self.mariadb.ping)
+        if self.application is not None:
+            await self._start_application(self.application)
         return self.upstream
 
-    async def start_application(self) -> MariaDbServer:
-        """Start the server of a program that has a database of its own."""
-        server = self.application = MariaDbServer()
-        server.prepare(self.directory / "application", self.supervisor.log_path("application"))
+    async def _start_application(self, server: MariaDbServer) -> None:
         assert server.process is not None
-        self.supervisor.adopt(server.process)
         server.launch()
         await self._until(server.process, server.ping)
         connection = server.open()
@@ -141,7 +146,6 @@ class Cluster:
             connection.run(b"SET GLOBAL innodb_flush_log_at_trx_commit = 1")
         finally:
             connection.close()
-        return server
 
     async def until_etcd_answers(self) -> None:
         """After it was away."""

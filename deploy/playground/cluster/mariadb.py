@@ -78,8 +78,9 @@ class MariaDbServer:
         self.socket = ""
         self.process: Process | None = None
 
-    def prepare(self, directory: Path, log: Path | None = None) -> None:
-        """Make the data directory and the process, which is not started yet; about a second.
+    def prepare(self, directory: Path, log: Path | None = None, *, like: MariaDbServer | None = None) -> None:
+        """Make the data directory and the process, which is not started yet; about a second. `like`: one that
+        was prepared, and not started yet, whose data directory is copied.
 
         Raises `ConfigError` when MariaDB is not installed, `BinlogError` when its set-up fails.
         """
@@ -93,7 +94,11 @@ class MariaDbServer:
             )
         directory.mkdir(parents=True, exist_ok=True)
         log = log or directory / "mariadb.log"
-        self._install(installer, log)
+        if like is None:
+            self._install(installer, log)
+        else:
+            shutil.copytree(like.directory / "data", directory / "data")
+        self._write_users()
         self.process = Process("mariadb", [program, *self._options()], log)
 
     def start(self, directory: Path, log: Path | None = None) -> None:
@@ -197,6 +202,8 @@ class MariaDbServer:
         setup.start()
         if setup.wait(INSTALL_DEADLINE_S) != 0:
             raise BinlogError(f"mariadb-install-db failed: {setup.tail(2)}", hint=f"see {log}")
+
+    def _write_users(self) -> None:
         init = self.directory / "init.sql"
         # REPLACE-like forms: the file is run at every start of the server.
         init.write_text(

@@ -74,10 +74,15 @@ def test_options() -> None:
     assert parse(["--seconds", "120", "--chaos", "--keep", "--rate", "0", "--sessions", "2"]) == Options(
         seconds=120, chaos=True, keep=True, rate=0, sessions=2
     )
+    assert parse(["--load", "--kills", "3"]) == Options(load=True, kills=3)
 
 
 @pytest.mark.parametrize(
-    "argv", [["--kill"], ["--sessions", "0"], ["--seconds", "-1"], ["--rate", "x"], ["--no"]]
+    "argv",
+    [
+        *(["--kill"], ["--sessions", "0"], ["--seconds", "-1"], ["--rate", "x"], ["--no"]),
+        *(["--kills", "2"], ["--load", "--chaos"], ["--load", "--replay", "x"], ["--load", "--kills", "-1"]),
+    ],
 )
 def test_wrong_options_end_with_status_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
