@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from common.errors import Rejected
 from drainer.chunks.table_size import TableSize, table_size
 from drainer.load.table_copy import NotAsPublished
 from drainer.sink.mysql.column_match import DownstreamTable
 from drainer.sink.mysql.connection import Connection, Target
 from drainer.sink.mysql.session import DownstreamSession
 from drainer.sink.mysql.table_reader import read_table
+from drainer.snapshot.engines import engine_without_snapshots
 from drainer.snapshot.sessions import UpstreamSnapshot
 
 Name = tuple[str, str]
@@ -32,9 +34,16 @@ class UpstreamTables:
         self._own.close()
 
     def table(self, name: Name) -> DownstreamTable:
-        """Raises `NotAsPublished` where there is none."""
+        """Raises `NotAsPublished` where there is none, `Rejected` for one that has no snapshots."""
         with self._session() as connection:
             found = read_table(connection, *name)
+            engine = engine_without_snapshots(connection, *name)
+        if engine:
+            raise Rejected(
+                f"the upstream's table {'.'.join(name)} is in engine {engine}, which has no snapshots:"
+                " its rows would be of no moment",
+                hint=f"ALTER TABLE {'.'.join(name)} ENGINE=InnoDB, or leave it out (ignore-table)",
+            )
         if found is None:
             raise NotAsPublished(
                 f"the upstream's database has no table {'.'.join(name)}, and has by its published definition",

@@ -285,6 +285,19 @@ async def test_tables_that_are_altered_while_they_are_copied_are_as_at_the_loads
     assert bed.is_equal(*found)
 
 
+async def test_a_table_of_no_moment_is_refused_by_name(bed: Bed) -> None:
+    bed.publish("hits", [("id", "int"), ("n", "int")], ("id",))
+    bed.run(f"CREATE TABLE {SCHEMA}.hits (id INT PRIMARY KEY, n INT) ENGINE=MyISAM")
+    with pytest.raises(
+        Rejected, match=r"load_app\.hits is in engine MyISAM, which has no snapshots"
+    ) as raised:
+        await bed.load()
+    assert "ENGINE=InnoDB" in raised.value.hint
+    bed.run(f"ALTER TABLE {SCHEMA}.hits ENGINE=InnoDB", f"INSERT INTO {SCHEMA}.hits VALUES (1, 2)")
+    await bed.load()
+    assert bed.is_equal("hits")
+
+
 async def test_filters_routes_and_rules_count_as_for_the_drainer(bed: Bed) -> None:
     fill(bed)
     route = {"schema": SCHEMA, "table": "orders"}
