@@ -92,7 +92,7 @@ class DrainerHold:
         try:
             return await client.ask("PUT", address, path)
         except NotHttp:  # its gRPC has a port of its own
-            return await client.ask("PUT", _status_address(address), path)
+            return await client.ask("PUT", status_address(address), path)
 
 
 def locate_drainer(nodes: Registry, node_id: str) -> Callable[[], Awaitable[str]]:
@@ -114,7 +114,8 @@ def _times(limit_s: float, wait_s: float) -> str:
     return f"limit_ms={limit_s * 1000:.0f}&wait_ms={wait_s * 1000:.0f}"
 
 
-def _status_address(address: str) -> str:
+def status_address(address: str) -> str:
+    """Where HTTP is, of a node whose gRPC has a port of its own."""
     host, port = split_address("address", address)
     return f"{f'[{host}]' if ':' in host else host}:{min(port + STATUS_PORT_STEP, 65535)}"
 

@@ -1,8 +1,8 @@
 """Budget: how many rows a second a comparison may read, so that the Drainer beside it does not fall behind.
 
-In     a limit in rows a second (0: none); rows that are about to be read; how far the Drainer is behind, as
+In     a limit in rows a second (0: none); chunks that are about to be read; how far the Drainer is behind, as
        its `/status` says every few seconds; the time
-Out    seconds to wait before these rows; how many rows a chunk has at most
+Out    seconds to wait before the next chunk; how many rows a chunk has at most
 Holds  over any span of t seconds no more than (t + 0.25) times the limit is read, plus one chunk. A Drainer
        that falls behind halves the pace, down to a sixteenth of the limit; one that keeps up gives it back,
        a quarter at a time
@@ -53,9 +53,16 @@ class Budget:
         """Seconds until the next rows may be read; 0: now."""
         return self._account.wait_s(now_s)
 
-    def take(self, rows: int, now_s: float) -> None:
-        """`rows` are read now; what comes next waits for them."""
-        self._account.take(int(rows / self._share), 0, now_s)
+    def begin(self, now_s: float) -> int:
+        """A chunk is read from now on, of no more rows than may be: what comes next waits for them. What to
+        say when it was read (`end`)."""
+        expected = self.chunk_rows
+        self._account.take(int(expected / self._share), 0, now_s)
+        return expected
+
+    def end(self, expected: int, rows: int, now_s: float) -> None:
+        """It had `rows`: the rest is given back."""
+        self._account.take(int((rows - expected) / self._share), 0, now_s)
 
     def heard(self, behind_s: float) -> None:
         """How far the Drainer is behind. The first time: before anything is read."""

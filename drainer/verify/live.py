@@ -34,6 +34,7 @@ from drainer.snapshot.drainer_hold import DrainerHold
 from drainer.snapshot.moment import open_moment
 from drainer.verify import listing
 from drainer.verify.compared_table import ComparedTable
+from drainer.verify.drainer_lag import DrainerLag
 from drainer.verify.result import Name, OnDifference, Verification
 from drainer.verify.sides import Side, Sides, seen_at, sides_at_rest
 from drainer.verify.state_file import StateFile
@@ -47,7 +48,7 @@ T = TypeVar("T")
 @dataclass
 class LiveVerification:
     """`hold` None: nothing writes, both sides are compared as they are. `selected`: as of `listing`.
-    `state`: where progress is kept, None for nowhere."""
+    `state`: where progress is kept, None for nowhere. `lag`: of the Drainer that the pace gives way to."""
 
     settings: DrainerConfig
     upstream: Upstream
@@ -57,6 +58,7 @@ class LiveVerification:
     state: Path | None = None
     on_difference: OnDifference | None = None
     on_progress: Callable[[Progress], None] | None = None
+    lag: DrainerLag | None = None
     clock: Clock = field(default_factory=SystemClock)
     compared: dict[Name, ComparedTable] = field(default_factory=dict)
     """How each table was compared, when it is done."""
@@ -95,6 +97,7 @@ class LiveVerification:
                 on_difference=self.on_difference,
                 on_progress=self.on_progress,
                 journal=journal,
+                behind=self._behind if self.lag is not None else None,
                 clock=self.clock,
                 stop=self._stop,
             )
@@ -104,6 +107,10 @@ class LiveVerification:
                 said = f"{journal.resumed} chunks were found equal by an earlier run of this comparison"
                 found = replace(found, notes=(*found.notes, said))
         return found
+
+    def _behind(self) -> float | None:
+        assert self.lag is not None
+        return self._on_loop(self.lag.seconds())
 
     @contextmanager
     def _journal(self) -> Iterator[StateFile | None]:

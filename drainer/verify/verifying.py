@@ -38,6 +38,7 @@ from drainer.verify.table_work import TableWork, Wanted
 
 CHUNK_ROWS: Final = 50_000
 MOMENT_S: Final = 600.0
+LISTEN_EVERY_S: Final = 2.0
 _IDLE_MOMENTS_MAX: Final = 5
 _CUT_AT_ONCE: Final = 64
 _PASSES: Final = (Unavailable, TransientError, Rejected)
@@ -88,7 +89,8 @@ class Pace:
 
 @dataclass
 class Verifying:
-    """One run. `open_moment` may wait, and raises what keeps both sides from being read at one moment."""
+    """One run. `open_moment` may wait, and raises what keeps both sides from being read at one moment.
+    `behind`: how many seconds the Drainer is, to which the pace gives way; None where it does not say."""
 
     open_moment: Callable[[], Sides]
     listing: Callable[[Sides], Sequence[Wanted]]
@@ -96,6 +98,7 @@ class Verifying:
     on_difference: OnDifference | None = None
     on_progress: Callable[[Progress], None] | None = None
     journal: Journal | None = None
+    behind: Callable[[], float | None] | None = None
     clock: Clock = field(default_factory=SystemClock)
     stop: threading.Event = field(default_factory=threading.Event)
 
@@ -105,7 +108,8 @@ class Verifying:
         self._moments: list[Sides] = []
         self._look = 0
         self._compared = 0
-        self._flying: dict[Future[Part], tuple[TableWork, Chunk, float]] = {}
+        self._flying: dict[Future[Part], tuple[TableWork, Chunk, float, int]] = {}
+        self._listen_s = 0.0
 
     def run(self, upstream: str = "", downstream: str = "", notes: Sequence[str] = ()) -> Verification:
         """The names are for the result. Raises `Stopped`, `BinlogError`, `SessionError`."""
@@ -135,6 +139,11 @@ class Verifying:
 
     def results(self) -> list[TableResult]:
         return [work.result() for work in self._works if not work.is_gone]
+
+    @property
+    def rows_a_second(self) -> int:
+        """The pace of now; 0: without a limit."""
+        return self._budget.rows_s
 
     def compared(self) -> dict[Name, ComparedTable]:
         """How each table was compared, by its name downstream."""
@@ -257,6 +266,7 @@ class Verifying:
 
     def _submit(self, work: TableWork, chunk: Chunk, comparison: ChunkComparison, ends_s: float) -> None:
         self._gather(2 * self.pace.workers - 1)
+        self._listen()
         wait_s = self._budget.wait_s(self.clock.monotonic_s())
         if self.stop.wait(wait_s) if wait_s else self.stop.is_set():
             raise Stopped
@@ -265,7 +275,17 @@ class Verifying:
         now_s = self.clock.monotonic_s()
         if now_s > ends_s:
             raise _MomentOver
-        self._flying[self._comparing.submit(comparison.compare, chunk)] = (work, chunk, now_s)
+        expected = self._budget.begin(now_s)
+        self._flying[self._comparing.submit(comparison.compare, chunk)] = (work, chunk, now_s, expected)
+
+    def _listen(self) -> None:
+        """Now and then: whether the Drainer keeps up."""
+        if self.behind is None or self.clock.monotonic_s() < self._listen_s:
+            return
+        behind_s = self.behind()
+        if behind_s is not None:
+            self._budget.heard(behind_s)
+        self._listen_s = self.clock.monotonic_s() + LISTEN_EVERY_S
 
     def _gather(self, flying_max: int) -> None:
         """Take answers until no more than so many are awaited. Raises what ends the moment."""
@@ -275,14 +295,14 @@ class Verifying:
                 self._take(future)
 
     def _take(self, future: Future[Part]) -> None:
-        work, chunk, began_s = self._flying.pop(future)
+        work, chunk, began_s, expected = self._flying.pop(future)
         try:
             part = future.result()
         except _REFUSALS as error:
             work.refusal = _said(error)
             return
         now_s = self.clock.monotonic_s()
-        self._budget.take(max(part.rows, part.downstream_rows), now_s)
+        self._budget.end(expected, max(part.rows, part.downstream_rows), now_s)
         self._compared += 1
         if self._look == self.pace.retries and self.on_difference is not None:
             table = work.so_far()

@@ -115,7 +115,13 @@ class CtlSettings:
         "", key=None, flag="tidb", help="comma list of host:status_port of TiDB servers not registered"
     )
 
-    rate: int = option(0, key=None, flag="rate", kind="int", help="rows a second at most; 0: without a limit")
+    rate: int = option(
+        -1,
+        key=None,
+        flag="rate",
+        kind="int",
+        help="rows a second; 0: no limit; -1: verify beside a drainer 50000, else 0",
+    )
     replace: bool = option(
         False, key=None, flag="replace", kind="bool", help="remove what is there first, and begin anew"
     )

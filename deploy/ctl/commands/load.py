@@ -39,17 +39,17 @@ async def run(call: Call) -> int:
     from drainer.load.load import Load
 
     given = call.settings
-    if given.rate < 0:
+    if given.rate < -1:
         raise FlagError(f"rate is {given.rate}", hint="rows a second, 0: without a limit")
     settings = drainer_file.read(given.drainer_config, "load")
     log.setup("error", stream=sys.stderr)
     mode = _mode(call)
     async with drainer_file.cluster(settings) as (upstream, nodes):
         if given.dry_run:
-            found = await estimate(settings, upstream, nodes, mode=mode, rate_rows=given.rate)
+            found = await estimate(settings, upstream, nodes, mode=mode, rate_rows=max(given.rate, 0))
             _print_estimate(found, call.output)
             return DONE
-        load = Load(settings, upstream, nodes, mode=mode, rate_rows=given.rate)
+        load = Load(settings, upstream, nodes, mode=mode, rate_rows=max(given.rate, 0))
         async with _shown(load.counters, quiet=call.output == JSON):
             done = await load.run()
     _print_done(done, call.output)

@@ -59,7 +59,7 @@ async def run(call: Call) -> int:
 
 def check(given: CtlSettings) -> None:
     """What makes no sense, before anything is asked. Raises `FlagError`."""
-    for name, least in (("rate", 0), ("retries", 0), ("workers", 1)):
+    for name, least in (("rate", -1), ("retries", 0), ("workers", 1)):
         if getattr(given, name) < least:
             raise FlagError(f"{name} is {getattr(given, name)}", hint=f"at least {least}")
     if given.repair_now and given.at_rest:
@@ -112,19 +112,25 @@ class Job:
 
     def _verification(self, hold: DrainerHold | None) -> LiveVerification:
         from drainer.reading.subscribe.table_choice import read_patterns
+        from drainer.snapshot.drainer_hold import locate_drainer
+        from drainer.verify.budget import ROWS_S
+        from drainer.verify.drainer_lag import DrainerLag
         from drainer.verify.live import LiveVerification
         from drainer.verify.verifying import Pace
 
         given = self._call.settings
+        rate = given.rate if given.rate >= 0 else 0 if hold is None else ROWS_S
+        locate = locate_drainer(self._nodes, self._settings.name)
         names = [name for name in map(str.strip, given.tables.split(",")) if name]
         return LiveVerification(
             self._settings,
             self._upstream,
             hold,
-            Pace(workers=given.workers, rows_a_second=given.rate, retries=given.retries),
+            Pace(workers=given.workers, rows_a_second=rate, retries=given.retries),
             selected=read_patterns(names),
             state=_state(given.state, self._settings.data_dir),
             on_difference=self._take,
+            lag=None if hold is None else DrainerLag(locate, self._settings.tls),
         )
 
     def _take(self, table: TableResult, found: RowDifference) -> None:

@@ -8,10 +8,11 @@ from drainer.verify.budget import BEHIND_S, CHUNK_ROWS_MAX, CHUNK_ROWS_MIN, LEAS
 
 
 def read(budget: Budget, seconds: float, rows: int, now_s: float = 0.0) -> int:
-    """How many rows one reader reads in that time."""
+    """How many rows one reader reads in that time, in chunks of so many."""
     end_s, done = now_s + seconds, 0
     while (now_s := now_s + budget.wait_s(now_s)) < end_s:
-        budget.take(rows, now_s)
+        expected = budget.begin(now_s)
+        budget.end(expected, rows, now_s)
         done += rows
     return done
 
@@ -29,12 +30,28 @@ def test_a_chunk_is_a_tenth_of_a_second_of_it() -> None:
     assert Budget(10**9).chunk_rows == CHUNK_ROWS_MAX
 
 
+def test_chunks_follow_each_other_before_it_is_known_what_they_had() -> None:
+    budget = Budget(10_000)
+    began = [0.0]
+    for _ in range(3):  # nothing is answered yet
+        budget.begin(began[-1])
+        began.append(began[-1] + budget.wait_s(began[-1]))
+    assert began == pytest.approx([0.0, 0.1, 0.2, 0.3])
+
+
+def test_what_a_chunk_did_not_have_is_given_back() -> None:
+    budget = Budget(10_000)
+    expected = budget.begin(0.0)
+    budget.end(expected, 100, 0.0)
+    assert budget.wait_s(0.0) == pytest.approx(0.01)
+
+
 def test_without_a_limit_nothing_waits_and_nothing_slows() -> None:
     budget = Budget(0)
     budget.heard(0.0)
     for second in range(20):
         budget.heard(100.0)
-        budget.take(10**9, float(second))
+        budget.end(budget.begin(float(second)), 10**9, float(second))
     assert (budget.wait_s(20.0), budget.rows_s, budget.chunk_rows) == (0.0, 0, CHUNK_ROWS_MAX)
 
 
@@ -66,7 +83,7 @@ def test_what_was_read_is_paid_for_at_the_pace_at_which_it_was_read() -> None:
     budget = Budget(1_000)
     budget.heard(0.0)
     budget.heard(50.0)
-    budget.take(1_000, 0.0)
+    budget.end(budget.begin(0.0), 1_000, 0.0)
     assert budget.wait_s(0.0) == 2.0
     budget.heard(0.0)
     assert budget.wait_s(0.0) == 2.0

@@ -199,3 +199,21 @@ def test_large_differences_are_read_in_parts(both: World) -> None:
     both.run(f"UPDATE {DOWNSTREAM}.big SET a=a+1 WHERE b % 1000 = 0")
     found = both.table("big")
     assert (found.missing, found.extra, found.rows, found.chunks) == (6, 6, 6000, 1)
+
+
+def test_a_drainer_that_falls_behind_is_given_way(both: World) -> None:
+    class Clock:
+        now_s = 0.0
+
+        def monotonic_s(self) -> float:
+            self.now_s += 1.0
+            return self.now_s
+
+        wall_s = monotonic_s
+
+    told = iter([0.1, None, 60.0, 90.0])
+    verifying = both.verifying(
+        "t", pace=replace(QUICK, rows_a_second=1_000_000), behind=lambda: next(told, None), clock=Clock()
+    )
+    assert verifying.run().state is State.EQUAL
+    assert verifying.rows_a_second == 250_000

@@ -1,0 +1,45 @@
+"""Drainer lag: how far a Drainer is behind, as its `/status` says, for a budget that gives way to it.
+
+Drives  `GET /status` of the drainer that is found each time
+Out     seconds; None where nobody answers, or the answer has no lag: a comparison goes on without
+Tests   tests/drainer/verify/test_drainer_lag.py
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from common.clock import Clock, SystemClock
+from common.errors import BinlogError
+from common.foreign_document import UNREADABLE
+from common.net.http_client import HttpClient, NotHttp, Page
+from common.net.tls import TlsConfig
+from drainer.snapshot.drainer_hold import status_address
+
+TIMEOUT_S: Final = 2.0
+
+
+class DrainerLag:
+    """`locate` gives the address, host:port, of the drainer that runs now."""
+
+    def __init__(
+        self, locate: Callable[[], Awaitable[str]], tls: TlsConfig | None, clock: Clock | None = None
+    ) -> None:
+        self._locate = locate
+        self._client = HttpClient(clock or SystemClock(), tls, TIMEOUT_S)
+
+    async def seconds(self) -> float | None:
+        try:
+            page = await self._page(await self._locate())
+            said = json.loads(page.body)["lag_seconds"]
+        except (BinlogError, *UNREADABLE):
+            return None
+        return float(said) if isinstance(said, int | float) else None
+
+    async def _page(self, address: str) -> Page:
+        try:
+            return await self._client.ask("GET", address, "/status")
+        except NotHttp:  # its gRPC has a port of its own
+            return await self._client.ask("GET", status_address(address), "/status")
