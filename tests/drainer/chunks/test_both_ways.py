@@ -226,6 +226,20 @@ def test_a_value_that_reaches_its_limit_is_not_used(bed: Bed) -> None:
         assert (len(parts) > 1) == (limit <= len(whole) + 16)
 
 
+def test_a_row_is_not_cut_off_to_the_width_it_is_thought_to_have(bed: Bed) -> None:
+    """MySQL does that to QUOTE of a text full of quotes, and to long doubles; a TiDB would make the space."""
+    info = small(bed, "char(30)", "REPEAT(CHAR(39 USING utf8mb4),30)")
+    here, there = bed.described(HERE, "t"), bed.described(THERE, "fast")
+    for dialect in Dialect:
+        select = LiteralSelect.of(info.columns, replace(here, dialect=dialect), there, WHOLE)
+        assert select is not None
+        assert (b"SPACE(" in select.row) == (dialect is not Dialect.TIDB)
+    select = LiteralSelect.of(info.columns, here, there, WHOLE)
+    assert select is not None
+    (rows,) = select.read(bed.connection, Chunk(0))
+    assert rows.sql == b"(0,'%b')" % (b"\\'" * 30)
+
+
 def test_an_enum_without_element_is_told(bed: Bed) -> None:
     info = small(bed, "enum('a','b')", "'a'", "NULL")
     bed.run(f"SET SESSION sql_mode='{DEFAULT.lax}'", f"INSERT IGNORE INTO {HERE}.t VALUES (9,'none')")
