@@ -48,7 +48,7 @@ class Patience:
     `all_s`: until it is given up."""
 
     limit_s: float = 2.0
-    wait_s: float = 15.0
+    wait_s: float = 5.0
     all_s: float = 120.0
 
 

@@ -22,7 +22,7 @@ from common.net.http_client import HttpClient, NotHttp, Page
 from common.net.port import STATUS_PORT_STEP, split_address
 from common.net.tls import TlsConfig
 
-_SLACK_S: Final = 5.0
+_SLACK_S: Final = 2.0
 _PASSES: Final = frozenset({409, 502, 503, 504})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
 import contextlib
 import json
 import signal
@@ -16,11 +17,17 @@ from pathlib import Path
 import pytest
 
 import pumpclient
+from common.clock import SystemClock
+from common.etcd.registry import connect_registry
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import LONG, Column, FieldType, TableInfo
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.sink.mysql.connection import Target
 from drainer.sink.mysql.errors import NoSuchTable
+from drainer.snapshot.downstream import Patience, open_downstream_snapshot
+from drainer.snapshot.drainer_hold import DrainerHold, locate_drainer
+from tests.drainer.support.held_life import settings_of
 from tests.forked import Forked
 
 pytestmark = pytest.mark.integration
@@ -39,6 +46,8 @@ class Scene:
     free_port: Callable[[], int]
     processes: dict[str, Forked] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
+    commits: list[int] = field(default_factory=list)
+    seen: list[tuple[int, int]] = field(default_factory=list)
     written: int = 0
     finished: bool = False
 
@@ -112,6 +121,7 @@ class Scene:
                 async with publisher.transaction(ttl_s=30.0) as transaction:
                     row = rows.insert({"a": self.written}, rowid=self.written + 1)
                     transaction.insert(TABLE.id, row)
+                self.commits.append(transaction.commit_ts)
                 self.written += 1
                 await asyncio.sleep(0.003)
 
@@ -153,6 +163,7 @@ async def scene(
 
 async def test_one_takes_over_from_the_other(scene: Scene) -> None:
     """First, second and so on stop gracefully, are frozen, killed, paused. The fixture counts the rows."""
+    looking = asyncio.create_task(snapshots(scene))
     await check_standby(scene)
     await after_a_graceful_stop(scene)
     scene.start_drainer("third", "-standby")
@@ -164,6 +175,32 @@ async def test_one_takes_over_from_the_other(scene: Scene) -> None:
     scene.start_drainer("fifth", "-standby")
     await scene.until_ready("fifth", 503, "is active")
     await after_an_operators_pause(scene)
+    last = len(scene.commits)
+    while not scene.seen or scene.seen[-1][1] <= last:
+        assert not looking.done(), looking.exception()
+        await asyncio.sleep(0.02)
+    looking.cancel()
+    await scene.until_rows(scene.written + 5)
+    for ts, rows in scene.seen:
+        assert rows == bisect.bisect_right(scene.commits, ts), "a snapshot of what was committed up to there"
+
+
+async def snapshots(scene: Scene) -> None:
+    """One after the other, of whichever drainer writes: each ends with an answer."""
+    server = scene.server
+    settings = settings_of(Target(server.host, server.port, server.user, server.password))
+    nodes = await connect_registry(scene.endpoint)
+    hold = DrainerHold(locate_drainer(nodes, "pair"), None, SystemClock())
+    try:
+        while True:
+            snapshot = await open_downstream_snapshot(settings, hold, 1, Patience(wait_s=1.0))
+            with snapshot.session() as session:
+                ((rows,),) = session.rows(b"SELECT COUNT(*) FROM pair.t")
+            scene.seen.append((snapshot.ts, int(rows)))
+            await snapshot.close()
+            await asyncio.sleep(0.05)
+    finally:
+        await nodes.close()
 
 
 @pytest.mark.parametrize("standby", [False, True])
