@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tests.benchmarks import demo, load, reparo, rowcodec_decode, tail
+from tests.benchmarks import hold as verify_hold
 from tests.benchmarks.client import write as pumpclient_write
 from tests.benchmarks.door import empty as door_empty
 from tests.benchmarks.door import hostile as door_hostile
@@ -14,7 +15,7 @@ from tests.benchmarks.door import message as door_message
 from tests.benchmarks.door import pullers as door_pullers
 from tests.benchmarks.door import stream as door_stream
 from tests.benchmarks.door import write as door_write
-from tests.benchmarks.drainer import file_sink, hold, kafka_sink, lag, messages, subscribe
+from tests.benchmarks.drainer import file_sink, kafka_sink, lag, messages, subscribe
 from tests.benchmarks.drainer import large as drain_large
 from tests.benchmarks.drainer import memory as drain_memory
 from tests.benchmarks.drainer import rules as drain_rules
@@ -85,7 +86,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "subscribe.lag": subscribe.lag,
     "lag.idle.2": lag.idle_2,
     "lag.load": lag.load,
-    "verify.hold": hold.run,
+    "verify.hold": verify_hold.run,
     "demo.first_row": demo.run,
     "tail.start": tail.run,
     "door.write.unary.1": door_write.write_1,
