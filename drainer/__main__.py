@@ -125,6 +125,8 @@ class Process:
             hold = CheckpointHold(upstream.garbage, lambda: pipeline.stored_ts, time)
             process.task("garbage-hold", hold.run())
             ends.push_async_callback(self._let_go, hold)
+        if settings.verify_every_s:
+            self._verify_periodically()
         process.task(
             "metrics-push",
             metrics_push.run(settings.metrics_addr, settings.name, settings.metrics_interval_s),
@@ -132,6 +134,16 @@ class Process:
         daemon.settle()
         process.ready(f"online as {settings.name}")
         logger.info("drainer is up", node_id=settings.name, addr=settings.addr, port=server.port)
+
+    def _verify_periodically(self) -> None:
+        from drainer.app.periodic_verify import PeriodicVerify  # only for who wants it
+
+        operating = self._operating
+        verify = PeriodicVerify(
+            lambda: operating.reload.settings, operating.control.hold, self._clock, operating.behind_s
+        )
+        operating.verify = lambda: verify.status
+        self._process.task("verify", verify.run())
 
     async def _reach_upstream(self) -> Upstream:
         settings = self._settings

@@ -76,6 +76,15 @@ CONTROL_WAITED_SECONDS: Final = gauge(
 HOLD_SECONDS: Final = histogram(
     "binlog_drainer_hold_seconds", "How long rows were held still so that snapshots could be opened."
 )
+VERIFY_WRONG_ROWS: Final = gauge(
+    "binlog_drainer_verify_wrong_rows", "Rows that differed when this drainer last compared all tables."
+)
+VERIFY_NOT_COMPARED: Final = gauge(
+    "binlog_drainer_verify_not_compared_tables", "Tables that the last comparison could not compare."
+)
+VERIFY_FAILURES: Final = gauge(
+    "binlog_drainer_verify_failures_count", "Comparisons since the last one that came to an end."
+)
 
 STANDBY_WAITING: Final = gauge(
     "binlog_drainer_standby_waiting_count", "1 while this process waits for the active drainer to end."

@@ -123,6 +123,29 @@ class StandbyFacts(Struct, kw_only=True):
     trouble: str = ""
 
 
+class VerifyStatus(Struct, kw_only=True):
+    """The comparison with the upstream that a drainer makes every so often. `state` of the last one that came
+    to an end: equal, differs or not comparable, "" for none so far; `trouble`: why those since then did not.
+    Times are seconds since 1970, 0 for none. `wrong`: rows that differ, `wrong_rows`: of some tables;
+    `left_out`: tables that could not be compared, `not_compared`: why some of them could not."""
+
+    state: str = ""
+    ts: int = 0
+    began_s: float = 0.0
+    ended_s: float = 0.0
+    rows: int = 0
+    tables: int = 0
+    wrong: int = 0
+    left_out: int = 0
+    wrong_rows: dict[str, int] = {}
+    not_compared: dict[str, str] = {}
+    held_ms: float = 0.0
+    running_since_s: float = 0.0
+    next_s: float = 0.0
+    failures: int = 0
+    trouble: str = ""
+
+
 class WentBackStatus(Struct, kw_only=True):
     """The downstream lost what it had confirmed. `time`: seconds since 1970."""
 
@@ -159,3 +182,4 @@ class DrainerDocument(Struct, kw_only=True, rename="pascal"):
     standby: StandbyFacts | UnsetType = UNSET
     went_back: list[WentBackStatus] | UnsetType = UNSET
     upstream_time: ClockStatus | UnsetType | None = UNSET
+    verify: VerifyStatus | UnsetType | None = UNSET

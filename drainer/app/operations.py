@@ -27,7 +27,7 @@ from common.process import daemon
 from common.serving import health
 from common.serving.starting import Starting, WaitFor
 from common.status.codec import plain
-from common.status.drainer import DrainerDocument, WentBackStatus
+from common.status.drainer import DrainerDocument, VerifyStatus, WentBackStatus
 from common.upstream.upstream_time import UpstreamTime
 from drainer.config.options import DrainerConfig
 from drainer.control.http import NodeState, Shown, add_control_routes, add_hold_routes, add_routes
@@ -95,6 +95,8 @@ class Operating:
         self._served: Any = None
         self._interrupted = ""
         self._time: UpstreamTime | None = None
+        self.verify: Callable[[], VerifyStatus | None] = lambda: None
+        """What the comparisons of this drainer have found; None where it makes none."""
         self.went_back: list[WentBackStatus] = []
         """When the downstream went back in time, and what showed it; the newest last."""
         self.state = NodeState(settings.name, node.ONLINE)
@@ -192,6 +194,7 @@ class Operating:
                 **applier.facts(),
                 "WentBack": self.went_back,
                 "UpstreamTime": None if self._time is None else self._time.facts(),
+                "Verify": self.verify(),
             },
             cluster_id=cluster_id,
             upstream_s=None if self._time is None else self._time.now_s,
@@ -223,6 +226,10 @@ class Operating:
     def _view(self) -> View:
         assert self._status is not None
         return self._status.view()
+
+    def behind_s(self) -> float:
+        """How far what is applied is behind the upstream; 0 while nothing is known."""
+        return 0.0 if self._status is None else self._status.view().lag_s
 
     def interrupt(self, reason: str, *, went_back: bool) -> None:
         """Nothing is applied until `show` is called again; `went_back`: because the downstream did."""

@@ -16,13 +16,13 @@ from common.config.declaring import option
 from common.errors import ConfigError
 from common.net.tls import TlsConfig
 from drainer.config import password
-from drainer.config.upstream_options import UpstreamOptions
+from drainer.config.verify_options import VerifyOptions
 from drainer.sink.mysql.column_match import FULL, PARTIAL
 from drainer.sink.mysql.session_mode import session_mode, session_variables
 
 
 @dataclass(frozen=True, slots=True)
-class DatabaseOptions(UpstreamOptions):
+class DatabaseOptions(VerifyOptions):
     """`downstream` and `checkpoint_server` have the defaults of the environment."""
 
     sql_mode: str = option(

@@ -79,6 +79,7 @@ class SinkOptions(HttpOptions):
                 else "the checkpoint is the file savepoint in data-dir: remove the type",
             )
         self.check_upstream()
+        self.check_verify(to_database=self.to_database)
         self.check_database()
         if self.to_kafka:
             self.check_kafka()

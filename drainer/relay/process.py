@@ -12,8 +12,6 @@ It ignores the signals that stop a drainer: the drainer still has something to w
 
 from __future__ import annotations
 
-import ctypes
-import os
 import pickle
 import select
 import signal
@@ -27,6 +25,7 @@ from typing import Final, NoReturn
 from common.backoff import Backoff
 from common.clock import Clock, SystemClock
 from common.errors import DirectoryLocked
+from common.process.die_with_parent import die_with
 from common.process.garbage import collect_rarely
 from drainer.formats.binlog_directory import BinlogDirectory, DiskFull
 from drainer.formats.group_writer import RelayWriter
@@ -41,7 +40,6 @@ WRITE_BYTES: Final = 1 << 20  # so much is written at once, so that little is he
 # The process of a drainer that was killed may still be in a sync.
 LOCK_TRIES: Final = 20
 LOCK_PAUSE_S: Final = 0.1
-_PR_SET_PDEATHSIG: Final = 1
 
 
 class Gone(Exception):
@@ -250,13 +248,6 @@ def serve(end: socket.socket, clock: Clock) -> None:
         link.close()
         if directory is not None:
             directory.close()
-
-
-def die_with(parent: int) -> None:
-    """From now on the kernel kills this process when the thread that started it is no more."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        sys.exit(1)
 
 
 def main(descriptor: str, parent: str) -> NoReturn:

@@ -13,16 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from common import tso
+from common import time_text, tso
 from common.cluster.node import CLOSING, OFFLINE, ONLINE, PAUSED, PAUSING
 from common.cluster.registry import DRAINERS, PUMPS
 from common.errors import Corruption
 from common.status.codec import read
-from common.status.drainer import DrainerDocument, LagStatus
+from common.status.drainer import DrainerDocument, LagStatus, VerifyStatus
 from common.status.pump import PumpDocument, PumpStatus, RetentionStatus
 from common.upstream.standalone.layout import Prepared
 from deploy.ctl.cluster import clock_skew, in_doubt
 
+EQUAL: Final = "equal"
 ERROR: Final = "error"
 WARNING: Final = "warning"
 STUCK_S: Final = 10.0
@@ -159,8 +160,10 @@ def _pump_doing(pump: PumpStatus) -> str:
 def _drainer_doing(drainer: DrainerDocument) -> str:
     if not drainer.lag:
         return drainer.doing
-    rate = f"{drainer.lag.rows_per_s:,.0f} rows/s"
-    return f"{rate}, {drainer.doing}" if drainer.doing else rate
+    said = [f"{drainer.lag.rows_per_s:,.0f} rows/s", drainer.doing]
+    if drainer.verify and drainer.verify.state == EQUAL:
+        said.append(f"equal at {time_text.utc(drainer.verify.ts)}")
+    return ", ".join(filter(None, said))
 
 
 # Troubles --------------------------------------------------------------------------------------------------
@@ -253,12 +256,28 @@ def _of_drainer(seen: NodeSnapshot, label: str) -> list[Trouble]:
         jobs = ", ".join(str(one.job_id) for one in waiting[:5])
         text = f"{len(waiting)} DDL and the rows of their tables wait for a decision: job {jobs}"
         found.append(Trouble(ERROR, label, text, "`binlogctl ddl list`"))
+    if document.verify:
+        found += _of_verify(document.verify, label)
     if document.upstream_time and (apart := clock_skew.of(document.upstream_time)):
         found.append(Trouble(WARNING, label, apart, clock_skew.HINT))
     lag = document.lag or LagStatus()
     if lag.total_s >= STUCK_S and not any(trouble.severity == ERROR for trouble in found):
         text = f"is {lag.total_s:.0f} s behind" + (f": {lag.reason}" if lag.reason else "")
         found.append(Trouble(ERROR if lag.eta_s is None else WARNING, label, text))
+    return found
+
+
+def _of_verify(verify: VerifyStatus, label: str) -> list[Trouble]:
+    """What the comparisons that a drainer makes by itself have found."""
+    found: list[Trouble] = []
+    if verify.wrong:
+        tables = ", ".join(f"{table} ({rows})" for table, rows in list(verify.wrong_rows.items())[:5])
+        text = f"its downstream differs from the upstream in {verify.wrong} rows: {tables}"
+        hint = "`binlogctl verify -drainer-config FILE` shows them, and writes SQL that mends them"
+        found.append(Trouble(ERROR, label, text, hint))
+    if verify.failures:
+        text = f"could not compare its downstream with the upstream: {verify.trouble}"
+        found.append(Trouble(WARNING, label, text, "it is tried again by itself"))
     return found
 
 

@@ -88,6 +88,13 @@ def test_all_is_well() -> None:
     ]  # fmt: skip
 
 
+def test_a_drainer_that_compares_by_itself_says_since_when_all_is_equal() -> None:
+    found = {"state": "equal", "ts": ago(60), "wrong": 0, "failures": 0}
+    seen = of(pump(), drainer(document=DRAINER | {"Verify": found}))
+    assert seen.worst == ""
+    assert seen.nodes[1].doing == "1,500 rows/s, applies, equal at 2023-11-14T22:12:20.000Z"
+
+
 def test_go_nodes_give_a_position_and_nothing_is_made_up() -> None:
     seen = of(
         pump(alive=None, document={"status": {}, "CommitTS": NOW_TS, "Checkpoint": {}, "ErrMsg": ""}),
@@ -114,6 +121,18 @@ def test_two_entries_with_one_address_are_named() -> None:
 
 
 WRONG: list[tuple[NodeSnapshot, NodeSnapshot, str, str]] = [
+    (
+        pump(),
+        drainer(document=DRAINER | {"Verify": {"state": "differs", "wrong": 6, "wrong_rows": {"shop.c": 6}}}),
+        ERROR,
+        "differs from the upstream in 6 rows: shop.c (6)",
+    ),
+    (
+        pump(),
+        drainer(document=DRAINER | {"Verify": {"failures": 1, "trouble": "the upstream is away"}}),
+        WARNING,
+        "could not compare its downstream with the upstream: the upstream is away",
+    ),
     (
         pump(document=changed(PUMP, "pump.upstream_time", {"ahead_of_host_s": 691200.0})),
         drainer(),

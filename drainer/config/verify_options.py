@@ -1,0 +1,47 @@
+"""Verify options: a Drainer that compares its downstream with the upstream every so often.
+
+Tests  tests/drainer/config/test_verify_options.py
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from common.config.declaring import option
+from common.errors import ConfigError
+from drainer.config.upstream_options import SECTION, UpstreamOptions
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions(UpstreamOptions):
+    """The budget is of what both servers read for it."""
+
+    verify_every_s: float = option(
+        "0s",
+        key="verify.every",
+        kind="duration",
+        help="how often all tables are compared with the upstream, from [syncer.from]; 0s: never",
+    )
+    verify_rows: int = option(
+        50_000,
+        key="verify.rows-per-second",
+        kind="int",
+        help="rows a second that are compared at most; 0: unlimited",
+    )
+
+    def check_verify(self, *, to_database: bool) -> None:
+        """Raises `ConfigError`."""
+        if self.verify_rows < 0:
+            raise ConfigError(
+                f"verify.rows-per-second is {self.verify_rows}", hint="rows a second; 0 is unlimited"
+            )
+        if not self.verify_every_s:
+            return
+        if self.verify_every_s < 0:
+            raise ConfigError("verify.every is below zero", hint='a duration like "6h"; "0s": never')
+        if not to_database:
+            raise ConfigError("verify.every is for db-type mysql and tidb", hint="take [verify] out")
+        if not self.has_upstream:
+            raise ConfigError(
+                "verify.every needs the upstream's SQL address", hint=f"set host and user in [{SECTION}]"
+            )

@@ -1,0 +1,142 @@
+"""A child that compares for its drainer: what it asks, what it answers, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from common.clock import SystemClock
+from common.status.codec import plain
+from drainer.app import verify_link
+from drainer.app.periodic_verify import FILE, PeriodicVerify
+from drainer.app.verify_link import ChildLink
+from drainer.control.hold import Hold
+from drainer.control.hold_state import Still
+from tests.drainer.support.held_life import settings_of
+
+RESULT = {"state": "equal", "ts": 7, "rows": 5, "wrong": 0, "held_ms": 1.5, "tables": []}
+CHILD = """
+import asyncio, sys
+from drainer.app.verify_link import ChildLink
+from common.clock import SystemClock
+from drainer.snapshot.drainer_hold import DrainerHold
+
+link = ChildLink()
+settings = link.settings()
+
+async def locate():
+    return ""
+
+async def main():
+    drainer = DrainerHold(locate, None, SystemClock(), link.ask)
+    held = await drainer.hold(limit_s=5.0, wait_s=5.0)
+    let_go = await drainer.release(held.token)
+    link.say({"result": RESULT | {"ts": held.ts, "rows": settings.verify_rows}})
+
+RESULT = %r
+%s
+"""
+
+FAILING = """
+try:
+    asyncio.run(main())
+except Exception as error:
+    why = str(error).partition(" to a database just now")[0]
+    link.say({"failed": f"[{why}] {link.behind_s()} s behind"})
+"""
+
+
+def child(ending: str) -> tuple[str, ...]:
+    return sys.executable, "-c", CHILD % (RESULT, ending)
+
+
+def periodic(directory: Path, *command: str, hold: Hold | None = None) -> PeriodicVerify:
+    target: object = type("T", (), {"host": "h", "port": 1, "user": "u", "password": "p"})
+    settings = settings_of(target, verify_every_s=3600.0, verify_rows=11, data_dir=str(directory))  # type: ignore[arg-type]
+    return PeriodicVerify(lambda: settings, hold or Hold(SystemClock()), SystemClock(), lambda: 2.5, command)
+
+
+async def standing(hold: Hold, ts: int) -> None:
+    """A stream that stands still whenever it is asked."""
+    hold.state.open(0)
+    asked = asyncio.Event()
+    hold.on_change = asked.set
+
+    async def still() -> Still:
+        return Still(ts)
+
+    async def until(condition: object) -> None:
+        await asyncio.sleep(0.001)
+
+    while True:
+        await asked.wait()
+        asked.clear()
+        if hold.state.boundary_ts <= ts:
+            await hold.keep(still, until)
+
+
+async def test_it_holds_the_stream_and_says_what_it_found_by_the_settings_in_force(tmp_path: Path) -> None:
+    hold = Hold(SystemClock())
+    stream = asyncio.create_task(standing(hold, 42))
+    verify = periodic(tmp_path, *child("asyncio.run(main())"), hold=hold)
+    await verify.once()
+    stream.cancel()
+    status = verify.status
+    assert (status.state, status.ts, status.rows, status.failures) == ("equal", 42, 11, 0)
+    assert status.next_s == status.began_s + 3600.0
+    stored = json.loads((tmp_path / FILE).read_text())
+    assert stored == plain(status)
+    assert (tmp_path / FILE).stat().st_mode & 0o077 == 0
+    again = periodic(tmp_path)
+    assert again.status.ts == 42, "a restart remembers it"
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("import sys; sys.exit('no such module')", "ended with exit code 1: no such module"),
+        ("""print('{"failed": "the upstream is away"}')""", "the upstream is away"),
+        ("print('no json')", "Expecting value: line 1 column 1 (char 0)"),
+        ("""print('{"result": {"state": "equal"}}')""", "tables"),
+    ],
+    ids=["exits", "fails", "nonsense", "half a result"],
+)
+async def test_a_comparison_without_a_result_is_said(tmp_path: Path, code: str, why: str) -> None:
+    verify = periodic(tmp_path, sys.executable, "-c", code)
+    await verify.once()
+    assert (verify.status.failures, verify.status.state) == (1, "")
+    assert why in verify.status.trouble
+
+
+async def test_without_a_stream_there_is_nothing_to_compare(tmp_path: Path) -> None:
+    verify = periodic(tmp_path, *child(FAILING))
+    await verify.once()
+    assert verify.status.trouble == "[the drainer at : no rows are applied] 2.5 s behind"
+
+
+async def test_the_end_of_the_drainer_ends_the_child(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    code = f"import os, time; open({str(started)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    verify = periodic(tmp_path, sys.executable, "-c", code)
+    task = asyncio.create_task(verify.once())
+    async with asyncio.timeout(20):
+        while not started.exists() or not started.read_text():
+            await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(started.read_text()), 0)
+
+
+def test_the_settings_come_whole() -> None:
+    target: object = type("T", (), {"host": "h", "port": 1, "user": "u", "password": "geheim"})
+    settings = settings_of(target, column_rule=({"db-name": "d"},))  # type: ignore[arg-type]
+    link = ChildLink(io.BytesIO(verify_link.opening(settings)), io.BytesIO())
+    assert link.settings() == settings

@@ -1,0 +1,42 @@
+"""The keys of [verify]: what a drainer is told that cannot compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from common.config import loading
+from common.errors import ConfigError
+from drainer.config.options import ENV_PREFIX, DrainerConfig
+
+FROM = '[syncer.from]\nhost = "up"\n'
+
+
+def load(directory: Path, text: str) -> DrainerConfig:
+    path = directory / "drainer.toml"
+    path.write_text(text)
+    return loading.load(DrainerConfig, ["--config", str(path)], {}, program="drainer", env_prefix=ENV_PREFIX)
+
+
+def test_it_is_off_by_default(tmp_path: Path) -> None:
+    settings = load(tmp_path, "")
+    assert (settings.verify_every_s, settings.verify_rows) == (0.0, 50_000)
+
+
+def test_every_and_budget(tmp_path: Path) -> None:
+    settings = load(tmp_path, FROM + '[verify]\nevery = "6h"\nrows-per-second = 500\n')
+    assert (settings.verify_every_s, settings.verify_rows) == (21_600.0, 500)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[verify]\nevery = "6h"\n', "needs the upstream's SQL address"),
+        (FROM + '[syncer]\ndb-type = "file"\n[verify]\nevery = "6h"\n', "is for db-type mysql and tidb"),
+        (FROM + "[verify]\nrows-per-second = -1\n", "rows-per-second is -1"),
+    ],
+)
+def test_what_cannot_work_is_refused_at_the_start(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path, text)
