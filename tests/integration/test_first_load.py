@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,11 +113,14 @@ async def test_a_first_start_loads_and_goes_on_where_it_was_killed(
             await equal(connection, drainer)
             drainer.send_signal(signal.SIGTERM)
             assert drainer.wait(DEADLINE_S) == 0
+            config.write_text(config.read_text() + '[verify]\nevery = "1s"\nrows-per-second = 0\n')
             again = Forked("drainer", ["--load", f"--config={config}"], tmp_path / "log")
             drainer = again
             await shop.write()
             await publisher.flush()
             await equal(connection, again)
+            await compares_by_itself(own, shop, connection)
+            assert b"1 row" in (tmp_path / "drainer" / "verify.html").read_bytes()
     finally:
         for process in (pump, drainer):
             if process is not None:
@@ -125,6 +130,32 @@ async def test_a_first_start_loads_and_goes_on_where_it_was_killed(
         for name in (SCHEMA, COPY, "tidb_binlog"):
             connection.run(f"DROP DATABASE IF EXISTS {name}".encode())
         connection.close()
+
+
+async def compares_by_itself(address: str, shop: Shop, connection: Connection) -> None:
+    """A drainer with [verify] says that all is equal while rows go on, and which table is not any more."""
+    equal = await verified(address, shop, "equal")
+    assert (equal["tables"], equal["wrong"], equal["failures"]) == (2, 0, 0)
+    assert equal["rows"] > 2 * ROWS
+    assert 0 < equal["held_ms"] < 2000
+    connection.run(f"DELETE FROM {COPY}.keyed WHERE id = 7".encode())
+    connection.commit()
+    differs = await verified(address, shop, "differs")
+    assert (differs["wrong"], differs["wrong_rows"]) == (1, {f"{COPY}.keyed": 1})
+    assert differs["ts"] > equal["ts"]
+
+
+async def verified(address: str, shop: Shop, state: str) -> dict[str, Any]:
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            await shop.write()
+            with await asyncio.to_thread(urllib.request.urlopen, f"http://{address}/status") as page:
+                document: dict[str, Any] = json.loads(page.read())
+            found: dict[str, Any] = document["Verify"]
+            assert not found["trouble"], found
+            if found["state"] == state:
+                return found
+            await asyncio.sleep(0.05)
 
 
 async def begun(mariadb: MariaDbServer, drainer: Forked) -> None:

@@ -1,0 +1,79 @@
+"""Verify child: the process that compares for a Drainer, which starts it: `-m drainer.app.verify_child PID`.
+
+Drives  one live verification, over the link to the Drainer; writes the page of its result into the data
+        directory
+Holds   it has the lowest claim on the CPU, and ends with its Drainer
+Stops   killed at any time: the next one goes on with what was equal
+
+Tests   tests/integration/test_first_load.py, tests/drainer/app/test_periodic_verify.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from common.clock import SystemClock
+from common.errors import BinlogError
+from common.filesystem import replace_file
+from common.observe import log
+from common.process.die_with_parent import die_with
+from common.upstream import choice
+from drainer.app.verify_link import ChildLink
+from drainer.config.options import DrainerConfig
+from drainer.report import html_page, json_document
+from drainer.snapshot.drainer_hold import DrainerHold
+from drainer.verify.budget import Budget
+from drainer.verify.live import LiveVerification
+from drainer.verify.verifying import Pace
+
+NICE: Final = 10
+STATE: Final = "verify-periodic-state"
+PAGE: Final = "verify.html"
+
+
+async def compare(settings: DrainerConfig, link: ChildLink) -> dict[str, Any]:
+    """The document of what was found. Raises `BinlogError`."""
+    upstream = await choice.connect(choice.check_kind(settings.upstream), settings.pd_urls, tls=settings.tls)
+    try:
+        verification = LiveVerification(
+            settings,
+            upstream,
+            DrainerHold(_parent, None, SystemClock(), link.ask),
+            Pace(
+                workers=1,
+                rows_a_second=settings.verify_rows,
+                chunk_rows=Budget(settings.verify_rows).chunk_rows,
+            ),
+            state=Path(settings.data_dir) / STATE,
+        )
+        found = await verification.run()
+    finally:
+        await upstream.close()
+    replace_file(os.path.join(settings.data_dir, PAGE), html_page.html(found).encode())
+    return json_document.document(found)
+
+
+async def _parent() -> str:
+    return "the other end of the pipe"
+
+
+def main(parent: int) -> None:
+    die_with(parent)
+    os.nice(NICE)
+    log.setup("error", stream=sys.stderr)
+    link = ChildLink()
+    settings = link.settings()
+    try:
+        found = asyncio.run(compare(settings, link))
+    except BinlogError as error:
+        link.say({"failed": str(error)})
+    else:
+        link.say({"result": found})
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
