@@ -5,9 +5,10 @@ In      a table, the key to cut by, how many rows a chunk is to have; the chunk 
 Out     chunks in the order of the key, made as they are asked for
 Holds   the chunks of a table have every row once, whatever estimates say: where they cut is a matter of speed
 Why     an integer key is divided by value, and the server estimates how many rows lie between two values
-        without reading them; so gaps and crowds in the key make neither many empty nor huge chunks. For other
-        keys the place of every n-th row is looked up in the index, a chunk ahead of who reads. A TiDB
-        estimates by statistics, which may be missing: there all keys are looked up
+        without reading them (InnoDB twice as many as there are, so one range is counted); gaps and crowds in
+        the key make neither many empty nor huge chunks. For other keys the place of every n-th row is looked
+        up in the index, a chunk ahead of who reads. A TiDB estimates by statistics, which may be missing:
+        there all keys are looked up
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from drainer.sink.mysql.connection import Connection
 from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name
 
 _PIECES_MAX: Final = 16  # of a range that is divided
+_MORE: Final = 1.25  # rows of a chunk, beside those that are wanted
+_EXCESS_MAX: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +64,28 @@ class Splitter:
         if least is None or most is None:
             return
         waiting = [(int(least), int(most) + 1)]
-        gathered = 0
+        wanted, gathered, is_measured = float(self.rows_wanted), 0, False
         while waiting:
             begin, end = waiting.pop()
             rows = self._estimate(connection, begin, end)
-            if rows > self.rows_wanted and end - begin > 1:
-                waiting.extend(reversed(divide(begin, end, -(-rows // self.rows_wanted) + 1)))
+            if rows > wanted * _MORE and end - begin > 1:
+                waiting.extend(reversed(divide(begin, end, max(2, round(rows / wanted)))))
                 continue
-            if gathered and gathered + rows > self.rows_wanted:
+            if not is_measured and rows * 4 > wanted:
+                wanted, is_measured = wanted * self._excess(connection, begin, end, rows), True
+                waiting.append((begin, end))
+                continue
+            if gathered and gathered + rows > wanted * _MORE:
                 yield (b"%d" % begin,)
                 gathered = 0
             gathered += rows
+
+    def _excess(self, connection: Connection, begin: int, end: int, estimate: int) -> float:
+        """How many rows the server estimates for each that there is: of one range, which is read for it."""
+        ((rows,),) = connection.printed(
+            b"SELECT COUNT(*) FROM %b WHERE %b" % (self._table, self._range(begin, end))
+        )
+        return min(max(estimate / max(int(rows or 0), 1), 1.0), _EXCESS_MAX)
 
     def _estimate(self, connection: Connection, begin: int, end: int) -> int:
         """Rows from `begin` on and before `end`, as the optimizer would expect them from the index."""
@@ -81,6 +95,10 @@ class Splitter:
             b"EXPLAIN SELECT %b FROM %b WHERE %b" % (column, self._by_index, range_)
         )
         return sum(int(step.get("ROWS") or 0) for step in plan)
+
+    def _range(self, begin: int, end: int) -> bytes:
+        column = quote_name(self.key.names[0])
+        return b"%b>=%d AND %b<%d" % (column, begin, column, end)
 
     # -- other keys -------------------------------------------------------------------------------
 

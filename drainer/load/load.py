@@ -3,7 +3,7 @@
 Drives  the passes (`timestamp_pass`), the session that shows that this load runs
 Order   1. what is stored downstream says whether this begins a load, goes on with one, or is refused
         2. T: the snapshot is opened, the schema at T read, what is there compared with what is wanted
-        3. databases and tables are made; all chunks are copied; sequences and views are made
+        3. databases, sequences and tables are made; all chunks are copied; views are made
         4. the checkpoint at T is stored, in one transaction with the end of the load
 Holds   killed at any point, the same command goes on. Where T is gone (a publisher's database shows it to one
         process only, a TiDB collects it), or a table was altered after T, another T takes its place: what was

@@ -75,14 +75,17 @@ class Preparing:
             self._definitions.make_database(name, charset, collate)
 
     def make_tables(self) -> None:
+        """And sequences before them: a column's default may be the next value of one."""
         self._give_up()
-        self._make(one for one in self._found.all if one[0].kind == ddl_effect.TABLE)
+        for kind in (ddl_effect.SEQUENCE, ddl_effect.TABLE):
+            self._make(one for one in self._found.all if one[0].kind == kind)
 
-    def make_others(self) -> None:
-        """Sequences, then views: what may be made of tables."""
-        waiting = [one for one in self._found.all if one[1].state is TableState.PLANNED]
-        self._make(one for one in waiting if one[0].kind == ddl_effect.SEQUENCE)
-        views = [one for one in waiting if one[0].kind == ddl_effect.VIEW]
+    def make_views(self) -> None:
+        views = [
+            one
+            for one in self._found.all
+            if one[0].kind == ddl_effect.VIEW and one[1].state is TableState.PLANNED
+        ]
         self._definitions.make_views([source for source, one in views if one.made and source.creates])
         self._ready(one for _, one in views)
 

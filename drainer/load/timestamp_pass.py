@@ -106,7 +106,7 @@ class TimestampPass:
             await blocking(job.target, preparing.make_tables)
             await self._copy(snapshot, copied(found.all), preparing)
             job.counters.say(FINISHING)
-            await blocking(job.target, preparing.make_others)
+            await blocking(job.target, preparing.make_views)
         finally:
             await asyncio.to_thread(runner.close)
         return Passed(ts, len(contents.tables), tuple(definitions.missing))

@@ -149,7 +149,7 @@ def test_tables_without_key_and_empty_ones_are_whole(connection: Connection) -> 
 
 
 def test_it_reads_no_rows_of_a_large_integer_key(connection: Connection) -> None:
-    """Cutting costs look-ups for each chunk, not reads for each row."""
+    """Cutting costs look-ups for each chunk, not reads for each row: one range is counted."""
     if dialect_of(connection) is Dialect.TIDB:
         return
     table = made(connection, "id INT PRIMARY KEY, v INT", [f"({n},{n})" for n in range(20_000)])
@@ -160,7 +160,7 @@ def test_it_reads_no_rows_of_a_large_integer_key(connection: Connection) -> None
         str(name): int(value) for name, value in connection.rows(b"SHOW SESSION STATUS LIKE 'Handler_read%'")
     }
     assert len(chunks) >= 8
-    assert sum(reads.values()) < 2000, reads
+    assert sum(reads.values()) < 20_000 // 4, reads
 
 
 def test_divide() -> None:
