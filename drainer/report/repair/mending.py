@@ -55,13 +55,13 @@ def mending(table: TableResult, found: RowDifference, dialect: Dialect) -> Mendi
     assert found.upstream is not None
     computed = [one.name for one in rows.columns if one.is_generated and one.name in found.columns]
     wrong = [one for one in rows.columns if one.name in found.columns and not one.is_generated]
-    refused = _COMPUTED.format(", ".join(computed)) if computed else ""
     if not wrong:
-        return Mending(refused=refused)
+        return Mending(refused=_COMPUTED.format(", ".join(computed)))
+    # What is computed follows the columns that are put right; if not, the next comparison says so.
     keeps = any(one.how is How.NOT_COMPARED and not one.is_generated for one in table.columns)
     if any(one.is_key or one.is_unique for one in wrong) and not keeps:
-        return rows.written((removal,), found.upstream, refused)
-    return rows.changed(found.upstream, found.downstream, wrong, refused)
+        return rows.written((removal,), found.upstream)
+    return rows.changed(found.upstream, found.downstream, wrong)
 
 
 class _Rows:
@@ -76,7 +76,7 @@ class _Rows:
     def removal(self, seen: Values) -> bytes:
         return b"DELETE FROM %b WHERE %b" % (self._name, self._as_seen(seen))
 
-    def written(self, removals: tuple[bytes, ...], row: Values, refused: str = "") -> Mending:
+    def written(self, removals: tuple[bytes, ...], row: Values) -> Mending:
         keys = [
             b"%b=%b" % (quote_name(column.name), value)
             for column, value in zip(self.columns, row, strict=True)
@@ -89,16 +89,16 @@ class _Rows:
             self._name,
             b" AND ".join(keys),
         )
-        return Mending(removals, (insert,), ENUM_ZERO in row, refused)
+        return Mending(removals, (insert,), ENUM_ZERO in row)
 
-    def changed(self, row: Values, seen: Values, wrong: Sequence[ComparedColumn], refused: str) -> Mending:
+    def changed(self, row: Values, seen: Values, wrong: Sequence[ComparedColumn]) -> Mending:
         value_of = dict(zip(self.columns, row, strict=True))
         sets = [
             b"%b=%b" % (quote_name(column.name), exact(column.type, value_of[column])) for column in wrong
         ]
         update = b"UPDATE %b SET %b WHERE %b" % (self._name, b", ".join(sets), self._as_seen(seen))
         is_lax = any(value_of[column] == ENUM_ZERO for column in wrong)
-        return Mending((), (update,), is_lax, refused)
+        return Mending((), (update,), is_lax)
 
     def copies(self, found: RowDifference, upstream: int, downstream: int) -> Mending:
         row = found.upstream if found.upstream is not None else found.downstream
