@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from common.clock import Clock, SystemClock
@@ -40,6 +40,7 @@ CHUNK_ROWS: Final = 50_000
 MOMENT_S: Final = 600.0
 LISTEN_EVERY_S: Final = 2.0
 _IDLE_MOMENTS_MAX: Final = 5
+_TOO_LATE: Final = "it got its name during the last look: verify again"
 _CUT_AT_ONCE: Final = 64
 _PASSES: Final = (Unavailable, TransientError, Rejected)
 """What a later moment may mend. `Rejected`: the upstream collected what stood at this one."""
@@ -191,7 +192,21 @@ class Verifying:
             now = listed.get(work.wanted.downstream)
             work.is_gone = now is None
             work.wanted = now or work.wanted
+        if any(work.is_gone for work in works):
+            works = [*works, *self._renamed(listed)]
         return works
+
+    def _renamed(self, listed: Mapping[Name, Wanted]) -> list[TableWork]:
+        """Tables of names that were not there before: one that differed may have got another name."""
+        known = {work.wanted.downstream for work in self._works}
+        why_not = _TOO_LATE if self._look == self.pace.retries else ""
+        found = [
+            TableWork(replace(wanted, why_not=wanted.why_not or why_not))
+            for name, wanted in listed.items()
+            if name not in known
+        ]
+        self._works += found
+        return found
 
     def _at(self, sides: Sides, works: Iterable[TableWork]) -> Exception | None:
         """Compare what is left at one moment; what ended it before all was compared."""

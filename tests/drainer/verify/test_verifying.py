@@ -187,6 +187,30 @@ def test_a_table_that_is_altered_between_two_looks_begins_anew(both: World) -> N
     assert (found.rows, found.changed) == (100, 1)
 
 
+@pytest.mark.parametrize(("retries", "state"), [(2, State.DIFFERS), (1, State.NOT_COMPARABLE)])
+def test_a_difference_is_not_lost_when_its_table_gets_another_name(
+    both: World, retries: int, state: State
+) -> None:
+    both.run(f"UPDATE {DOWNSTREAM}.t SET a='x' WHERE id=7")
+    names = ["t"]
+
+    def moment() -> Sides:
+        if both.moments and names == ["t"]:
+            both.run(*(f"RENAME TABLE {schema}.t TO {schema}.renamed" for schema in (UPSTREAM, DOWNSTREAM)))
+            names[:] = ["renamed"]
+        return both.moment()
+
+    def listing(_: Sides) -> list[Wanted]:
+        return [Wanted(((UPSTREAM, name),), (DOWNSTREAM, name)) for name in names]
+
+    verifying = both.verifying(pace=replace(QUICK, retries=retries), open_moment=moment)
+    verifying.listing = listing
+    (found,) = verifying.run().tables
+    assert (found.downstream, found.state) == ((DOWNSTREAM, "renamed"), state)
+    assert found.changed == (state is State.DIFFERS)
+    both.run(*(f"DROP TABLE {schema}.renamed" for schema in (UPSTREAM, DOWNSTREAM)))
+
+
 def test_it_stops_when_it_is_asked_to(both: World) -> None:
     stop = threading.Event()
     stop.set()
