@@ -127,7 +127,8 @@ class VerifyStatus(Struct, kw_only=True):
     """The comparison with the upstream that a drainer makes every so often. `state` of the last one that came
     to an end: equal, differs or not comparable, "" for none so far; `trouble`: why those since then did not.
     Times are seconds since 1970, 0 for none. `wrong`: rows that differ, `wrong_rows`: of some tables;
-    `left_out`: tables that could not be compared, `not_compared`: why some of them could not."""
+    `left_out`: tables that could not be compared, `not_compared`: why some of them could not.
+    `progress`: of the one that runs now."""
 
     state: str = ""
     ts: int = 0
@@ -141,6 +142,7 @@ class VerifyStatus(Struct, kw_only=True):
     not_compared: dict[str, str] = {}
     held_ms: float = 0.0
     running_since_s: float = 0.0
+    progress: str = ""
     next_s: float = 0.0
     failures: int = 0
     trouble: str = ""

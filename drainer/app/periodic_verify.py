@@ -143,6 +143,9 @@ class PeriodicVerify:
                     return dict(said["result"])
                 if "failed" in said:
                     raise _Failed(str(said["failed"]))
+                if "progress" in said:
+                    self.status.progress = str(said["progress"])
+                    continue
                 child.stdin.write(verify_link.line(await self._answer(said)))
                 await child.stdin.drain()
         return None

@@ -26,11 +26,11 @@ from drainer.app.verify_link import ChildLink
 from drainer.config.options import DrainerConfig
 from drainer.report import html_page, json_document
 from drainer.snapshot.drainer_hold import DrainerHold
-from drainer.verify.budget import Budget
 from drainer.verify.live import LiveVerification
-from drainer.verify.verifying import Pace
+from drainer.verify.verifying import Pace, Progress
 
 NICE: Final = 10
+TELL_S: Final = 1.0
 STATE: Final = "verify-periodic-state"
 PAGE: Final = "verify.html"
 
@@ -43,18 +43,42 @@ async def compare(settings: DrainerConfig, link: ChildLink) -> dict[str, Any]:
             settings,
             upstream,
             DrainerHold(_parent, None, SystemClock(), link.ask),
-            Pace(
-                workers=1,
-                rows_a_second=settings.verify_rows,
-                chunk_rows=Budget(settings.verify_rows).chunk_rows,
-            ),
+            Pace(workers=1, rows_a_second=settings.verify_rows),
             state=Path(settings.data_dir) / STATE,
+            lag=ParentLag(link),
+            on_progress=Teller(link).tell,
         )
         found = await verification.run()
     finally:
         await upstream.close()
     replace_file(os.path.join(settings.data_dir, PAGE), html_page.html(found).encode())
     return json_document.document(found)
+
+
+class ParentLag:
+    """Asked over the link."""
+
+    def __init__(self, link: ChildLink) -> None:
+        self._link = link
+
+    async def seconds(self) -> float:
+        return await asyncio.to_thread(self._link.behind_s)
+
+
+class Teller:
+    """Says now and then how far it is."""
+
+    def __init__(self, link: ChildLink) -> None:
+        self._link = link
+        self._clock = SystemClock()
+        self._said_s = self._clock.monotonic_s()
+
+    def tell(self, now: Progress) -> None:
+        now_s = self._clock.monotonic_s()
+        if now_s - self._said_s >= TELL_S:
+            self._said_s = now_s
+            text = f"{now.tables_done} of {now.tables} tables, at {now.table}: {now.rows:,} rows"
+            self._link.say({"progress": text})
 
 
 async def _parent() -> str:

@@ -25,7 +25,7 @@ from typing import Final, TypeVar
 
 from common.backoff import Backoff
 from common.clock import SystemClock
-from common.errors import Rejected, Unavailable
+from common.errors import DownstreamError, Rejected, Unavailable
 from common.observe import log
 from drainer.checkpoint.store import SIDE_LANES
 from drainer.config.downstream import target_of
@@ -56,11 +56,13 @@ PATIENT: Final = Patience()
 
 
 class DownstreamSnapshot:
-    """`waiting`: tables of the upstream that cannot be compared, since rows of theirs wait for a decision.
-    `held_ms`: for how long rows were held still."""
+    """`downstream_ts`: where a TiDB stood by its own clock, 0 for others. `waiting`: tables of the upstream
+    that cannot be compared, since rows of theirs wait for a decision. `held_ms`: for how long rows were held
+    still."""
 
-    def __init__(self, at: HeldAt, held_ms: float, sessions: SnapshotSessions) -> None:
+    def __init__(self, at: HeldAt, downstream_ts: int, held_ms: float, sessions: SnapshotSessions) -> None:
         self.ts = at.ts
+        self.downstream_ts = downstream_ts
         self.waiting = at.waiting
         self.held_ms = held_ms
         self._sessions = sessions
@@ -107,17 +109,17 @@ class Readers:
     async def begin(self, drainer: DrainerHold, held: HeldAt) -> DownstreamSnapshot:
         """While the stream is held; it goes on when this returns or raises."""
         try:
-            reopen = await asyncio.to_thread(self._start)
+            downstream_ts = await asyncio.to_thread(self._start)
         finally:
             let_go = await drainer.release(held.token)
-        return await asyncio.to_thread(self._checked, held, let_go, reopen)
+        return await asyncio.to_thread(self._checked, held, let_go, downstream_ts)
 
-    def _start(self) -> Callable[[], Connection] | None:
-        """What opens another session at the same moment, where the server can."""
+    def _start(self) -> int:
+        """The timestamp of a TiDB, at which more sessions can be opened; 0 for others."""
         if not self.is_tidb:
             for connection in self.connections:
                 connection.run(b"START TRANSACTION WITH CONSISTENT SNAPSHOT")
-            return None
+            return 0
         first, *others = self.connections
         self.connections = []
         first.begin()
@@ -127,22 +129,20 @@ class Readers:
             connection.autocommit(True)
             connection.run(b"SET SESSION tidb_snapshot='%d'" % int(at))
             self.connections.append(connection)
-        return lambda: _at(self.target, int(at))
+        return int(at)
 
-    def _checked(
-        self, held: HeldAt, let_go: LetGo, reopen: Callable[[], Connection] | None
-    ) -> DownstreamSnapshot:
+    def _checked(self, held: HeldAt, let_go: LetGo, downstream_ts: int) -> DownstreamSnapshot:
         if not let_go.valid:
             raise Unavailable(f"the drainer went on before the snapshot was open: {let_go.why}")
         for connection in self.connections:
-            look(connection, self.schema, held, is_past=reopen is not None)
+            look(connection, self.schema, held, is_past=downstream_ts > 0)
         sessions = SnapshotSessions(
             self.connections,
             what=f"the downstream at {held.ts}",
-            reopen=reopen,
+            reopen=(lambda: _at(self.target, downstream_ts)) if downstream_ts else None,
         )
         self.connections = []
-        return DownstreamSnapshot(held, let_go.held_ms, sessions)
+        return DownstreamSnapshot(held, downstream_ts, let_go.held_ms, sessions)
 
     @property
     def is_tidb(self) -> bool:
@@ -221,6 +221,11 @@ async def persistently(once: Callable[[], Awaitable[T]], all_s: float, failed: s
         except (Unavailable, TransientError) as error:
             said = error.message if isinstance(error, Unavailable) else safe_text(error)
             hint = error.hint if isinstance(error, Unavailable) else "is the downstream running?"
+        except StatementRefused as error:
+            raise DownstreamError(
+                f"{failed}: the downstream says {safe_text(error)}",
+                hint="correct it, then run the same command again",
+            ) from None
         pause_s = backoff.next_s()
         if clock.monotonic_s() + pause_s > end_s:
             raise Unavailable(f"{failed} within {all_s:g} s: {said}", hint=hint)

@@ -9,16 +9,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, Protocol
 
 from common.clock import Clock, SystemClock
 from common.errors import BinlogError
 from common.foreign_document import UNREADABLE
 from common.net.http_client import HttpClient, NotHttp, Page
 from common.net.tls import TlsConfig
+from common.status.codec import read
+from common.status.drainer import DrainerDocument
 from drainer.snapshot.drainer_hold import status_address
 
 TIMEOUT_S: Final = 2.0
+
+
+class Lag(Protocol):
+    async def seconds(self) -> float | None:
+        """How far the Drainer is behind now; None where that is not known."""
+        ...
 
 
 class DrainerLag:
@@ -33,7 +41,7 @@ class DrainerLag:
     async def seconds(self) -> float | None:
         try:
             page = await self._page(await self._locate())
-            said = json.loads(page.body)["lag_seconds"]
+            said = read(json.loads(page.body), DrainerDocument).lag_seconds
         except (BinlogError, *UNREADABLE):
             return None
         return float(said) if isinstance(said, int | float) else None

@@ -34,7 +34,7 @@ from drainer.snapshot.drainer_hold import DrainerHold
 from drainer.snapshot.moment import open_moment
 from drainer.verify import listing
 from drainer.verify.compared_table import ComparedTable
-from drainer.verify.drainer_lag import DrainerLag
+from drainer.verify.drainer_lag import Lag
 from drainer.verify.result import Name, OnDifference, Verification
 from drainer.verify.sides import Side, Sides, seen_at, sides_at_rest
 from drainer.verify.state_file import StateFile
@@ -58,7 +58,7 @@ class LiveVerification:
     state: Path | None = None
     on_difference: OnDifference | None = None
     on_progress: Callable[[Progress], None] | None = None
-    lag: DrainerLag | None = None
+    lag: Lag | None = None
     clock: Clock = field(default_factory=SystemClock)
     compared: dict[Name, ComparedTable] = field(default_factory=dict)
     """How each table was compared, when it is done."""
@@ -146,6 +146,7 @@ class LiveVerification:
             Side(source, moment.upstream.session),
             Side(self._target, moment.downstream.session),
             close=lambda: self._on_loop(moment.close()),
+            downstream_ts=moment.downstream.downstream_ts,
             held_ms=moment.downstream.held_ms,
             waiting=frozenset(name.lower() for name in moment.downstream.waiting),
         )

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,9 @@ async def main():
     drainer = DrainerHold(locate, None, SystemClock(), link.ask)
     held = await drainer.hold(limit_s=5.0, wait_s=5.0)
     let_go = await drainer.release(held.token)
+    link.say({"progress": "half of it"})
+    behind_s = await asyncio.to_thread(link.behind_s)
+    assert behind_s == 2.5
     link.say({"result": RESULT | {"ts": held.ts, "rows": settings.verify_rows}})
 
 RESULT = %r
@@ -56,10 +60,12 @@ def child(ending: str) -> tuple[str, ...]:
     return sys.executable, "-c", CHILD % (RESULT, ending)
 
 
-def periodic(directory: Path, *command: str, hold: Hold | None = None) -> PeriodicVerify:
+def periodic(
+    directory: Path, *command: str, hold: Hold | None = None, behind_s: Callable[[], float] = lambda: 2.5
+) -> PeriodicVerify:
     target: object = type("T", (), {"host": "h", "port": 1, "user": "u", "password": "p"})
     settings = settings_of(target, verify_every_s=3600.0, verify_rows=11, data_dir=str(directory))  # type: ignore[arg-type]
-    return PeriodicVerify(lambda: settings, hold or Hold(SystemClock()), SystemClock(), lambda: 2.5, command)
+    return PeriodicVerify(lambda: settings, hold or Hold(SystemClock()), SystemClock(), behind_s, command)
 
 
 async def standing(hold: Hold, ts: int) -> None:
@@ -84,8 +90,15 @@ async def standing(hold: Hold, ts: int) -> None:
 async def test_it_holds_the_stream_and_says_what_it_found_by_the_settings_in_force(tmp_path: Path) -> None:
     hold = Hold(SystemClock())
     stream = asyncio.create_task(standing(hold, 42))
-    verify = periodic(tmp_path, *child("asyncio.run(main())"), hold=hold)
+    progress = []
+
+    def behind_s() -> float:
+        progress.append(verify.status.progress)
+        return 2.5
+
+    verify = periodic(tmp_path, *child("asyncio.run(main())"), hold=hold, behind_s=behind_s)
     await verify.once()
+    assert progress == ["half of it"]
     stream.cancel()
     status = verify.status
     assert (status.state, status.ts, status.rows, status.failures) == ("equal", 42, 11, 0)

@@ -10,11 +10,18 @@ from dataclasses import replace
 import pytest
 
 from common.clock import SystemClock
-from common.errors import Rejected, Unavailable
+from common.errors import DownstreamError, Rejected, Unavailable
 from common.net.http_client import Page
 from drainer.pull.merged import MergedBatch
 from drainer.sink.mysql.connection import Target, connect
-from drainer.snapshot.downstream import DownstreamSnapshot, Patience, look, open_downstream_snapshot
+from drainer.sink.mysql.errors import StatementRefused
+from drainer.snapshot.downstream import (
+    DownstreamSnapshot,
+    Patience,
+    look,
+    open_downstream_snapshot,
+    persistently,
+)
 from drainer.snapshot.drainer_hold import DrainerHold, HeldAt, LetGo, locate_drainer
 from pumpclient.testing import MemoryRegistry
 from tests.drainer.support.apply_life import Life, run
@@ -95,6 +102,14 @@ async def test_a_hold_that_was_over_too_soon_makes_no_snapshot_and_is_tried_agai
         await snapshot.close()
         held = await life.control.hold.ask()
         assert life.control.hold.release(held.token).valid, "nothing is left of it"
+
+
+async def test_what_the_downstream_refuses_is_not_tried_again() -> None:
+    async def refused() -> None:
+        raise StatementRefused(1105, "can not get 'tikv_gc_safe_point'")
+
+    with pytest.raises(DownstreamError, match="no snapshot: the downstream says 1105: can not get"):
+        await persistently(refused, 60.0, "no snapshot")
 
 
 async def test_what_was_written_meanwhile_is_seen_in_the_snapshot_itself(target: Target) -> None:

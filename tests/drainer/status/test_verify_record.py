@@ -52,6 +52,7 @@ def test_what_a_comparison_found() -> None:
         "not_compared": {"shop.d": "a row rule in Python"},
         "held_ms": 3.5,
         "running_since_s": 0.0,
+        "progress": "",
         "next_s": NOW + 6 * HOUR,
         "failures": 0,
         "trouble": "",

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from common.errors import Unavailable
+from common.status.codec import plain
+from common.status.drainer import DrainerDocument
 from drainer.verify.drainer_lag import DrainerLag
 
 
@@ -40,10 +42,10 @@ async def said(body: str) -> float | None:
 
 
 async def test_seconds() -> None:
-    assert await said(json.dumps({"lag_seconds": 3.5})) == 3.5
+    assert await said(json.dumps(plain(DrainerDocument(lag_seconds=3.5)))) == 3.5
 
 
-@pytest.mark.parametrize("body", ["{}", "[]", "no", '{"lag_seconds": null}', '{"lag_seconds": "much"}'])
+@pytest.mark.parametrize("body", ["{}", "[]", "no", '{"LagSeconds": null}', '{"LagSeconds": "much"}'])
 async def test_what_is_no_lag(body: str) -> None:
     assert await said(body) is None
 
