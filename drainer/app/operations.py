@@ -201,6 +201,7 @@ class Operating:
             heard=(lambda _: None) if self._time is None else self._time.heard,
         )
         status.bind_gauges()
+        self.control.hold.reason = lambda: status.view().reason
         first, self._status = self._status is None, status
         if self._shown is None:
             self._shown = Shown(status)

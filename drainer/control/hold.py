@@ -41,7 +41,8 @@ class Held:
 
 
 class Hold:
-    """`on_change` lets the stream look at `state.boundary_ts`; `place_ts` and `doing` say where it is."""
+    """`on_change` lets the stream look at `state.boundary_ts`; `place_ts` and `doing` say where it is,
+    `reason` what it waits for there."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -50,6 +51,7 @@ class Hold:
         self.on_change: Callable[[], None] = lambda: None
         self.place_ts: Callable[[], int] = lambda: 0
         self.doing: Callable[[], str] = lambda: ""
+        self.reason: Callable[[], str] = lambda: ""
 
     # -- the stream ---------------------------------------------------------------------------------------
 
@@ -115,7 +117,7 @@ class Hold:
             why = ""
             return Held(token, still, self.state.held_s(self._clock.monotonic_s()))
         except TimeoutError:
-            doing = self.doing() or "waiting for binlogs"
+            doing = ", ".join(filter(None, (self.doing() or "waiting for binlogs", self.reason())))
             raise Unavailable(
                 f"the stream came to no place to be held at within {wait_s:g} s: {doing}",
                 hint="ask again; `/status` shows what it waits for",

@@ -161,6 +161,9 @@ async def test_who_waits_too_long_is_told_what_the_stream_does_and_another_can_a
     async with Stream(floor_ts=100) as stream:
         with pytest.raises(Unavailable, match=r"no place to be held at within 0\.001 s: waiting for binlogs"):
             await stream.hold.ask(wait_s=0.001)
+        stream.hold.reason = lambda: "pump a is not reachable"
+        with pytest.raises(Unavailable, match="waiting for binlogs, pump a is not reachable"):
+            await stream.hold.ask(wait_s=0.001)
         asked = asyncio.create_task(stream.hold.ask())
         await asyncio.sleep(0)
         with pytest.raises(Conflict):
