@@ -29,8 +29,7 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Job:
     """`session` is the load's own downstream, for what is not rows; `source`: where the upstream's SQL is.
-    `run`: a timestamp drawn when this run began. `rate_rows`: rows a second at most, 0: no limit. `settle_s`:
-    a schema change whose commit_ts was drawn before T is in the history so long after T."""
+    `run`: a timestamp drawn when this run began. `rate_rows`: rows a second at most, 0: no limit."""
 
     settings: DrainerConfig
     upstream: Upstream
@@ -46,7 +45,6 @@ class Job:
     workers: int
     counters: Counters
     clock: Clock
-    settle_s: float
 
 
 async def blocking(target: Target, function: Callable[..., T], *arguments: object) -> T:

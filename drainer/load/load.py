@@ -44,7 +44,6 @@ logger = log.get("load")
 LOSSES_MAX: Final = 50
 """Timestamps that may be lost in one run; each leaves less to do."""
 PAUSE_S: Final = 0.5
-SETTLE_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,6 @@ class Load:
         rate_rows: int = 0,
         counters: Counters | None = None,
         clock: Clock | None = None,
-        settle_s: float = SETTLE_S,
     ) -> None:
         if not settings.to_database:
             raise ConfigError(
@@ -86,7 +84,6 @@ class Load:
         self._nodes = nodes
         self._mode = mode
         self._rate_rows = rate_rows
-        self._settle_s = settle_s
         self._clock = clock or SystemClock()
         self._rules = read_rules(settings)
         self._target = target_of(settings)
@@ -167,7 +164,6 @@ class Load:
             self._settings.worker_count,
             self.counters,
             self._clock,
-            self._settle_s,
         )
         at_ts = known.ts if known is not None and not self._settings.from_outcome_table else 0
         losses = 0

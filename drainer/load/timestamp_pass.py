@@ -36,7 +36,7 @@ from drainer.sink.mysql.errors import SessionError
 from drainer.sink.mysql.session import DownstreamSession
 from drainer.sink.mysql.table_reader import read_table
 from drainer.sink.mysql.table_target import missing
-from drainer.snapshot.sessions import SnapshotLost, UpstreamSnapshot
+from drainer.snapshot.sessions import UpstreamSnapshot
 from drainer.snapshot.upstream import open_upstream_snapshot
 
 logger = log.get("load")
@@ -73,18 +73,14 @@ class TimestampPass:
             at_ts=at_ts,
             hold_name=f"binlog_load_{job.settings.name}",
         )
-        began_s = job.clock.monotonic_s()
         is_done = False
         try:
-            tracker = await upstream_schema.schema_at(history, snapshot.ts, version)
+            if of_tidb:
+                tracker = await upstream_schema.schema_at(history, snapshot.ts)
+            else:
+                catalog = upstream_schema.catalog_of(job.upstream)
+                tracker = await upstream_schema.published_at(history, catalog, snapshot.ts, version)
             passed = await self._load(snapshot, tracker)
-            if not of_tidb:
-                await asyncio.sleep(max(0.0, began_s + job.settle_s - job.clock.monotonic_s()))
-                if not await upstream_schema.is_still(history, tracker, snapshot.ts):
-                    raise SnapshotLost(
-                        "a schema change was published with a commit_ts below that of the load",
-                        hint="run the same command again",
-                    )
             await self._end(snapshot.ts, tracker)
             is_done = True
             return passed

@@ -1,22 +1,41 @@
 """Upstream schema of a load: the tracked schema at T, where the history is all that knows it, too.
 
-Drives  the upstream's history
+Drives  the upstream's history; of a publisher's upstream the catalogue
 In      T; which schema version the history had before T was drawn
 Out     the tracker as a Drainer has it that begins after T
-Why     jobs that a program wrote itself (`Publisher.ddl`) do not say when they were finished. Those that were
-        in the history before T was drawn committed before T; those that say when are compared with T.
-        Versions rise with commit_ts, so the highest one that is certain says where T is
-Never   misses a change under way: it is committed in the history only after its commit_ts was drawn, so the
-        history is asked again at the end of the load (`is_still`)
-Tests   tests/drainer/load/test_load.py
+Why     a job enters the history after its commit_ts was drawn. After the catalogue's fence none can enter
+        with one drawn before T, so what the history has then is all there is up to T (`published_at`)
+Never   guesses: a job that a program wrote itself (`Publisher.ddl`) does not say when it was finished. One
+        that came while T was drawn is below or above it, so another T has to be drawn
 """
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from common import ddl_job
-from common.upstream_port import SchemaHistory
+from common.errors import ConfigError
+from common.upstream_port import SchemaHistory, Upstream
 from drainer.schema.tracker import SchemaTracker
 from drainer.schema.upstream_schema import read_at, read_whole
+from drainer.snapshot.sessions import SnapshotLost
+
+
+class Catalog(Protocol):
+    """Of a standalone upstream."""
+
+    async def fence(self) -> None: ...
+
+
+def catalog_of(upstream: Upstream) -> Catalog:
+    """Raises `ConfigError` where programs cannot publish."""
+    found: Catalog | None = getattr(upstream, "catalog", None)
+    if found is None:
+        raise ConfigError(
+            "[syncer.from] has an outcome-table, and the upstream is a TiDB",
+            hint="leave outcome-table out; of programs that publish, pd-urls names their etcd",
+        )
+    return found
 
 
 async def newest_version(history: SchemaHistory, *, finished_ts: int | None = None) -> int:
@@ -31,15 +50,28 @@ async def newest_version(history: SchemaHistory, *, finished_ts: int | None = No
     return newest
 
 
-async def schema_at(history: SchemaHistory, ts: int, version_before: int) -> SchemaTracker:
-    """As it was at `ts`. `version_before`: `newest_version` as it was before `ts` was drawn."""
+async def schema_at(history: SchemaHistory, ts: int) -> SchemaTracker:
+    """Of a TiDB, as it was at `ts`; of others, as far as jobs say when they were finished."""
     if (found := await read_at(history, ts)) is not None:
         return found
-    version = max(version_before, await newest_version(history, finished_ts=ts))
-    return await read_whole(history, version, ts)
+    return await read_whole(history, await newest_version(history, finished_ts=ts), ts)
 
 
-async def is_still(history: SchemaHistory, tracker: SchemaTracker, ts: int) -> bool:
-    """Whether what the history says now of `ts` is what the tracker has. Called so long after `ts` was drawn
-    that no change with an earlier commit_ts can be under way any more."""
-    return await newest_version(history, finished_ts=ts) <= tracker.version
+async def published_at(
+    history: SchemaHistory, catalog: Catalog, ts: int, version_before: int
+) -> SchemaTracker:
+    """Of programs that publish, as it was at `ts`. `version_before`: `newest_version`, asked before `ts` was
+    drawn. Raises `SnapshotLost`."""
+    await catalog.fence()
+    newest = version_before
+    async for page in history.pages():
+        for source in page:
+            job = ddl_job.head(source) or ddl_job.parse(source)
+            if not job.finished_ts and job.effective_version > version_before:
+                raise SnapshotLost(
+                    f"DDL job {job.id} was published while the timestamp was drawn",
+                    hint="run the same command again",
+                )
+            if 0 < job.finished_ts <= ts:
+                newest = max(newest, job.effective_version)
+    return await read_whole(history, newest, ts)

@@ -72,6 +72,17 @@ class StandaloneCatalog:
         """Write the first head; False when another process did. Raises `Unavailable`."""
         return (await self._client.txn([etcd.mod_is(SCHEMA, 0)], [etcd.put(SCHEMA, head)])).succeeded
 
+    async def fence(self) -> None:
+        """Write the head as it is: a change under way is refused with `SchemaMoved`, and made anew at a later
+        timestamp. So the history has every change with a commit_ts below one that was drawn before.
+
+        Raises `Unavailable`.
+        """
+        while (head := await self._client.get(SCHEMA)) is not None:
+            same = [etcd.mod_is(SCHEMA, head.mod_revision)]
+            if (await self._client.txn(same, [etcd.put(SCHEMA, head.value)])).succeeded:
+                return
+
     async def commit(self, start_ts: int, change: CatalogChange) -> int:
         """Commit the transaction `start_ts` and make the change, in one step; the commit_ts.
 

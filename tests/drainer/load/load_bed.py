@@ -44,6 +44,13 @@ class MemoryHistory:
         return next((job for job in self.jobs if json.loads(job)["id"] == job_id), None)
 
 
+class NothingUnderWay:
+    """A catalogue that nobody changes just now."""
+
+    async def fence(self) -> None:
+        pass
+
+
 class MemoryOracle:
     def __init__(self) -> None:
         self._numbers = itertools.count(408012454863044609, 1 << 18)
@@ -92,7 +99,13 @@ class Bed:
 
     @property
     def upstream(self) -> Any:
-        return SimpleNamespace(cluster_id=CLUSTER, oracle=self.oracle, history=self.history, garbage=None)
+        return SimpleNamespace(
+            cluster_id=CLUSTER,
+            oracle=self.oracle,
+            history=self.history,
+            garbage=None,
+            catalog=NothingUnderWay(),
+        )
 
     def connect(self) -> Connection:
         return connect(self.target)
@@ -174,9 +187,7 @@ class Bed:
         return settings
 
     async def load(self, mode: Mode = Mode.NEW, counters: Counters | None = None, **more: Any) -> Loaded:
-        load = Load(
-            self.settings(), self.upstream, self.nodes, mode=mode, counters=counters, settle_s=0.0, **more
-        )
+        load = Load(self.settings(), self.upstream, self.nodes, mode=mode, counters=counters, **more)
         return await load.run()
 
     def contents(self, schema: str, table: str) -> list[tuple[Any, ...]]:

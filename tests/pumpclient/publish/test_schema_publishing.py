@@ -19,7 +19,7 @@ from common.errors import Rejected
 from common.etcd.client import EtcdClient
 from common.rowcodec import compile_table
 from common.table_info import TableInfo
-from common.upstream.standalone import GRACE_S, StandaloneUpstream
+from common.upstream.standalone import GRACE_S, CatalogChange, StandaloneUpstream
 from common.wire.binlog_pb2 import PrewriteValue
 from deploy.playground.workload import kinds
 from pumpclient import (
@@ -386,6 +386,32 @@ async def test_several_publishers_change_the_schema_at_once(etcd_clean: str) -> 
     assert len(set(used)) == len(used) == 16
     for publisher in publishers:
         await publisher.close(drain_s=0.0)
+
+
+async def test_a_change_under_way_at_a_fence_is_made_anew_at_a_later_timestamp(etcd_clean: str) -> None:
+    """A load's timestamp, drawn before the fence, then has everything at or below it in the history."""
+    upstream = StandaloneUpstream(await EtcdClient.connect(etcd_clean), 1, ManualClock(), GRACE_S)
+    cluster = MemoryCluster(["a"])
+    client = cluster.client()
+    await client.start()
+    publisher = Publisher(client, upstream, clock=ManualClock())
+    await upstream.catalog.fence()  # nothing was founded yet
+    await publisher._schema.load()
+    commit, fenced_ts = upstream.catalog.commit, 0
+
+    async def interrupted(start_ts: int, change: CatalogChange) -> int:
+        nonlocal fenced_ts
+        if not fenced_ts:
+            fenced_ts = await upstream.oracle.timestamp()
+            await upstream.catalog.fence()
+        return await commit(start_ts, change)
+
+    upstream.catalog.commit = interrupted  # type: ignore[method-assign]
+    commit_ts = await publisher.create_database("shop")
+    assert commit_ts > fenced_ts > 0
+    prewrites = [binlog.parse(one) for one in cluster.pumps["a"].payloads]
+    assert [one.tp for one in prewrites].count(binlog.PREWRITE) == 2, "the first one is rolled back"
+    await publisher.close(drain_s=0.0)
 
 
 def test_synchronous_face() -> None:
