@@ -25,7 +25,6 @@ from drainer.load.reconcile import Mode
 from drainer.load.table_copy import rows_wanted
 from drainer.load.upstream_tables import UpstreamTables
 from drainer.rules.rule_set import read_rules
-from drainer.schema.upstream_schema import read_whole
 from drainer.sink.mysql.session import DownstreamSession
 
 ROWS_A_SECOND: Final = 100_000
@@ -59,11 +58,8 @@ async def estimate(
 ) -> Estimate:
     """Raises as `Load.run`."""
     ts = await upstream.oracle.timestamp()
-    if settings.from_outcome_table:
-        version = await upstream_schema.newest_version(upstream.history)
-        tracker = await read_whole(upstream.history, version, ts)
-    else:
-        tracker = await upstream_schema.schema_at(upstream.history, ts)
+    version = await upstream_schema.newest_version(upstream.history) if settings.from_outcome_table else 0
+    tracker = await upstream_schema.schema_at(upstream.history, ts, version)
     contents = contents_of(tracker, read_rules(settings))
     tables = await blocking(target_of(settings), _tables, settings, upstream.cluster_id, contents, mode)
     rows, size = sum(one.rows for one in tables), sum(one.size_bytes for one in tables)

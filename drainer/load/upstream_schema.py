@@ -50,18 +50,19 @@ async def newest_version(history: SchemaHistory, *, finished_ts: int | None = No
     return newest
 
 
-async def schema_at(history: SchemaHistory, ts: int) -> SchemaTracker:
-    """Of a TiDB, as it was at `ts`; of others, as far as jobs say when they were finished."""
+async def schema_at(history: SchemaHistory, ts: int, version_before: int = 0) -> SchemaTracker:
+    """Of a TiDB, as it was at `ts`; of others, as far as the history tells now. `version_before`:
+    `newest_version`, asked before `ts` was drawn."""
     if (found := await read_at(history, ts)) is not None:
         return found
-    return await read_whole(history, await newest_version(history, finished_ts=ts), ts)
+    version = max(version_before, await newest_version(history, finished_ts=ts))
+    return await read_whole(history, version, ts)
 
 
 async def published_at(
     history: SchemaHistory, catalog: Catalog, ts: int, version_before: int
 ) -> SchemaTracker:
-    """Of programs that publish, as it was at `ts`. `version_before`: `newest_version`, asked before `ts` was
-    drawn. Raises `SnapshotLost`."""
+    """Of programs that publish, as it was at `ts`, whatever was under way. Raises `SnapshotLost`."""
     await catalog.fence()
     newest = version_before
     async for page in history.pages():
