@@ -1,6 +1,6 @@
 """Begin with rows that exist: a program's database is loaded while it is written to, then the Drainer runs.
 
-Drives  the program's sessions (`application_writer`), `binlogctl load` as a process
+Drives  the program's sessions (`application_writer`), `binlogctl load` and `binlogctl verify` as processes
 Owns    when the load is killed, and started again with the same command
 Holds   rows were there before the program published anything; transactions and DDL go on all the time
 Stops   the load, when anything fails
@@ -45,7 +45,7 @@ RARE_ENDINGS: Final = {Ending.ABANDON: 4.0, Ending.LOSE_COMMIT: 3.0}
 KILLED_AFTER_S: Final = (0.3, 4.0)
 COPIES_S: Final = 1.0
 """Of a life that ends so; the rest is its start. A load that is to be killed is slowed down to that."""
-LOAD_S: Final = 180.0
+COMMAND_S: Final = 180.0
 WATCH_S: Final = 0.05
 CONTROL: Final = "deploy.ctl"
 
@@ -124,6 +124,7 @@ class Begin(Run):
                 await self._load(server, application)
                 self._phase = "random transactions and DDL"
                 await asyncio.sleep(self.options.seconds)
+                await self._verify()
             finally:
                 done.set()
         self.statistics.ended_s = self._clock.monotonic_s()
@@ -160,7 +161,7 @@ class Begin(Run):
         arguments = ["load", "-drainer-config", str(self.cluster.config_of(drainer.name))]
         began_s = self._clock.monotonic_s()
         await self._kill(self.options.kills, arguments)
-        await self._run_command("load", arguments, LOAD_S)
+        await self._run_command("load", arguments, COMMAND_S)
         self.loading.seconds = self._clock.monotonic_s() - began_s
         self._view.say(
             f"loaded in {self.loading.seconds:.1f} s, killed {self.loading.kills} times, beside"
@@ -185,6 +186,16 @@ class Begin(Run):
                 raise _ended_badly(process, arguments)
             self.loading.kills += 1
             self.statistics.faults["kill -9"] += 1
+
+    async def _verify(self) -> None:
+        """While both sides are written to."""
+        self._phase = "verifying beside random transactions and DDL"
+        assert self.cluster.drainer is not None
+        config = str(self.cluster.config_of(self.cluster.drainer.name))
+        began_s = self._clock.monotonic_s()
+        await self._run_command("verify", ["verify", "-drainer-config", config], COMMAND_S)
+        seconds = self._clock.monotonic_s() - began_s
+        self._view.say(f"binlogctl verify, while both sides are written to: equal, in {seconds:.1f} s")
 
     async def _run_command(self, name: str, arguments: list[str], deadline_s: float) -> None:
         """One of binlogctl's; `Unavailable` when it does not end, or not with 0."""
