@@ -123,8 +123,7 @@ class Begin(Run):
             try:
                 await self._load(server, application)
                 self._phase = "random transactions and DDL"
-                await asyncio.sleep(self.options.seconds)
-                await self._verify()
+                await self._verify(self._clock.monotonic_s() + self.options.seconds)
             finally:
                 done.set()
         self.statistics.ended_s = self._clock.monotonic_s()
@@ -187,15 +186,15 @@ class Begin(Run):
             self.loading.kills += 1
             self.statistics.faults["kill -9"] += 1
 
-    async def _verify(self) -> None:
-        """While both sides are written to."""
-        self._phase = "verifying beside random transactions and DDL"
+    async def _verify(self, end_s: float) -> None:
+        """While both sides are written to, again and again until `end_s`."""
         assert self.cluster.drainer is not None
-        config = str(self.cluster.config_of(self.cluster.drainer.name))
-        began_s = self._clock.monotonic_s()
-        await self._run_command("verify", ["verify", "-drainer-config", config], COMMAND_S)
-        seconds = self._clock.monotonic_s() - began_s
-        self._view.say(f"binlogctl verify, while both sides are written to: equal, in {seconds:.1f} s")
+        arguments = ["verify", "-drainer-config", str(self.cluster.config_of(self.cluster.drainer.name))]
+        times = 0
+        while not times or self._clock.monotonic_s() < end_s:
+            await self._run_command("verify", arguments, COMMAND_S)
+            times += 1
+        self._view.say(f"verified {times} times while both sides were written to: equal")
 
     async def _run_command(self, name: str, arguments: list[str], deadline_s: float) -> None:
         """One of binlogctl's; `Unavailable` when it does not end, or not with 0."""

@@ -20,7 +20,7 @@ from common.net.port import free_ports
 from deploy.playground.cluster.cluster import Cluster
 from pumpclient import OutcomeTable, SyncPublisher, column
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "load.md").read_text()
 PROGRAMS = Path(sys.executable).parent
 DEADLINE_S = 60
