@@ -2,14 +2,16 @@
 
 Drives  one session, which has the chunk's table in sight; ends no transaction of it
 In      the columns to write and what both servers say of them
-Out     `(1,'abc',NULL),(2,..)` with the number of its rows; None instead of a way if one column is not exact
+Out     `(1,'abc',NULL),(2,..)` with the number of its rows; None instead of a way if one column is not exact.
+        A row whose literal the server cannot make is counted and is not there: who writes the rows compares
+        how many were written
 Holds   what is stored is what a Drainer would store of the same rows (`drainer.sink.mysql.sql_literal`). A
         value of GROUP_CONCAT that has reached its limit is thrown away, and the rows come one by one
 Why     Python spends no time on a row: it joins what servers have written
 
 Exact means: the column is on both servers what the definition says, and the server there has every text of
 the server here. Not exact is JSON, but for a TiDB's: each server prints it in a way of its own, a Drainer
-writes it in TiDB's. Text of a TiDB may be no UTF-8: `NotText`, and the chunk has to be read as values.
+writes it in TiDB's. Text of a TiDB may be no UTF-8: `NotLiteral`, and the chunk has to be read as values.
 
 Tests  tests/drainer/chunks/test_both_ways.py
 """
@@ -38,7 +40,7 @@ _AT_LIMIT: Final = 16  # a value is cut between two characters
 _ROWS_GATHERED: Final = 1000
 # GROUP_CONCAT keeps its argument in a field as wide as the argument is thought to become, and cuts off the
 # rest without a word. MySQL takes QUOTE(c) for two characters longer than c, and a double for 22 characters.
-# A row is never NULL; what stands for NULL makes the field wide.
+# A row is NULL only where its literal cannot be made; what stands for NULL makes the field wide.
 _WIDE: Final = b"IFNULL(%b,SPACE(16777216))"
 
 _FAMILIES: Final = {
@@ -62,8 +64,9 @@ _FAMILIES: Final = {
 _SAME_IN_BOTH: Final = frozenset({"latin1", "ascii", "utf8", "utf8mb3"})
 
 
-class NotText(Exception):
-    """A text of the chunk is no UTF-8, so it cannot stand in a statement as it is."""
+class NotLiteral(Exception):
+    """The server cannot write the rows of the chunk: a text is no UTF-8, so it cannot stand in a statement;
+    or the literal of a row would be larger than max_allowed_packet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ class LiteralSelect:
         return cls(table, row if here.dialect is Dialect.TIDB else _WIDE % row)
 
     def read(self, connection: Connection, chunk: Chunk, bytes_max: int = BYTES_MAX) -> Iterator[LiteralRows]:
-        """All rows of a chunk. Raises `SessionError`, `NotText`."""
+        """All rows of a chunk. Raises `SessionError`, `NotLiteral`."""
         where = self.table + chunk.where()
         connection.run(b"SET SESSION group_concat_max_len=%d" % bytes_max)
         query = b"SELECT COUNT(*),GROUP_CONCAT(%b) FROM %b" % (self.row, where)
@@ -113,7 +116,8 @@ class LiteralSelect:
         gathered: list[bytes] = []
         size = 0
         for (row,) in connection.stream_printed(b"SELECT %b FROM %b" % (self.row, where)):
-            assert row is not None
+            if row is None or not row.startswith(b"("):
+                raise NotLiteral
             gathered.append(row)
             size += len(row)
             if len(gathered) == _ROWS_GATHERED or size > bytes_max // 8:
@@ -128,7 +132,7 @@ def _checked(count: int, sql: bytes) -> LiteralRows:
         try:
             sql.decode()
         except UnicodeDecodeError:
-            raise NotText from None
+            raise NotLiteral from None
     return LiteralRows(count, sql, lax=ENUM_ZERO in sql)
 
 

@@ -99,4 +99,5 @@ def literal(column: DownstreamColumn) -> bytes:
         shown = b"CONCAT('''',%b,'''')" % value(column)
     else:
         shown = value(column)
-    return b"IFNULL(%b,'NULL')" % shown if column.nullable else shown
+    # Asked of the column itself: CONCAT is NULL as well where a text would be larger than max_allowed_packet.
+    return b"IF(%b IS NULL,'NULL',%b)" % (name, shown) if column.nullable else shown

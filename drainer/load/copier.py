@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from common.backoff import Backoff
-from common.errors import Corruption, DownstreamError, Unavailable
+from common.errors import Corruption, DownstreamError, Rejected, Unavailable
 from common.observe import log
 from common.rowcodec import RowError
 from drainer.checkpoint.load_progress import ChunkState, LoadProgress
 from drainer.chunks.chunk import Chunk
-from drainer.chunks.literal_rows import BYTES_MAX, LiteralSelect, NotText
+from drainer.chunks.literal_rows import BYTES_MAX, LiteralSelect, NotLiteral
 from drainer.load.table_copy import NotAsPublished, TableCopy, summed
 from drainer.sink.mysql.change import APPEND, PUT_INSERT, Change
 from drainer.sink.mysql.connection import Connection, Target
@@ -119,9 +119,9 @@ class Copier:
                 if in_doubt and self._is_copied(job):
                     return Copied(self._rows, self._size)
                 return self._attempt(job, slow=slow, begun=begun)
-            except NotText:
+            except NotLiteral:
                 self._session.close()
-                slow = True
+                slow, begun = True, not job.table.writes_at_once
                 continue
             except _Downstream as failed:
                 error: SessionError | Unavailable = failed.error
@@ -148,9 +148,9 @@ class Copier:
                         hint=_AGAIN,
                     ) from None
                 if isinstance(error, StatementRefused):
-                    raise DownstreamError(
-                        f"reading {job.table.source.label} upstream: {safe_text(error)}",
-                        hint="check the rights of the user in [syncer.from]",
+                    raise Rejected(
+                        f"the upstream does not let {job.table.source.label} be read: {safe_text(error)}",
+                        hint=f"check the rights of the user in [syncer.from], then {_AGAIN}",
                     ) from None
             tries += trouble_of(error) is not Trouble.LOCK
             if tries >= TRIES_MAX:
@@ -183,7 +183,9 @@ class Copier:
         bytes_max = min(BYTES_MAX, self._packet() - len(head))
         for some in select.read(source, job.chunk, bytes_max):
             self._pace(some.count, len(some.sql))
-            self._lax(head + some.sql) if some.lax else self._execute(head + some.sql)
+            written = self._lax(head + some.sql) if some.lax else self._execute(head + some.sql)
+            if written != some.count:
+                raise NotLiteral
             self._wrote(job, some.count, len(some.sql))
 
     def _by_rows(self, source: Connection, job: ChunkCopy) -> None:
@@ -226,13 +228,15 @@ class Copier:
         there = LiteralSelect.of(table.target.sql.stored_columns, table.there, table.there, table.key)
         if there is None:
             return None
-        ((rows, sum_),) = source.printed(summed(table.fast.row, table.fast.table, job.chunk))
+        ((rows, *sum_),) = source.printed(summed(table.fast.row, table.fast.table, job.chunk))
         plain = qualified(table.there.schema, table.there.name)
         try:
-            ((rows_there, sum_there),) = self._session.open().printed(summed(there.row, plain, job.chunk))
+            ((rows_there, *sum_there),) = self._session.open().printed(summed(there.row, plain, job.chunk))
         except (SessionError, Unavailable) as error:
             raise _Downstream(error) from None
-        return int(rows or 0) if (rows, sum_) == (rows_there, sum_there) else None
+        count = int(rows or 0)
+        same = rows == rows_there and sum_ == sum_there and int(sum_[0] or 0) == count
+        return count if same else None
 
     # -- downstream -----------------------------------------------------------------------------------
 
@@ -251,19 +255,20 @@ class Copier:
         except (SessionError, Unavailable) as error:
             raise _Downstream(error) from None
 
-    def _execute(self, statement: bytes) -> None:
+    def _execute(self, statement: bytes) -> int:
         connection = self._open()
         try:
-            connection.run(statement)
+            return connection.run(statement)
         except SessionError as error:
             raise _Downstream(error) from None
 
-    def _lax(self, statement: bytes) -> None:
+    def _lax(self, statement: bytes) -> int:
         """With values that no strict mode takes."""
         mode = self._target.mode
         self._execute(b"SET SESSION sql_mode='" + mode.lax.encode() + b"'")
-        self._execute(statement)
+        affected = self._execute(statement)
         self._execute(b"SET SESSION sql_mode='" + mode.strict.encode() + b"'")
+        return affected
 
     def _empty(self, table: TableCopy) -> None:
         self._execute(b"TRUNCATE TABLE " + table.target.name)

@@ -22,6 +22,7 @@ from drainer.chunks.chunk import Chunk
 from drainer.control.rate_limit import Limits, RateLimit
 from drainer.load.copier import ChunkCopy, Copier, Ended
 from drainer.load.counters import Counters
+from drainer.load.job import insist
 from drainer.load.table_copy import TableCopy
 from drainer.sink.mysql.connection import Connection, Target
 from drainer.sink.mysql.session import DownstreamSession
@@ -97,6 +98,10 @@ class Copying:
     def stop(self) -> None:
         self._stop.set()
 
+    def wait(self, seconds: float) -> bool:
+        """True where it is stopped."""
+        return self._stop.wait(seconds)
+
     def run(self, tables: Iterator[TableCopy], begin_anew: Callable[[TableCopy], None]) -> None:
         """`begin_anew` empties a table whose stored chunks mean other rows downstream."""
         threads = [
@@ -161,15 +166,32 @@ class Copying:
         session = DownstreamSession(self._target)
         try:
             for table in tables:
-                with session.connection() as connection:
-                    for job in self._jobs_of(table, connection, begin_anew):
-                        self._put(job)
+                self._feed_table(table, session, begin_anew)
         finally:
             session.close()
 
+    def _feed_table(
+        self, table: TableCopy, session: DownstreamSession, begin_anew: Callable[[TableCopy], None]
+    ) -> None:
+        """Each chunk once, though sessions may be lost."""
+        given: set[int] = set()
+
+        def give() -> None:
+            with session.connection() as connection:
+                for job, rows in self._jobs_of(table, connection, begin_anew):
+                    if job.chunk.number not in given:
+                        given.add(job.chunk.number)
+                        if rows is None:
+                            self._put(job)
+                        else:
+                            self._counters.known(rows)
+
+        insist(give, wait=self._stop.wait)
+
     def _jobs_of(
         self, table: TableCopy, connection: Connection, begin_anew: Callable[[TableCopy], None]
-    ) -> Iterator[ChunkCopy]:
+    ) -> Iterator[tuple[ChunkCopy, int | None]]:
+        """With the rows of those that are copied."""
         stored = self._progress.chunks(connection, table.number)
         connection.rollback()
         ts = self._snapshot.ts
@@ -180,16 +202,14 @@ class Copying:
         last: Chunk | None = None
         for one in stored:
             last = Chunk.of_stored(one.bounds)
-            if one.state is ChunkState.COPIED and one.ts == ts:
-                self._counters.known(one.rows)
-            else:
-                yield ChunkCopy(table, last, one.state, one.ts)
+            is_copied = one.state is ChunkState.COPIED and one.ts == ts
+            yield ChunkCopy(table, last, one.state, one.ts), one.rows if is_copied else None
         while last is None or not last.is_last:
             found = self._cut(table, last)
             last = found[-1]
             self._store(connection, table, found)
             for chunk in found:
-                yield ChunkCopy(table, chunk, ChunkState.PLANNED, 0)
+                yield ChunkCopy(table, chunk, ChunkState.PLANNED, 0), None
 
     def _cut(self, table: TableCopy, last: Chunk | None) -> Sequence[Chunk]:
         with self._snapshot.session() as source:

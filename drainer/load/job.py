@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
+from common.backoff import Backoff
 from common.clock import Clock
 from common.cluster.registry import Registry
 from common.errors import BinlogError, Unavailable
+from common.observe import log
 from common.upstream_port import Upstream
 from drainer.checkpoint.load_progress import LoadProgress
 from drainer.config.options import DrainerConfig
@@ -20,10 +22,18 @@ from drainer.load.counters import Counters
 from drainer.load.reconcile import Mode
 from drainer.rules.rule_set import Rules
 from drainer.sink.mysql.connection import Target
-from drainer.sink.mysql.errors import SessionError, StatementRefused, final_error, safe_text
+from drainer.sink.mysql.errors import (
+    SessionError,
+    StatementRefused,
+    TransientError,
+    final_error,
+    safe_text,
+)
 from drainer.sink.mysql.session import DownstreamSession
 
+logger = log.get("load")
 T = TypeVar("T")
+TRIES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +57,32 @@ class Job:
     clock: Clock
 
 
-async def blocking(target: Target, function: Callable[..., T], *arguments: object) -> T:
-    """On a thread; errors of the downstream's session in the words of an operator."""
-    try:
-        return await asyncio.to_thread(function, *arguments)
-    except SessionError as error:
-        raise said(target, error) from None
+def insist(function: Callable[..., T], *arguments: object, wait: Callable[[float], bool]) -> T:
+    """On a thread of its own, again where a session was lost. `wait` says true where all is to end; then, and
+    after too many tries, it raises the `TransientError`."""
+    backoff = Backoff(0.1, 5.0)
+    while True:
+        try:
+            return function(*arguments)
+        except TransientError as error:
+            if backoff.attempts >= TRIES or wait(backoff.next_s()):
+                raise
+            logger.warning("a session was lost", reason=safe_text(error))
+
+
+async def blocking(target: Target, function: Callable[..., T], *arguments: object, tries: int = TRIES) -> T:
+    """On a thread, again where a session was lost: what it does may be done twice. Errors of the downstream's
+    session come in the words of an operator."""
+    backoff = Backoff(0.1, 5.0)
+    while True:
+        tries -= 1
+        try:
+            return await asyncio.to_thread(function, *arguments)
+        except SessionError as error:
+            if tries <= 0 or isinstance(error, StatementRefused):
+                raise said(target, error) from None
+            logger.warning("waiting for the downstream", reason=safe_text(error))
+        await asyncio.sleep(backoff.next_s())
 
 
 def said(target: Target, error: SessionError) -> BinlogError:

@@ -128,6 +128,8 @@ class NotAsPublished(DownstreamError):
 
 
 def summed(row: bytes, table: bytes, chunk: Chunk) -> bytes:
-    """Query of a chunk's checksum, over the literal that a server makes of each row."""
-    digest = b"CAST(CONV(LEFT(MD5(CONCAT(" + row + b")),15),16,10) AS UNSIGNED)"
-    return b"SELECT COUNT(*),COALESCE(SUM(" + digest + b"),0) FROM " + table + chunk.where()
+    """Query of a chunk's checksum, over the literal that a server makes of each row: how many rows there are,
+    of how many it makes one, the sum."""
+    digest = b"CAST(CONV(LEFT(MD5(%b),15),16,10) AS UNSIGNED)" % row
+    made = b"LEFT(%b,1)='('" % row
+    return b"SELECT COUNT(*),SUM(%b),SUM(%b) FROM %b%b" % (made, digest, table, chunk.where())

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from common.observe import log
@@ -22,7 +22,7 @@ from drainer.load.contents import Contents, contents_of
 from drainer.load.copying import Copying
 from drainer.load.counters import FINISHING
 from drainer.load.definitions import Definitions
-from drainer.load.job import Job, blocking, said
+from drainer.load.job import Job, blocking, insist, said
 from drainer.load.kept_from import keep_from
 from drainer.load.preparing import Preparing, Stored, copied, look
 from drainer.load.reconcile import Reconciled
@@ -30,7 +30,7 @@ from drainer.load.store_checkpoint import forget_checkpoint, store_end
 from drainer.load.table_copy import TableCopy
 from drainer.load.upstream_tables import UpstreamTables
 from drainer.schema.tracker import SchemaTracker
-from drainer.sink.mysql.column_match import FULL
+from drainer.sink.mysql.column_match import FULL, DownstreamTable
 from drainer.sink.mysql.connection import Connection
 from drainer.sink.mysql.errors import SessionError
 from drainer.sink.mysql.session import DownstreamSession
@@ -136,10 +136,10 @@ class TimestampPass:
 
         def work() -> None:
             with contextlib.closing(UpstreamTables(job.source, snapshot)) as upstream:
-                ordered = self._sized(upstream, snapshot.ts, pairs)
+                ordered = self._sized(upstream, snapshot.ts, pairs, copying.wait)
                 copying.run(ordered, lambda table: preparing.begin_anew(table.number))
 
-        thread = asyncio.create_task(blocking(job.target, work))
+        thread = asyncio.create_task(blocking(job.target, work, tries=1))
         try:
             await asyncio.shield(thread)
         except asyncio.CancelledError:
@@ -148,19 +148,25 @@ class TimestampPass:
                 await thread
             raise
 
-    def _sized(self, upstream: UpstreamTables, ts: int, pairs: Sequence[Stored]) -> Iterator[TableCopy]:
+    def _sized(
+        self,
+        upstream: UpstreamTables,
+        ts: int,
+        pairs: Sequence[Stored],
+        wait: Callable[[float], bool],
+    ) -> Iterator[TableCopy]:
         """The largest first: at the end no worker is alone with it."""
         job = self._job
-        sizes = {one.number: upstream.size(source.name) for source, one in pairs}
+        sizes = {one.number: insist(upstream.size, source.name, wait=wait) for source, one in pairs}
         job.counters.begin(ts, len(pairs), sum(size.rows for size in sizes.values()))
         session = DownstreamSession(job.target)
         try:
             for source, one in sorted(pairs, key=lambda pair: -sizes[pair[1].number].size_bytes):
-                with session.connection() as connection:
-                    there = read_table(connection, *one.target)
+                there = insist(_read, session, one.target, wait=wait)
                 if there is None:
                     raise missing(source.version)
-                here, sync_mode = upstream.table(source.name), job.settings.to_sync_mode or FULL
+                here = insist(upstream.table, source.name, wait=wait)
+                sync_mode = job.settings.to_sync_mode or FULL
                 yield TableCopy.of(one.number, source, here, there, sizes[one.number], sync_mode)
         finally:
             session.close()
@@ -180,3 +186,8 @@ class TimestampPass:
             )
         except SessionError as error:
             raise said(job.target, error) from None
+
+
+def _read(session: DownstreamSession, name: tuple[str, str]) -> DownstreamTable | None:
+    with session.connection() as connection:
+        return read_table(connection, *name)

@@ -17,7 +17,7 @@ from common.errors import DownstreamError
 from common.table_info import Column, TableInfo
 from drainer.chunks.chunk import Chunk
 from drainer.chunks.cut_key import WHOLE, CutKey, key_to_copy
-from drainer.chunks.literal_rows import LiteralSelect, NotText
+from drainer.chunks.literal_rows import LiteralSelect, NotLiteral
 from drainer.chunks.value_rows import ValueSelect
 from drainer.sink.mysql.column_match import Dialect, DownstreamTable
 from drainer.sink.mysql.connection import Connection, Target, connect
@@ -303,7 +303,7 @@ def test_a_text_that_is_none_is_refused_as_a_literal(bed: Bed) -> None:
     select = LiteralSelect.of(info.columns, here, there, WHOLE)
     assert select is not None
     broken = replace(select, row=b"x'28ff29'")
-    with pytest.raises(NotText):
+    with pytest.raises(NotLiteral):
         list(broken.read(bed.connection, Chunk(0)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from drainer.load import table_copy
 from drainer.load.counters import Counters
 from drainer.load.estimate import estimate
 from drainer.load.reconcile import Mode
+from drainer.load.table_copy import NotAsPublished
+from drainer.sink.mysql.errors import SessionError
 from drainer.sink.mysql.session_lock import Claims, claim
 from tests.drainer.load.load_bed import CLUSTER, COPY, SCHEMA, Bed
 
@@ -353,3 +356,46 @@ async def test_a_dry_run_writes_nothing(bed: Bed) -> None:
     ]
     assert sum(one.rows for one in found.tables) > 5000
     assert bed.rows("SHOW DATABASES LIKE 'tidb_binlog'") == []
+
+
+@pytest.mark.usefixtures("small_chunks")
+async def test_sessions_that_are_lost_are_opened_again_and_no_row_is_there_twice(bed: Bed) -> None:
+    fill(bed)
+
+    def kill() -> None:
+        own = bed.connect()
+        found = own.rows(b"SELECT ID FROM information_schema.PROCESSLIST WHERE ID<>CONNECTION_ID()")
+        for (number,) in found:
+            with contextlib.suppress(SessionError):
+                own.run(b"KILL CONNECTION %d" % number)
+        own.close()
+
+    await bed.load(counters=KillingCounters(meanwhile=kill))
+    assert bed.rows("SELECT phase FROM tidb_binlog.load_state") == [("done",)]
+    assert bed.is_equal("orders", "log", "names")
+
+
+async def test_a_value_too_large_to_be_written_by_the_server_comes_by_itself(bed: Bed) -> None:
+    bed.publish("large", [("id", "int"), ("b", "longblob")], ("id",))
+    bed.run(
+        f"CREATE TABLE {SCHEMA}.large (id INT PRIMARY KEY, b LONGBLOB)",
+        f"INSERT INTO {SCHEMA}.large VALUES (1, 'small'), (2, REPEAT('x', 9000000)), (3, NULL), (4, 'a')",
+    )
+    done = await bed.load()
+    assert done.rows == 4
+    assert bed.rows(f"SELECT id, MD5(b) FROM {COPY}.large") == bed.rows(
+        f"SELECT id, MD5(b) FROM {SCHEMA}.large"
+    )
+
+
+async def test_an_upstream_that_may_not_be_read_is_a_clear_line(bed: Bed) -> None:
+    fill(bed)
+    bed.run(
+        "CREATE OR REPLACE USER load_reader@'%' IDENTIFIED BY 'x'",
+        f"GRANT ALL ON {SCHEMA}.binlog_outcome TO load_reader@'%'",
+        f"GRANT SELECT ON {SCHEMA}.orders TO load_reader@'%'",
+    )
+    bed.options = {"from_user": "load_reader", "from_password": "x"}
+    with pytest.raises((Rejected, NotAsPublished), match=f"{SCHEMA}"):
+        await bed.load()
+    bed.run("DROP USER load_reader@'%'")

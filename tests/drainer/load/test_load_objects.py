@@ -92,11 +92,11 @@ async def test_everything_that_a_tidb_had_is_there_and_like_it(bed: Bed) -> None
     for source in contents.tables:
         schema, name = source.name
         query = b"SELECT * FROM %b"
-        here, there = (
+        rows, copies = (
             sorted(connection.rows(query % qualified(one, name)), key=repr)
             for one in (schema, f"{schema}{SUFFIX}")
         )
-        assert here == there, source.label
+        assert rows == copies, source.label
     connection.close()
     ((text,),) = bed.rows("SELECT checkPoint FROM tidb_binlog.checkpoint")
     assert json.loads(text)["schema-version"] == tracker.version
