@@ -60,7 +60,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("sink.file", "sink.kafka", "apply", "load"),
         ("reading", "testing"),
         ("image",),
-        ("verify",),
+        ("dump", "verify"),
         ("report",),
         ("app",),
         ("reparo",),

@@ -1,0 +1,248 @@
+"""Dump: an image of what the upstream has at one timestamp T.
+
+Drives  the upstream's snapshot and history, threads that write files (`table_dump`)
+Order   T and the schema there; objects and chunks; files; the manifest, which makes an image of them
+Holds   killed at any point, the same command goes on at the same T where the upstream shows it again (TiDB).
+        Where it does not, or a table was altered after T, it begins anew at another one: an image is of one T
+Stops   when it is cancelled: files that were begun are gone
+Tests   tests/drainer/dump/test_dump.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from common.clock import Clock, SystemClock
+from common.errors import DownstreamError, Rejected, Unavailable
+from common.observe import log
+from common.time_text import utc
+from common.upstream_port import Upstream
+from drainer.config.options import DrainerConfig
+from drainer.config.upstream_options import upstream_target_of
+from drainer.dump.dump_directory import DumpDirectory
+from drainer.dump.table_dump import TableDump
+from drainer.dump.writing import AGAIN, Writing
+from drainer.image.manifest import ROWS, Manifest, directory_of
+from drainer.image.objects import objects_of
+from drainer.load import upstream_schema
+from drainer.load.contents import Contents, contents_of
+from drainer.load.counters import FINISHING, PREPARING, Counters
+from drainer.load.estimate import Estimate, TableEstimate
+from drainer.load.table_copy import NotAsPublished, rows_wanted
+from drainer.load.upstream_tables import UpstreamTables
+from drainer.rules.rule_set import read_rules
+from drainer.schema.tracker import SchemaTracker
+from drainer.sink.mysql.errors import SessionError, StatementRefused, safe_text
+from drainer.snapshot.sessions import SnapshotLost, SnapshotTooOld, UpstreamSnapshot
+from drainer.snapshot.upstream import open_upstream_snapshot
+
+logger = log.get("dump")
+T = TypeVar("T")
+
+LOSSES_MAX: Final = 20
+SETTLE_S: Final = 2.0
+_PAUSE_S: Final = 0.5
+_ROWS_A_SECOND: Final = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Dumped:
+    """`rows` were read by this run; `kept`: of an earlier one."""
+
+    ts: int
+    tables: int
+    rows: int
+    kept: int
+    seconds: float
+    directory: str
+
+
+class Dump:
+    """One run. `rate_rows`: rows a second at most, 0: no limit."""
+
+    def __init__(
+        self,
+        settings: DrainerConfig,
+        upstream: Upstream,
+        directory: str,
+        *,
+        rate_rows: int = 0,
+        counters: Counters | None = None,
+        clock: Clock | None = None,
+        settle_s: float = SETTLE_S,
+    ) -> None:
+        self.counters = counters or Counters()
+        self._settings = settings
+        self._upstream = upstream
+        self._path = directory
+        self._rate_rows = rate_rows
+        self._clock = clock or SystemClock()
+        self._settle_s = settle_s
+        self._rules = read_rules(settings)
+        self._target = upstream_target_of(settings)
+        self._workers = settings.worker_count
+
+    async def plan(self) -> Estimate:
+        """What it would do. Nothing is written, nothing is locked."""
+        ts = await self._upstream.oracle.timestamp()
+        history = self._upstream.history
+        version = await upstream_schema.newest_version(history) if self._settings.from_outcome_table else 0
+        contents = self._contents(await upstream_schema.schema_at(history, ts, version))
+        tables = await self._asked(self._estimates, contents)
+        rows = sum(one.rows for one in tables)
+        seconds = rows / (self._rate_rows or _ROWS_A_SECOND)
+        return Estimate(ts, tuple(tables), len(contents.views), len(contents.sequences), seconds)
+
+    async def run(self) -> Dumped:
+        """Raises `Rejected`, `Conflict`, `DownstreamError` (what the upstream refuses), `Unavailable`."""
+        began_s = self._clock.monotonic_s()
+        place = DumpDirectory(self._path)
+        try:
+            made = await self._passes(place)
+        finally:
+            place.close()
+        done = self.counters.view()
+        seconds = self._clock.monotonic_s() - began_s
+        kept = done.rows - done.rows_here
+        return Dumped(made.commit_ts, len(made.tables), done.rows_here, kept, seconds, self._path)
+
+    async def _passes(self, place: DumpDirectory) -> Manifest:
+        at_ts = 0 if self._settings.from_outcome_table else place.ts
+        losses = 0
+        while True:
+            try:
+                return await self._pass(place, at_ts)
+            except SnapshotTooOld as error:
+                if not at_ts:
+                    raise
+                why = error.message
+            except (SnapshotLost, NotAsPublished) as error:
+                losses += 1
+                if losses > LOSSES_MAX:
+                    raise
+                why = error.message
+                await asyncio.sleep(_PAUSE_S)
+            at_ts = 0
+            logger.warning("the image begins anew at a later timestamp", reason=why)
+            self.counters.say(PREPARING, f"at a later timestamp: {why}")
+
+    # -- one timestamp ---------------------------------------------------------------------------
+
+    async def _pass(self, place: DumpDirectory, at_ts: int) -> Manifest:
+        history, of_tidb = self._upstream.history, not self._settings.from_outcome_table
+        version = 0 if of_tidb else await upstream_schema.newest_version(history)
+        snapshot = await open_upstream_snapshot(
+            self._settings,
+            self._upstream,
+            self._workers + 1,
+            at_ts=at_ts,
+            hold_name=f"binlog_dump_{self._settings.name}",
+        )
+        began_s, is_done = self._clock.monotonic_s(), False
+        try:
+            tracker = await upstream_schema.schema_at(history, snapshot.ts, version)
+            contents = self._contents(tracker)
+            await asyncio.to_thread(place.begin, snapshot.ts)
+            tables = await self._rows(snapshot, contents, place)
+            self.counters.say(FINISHING)
+            if not of_tidb:
+                await asyncio.sleep(max(0.0, began_s + self._settle_s - self._clock.monotonic_s()))
+                if not await upstream_schema.is_still(history, tracker, snapshot.ts):
+                    raise SnapshotLost(
+                        "a schema change was published with a commit_ts below that of the image", hint=AGAIN
+                    )
+            made = await asyncio.to_thread(self._finish, snapshot.ts, tracker, contents, tables, place)
+            is_done = True
+            return made
+        finally:
+            await snapshot.close(keep=not is_done)
+
+    def _contents(self, tracker: SchemaTracker) -> Contents:
+        """Raises `Rejected` for several tables that go into one."""
+        contents = contents_of(tracker, self._rules)
+        shared = sorted({".".join(one.target) for one in contents.tables if one.shared})
+        if shared:
+            raise Rejected(
+                f"several tables are routed to {', '.join(shared)}: an image has one table for each",
+                hint="write the image without table-migrate-rule, and give the routes to the restore",
+            )
+        return contents
+
+    def _finish(
+        self,
+        ts: int,
+        tracker: SchemaTracker,
+        contents: Contents,
+        tables: list[TableDump],
+        place: DumpDirectory,
+    ) -> Manifest:
+        places = {one.name: one.target for one in (*contents.tables, *contents.views, *contents.sequences)}
+        objects_of(tracker, lambda schema, table: places.get((schema, table))).store(self._path)
+        found = [table.writer.table_image() for table in tables]
+        made = Manifest(ts, utc(ts), repr(self._target), "", (), tuple(found), ROWS)
+        made.store(self._path)
+        place.end()
+        return made
+
+    # -- rows ------------------------------------------------------------------------------------
+
+    async def _rows(
+        self, snapshot: UpstreamSnapshot, contents: Contents, place: DumpDirectory
+    ) -> list[TableDump]:
+        tables = await self._asked(self._tables, snapshot, contents)
+        rows = sum(one.size.rows for one in tables)
+        self.counters.begin(snapshot.ts, len(tables), rows)
+        work = Writing(
+            snapshot,
+            place,
+            self.counters,
+            self._clock,
+            workers=self._workers,
+            rate_rows=self._rate_rows,
+        )
+        thread = asyncio.create_task(asyncio.to_thread(work.run, tables))
+        try:
+            await asyncio.shield(thread)
+        except asyncio.CancelledError:
+            work.stop.set()
+            with contextlib.suppress(BaseException):
+                await thread
+            raise
+        return tables
+
+    async def _asked(self, function: Callable[..., T], *arguments: object) -> T:
+        """Of the upstream, on a thread."""
+        try:
+            return await asyncio.to_thread(function, *arguments)
+        except StatementRefused as error:
+            raise DownstreamError(
+                f"upstream {self._target!r}: {safe_text(error)}",
+                hint="check the rights of the user in [syncer.from]",
+            ) from None
+        except SessionError as error:
+            raise Unavailable(f"upstream {self._target!r}: {safe_text(error)}", hint=AGAIN) from None
+
+    def _tables(self, snapshot: UpstreamSnapshot, contents: Contents) -> list[TableDump]:
+        """The largest first."""
+        with closing(UpstreamTables(self._target, snapshot)) as upstream:
+            found = [
+                TableDump.of(source, upstream.table(source.name), upstream.size(source.name), self._path)
+                for source in contents.tables
+                if source.copies
+            ]
+        return sorted(found, key=lambda one: (-one.size.size_bytes, one.source.name))
+
+    def _estimates(self, contents: Contents) -> list[TableEstimate]:
+        found = []
+        with closing(UpstreamTables(self._target, None)) as upstream:
+            for source in contents.tables:
+                size = upstream.size(source.name)
+                way = "by row rules" if source.edit is not None else ""
+                target, chunks = directory_of(*source.target), size.chunks(rows_wanted(size))
+                found.append(TableEstimate(source.label, target, size.rows, size.size_bytes, chunks, way))
+        return found
