@@ -44,6 +44,15 @@ class Outcome:
         found["upto_time"] = utc(self.upto_ts) if self.upto_ts else ""
         return json.dumps(found, ensure_ascii=False)
 
+    def planned(self) -> list[str]:
+        """Of what would be done."""
+        upto = f" up to commit_ts {self.upto_ts} ({utc(self.upto_ts)})" if self.upto_ts else ""
+        return [
+            *self.notes,
+            f"{self.rows:,} rows of {self.tables:,} tables, then {self.changes:,} row changes and"
+            f" {self.ddl:,} DDL{upto}. Nothing was written.",
+        ]
+
     def lines(self) -> list[str]:
         found = [
             f"{self.rows:,} rows of {self.tables:,} tables from the image, {self.changes:,} row changes and"

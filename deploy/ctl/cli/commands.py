@@ -39,7 +39,7 @@ Exit codes:
   11   status, doctor: nothing is wrong, but something will need you
   12   status, doctor: something is wrong: replication is held up, a node is dead or does not answer
   13   the time of -timeout is over; what was asked for goes on
-  14   verify: the downstream differs from the upstream
+  14   verify: the downstream differs from the upstream; restore: from image and archive
   15   verify: no difference was found, but not everything could be compared
   130  interrupted
 """
@@ -147,7 +147,10 @@ tables downstream as the Drainer's rules say, copies the rows, and stores the ti
 checkpoint. After whatever ended it the same command goes on where it stopped; no Drainer starts
 on the downstream before its end. Tables that have rows there are refused but with -replace, which
 removes them, or -append. Users and grants are not copied. -dry-run says sizes, chunks and time.
-binlogctl load -drainer-config drainer.toml -rate 50000""",
+-to archive writes an image into -dir instead (Parquet), from which binlogctl restore, binlog-spark
+image and audit begin; it takes the rules of the Drainer that writes the archive.
+binlogctl load -drainer-config drainer.toml -rate 50000
+binlogctl load -drainer-config archive.toml -to archive -dir /images/monday""",
     "verify": """\
 Compares all tables that the Drainer of -drainer-config writes, at one moment for both sides: it
 stands still for some milliseconds while snapshots are opened, then both go on. Servers sum up
@@ -157,6 +160,13 @@ reported. The same command goes on after whatever ended it: -state FILE keeps wh
 when a row was changed last. -report FILE is a page; -repair FILE: SQL that mends the downstream;
 -repair-now mends it while the Drainer runs, each row as it is then on both sides.
 Exit code 0: equal; 14: it differs; 15: not everything could be compared.""",
+    "restore": """\
+Puts -image into the downstream of the Drainer's file, applies the -archive after it up to -until
+(without it: to its end), and compares what is there with what both come to. Without -image the
+downstream already has a backup, which is up to -backup: a time, a timestamp, or the directory of
+Dumpling or BR. Goes on where it stopped when it is called again. Tables with other rows are
+refused. Exit code 14: the rows are not what they are to be. -dry-run counts. docs/restore.md
+binlogctl restore -drainer-config to.toml -image /images/monday -archive /archive -until -1h""",
     "savepoint now": """\
 Draws a timestamp and writes -data-dir/savepoint, from which a drainer without a checkpoint
 begins. An existing file is replaced with -yes only.""",
@@ -295,7 +305,7 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
         "load",
         "copy what the upstream has into a Drainer's downstream, which goes on from there",
         "load:run",
-        flags=("drainer-config", "rate", "replace", "append", "dry-run"),
+        flags=("drainer-config", "rate", "replace", "append", "dry-run", "to", "dir"),
         outputs=READABLE,
     ),
     Command(
@@ -316,6 +326,13 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
             "repair-now",
         ),
         outputs=READABLE,
+    ),
+    Command(
+        "restore",
+        "bring a database to a time: an image or backup, then the archive after it",
+        "restore:run",
+        flags=("drainer-config", "image", "backup", "archive", "until", "rate", "dry-run", "time-zone"),
+        outputs=(TEXT, JSON),
     ),
     Command(
         "savepoint now",

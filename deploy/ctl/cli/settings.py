@@ -95,7 +95,7 @@ class CtlSettings:
     at_rest: bool = option(
         False, key=None, flag="at-rest", kind="bool", help="no drainer runs, and nobody writes upstream"
     )
-    archive: str = option("", key=None, flag="archive", help="an archive of the same stream")
+    archive: str = option("", key=None, flag="archive", help="directory or URI of an archive of the same stream")
     report: str = option("", key=None, flag="report", help="write the result as a page into this file")
     repair: str = option(
         "", key=None, flag="repair", help="write SQL that mends the downstream into this file"
@@ -130,6 +130,15 @@ class CtlSettings:
     )
     dry_run: bool = option(
         False, key=None, flag="dry-run", kind="bool", help="say what would be done, and do nothing of it"
+    )
+    to: str = option("database", key=None, flag="to", help="database, or archive: an image in -dir")
+    directory: str = option("", key=None, flag="dir", help="directory of the image that is written, new")
+    image: str = option("", key=None, flag="image", help="directory of the image to begin with")
+    backup: str = option(
+        "",
+        key=None,
+        flag="backup",
+        help="up to when the backup is that the downstream has: a time, or its directory",
     )
 
     @property

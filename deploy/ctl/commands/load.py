@@ -23,11 +23,14 @@ from deploy.ctl.cli.commands import DONE, JSON
 from deploy.ctl.net import drainer_file
 
 if TYPE_CHECKING:
+    from drainer.config.options import DrainerConfig
     from drainer.load.counters import Counters, Progress
     from drainer.load.estimate import Estimate
     from drainer.load.load import Loaded
     from drainer.load.reconcile import Mode
 
+DATABASE: Final = "database"
+ARCHIVE: Final = "archive"
 LINE_EVERY_S: Final = 10.0
 SHOW_EVERY_S: Final = 0.5
 _MEBI: Final = 1 << 20
@@ -41,8 +44,11 @@ async def run(call: Call) -> int:
     given = call.settings
     if given.rate < -1:
         raise FlagError(f"rate is {given.rate}", hint="rows a second, 0: without a limit")
+    to_archive = _to_archive(call)
     settings = drainer_file.read(given.drainer_config, "load")
     log.setup("error", stream=sys.stderr)
+    if to_archive:
+        return await _to_image(call, settings)
     mode = _mode(call)
     async with drainer_file.cluster(settings) as (upstream, nodes):
         if given.dry_run:
@@ -53,6 +59,44 @@ async def run(call: Call) -> int:
         async with _shown(load.counters, quiet=call.output == JSON):
             done = await load.run()
     _print_done(done, call.output)
+    return DONE
+
+
+def _to_archive(call: Call) -> bool:
+    given = call.settings
+    if given.to not in (DATABASE, ARCHIVE):
+        raise FlagError(f"-to is {given.to!r}", hint=f"{DATABASE} or {ARCHIVE}")
+    if given.to == DATABASE:
+        if given.directory:
+            raise FlagError("-dir is for -to archive", hint="leave it away, or write -to archive")
+        return False
+    if not given.directory:
+        raise FlagError("-to archive needs -dir", hint="name a new directory for the image")
+    if given.replace or given.append:
+        raise FlagError("-replace and -append are for databases", hint="an image takes a new directory")
+    return True
+
+
+async def _to_image(call: Call, settings: DrainerConfig) -> int:
+    from drainer.dump.dump import Dump
+
+    given = call.settings
+    async with drainer_file.cluster(settings) as (upstream, _):
+        dump = Dump(settings, upstream, given.directory, rate_rows=given.rate)
+        if given.dry_run:
+            _print_estimate(await dump.plan(), call.output)
+            return DONE
+        async with _shown(dump.counters, quiet=call.output == JSON):
+            done = await dump.run()
+    if call.output == JSON:
+        show.print_json(dataclasses.asdict(done))
+        return DONE
+    kept = f", {done.kept:,} of an earlier run" if done.kept else ""
+    show.print_lines(
+        f"image of {done.tables} tables in {done.directory}: {done.rows:,} rows in {done.seconds:.1f} s"
+        f"{kept}",
+        f"at {done.ts} ({time_text.utc(done.ts)}). An archive that has all after it restores any later time.",
+    )
     return DONE
 
 

@@ -56,7 +56,8 @@ def make_image(scenario: str, directory: Path, *, share: float) -> Manifest:
     """After this share of the scenario's items. Its tables are those that are there then."""
     stream = items(scenario)
     commit_ts = stream[int(len(stream) * share) - 1].commit_ts
-    tracker = SchemaTracker.from_history(recorded.jobs(scenario), finished_ts=commit_ts)
+    version = max(one.schema_version for one in stream if isinstance(one, Ddl) and one.commit_ts <= commit_ts)
+    tracker = SchemaTracker.from_history(recorded.jobs(scenario), schema_version=version)
     there = {(schema.lower(), table.lower()) for schema, table in tracker.names()}
     tables = []
     for name, (version, some) in changes([one for one in stream if one.commit_ts <= commit_ts]).items():
