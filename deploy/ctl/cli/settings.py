@@ -95,7 +95,9 @@ class CtlSettings:
     at_rest: bool = option(
         False, key=None, flag="at-rest", kind="bool", help="no drainer runs, and nobody writes upstream"
     )
-    archive: str = option("", key=None, flag="archive", help="directory or URI of an archive of the same stream")
+    archive: str = option(
+        "", key=None, flag="archive", help="directory or URI of an archive of the same stream"
+    )
     report: str = option("", key=None, flag="report", help="write the result as a page into this file")
     repair: str = option(
         "", key=None, flag="repair", help="write SQL that mends the downstream into this file"
