@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from common import time_text
 from common.clock import SystemClock
-from common.errors import FlagError
+from common.errors import ConfigError, FlagError
 from common.observe import log, show
 from deploy.ctl.cli.command_line import Call
 from deploy.ctl.cli.commands import DONE, JSON
@@ -78,11 +78,15 @@ def _to_archive(call: Call) -> bool:
 
 
 async def _to_image(call: Call, settings: DrainerConfig) -> int:
-    from drainer.dump.dump import Dump
+    from drainer.reading.archive.files.location import EXTRA_HINT
 
+    try:
+        from drainer.dump.dump import Dump
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{error.name} is not installed", hint=EXTRA_HINT) from None
     given = call.settings
     async with drainer_file.cluster(settings) as (upstream, _):
-        dump = Dump(settings, upstream, given.directory, rate_rows=given.rate)
+        dump = Dump(settings, upstream, given.directory, rate_rows=max(given.rate, 0))
         if given.dry_run:
             _print_estimate(await dump.plan(), call.output)
             return DONE

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from common import time_text
 from common.clock import SystemClock
-from common.errors import FlagError
+from common.errors import ConfigError, FlagError
 from common.observe import log, show
 from deploy.ctl.cli.command_line import Call
 from deploy.ctl.cli.commands import DIFFERS, DONE, JSON
@@ -34,8 +34,12 @@ SHOW_EVERY_S: Final = 0.5
 
 async def run(call: Call) -> int:
     """Raises `FlagError`, and whatever ends a restore."""
-    from drainer.restore.restoring import Restoration
+    from drainer.reading.archive.files.location import EXTRA_HINT
 
+    try:
+        from drainer.restore.restoring import Restoration
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{error.name} is not installed", hint=EXTRA_HINT) from None
     wanted = options(call)
     log.setup("error", stream=sys.stderr)
     stop = asyncio.Event()
@@ -59,7 +63,7 @@ def options(call: Call) -> RestoreOptions:
     from drainer.restore.options import RestoreOptions
 
     given = call.settings
-    if given.rate < 0:
+    if given.rate < -1:
         raise FlagError(f"rate is {given.rate}", hint="row changes a second, 0: without a limit")
     now_s, zone = SystemClock().wall_s(), time_text.zone(given.time_zone)
     return RestoreOptions(
@@ -68,7 +72,7 @@ def options(call: Call) -> RestoreOptions:
         _backup_ts(given.backup, now_s, call) if given.backup else 0,
         given.archive,
         time_text.parse(given.until, now_s, zone) if given.until else 0,
-        given.rate,
+        max(given.rate, 0),
     )
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -146,3 +147,18 @@ def test_the_line_says_how_far_it_is() -> None:
         "restore: 25% read, 5,000 rows (2,500/s), about 6 s left"
     )
     assert restore.line(Seen(), 0, 0.0) == "restore: 0% read, 0 rows (0/s)"
+
+
+@pytest.mark.parametrize("line", ["restore -image x", "load -to archive -dir x"])
+async def test_a_host_without_arrow_is_told_what_to_install(
+    ctl: Ctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    (tmp_path / "d.toml").write_text(DESTINATION)
+    for name in [
+        *(name for name in sys.modules if re.match(r"drainer\.(dump|image|restore)", name)),
+        "pyarrow",
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    done = await ctl(*line.split(), "-drainer-config", str(tmp_path / "d.toml"))
+    assert (done.code, "pip install 'tidb-binlog[arrow]'" in done.err) == (1, True), done.err
