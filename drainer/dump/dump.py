@@ -45,7 +45,6 @@ logger = log.get("dump")
 T = TypeVar("T")
 
 LOSSES_MAX: Final = 20
-SETTLE_S: Final = 2.0
 _PAUSE_S: Final = 0.5
 _ROWS_A_SECOND: Final = 30_000
 
@@ -74,7 +73,6 @@ class Dump:
         rate_rows: int = 0,
         counters: Counters | None = None,
         clock: Clock | None = None,
-        settle_s: float = SETTLE_S,
     ) -> None:
         self.counters = counters or Counters()
         self._settings = settings
@@ -82,7 +80,6 @@ class Dump:
         self._path = directory
         self._rate_rows = rate_rows
         self._clock = clock or SystemClock()
-        self._settle_s = settle_s
         self._rules = read_rules(settings)
         self._target = upstream_target_of(settings)
         self._workers = settings.worker_count
@@ -143,19 +140,17 @@ class Dump:
             at_ts=at_ts,
             hold_name=f"binlog_dump_{self._settings.name}",
         )
-        began_s, is_done = self._clock.monotonic_s(), False
+        is_done = False
         try:
-            tracker = await upstream_schema.schema_at(history, snapshot.ts, version)
+            if of_tidb:
+                tracker = await upstream_schema.schema_at(history, snapshot.ts)
+            else:
+                catalog = upstream_schema.catalog_of(self._upstream)
+                tracker = await upstream_schema.published_at(history, catalog, snapshot.ts, version)
             contents = self._contents(tracker)
             await asyncio.to_thread(place.begin, snapshot.ts)
             tables = await self._rows(snapshot, contents, place)
             self.counters.say(FINISHING)
-            if not of_tidb:
-                await asyncio.sleep(max(0.0, began_s + self._settle_s - self._clock.monotonic_s()))
-                if not await upstream_schema.is_still(history, tracker, snapshot.ts):
-                    raise SnapshotLost(
-                        "a schema change was published with a commit_ts below that of the image", hint=AGAIN
-                    )
             made = await asyncio.to_thread(self._finish, snapshot.ts, tracker, contents, tables, place)
             is_done = True
             return made

@@ -57,7 +57,7 @@ def bed(mariadb: MariaDbServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed
 
 
 async def dump(bed: Bed, directory: Path, **more: Any) -> Dumped:
-    return await Dump(bed.settings(), bed.upstream, str(directory), settle_s=0.0, **more).run()
+    return await Dump(bed.settings(), bed.upstream, str(directory), **more).run()
 
 
 async def restored(bed: Bed, directory: Path) -> Outcome:
