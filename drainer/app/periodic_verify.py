@@ -102,7 +102,10 @@ class PeriodicVerify:
                 not_compared=status.left_out,
                 seconds=round(status.ended_s - status.began_s, 1),
             )
-        await asyncio.to_thread(replace_file, self._path, json.dumps(plain(status)).encode())
+        try:
+            await asyncio.to_thread(replace_file, self._path, json.dumps(plain(status)).encode())
+        except OSError as error:  # no reason to end: rows go on
+            logger.warning("what a comparison found is not kept over a restart", reason=error)
 
     async def _compared(self, settings: DrainerConfig) -> dict[str, Any]:
         """The document of one comparison, by a child that is gone afterwards."""

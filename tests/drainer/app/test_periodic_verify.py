@@ -127,6 +127,12 @@ async def test_a_comparison_without_a_result_is_said(tmp_path: Path, code: str, 
     assert why in verify.status.trouble
 
 
+async def test_a_directory_that_takes_no_file_does_not_end_the_drainer(tmp_path: Path) -> None:
+    verify = periodic(tmp_path / "gone", sys.executable, "-c", f"print({json.dumps({'result': RESULT})!r})")
+    await verify.once()
+    assert (verify.status.state, verify.status.failures) == ("equal", 0)
+
+
 async def test_without_a_stream_there_is_nothing_to_compare(tmp_path: Path) -> None:
     verify = periodic(tmp_path, *child(FAILING))
     await verify.once()
