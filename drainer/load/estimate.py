@@ -18,6 +18,7 @@ from drainer.config.downstream import target_of
 from drainer.config.options import DrainerConfig
 from drainer.config.upstream_options import upstream_target_of
 from drainer.load import upstream_schema
+from drainer.load.begin import to_go_on_with
 from drainer.load.contents import Contents, contents_of
 from drainer.load.job import blocking
 from drainer.load.preparing import copied, look
@@ -57,6 +58,7 @@ async def estimate(
     settings: DrainerConfig, upstream: Upstream, nodes: Registry, *, mode: Mode, rate_rows: int = 0
 ) -> Estimate:
     """Raises as `Load.run`."""
+    await blocking(target_of(settings), to_go_on_with, settings, upstream.cluster_id, mode)
     ts = await upstream.oracle.timestamp()
     version = await upstream_schema.newest_version(upstream.history) if settings.from_outcome_table else 0
     tracker = await upstream_schema.schema_at(upstream.history, ts, version)

@@ -19,18 +19,17 @@ from typing import Final
 
 from common.clock import Clock, SystemClock
 from common.cluster.registry import Registry
-from common.errors import ConfigError, Conflict, Rejected
+from common.errors import ConfigError, Conflict
 from common.observe import log
 from common.upstream_port import Upstream
-from drainer.checkpoint.inspection import inspect
 from drainer.checkpoint.load_progress import LOAD_ROLE, LoadProgress, LoadState
-from drainer.config.downstream import row_target_of, target_of
+from drainer.config.downstream import target_of
 from drainer.config.options import DrainerConfig
 from drainer.config.upstream_options import upstream_target_of
+from drainer.load.begin import to_go_on_with
 from drainer.load.counters import PREPARING, Counters
 from drainer.load.job import Job, blocking
 from drainer.load.reconcile import Mode
-from drainer.load.store_checkpoint import table_of
 from drainer.load.table_copy import NotAsPublished
 from drainer.load.timestamp_pass import Passed, TimestampPass
 from drainer.rules.rule_set import read_rules
@@ -117,31 +116,11 @@ class Load:
         """The load to go on with, None: a new one begins. Raises `Rejected`, `Conflict`."""
         settings, cluster_id = self._settings, self._upstream.cluster_id
         self._session.open()
-        found = inspect(
-            self._target,
-            settings.checkpoint_schema,
-            cluster_id,
-            table=table_of(settings),
-            row_target=row_target_of(settings, self._target),
-        )
-        if found.sessions:
-            raise Conflict(
-                f"a Drainer works on this downstream (sessions {', '.join(map(str, found.sessions))})",
-                hint="stop it first",
-            )
-        state = found.load
-        if state is not None and state.is_unfinished:
+        state = to_go_on_with(settings, cluster_id, self._mode)
+        if state is not None:
             if self._mode is Mode.NEW:
                 self._mode = Mode(state.mode)
             return state
-        if not found.is_empty and self._mode is not Mode.REPLACE:
-            of_state = found.stored.state.checkpoint if found.stored.state else None
-            row = found.stored.row or of_state
-            at = f" at {row.commit_ts}" if row is not None else ""
-            raise Rejected(
-                f"the downstream has a checkpoint of cluster {cluster_id}{at}: a Drainer goes on from it",
-                hint="start the Drainer; or -replace, which removes the checkpoint and the tables",
-            )
         with self._session.connection() as connection:
             self._progress.create(connection)
             connection.commit()

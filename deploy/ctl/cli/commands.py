@@ -38,6 +38,7 @@ Exit codes:
   4    refused: by the node, or because it makes no sense as things are
   5    another process changed it at the same time
   6    something stored is damaged
+  7    load: the downstream refused the login, a statement or a row
   11   status, doctor: nothing is wrong, but something will need you
   12   status, doctor: something is wrong: replication is held up, a node is dead or does not answer
   13   the time of -timeout is over; what was asked for goes on

@@ -94,7 +94,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize("after", [1, 4, 9])
+@pytest.mark.parametrize("after", [4, 12])
 async def test_a_load_that_was_killed_goes_on_though_rows_have_changed_since(bed: Bed, after: int) -> None:
     fill(bed)
     with pytest.raises(Killed):
@@ -111,18 +111,8 @@ async def test_a_load_that_was_killed_goes_on_though_rows_have_changed_since(bed
     counters = Counters()
     done = await bed.load(counters=counters)
     assert bed.is_equal("orders", "log", "names")
-    assert done.compared or after < 4
+    assert done.compared, "what was copied and is equal is not copied again"
     assert bed.rows("SELECT phase, ts FROM tidb_binlog.load_state") == [("done", done.ts)]
-
-
-@pytest.mark.usefixtures("small_chunks")
-async def test_what_is_copied_and_equal_is_not_copied_again(bed: Bed) -> None:
-    fill(bed)
-    with pytest.raises(Killed):
-        await bed.load(counters=KillingCounters(12))
-    done = await bed.load()
-    assert done.compared > 0
-    assert bed.is_equal("orders", "log", "names")
 
 
 async def test_rows_of_others_are_refused_and_removed_where_that_is_said(bed: Bed) -> None:
@@ -167,8 +157,11 @@ async def test_a_row_that_is_there_under_the_same_key_is_not_written_over(bed: B
 async def test_where_a_drainer_has_been_a_load_needs_to_be_told(bed: Bed) -> None:
     fill(bed)
     first = await bed.load()
-    with pytest.raises(Rejected, match=f"has a checkpoint of cluster {CLUSTER} at {first.ts}"):
+    refused = f"has a checkpoint of cluster {CLUSTER} at {first.ts}"
+    with pytest.raises(Rejected, match=refused):
         await bed.load()
+    with pytest.raises(Rejected, match=refused):
+        await estimate(bed.settings(), bed.upstream, bed.nodes, mode=Mode.NEW)
     second = await bed.load(Mode.REPLACE)
     assert second.ts > first.ts
     assert bed.is_equal("orders", "log", "names")
@@ -254,9 +247,7 @@ ALTERATIONS = {
 
 
 @pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize(
-    "names", [list(ALTERATIONS), ["truncate"], ["rename"]], ids=["all", "truncate", "rename"]
-)
+@pytest.mark.parametrize("names", [list(ALTERATIONS), ["truncate"]], ids=["all", "truncate"])
 async def test_tables_that_are_altered_while_they_are_copied_are_as_at_the_loads_moment(
     bed: Bed, names: list[str]
 ) -> None:

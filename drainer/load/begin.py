@@ -1,0 +1,43 @@
+"""Begin: a load begins, goes on with one that was begun, or is refused, by what is stored downstream.
+
+Holds   a Drainer's checkpoint is never passed over: rows that it applied would be loaded once more
+Tests   tests/drainer/load/test_load.py
+"""
+
+from __future__ import annotations
+
+from common.errors import Conflict, Rejected
+from drainer.checkpoint.inspection import inspect
+from drainer.checkpoint.load_progress import LoadState
+from drainer.config.downstream import row_target_of, target_of
+from drainer.config.options import DrainerConfig
+from drainer.load.reconcile import Mode
+from drainer.load.store_checkpoint import table_of
+
+
+def to_go_on_with(settings: DrainerConfig, cluster_id: int, mode: Mode) -> LoadState | None:
+    """The load that was begun, None: a new one begins. Blocks. Raises `Rejected`, `Conflict`."""
+    target = target_of(settings)
+    found = inspect(
+        target,
+        settings.checkpoint_schema,
+        cluster_id,
+        table=table_of(settings),
+        row_target=row_target_of(settings, target),
+    )
+    if found.sessions:
+        raise Conflict(
+            f"a Drainer works on this downstream (sessions {', '.join(map(str, found.sessions))})",
+            hint="stop it first",
+        )
+    if found.load is not None and found.load.is_unfinished:
+        return found.load
+    if not found.is_empty and mode is not Mode.REPLACE:
+        of_state = found.stored.state.checkpoint if found.stored.state else None
+        row = found.stored.row or of_state
+        at = f" at {row.commit_ts}" if row is not None else ""
+        raise Rejected(
+            f"the downstream has a checkpoint of cluster {cluster_id}{at}: a Drainer goes on from it",
+            hint="start the Drainer; or -replace, which removes the checkpoint and the tables",
+        )
+    return None
