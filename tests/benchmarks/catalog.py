@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tests.benchmarks import demo, load, reparo, rowcodec_decode, tail
+from tests.benchmarks import demo, load, reparo, rowcodec_decode, tail, verify_lag
 from tests.benchmarks import hold as verify_hold
 from tests.benchmarks.client import write as pumpclient_write
 from tests.benchmarks.door import empty as door_empty
@@ -87,6 +87,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "lag.idle.2": lag.idle_2,
     "lag.load": lag.load,
     "verify.hold": verify_hold.run,
+    "lag.verify": verify_lag.run,
     "demo.first_row": demo.run,
     "tail.start": tail.run,
     "door.write.unary.1": door_write.write_1,

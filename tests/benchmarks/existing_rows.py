@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from deploy.playground.cluster.cluster import Cluster
+from deploy.playground.cluster.cluster import Cluster, Node
 from deploy.playground.cluster.mariadb import MariaDbServer
 from deploy.playground.workload.application import Application
 from pumpclient import column
@@ -48,6 +48,8 @@ class Existing:
     upstream: MariaDbServer
     tables: tuple[str, ...]
     rows: int
+    drainer: Node
+    """Of `config`, not started."""
 
     @property
     def downstream(self) -> MariaDbServer:
@@ -91,7 +93,12 @@ async def existing(tables: int, rows: int) -> AsyncIterator[Existing]:
         application = Application(server, SCHEMA)
         await asyncio.to_thread(application.create)
         names = tuple(f"sbtest{number}" for number in range(1, tables + 1))
-        made = Existing(cluster, server, names, rows)
+        source = (
+            f'[syncer.from]\nhost = "{server.host}"\nport = {server.port}\nuser = "{server.user}"\n'
+            f'password = "{server.password}"\noutcome-table = "{application.outcome_table}"\n'
+        )
+        drainer = cluster.prepare_drainer(DRAINER, sections=source)
+        made = Existing(cluster, server, names, rows, drainer)
         try:
             async with await open_publisher(
                 cluster.etcd_endpoint, outcomes=application.outcomes
@@ -104,11 +111,6 @@ async def existing(tables: int, rows: int) -> AsyncIterator[Existing]:
                     await asyncio.to_thread(_fill, made, name)
         finally:
             application.close()
-        source = (
-            f'[syncer.from]\nhost = "{server.host}"\nport = {server.port}\nuser = "{server.user}"\n'
-            f'password = "{server.password}"\noutcome-table = "{application.outcome_table}"\n'
-        )
-        cluster.prepare_drainer(DRAINER, sections=source)
         yield made
 
 

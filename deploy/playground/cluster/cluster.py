@@ -220,6 +220,7 @@ class Cluster:
         config.touch(mode=0o600)
         self._drainer_text = (
             "# Configuration of the playground's Drainer.\n"
+            f'node-id = "{name}"\n'
             f'addr = "{address}"\n'
             f'pd-urls = "{self.etcd_endpoint}"\n'
             f'data-dir = "{self.directory / name}"\n'
