@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from common.clock import Clock, SystemClock
-from common.errors import DownstreamError, Rejected, Unavailable
+from common.errors import Rejected, Unavailable
 from common.observe import log
 from common.time_text import utc
 from common.upstream_port import Upstream
@@ -96,7 +96,7 @@ class Dump:
         return Estimate(ts, tuple(tables), len(contents.views), len(contents.sequences), seconds)
 
     async def run(self) -> Dumped:
-        """Raises `Rejected`, `Conflict`, `DownstreamError` (what the upstream refuses), `Unavailable`."""
+        """Raises `Rejected`, `Conflict`, `Unavailable`, `Corruption`."""
         began_s = self._clock.monotonic_s()
         place = DumpDirectory(self._path)
         try:
@@ -215,7 +215,7 @@ class Dump:
         try:
             return await asyncio.to_thread(function, *arguments)
         except StatementRefused as error:
-            raise DownstreamError(
+            raise Rejected(
                 f"upstream {self._target!r}: {safe_text(error)}",
                 hint="check the rights of the user in [syncer.from]",
             ) from None

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from common.backoff import Backoff
 from common.clock import Clock
-from common.errors import DownstreamError, Unavailable
+from common.errors import Rejected, Unavailable
 from drainer.chunks.chunk import Chunk
 from drainer.dump.dump_directory import DumpDirectory
 from drainer.dump.table_dump import TableDump
@@ -62,8 +62,8 @@ class Writing:
         self._errors: list[BaseException] = []
 
     def run(self, tables: Sequence[TableDump]) -> None:
-        """Raises `SnapshotLost`, `SnapshotTooOld`, `NotAsPublished`, `DownstreamError`, `Unavailable`,
-        `Corruption`, `Ended`."""
+        """Raises `SnapshotLost`, `SnapshotTooOld`, `NotAsPublished`, `Rejected`, `Unavailable`, `Corruption`,
+        `Ended`."""
         threads = [
             threading.Thread(target=self._work, name=f"dump-{number}") for number in range(self._workers)
         ]
@@ -128,7 +128,9 @@ class Writing:
                 what = f"upstream table {table.source.label}: {safe_text(error)}"
                 if error.number in _ALTERED:
                     raise NotAsPublished(f"{what}: it was altered after T", hint=AGAIN) from None
-                raise DownstreamError(what, hint="check the rights of the user in [syncer.from]") from None
+                raise Rejected(
+                    what, hint=f"check the rights of the user in [syncer.from], then {AGAIN}"
+                ) from None
             except SessionError as error:
                 tries += 1
                 if tries >= TRIES_MAX:

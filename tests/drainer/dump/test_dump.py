@@ -197,6 +197,26 @@ async def test_what_cannot_be_one_image_is_refused(bed: Bed, tmp_path: Path) -> 
         await dump(bed, tmp_path / "image")
 
 
+async def test_a_user_without_rights_is_told_and_the_same_call_goes_on(bed: Bed, tmp_path: Path) -> None:
+    grants = (f"{SCHEMA}.orders", f"{SCHEMA}.names")
+    user = "'half'@'%'"
+    bed.run(
+        f"CREATE OR REPLACE USER {user}",
+        *(f"GRANT SELECT ON {name} TO {user}" for name in grants),
+        f"GRANT SELECT, INSERT, LOCK TABLES ON {SCHEMA}.* TO {user}",
+        f"REVOKE SELECT ON {SCHEMA}.* FROM {user}",
+        f"GRANT SELECT ON {SCHEMA}.binlog_outcome TO {user}",
+    )
+    options = bed.options
+    bed.options = {**options, "from_user": "half", "from_password": ""}
+    with pytest.raises(Rejected, match="1142: SELECT command denied to user"):
+        await dump(bed, tmp_path / "image")
+    assert not is_image(str(tmp_path / "image"))
+    bed.options = options
+    assert (await dump(bed, tmp_path / "image")).rows == 2500
+    bed.run(f"DROP USER {user}")
+
+
 def test_a_directory_is_one_image_of_one_process(tmp_path: Path) -> None:
     place = DumpDirectory(str(tmp_path / "image"))
     with pytest.raises(Conflict, match="another process writes an image"):
