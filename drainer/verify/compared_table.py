@@ -27,7 +27,8 @@ ONLY_DOWNSTREAM: Final = "upstream has no such column"
 class ComparedTable:
     """`key`: places among `pairs`, () for a table without key. `not_compared`: by names downstream.
 
-    `missing`: columns of upstream that the downstream lacks.
+    `missing`: columns of upstream that the downstream lacks. `is_edited`: row rules make other rows of
+    upstream's, so that these are not what is to be downstream.
     """
 
     upstream: tuple[DownstreamTable, ...]
@@ -37,6 +38,7 @@ class ComparedTable:
     not_compared: tuple[NotCompared, ...] = ()
     missing: tuple[str, ...] = ()
     key_names: frozenset[str] = field(default_factory=frozenset)  # in lower case
+    is_edited: bool = False
 
     @property
     def name(self) -> Name:
@@ -161,6 +163,7 @@ def compared_table(
         not_compared=tuple(others),
         missing=missing,
         key_names=key,
+        is_edited=edited,
     )
 
 

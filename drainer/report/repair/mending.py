@@ -89,7 +89,7 @@ class _Rows:
             self._name,
             b" AND ".join(keys),
         )
-        return Mending(removals, (insert,), ENUM_ZERO in row)
+        return Mending(removals, (insert,), self._is_lax(row))
 
     def changed(self, row: Values, seen: Values, wrong: Sequence[ComparedColumn]) -> Mending:
         value_of = dict(zip(self.columns, row, strict=True))
@@ -97,7 +97,7 @@ class _Rows:
             b"%b=%b" % (quote_name(column.name), exact(column.type, value_of[column])) for column in wrong
         ]
         update = b"UPDATE %b SET %b WHERE %b" % (self._name, b", ".join(sets), self._as_seen(seen))
-        is_lax = any(value_of[column] == ENUM_ZERO for column in wrong)
+        is_lax = any(exact(column.type, value_of[column]) == ENUM_ZERO for column in wrong)
         return Mending((), (update,), is_lax)
 
     def copies(self, found: RowDifference, upstream: int, downstream: int) -> Mending:
@@ -122,7 +122,11 @@ class _Rows:
             so_many,
             as_many,
         )
-        return Mending((), (insert,), ENUM_ZERO in row)
+        return Mending((), (insert,), self._is_lax(row))
+
+    def _is_lax(self, row: Values) -> bool:
+        pairs = zip(self.columns, row, strict=True)
+        return any(exact(column.type, value) == ENUM_ZERO for column, value in pairs)
 
     def _values(self, row: Values) -> bytes:
         pairs = zip(self.columns, row, strict=True)
@@ -152,6 +156,9 @@ def is_exactly(name: bytes, kind: str, value: bytes, dialect: Dialect) -> bytes:
 
 
 def exact(kind: str, value: bytes) -> bytes:
-    """A number with a point is a DECIMAL of 30 digits at most, unless it has an exponent."""
+    """The literal to write. A number with a point is a DECIMAL of 30 digits at most, unless it has an
+    exponent; an ENUM without an element is shown as an empty text or as 0."""
+    if kind == "enum" and value in (b"''", b"0"):
+        return ENUM_ZERO
     is_plain = kind in ("float", "double") and value[-1:].isdigit() and b"e" not in value.lower()
     return value + b"e0" if is_plain else value

@@ -6,8 +6,8 @@ Out     how many rows were mended, how many had become right by themselves, and 
 Holds   nothing of the comparison is written: in each batch the rows are read again on both sides, at one T,
         and what differs then is mended in a transaction that no Drainer can overtake. So a batch that is
         lost is made again, and a second run finds nothing to do
-Never   mends a row without a key where both servers do not print its values alike, or a table that waits in
-        quarantine: `-repair FILE` and a resync are for these
+Never   mends a row without a key where both servers do not print its values alike, a table whose rows are
+        others than upstream's by row rules, or one that waits in quarantine
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ _ALL_S: Final = 120.0
 _LAX: Final = b"SET SESSION sql_mode='%b'" % DEFAULT.lax.encode()
 _STRICT: Final = b"SET SESSION sql_mode='%b'" % DEFAULT.strict.encode()
 _BY_VALUE: Final = "it has no key, and its values are not printed alike on both sides: use -repair FILE"
+_EDITED: Final = "row rules make its rows, which are not read upstream as they are: use -repair FILE"
 _WAITS: Final = "its rows wait for a decision: `binlogctl ddl list`"
 
 OpenMoment = Callable[[], AbstractAsyncContextManager[FencedMoment]]
@@ -76,8 +77,8 @@ async def repair_now(
     result = Mended()
     for wanted in tables:
         made = _Repair(wanted, open_moment)
-        if not wanted.table.key and not wanted.table.is_by_checksum:
-            result.left.append(f"{name_text(wanted.table.name)}: {_BY_VALUE}")
+        if why := _refused(wanted.table):
+            result.left.append(f"{name_text(wanted.table.name)}: {why}")
             continue
         async for part in made.run():
             done(part.rows + part.settled)
@@ -85,6 +86,12 @@ async def repair_now(
             result.settled += part.settled
             result.left += [f"{name_text(wanted.table.name)}: {one}" for one in part.left]
     return result
+
+
+def _refused(table: ComparedTable) -> str:
+    if table.is_edited:
+        return _EDITED
+    return "" if table.key or table.is_by_checksum else _BY_VALUE
 
 
 class _Clash(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -146,6 +147,14 @@ async def test_rows_that_exchanged_unique_values_and_rows_without_a_key(bed: Bed
         assert await bed.do("SELECT id, code FROM d.s ORDER BY id") == [(1, "c1"), (2, "c2"), (3, "c3")]
         there = "SELECT HEX(v), n FROM d.k ORDER BY v, n"
         assert await bed.do(there) == [("61", 1.1), ("61", 1.1), ("62", None)]
+
+
+async def test_tables_whose_rows_are_others_by_rules_are_left_to_the_file(bed: Bed) -> None:
+    async with bed.world.running():
+        edited = replace(bed.compared("t"), is_edited=True)
+        mended = await repair_now([ToMend(edited, [keyed(Kind.CHANGED, 1)])], bed.open_moment)
+    assert (mended.rows, mended.settled) == (0, 0)
+    assert "row rules make its rows" in mended.left[0]
 
 
 async def test_a_drainer_that_took_over_or_went_on_is_noticed(bed: Bed) -> None:
