@@ -33,10 +33,11 @@ ROWS = 30_000
 class Shop:
     """A program with rows of before it published; what it commits from now on is in the stream."""
 
-    def __init__(self, application: Application, publisher: pumpclient.Publisher) -> None:
+    def __init__(self, application: Application, publisher: pumpclient.Publisher, rows: int = ROWS) -> None:
         self._application = application
         self._publisher = publisher
-        self._next = ROWS + 1
+        self._rows = rows
+        self._next = rows + 1
 
     async def begin(self) -> None:
         with self._application.session() as session:
@@ -44,7 +45,9 @@ class Shop:
             for name, key in ((b"keyed", b", PRIMARY KEY (id)"), (b"plain", b"")):
                 table = SCHEMA.encode() + b"." + name
                 session.run(b"CREATE TABLE %b (id INT NOT NULL, v VARCHAR(60)%b)" % (table, key))
-                session.run(b"INSERT INTO %b SELECT seq, REPEAT('x', 50) FROM seq_1_to_%d" % (table, ROWS))
+                session.run(
+                    b"INSERT INTO %b SELECT seq, REPEAT('x', 50) FROM seq_1_to_%d" % (table, self._rows)
+                )
             session.commit()
         await self._publisher.create_database(SCHEMA)
         columns = [pumpclient.column("id", "int", nullable=False), pumpclient.column("v", "varchar(60)")]
@@ -60,7 +63,8 @@ class Shop:
                 session.run(f"INSERT INTO {SCHEMA}.{table} VALUES ({number}, 'new')".encode())
                 rowid = {} if table == "keyed" else {"rowid": number}
                 transaction.insert(f"{SCHEMA}.{table}", {"id": number, "v": "new"}, **rowid)
-            self._application.outcomes.mark(session, transaction.start_ts)
+            # A snapshot of the database makes marks wait, and may be taken by this process.
+            await asyncio.to_thread(self._application.outcomes.mark, session, transaction.start_ts)
             await transaction.prepare()
             await asyncio.to_thread(session.commit)
             await transaction.commit()
