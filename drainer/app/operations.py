@@ -105,6 +105,9 @@ class Operating:
         add_own(self.reload, self.control)
         health.add_health(routes, self.unready)
         starting.add_status(routes)
+        # From the first moment on: who asks a drainer that starts is to ask again, and not to take it for one
+        # that cannot hold its stream.
+        add_hold_routes(routes, self.control.hold)
         # Wrong rules are refused before anything is touched.
         read_rules(settings)
         ddl_rules.parse(settings.ddl_rules)
@@ -218,7 +221,6 @@ class Operating:
         add_control_routes(
             self._routes, self.control, self.reload.run, lambda: loading.describe(self.reload.settings)
         )
-        add_hold_routes(self._routes, self.control.hold)
         line = progress_line.run(
             self._view, self._clock, on_terminal=progress_line.fits_terminal(self._settings.log_file)
         )
