@@ -30,7 +30,7 @@ from tests.integration.test_first_load import COPY, DEADLINE_S, SCHEMA, Shop, an
 
 pytestmark = pytest.mark.integration
 
-PAGE: Final = (Path(__file__).resolve().parents[2] / "docs" / "verify.md").read_text()
+PAGE: Final = (Path(__file__).resolve().parents[3] / "docs" / "verify.md").read_text()
 SHELL: Final = "".join(re.findall(r"^```sh\n(.*?)^```$", PAGE, re.M | re.S))
 COMMANDS: Final = [shlex.split(line)[1:] for line in SHELL.splitlines()]
 ROWS: Final = 2_000
