@@ -125,7 +125,7 @@ class ChunkComparison:
         finally:
             theirs.exception()  # its session is given back before anything else is done
         downstream = theirs.result()
-        return _part(len(ours), len(downstream), self._rows.differences(ours, downstream))
+        return part_of(len(ours), len(downstream), self._rows.differences(ours, downstream))
 
     def _read(self, where: bytes, groups: Iterable[_Group]) -> Part:
         """The rows of some groups; `rows` are those that were read."""
@@ -135,7 +135,7 @@ class ChunkComparison:
             upstream, downstream = self._row_sets(where, chosen, buckets)
             here, there = here + len(upstream), there + len(downstream)
             found += self._rows.differences(upstream, downstream)
-        return _part(here, there, found)
+        return part_of(here, there, found)
 
     def _row_sets(
         self, where: bytes, chosen: tuple[int, ...], buckets: int
@@ -159,7 +159,7 @@ class ChunkComparison:
             return [row for query in queries for row in connection.printed(query)]
 
 
-def _part(rows: int, downstream_rows: int, found: Sequence[RowDifference]) -> Part:
+def part_of(rows: int, downstream_rows: int, found: Sequence[RowDifference]) -> Part:
     counts = {kind.value: _count(found, kind) for kind in Kind}
     return Part(rows, downstream_rows, tuple(found), **counts)
 

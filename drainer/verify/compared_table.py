@@ -102,6 +102,11 @@ class ComparedTable:
         return tuple(one for one in self.not_compared if not one.is_meant)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether all is compared that should be equal."""
+        return not self.missing and not self.unknown
+
+    @property
     def _other_keys(self) -> set[str | None]:
         """Names in unique keys that are not the one that rows are told apart by."""
         keys = (key.columns for key in self.downstream.unique_keys)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,9 +30,11 @@ from drainer.load import upstream_schema
 from drainer.load.contents import contents_of
 from drainer.reading.subscribe.table_choice import TablePattern
 from drainer.rules.rule_set import read_rules
+from drainer.sink.mysql.connection import connect
 from drainer.sink.mysql.errors import SessionError, TransientError, safe_text
+from drainer.sink.mysql.sql_literal.quoting import string_literal
 from drainer.snapshot.drainer_hold import DrainerHold
-from drainer.snapshot.moment import open_moment
+from drainer.snapshot.moment import Moment, open_moment
 from drainer.verify import listing
 from drainer.verify.compared_table import ComparedTable
 from drainer.verify.drainer_lag import Lag
@@ -39,9 +42,14 @@ from drainer.verify.result import Name, OnDifference, Verification
 from drainer.verify.sides import Side, Sides, seen_at, sides_at_rest
 from drainer.verify.state_file import StateFile
 from drainer.verify.table_work import Wanted
-from drainer.verify.verifying import Pace, Progress, Verifying
+from drainer.verify.verifying import Pace, Progress, Stopped, Verifying
 
 STATE: Final = "verify-state.jsonl"
+_NAMED: Final = 10
+_TABLES: Final = (
+    b"SELECT TABLE_SCHEMA,TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE='BASE TABLE'"
+    b" AND LOWER(TABLE_SCHEMA) IN (%b) ORDER BY 1,2"
+)
 T = TypeVar("T")
 
 
@@ -75,6 +83,7 @@ class LiveVerification:
         self._of_tidb = not self.settings.from_outcome_table
         self._schema_version = 0
         self._stop = threading.Event()
+        self._awaited: Future[Any] | None = None
 
     async def run(self) -> Verification:
         """Raises `Unavailable`, `Rejected`, `DownstreamError`, `ConfigError`, `Corruption`."""
@@ -84,6 +93,8 @@ class LiveVerification:
             return await asyncio.shield(thread)
         except asyncio.CancelledError:
             self._stop.set()
+            if self._awaited is not None:
+                self._awaited.cancel()
             await asyncio.gather(thread, return_exceptions=True)
             raise
 
@@ -103,6 +114,8 @@ class LiveVerification:
             )
             found = verifying.run(repr(self._source), repr(self._target), notes)
             self.compared = verifying.compared()
+            if not self.selected:
+                found = replace(found, notes=(*found.notes, *self._others(found)))
             if journal is not None and journal.resumed:
                 said = f"{journal.resumed} chunks were found equal by an earlier run of this comparison"
                 found = replace(found, notes=(*found.notes, said))
@@ -126,6 +139,20 @@ class LiveVerification:
         finally:
             journal.close(finished=is_done)
 
+    def _others(self, found: Verification) -> list[str]:
+        """Tables of the same databases that nothing of upstream goes to."""
+        known = {(schema.lower(), name.lower()) for schema, name in (one.downstream for one in found.tables)}
+        if not known:
+            return []
+        schemas = b",".join(string_literal(schema) for schema in sorted({schema for schema, _ in known}))
+        with closing(connect(self._target)) as connection:
+            there = connection.rows(_TABLES % schemas)
+        names = [f"{schema}.{name}" for schema, name in there if (schema.lower(), name.lower()) not in known]
+        if not names:
+            return []
+        more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+        return [f"the downstream has {', '.join(names[:_NAMED])}{more} besides: not compared"]
+
     # -- moments --------------------------------------------------------------------------------------
 
     def _moment(self) -> Sides:
@@ -140,16 +167,7 @@ class LiveVerification:
             ts = await self.upstream.oracle.timestamp()
             return await asyncio.to_thread(sides_at_rest, ts, self._source, self._target, sessions)
         moment = await open_moment(self.settings, self.upstream, self.hold, sessions)
-        source = seen_at(self._source, moment.ts) if self._of_tidb else self._source
-        return Sides(
-            moment.ts,
-            Side(source, moment.upstream.session),
-            Side(self._target, moment.downstream.session),
-            close=lambda: self._on_loop(moment.close()),
-            downstream_ts=moment.downstream.downstream_ts,
-            held_ms=moment.downstream.held_ms,
-            waiting=frozenset(name.lower() for name in moment.downstream.waiting),
-        )
+        return sides_of(self.settings, moment, self._loop)
 
     def _listing(self, sides: Sides) -> list[Wanted]:
         found = self._on_loop(self._listed(sides.ts))
@@ -167,7 +185,32 @@ class LiveVerification:
         return listing.listing(contents, self._rules, self.selected)
 
     def _on_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        """The value of a coroutine, for the thread that compares. Raises `Stopped`."""
+        self._awaited = awaited = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        if self._stop.is_set():
+            awaited.cancel()
+        try:
+            return awaited.result()
+        except CancelledError:
+            raise Stopped from None
+        finally:
+            self._awaited = None
+
+
+def sides_of(settings: DrainerConfig, moment: Moment, loop: asyncio.AbstractEventLoop) -> Sides:
+    """A moment as another thread reads it. `loop`: on which it was opened, and is closed."""
+    source = upstream_target_of(settings)
+    if not settings.from_outcome_table:
+        source = seen_at(source, moment.ts)
+    return Sides(
+        moment.ts,
+        Side(source, moment.upstream.session),
+        Side(target_of(settings), moment.downstream.session),
+        close=lambda: asyncio.run_coroutine_threadsafe(moment.close(), loop).result(),
+        downstream_ts=moment.downstream.downstream_ts,
+        held_ms=moment.downstream.held_ms,
+        waiting=frozenset(name.lower() for name in moment.downstream.waiting),
+    )
 
 
 @contextmanager

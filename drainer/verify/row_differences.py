@@ -37,6 +37,9 @@ class RowComparison:
 
     def differences(self, upstream: Iterable[Printed], downstream: Iterable[Printed]) -> list[RowDifference]:
         """Raises `Corruption` for a value that its column cannot have."""
+        upstream, downstream = list(upstream), list(downstream)
+        if Counter(upstream) == Counter(downstream):
+            return []  # as they are printed: most parts are, and that costs a tenth
         shown: dict[bytes, Printed] = {}
         here, there = self._counted(upstream, shown), self._counted(downstream, shown)
         missing = {packed: count for packed, count in here.items() if count > there[packed]}

@@ -47,15 +47,17 @@ class Wanted:
 
 @dataclass(slots=True)
 class TableWork:
-    """`edited`: those of `wanted` that are there.
+    """`edited`: those of `wanted` that are there. `is_described`: what both sides have is known at this look.
 
-    `refusal`: why it could not be read at the last moment; `absent`: a side that lacks it."""
+    `refusal`: why it could not be read at the last moment; `absent`: a side that lacks it.
+    """
 
     wanted: Wanted
     how: ComparedTable | None = None
     edited: tuple[Edited, ...] = ()
     chunks: list[Chunk] = field(default_factory=list)
     is_cut: bool = False
+    is_described: bool = False
     equal: dict[int, Part] = field(default_factory=dict)
     wrong: dict[int, Part] = field(default_factory=dict)
     refusal: str = ""
@@ -71,14 +73,23 @@ class TableWork:
         """Nothing is left to do at the look that is under way."""
         if self.wanted.why_not or self.is_gone or self.refusal or self.absent:
             return True
-        return self.is_cut and not any(self.left())
+        return self.is_described and self.is_cut and not any(self.left())
 
     @property
     def is_right(self) -> bool:
         """No later look is needed."""
         if self.wanted.why_not or self.is_gone:
             return True
-        return self.is_settled and not (self.wrong or self.refusal or self.absent)
+        if self.wrong or self.refusal or self.absent or not self.is_settled:
+            return False
+        return self.how is not None and self.how.is_whole
+
+    @property
+    def trouble(self) -> str:
+        """Why a later look is needed."""
+        wrong = sum(part.missing + part.extra + part.changed for part in self.wrong.values())
+        said = f"{wrong:,} rows differed" if wrong else "its columns differed"
+        return self.refusal or self.absent or said
 
     def left(self) -> Iterator[Chunk]:
         """Chunks that are known and not compared at this look."""
@@ -90,9 +101,11 @@ class TableWork:
         """What differed is to be compared once more."""
         self.wrong.clear()
         self.refusal = self.absent = ""
+        self.is_described = False
 
     def take(self, how: ComparedTable) -> None:
         """How the table is compared now; if that is not as before nothing counts that was compared."""
+        self.is_described = True
         if how != self.how:
             self.how = how
             self.chunks, self.is_cut = [], False

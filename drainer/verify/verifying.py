@@ -26,6 +26,7 @@ from common.rowcodec.row_error import RowError
 from drainer.chunks.chunk import Chunk
 from drainer.chunks.cut_key import WHOLE, key_to_compare
 from drainer.chunks.splitter import Splitter
+from drainer.sink.mysql.connection import Connection
 from drainer.sink.mysql.errors import StatementRefused, TransientError, safe_text
 from drainer.sink.mysql.table_reader import read_table
 from drainer.verify.budget import Budget
@@ -42,10 +43,15 @@ LISTEN_EVERY_S: Final = 2.0
 _IDLE_MOMENTS_MAX: Final = 5
 _TOO_LATE: Final = "it got its name during the last look: verify again"
 _CUT_AT_ONCE: Final = 64
+_DESCRIBED_AGAIN: Final = 2
 _PASSES: Final = (Unavailable, TransientError, Rejected)
 """What a later moment may mend. `Rejected`: the upstream collected what stood at this one."""
 _REFUSALS: Final = (StatementRefused, DownstreamError, RowError)
 """What keeps one table from being read."""
+
+
+Describing = tuple[Connection, Connection]
+"""Connections of both sides that tell what tables are."""
 
 
 class Stopped(Exception):
@@ -109,6 +115,7 @@ class Verifying:
         self._moments: list[Sides] = []
         self._look = 0
         self._compared = 0
+        self._again: dict[str, str] = {}  # why it was looked at more than once, by table
         self._flying: dict[Future[Part], tuple[TableWork, Chunk, float, int]] = {}
         self._listen_s = 0.0
 
@@ -125,6 +132,12 @@ class Verifying:
         said = list(notes)
         if len(self._moments) > 1:
             said.append(f"parts were compared at {len(self._moments)} moments from {first.ts} to {last.ts}")
+        right = {work.wanted.label for work in self._works if work.is_right and not work.is_gone}
+        said += [
+            f"{table} was right when it was looked at again: {why}"
+            for table, why in self._again.items()
+            if table in right
+        ]
         return Verification(
             upstream=upstream,
             downstream=downstream,
@@ -162,6 +175,7 @@ class Verifying:
                 raise Stopped
             self._look += 1
             for work in wrong:
+                self._again.setdefault(work.wanted.label, work.trouble)
                 work.look_again()
             self._all_at_moments(wrong)
 
@@ -213,8 +227,9 @@ class Verifying:
         ends_s = self.clock.monotonic_s() + self.pace.moment_s
         trouble: Exception | None = None
         try:
-            for work in works:
-                self._table(sides, work, ends_s)
+            with closing(sides.upstream.describe()) as above, closing(sides.downstream.describe()) as below:
+                for work in works:
+                    self._table(sides, (above, below), work, ends_s)
             self._gather(0)
         except _PASSES as error:
             trouble = error
@@ -224,14 +239,16 @@ class Verifying:
             late = self._settle_rest()
         return trouble or late
 
-    def _table(self, sides: Sides, work: TableWork, ends_s: float) -> None:
+    def _table(self, sides: Sides, describing: Describing, work: TableWork, ends_s: float) -> None:
         try:
-            how = self._how(sides, work)
-        except _REFUSALS as error:
+            how = self._how(sides, describing, work)
+            if how is not None:
+                self._chunks(sides, work, how, ends_s)
+        except _REFUSALS as error:  # of this table: others are told of when they are taken
             work.refusal = _said(error)
-            return
-        if how is None:
-            return
+
+    def _chunks(self, sides: Sides, work: TableWork, how: ComparedTable, ends_s: float) -> None:
+        """Cut the table, and have what is left of it compared."""
         if work.how is None and self.journal is not None:
             work.resume(how, self.journal.kept(work, how))
         work.take(how)
@@ -251,31 +268,42 @@ class Verifying:
             for chunk in chunks:
                 self._submit(work, chunk, comparison, ends_s)
 
-    def _how(self, sides: Sides, work: TableWork) -> ComparedTable | None:
+    def _how(self, sides: Sides, describing: Describing, work: TableWork) -> ComparedTable | None:
         """How a table is compared as both sides have it; None with the reason in `work`."""
-        wanted = work.wanted
-        with closing(sides.upstream.describe()) as connection:
-            upstream = [read_table(connection, *name) for name in wanted.upstream]
-        with closing(sides.downstream.describe()) as connection:
-            downstream = read_table(connection, *wanted.downstream)
-        there = [table for table in upstream if table is not None]
-        work.edited = tuple(one for one, at in zip(wanted.edited, upstream, strict=False) if at is not None)
-        if any(".".join(name).lower() in sides.waiting for name in wanted.upstream):
+        if any(".".join(name).lower() in sides.waiting for name in work.wanted.upstream):
             work.refusal = "rows of it wait for a decision: `binlogctl ddl list`"
             return None
+        found = self._described(describing, work)
+        for _ in range(_DESCRIBED_AGAIN):
+            # Servers tell what a table is now: one side may have a change that the other gets in a moment.
+            if (isinstance(found, ComparedTable) and found.is_whole) or work.is_gone:
+                break
+            if self.stop.wait(self.pace.retry_pause_s / 2):
+                raise Stopped
+            found = self._described(describing, work)
+        if isinstance(found, ComparedTable):
+            return found
+        work.refusal = found
+        return None
+
+    def _described(self, describing: Describing, work: TableWork) -> ComparedTable | str:
+        """As it is now, or why it cannot be compared, "" where that is in `work`."""
+        wanted = work.wanted
+        above, below = describing
+        upstream = [read_table(above, *name) for name in wanted.upstream]
+        downstream = read_table(below, *wanted.downstream)
+        there = [table for table in upstream if table is not None]
+        work.edited = tuple(one for one, at in zip(wanted.edited, upstream, strict=False) if at is not None)
+        work.absent, work.is_gone = "", not there and downstream is None
+        if work.is_gone:
+            return ""
         if downstream is None:
-            if there:
-                work.absent = "downstream has no such table"
-            work.is_gone = not there
-            return None
+            work.absent = "downstream has no such table"
+            return ""
         if not there:
             work.absent = "upstream has no such table any more"
-            return None
-        how = compared_table(there, downstream, wanted.left_out, edited=bool(wanted.edited))
-        if isinstance(how, str):
-            work.refusal = how
-            return None
-        return how
+            return ""
+        return compared_table(there, downstream, wanted.left_out, edited=bool(wanted.edited))
 
     # -- chunks ---------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tests.benchmarks import demo, load, reparo, rowcodec_decode, tail, verify_lag
+from tests.benchmarks import demo, load, reparo, rowcodec_decode, tail, verify, verify_lag
 from tests.benchmarks import hold as verify_hold
 from tests.benchmarks.client import write as pumpclient_write
 from tests.benchmarks.door import empty as door_empty
@@ -69,6 +69,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "spark.memory": spark_read.memory,
     "reparo.sysbench": reparo.run,
     "load.sysbench": load.run,
+    "verify.equal": verify.run,
     "spark.replay": spark_replay.run,
     "spark.fold10": spark_replay.fold10,
     "messages": messages.run,

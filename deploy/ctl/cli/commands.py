@@ -203,6 +203,7 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
             "workers",
             "state",
             "at-rest",
+            "image",
             "archive",
             "report",
             "repair",

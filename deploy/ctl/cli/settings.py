@@ -135,7 +135,7 @@ class CtlSettings:
     )
     to: str = option("database", key=None, flag="to", help="database, or archive: an image in -dir")
     directory: str = option("", key=None, flag="dir", help="directory of the image that is written, new")
-    image: str = option("", key=None, flag="image", help="directory of the image to begin with")
+    image: str = option("", key=None, flag="image", help="directory of an image to begin or compare with")
     backup: str = option(
         "",
         key=None,

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from drainer.report.repair.repair_file import RepairFile
     from drainer.report.repair.repair_now import ToMend
     from drainer.snapshot.drainer_hold import DrainerHold
+    from drainer.verify.drainer_lag import DrainerLag
     from drainer.verify.live import LiveVerification
     from drainer.verify.result import Name, RowDifference, TableResult, Verification
     from drainer.verify.verifying import Progress
@@ -48,13 +49,14 @@ async def run(call: Call) -> int:
     check(given)
     settings = drainer_file.read(given.drainer_config, "verify")
     log.setup("error", stream=sys.stderr)
-    async with drainer_file.cluster(settings) as (upstream, nodes):
-        with contextlib.ExitStack() as ends:
-            job = Job(call, settings, upstream, nodes)
-            if given.repair:
-                job.repair = ends.enter_context(await _repair_file(given.repair, settings))
-            found = await job.run(ends)
-    return code(found)
+    with contextlib.ExitStack() as ends:
+        job = Job(call, settings, ends.enter_context(_shown(quiet=call.output == JSON)))
+        if given.repair:
+            job.repair = ends.enter_context(await _repair_file(given.repair, settings))
+        if given.image:
+            return code(await job.with_image())
+        async with drainer_file.cluster(settings) as (upstream, nodes):
+            return code(await job.with_upstream(upstream, nodes))
 
 
 def check(given: CtlSettings) -> None:
@@ -62,8 +64,8 @@ def check(given: CtlSettings) -> None:
     for name, least in (("rate", -1), ("retries", 0), ("workers", 1)):
         if getattr(given, name) < least:
             raise FlagError(f"{name} is {getattr(given, name)}", hint=f"at least {least}")
-    if given.repair_now and given.at_rest:
-        raise FlagError("-repair-now is for a Drainer that runs", hint="with -at-rest write a -repair FILE")
+    if given.repair_now and (given.at_rest or given.image):
+        raise FlagError("-repair-now is for a Drainer that runs", hint="write a -repair FILE")
 
 
 def code(found: Verification) -> int:
@@ -75,22 +77,49 @@ def code(found: Verification) -> int:
 class Job:
     """One comparison, and what is done with its result."""
 
-    def __init__(self, call: Call, settings: DrainerConfig, upstream: Upstream, nodes: EtcdRegistry) -> None:
+    def __init__(self, call: Call, settings: DrainerConfig, shown: ProgressLine) -> None:
         self._call = call
         self._settings = settings
-        self._upstream = upstream
-        self._nodes = nodes
+        self._shown = shown
+        self._names = [name for name in map(str.strip, call.settings.tables.split(",")) if name]
         self.repair: RepairFile | None = None
         self._to_mend: dict[Name, list[RowDifference]] = {}
 
-    async def run(self, ends: contextlib.ExitStack) -> Verification:
+    async def with_image(self) -> Verification:
+        from drainer.config.downstream import target_of
+        from drainer.reading.subscribe.table_choice import read_patterns
+        from drainer.verify.image_comparison import ImageVerification
+
+        verification = ImageVerification(
+            target_of(self._settings),
+            self._call.settings.image,
+            self._settings.checkpoint_schema,
+            read_patterns(self._names),
+            on_difference=self._take,
+            on_progress=self._shown.take,
+        )
+        return await self._said(await asyncio.to_thread(verification.run))
+
+    async def with_upstream(self, upstream: Upstream, nodes: EtcdRegistry) -> Verification:
+        from drainer.snapshot.drainer_hold import DrainerHold, locate_drainer
+        from drainer.verify.drainer_lag import DrainerLag
+
         given = self._call.settings
-        hold = None if given.at_rest else self._hold()
-        verification = self._verification(hold)
-        shown = ends.enter_context(_shown(quiet=self._call.output == JSON))
-        verification.on_progress = shown.take
-        found = await verification.run()
-        shown.clear()
+        hold, lag = None, None
+        if not given.at_rest:
+            locate = locate_drainer(nodes, self._settings.name)
+            hold = DrainerHold(locate, self._settings.tls, SystemClock())
+            lag = DrainerLag(locate, self._settings.tls)
+        verification = self._verification(upstream, hold, lag)
+        found = await self._said(await verification.run())
+        if given.repair_now and self._to_mend:
+            assert hold is not None
+            await self._repair_now(verification, upstream, hold)
+        return found
+
+    async def _said(self, found: Verification) -> Verification:
+        given = self._call.settings
+        self._shown.clear()
         if given.archive:
             found = await asyncio.to_thread(_with_last_touch, found, given.archive)
         self._print(found)
@@ -99,38 +128,28 @@ class Job:
             show.print_warning(f"binlogctl: {given.repair} mends {self.repair.rows:,} rows")
             for said in self.repair.refused:
                 show.print_warning(f"binlogctl: not mended: {said}")
-        if given.repair_now and self._to_mend:
-            assert hold is not None
-            await self._repair_now(verification, hold)
         return found
 
-    def _hold(self) -> DrainerHold:
-        from drainer.snapshot.drainer_hold import DrainerHold, locate_drainer
-
-        locate = locate_drainer(self._nodes, self._settings.name)
-        return DrainerHold(locate, self._settings.tls, SystemClock())
-
-    def _verification(self, hold: DrainerHold | None) -> LiveVerification:
+    def _verification(
+        self, upstream: Upstream, hold: DrainerHold | None, lag: DrainerLag | None
+    ) -> LiveVerification:
         from drainer.reading.subscribe.table_choice import read_patterns
-        from drainer.snapshot.drainer_hold import locate_drainer
         from drainer.verify.budget import ROWS_S
-        from drainer.verify.drainer_lag import DrainerLag
         from drainer.verify.live import LiveVerification
         from drainer.verify.verifying import Pace
 
         given = self._call.settings
-        rate = given.rate if given.rate >= 0 else 0 if hold is None else ROWS_S
-        locate = locate_drainer(self._nodes, self._settings.name)
-        names = [name for name in map(str.strip, given.tables.split(",")) if name]
+        rate = given.rate if given.rate >= 0 else 0 if lag is None else ROWS_S
         return LiveVerification(
             self._settings,
-            self._upstream,
+            upstream,
             hold,
             Pace(workers=given.workers, rows_a_second=rate, retries=given.retries),
-            selected=read_patterns(names),
+            selected=read_patterns(self._names),
             state=_state(given.state, self._settings.data_dir),
             on_difference=self._take,
-            lag=None if hold is None else DrainerLag(locate, self._settings.tls),
+            on_progress=self._shown.take,
+            lag=lag,
         )
 
     def _take(self, table: TableResult, found: RowDifference) -> None:
@@ -155,12 +174,14 @@ class Job:
         else:
             terminal.print_verification(found)
 
-    async def _repair_now(self, verification: LiveVerification, hold: DrainerHold) -> None:
+    async def _repair_now(
+        self, verification: LiveVerification, upstream: Upstream, hold: DrainerHold
+    ) -> None:
         from drainer.report.repair.fenced_moment import fenced_moment
         from drainer.report.repair.repair_now import repair_now
 
         wanted = [self._mending(verification, name) for name in sorted(self._to_mend)]
-        mended = await repair_now(wanted, lambda: fenced_moment(self._settings, self._upstream, hold))
+        mended = await repair_now(wanted, lambda: fenced_moment(self._settings, upstream, hold))
         show.print_warning(
             f"binlogctl: {mended.rows:,} rows were mended, {mended.settled:,} had become right; verify again"
         )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from common.errors import ConfigError
+from common.clock import SystemClock
+from common.errors import ConfigError, Unavailable
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.reading.subscribe.table_choice import TablePattern
+from drainer.snapshot.drainer_hold import DrainerHold
 from drainer.verify.live import LiveVerification
 from drainer.verify.result import State, Verification
 from drainer.verify.verifying import Pace
@@ -49,6 +52,11 @@ async def test_what_was_loaded_is_equal(bed: Bed, tmp_path: Path) -> None:
     assert found.rows == 200
     assert not state.exists()
     assert found.tables[0].upstream == ((SCHEMA, "t"),)
+    assert found.notes == ()
+    bed.run(f"CREATE TABLE {COPY}.another_program (id INT)")
+    found = await compared(bed)
+    assert found.state is State.EQUAL
+    assert found.notes == (f"the downstream has {COPY}.another_program besides: not compared",)
     chosen = await compared(bed, selected=[TablePattern.of("*.t")])
     assert states(chosen) == {"t": State.EQUAL}
     with pytest.raises(ConfigError, match="fits no table"):
@@ -96,3 +104,19 @@ async def test_tables_of_which_changes_are_left_out_are_not_comparable(bed: Bed)
     found = await compared(bed)
     assert states(found) == {"t": State.NOT_COMPARABLE, "u": State.EQUAL}
     assert "leaves out changes" in found.tables[0].why
+
+
+async def test_a_run_that_waits_for_its_moment_ends_when_it_is_cancelled(bed: Bed) -> None:
+    asked = asyncio.Event()
+
+    async def locate() -> str:
+        asked.set()
+        raise Unavailable("no drainer is running")  # which is tried again for minutes
+
+    hold = DrainerHold(locate, None, SystemClock())
+    task = asyncio.create_task(LiveVerification(bed.settings(), bed.upstream, hold, QUICK).run())
+    async with asyncio.timeout(30):
+        await asked.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
 from common.errors import Unavailable
 from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.sink.mysql.connection import Connection
 from drainer.verify.result import How, Kind, State
 from drainer.verify.sides import Sides
 from drainer.verify.table_work import Wanted
@@ -72,6 +74,7 @@ def test_what_is_mended_until_a_later_look_is_no_difference(both: World) -> None
 
     found = both.verifying("t", pace=replace(QUICK, retries=3), open_moment=moment).run()
     assert (found.state, found.looked_again, both.told) == (State.EQUAL, 1, [])
+    assert "verify_down.t was right when it was looked at again: 1 rows differed" in found.notes
     assert (len(both.moments), found.ts) == (2, 101)
 
 
@@ -140,6 +143,19 @@ def test_a_column_that_the_downstream_lacks_is_a_difference(both: World) -> None
     assert (found.state, found.why) == (State.DIFFERS, "downstream has no column a")
 
 
+def test_a_column_that_comes_a_moment_later_is_no_difference(both: World) -> None:
+    both.run(f"ALTER TABLE {UPSTREAM}.t ADD b INT DEFAULT 5")
+
+    def moment() -> Sides:
+        if both.moments:
+            both.run(f"ALTER TABLE {DOWNSTREAM}.t ADD b INT DEFAULT 5")
+        return both.moment()
+
+    found = both.verifying("t", pace=replace(QUICK, retries=1), open_moment=moment).run()
+    assert (found.state, found.looked_again, found.tables[0].rows) == (State.EQUAL, 1, 100)
+    assert found.notes[-1] == "verify_down.t was right when it was looked at again: its columns differed"
+
+
 def test_a_column_of_another_kind_keeps_a_table_from_being_equal(both: World) -> None:
     both.run(f"ALTER TABLE {DOWNSTREAM}.t ADD c INT, MODIFY a BLOB")
     found = both.table("t")
@@ -158,6 +174,27 @@ def test_what_cannot_be_read_is_not_comparable(both: World) -> None:
     found = both.verify("v", "t")
     assert [one.state for one in found.tables] == [State.NOT_COMPARABLE, State.EQUAL]
     assert "not allowed" in found.tables[0].why
+
+
+def test_a_table_that_is_dropped_before_it_is_cut_leaves_the_others_alone(both: World) -> None:
+    both.make("u", KEYED, HUNDRED)
+
+    def moment() -> Sides:
+        sides = both.moment()
+        drops = [f"DROP TABLE {UPSTREAM}.t"]
+
+        @contextmanager
+        def session() -> Iterator[Connection]:
+            while drops:  # at the first use, which is to cut it
+                both.run(drops.pop())
+            with sides.upstream.session() as connection:
+                yield connection
+
+        return replace(sides, upstream=replace(sides.upstream, session=session))
+
+    found = both.verifying("t", "u", open_moment=moment).run()
+    assert [one.state for one in found.tables] == [State.NOT_COMPARABLE, State.EQUAL]
+    assert "doesn't exist" in found.tables[0].why
 
 
 def test_tables_that_are_routed_to_one(both: World) -> None:
