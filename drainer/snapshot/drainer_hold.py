@@ -24,6 +24,8 @@ from common.net.tls import TlsConfig
 
 _SLACK_S: Final = 2.0
 _PASSES: Final = frozenset({409, 502, 503, 504})
+_UNKNOWN: Final = frozenset({404, 405})
+_NOT_READY: Final = 503
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +92,14 @@ class DrainerHold:
     async def _over_http(self, address: str, path: str, timeout_s: float) -> Page:
         client = HttpClient(self._clock, self._tls, timeout_s)
         try:
-            return await client.ask("PUT", address, path)
+            page = await client.ask("PUT", address, path)
         except NotHttp:  # its gRPC has a port of its own
             return await client.ask("PUT", status_address(address), path)
+        if page.status in _UNKNOWN and (await client.ask("GET", address, "/readyz")).status == _NOT_READY:
+            raise Unavailable(
+                f"the drainer at {address} is still starting", hint="run the same command again"
+            )
+        return page
 
 
 def locate_drainer(nodes: Registry, node_id: str) -> Callable[[], Awaitable[str]]:
@@ -136,7 +143,7 @@ def _data(page: Page, who: str) -> dict[str, Any]:
             f"{who} takes this from its own host, over mutual TLS and from admin-from only: {said}",
             hint="run this on the drainer's host or with -ssl-ca, or add this host to its admin-from",
         )
-    if page.status in (404, 405):
+    if page.status in _UNKNOWN:
         raise Rejected(
             f"{who} cannot hold its stream still: it is an older release, or a Go drainer",
             hint="replace it with a drainer of this release, which goes on from its checkpoint",
