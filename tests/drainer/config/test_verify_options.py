@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from common.config import loading
 from common.errors import ConfigError
+from common.status.codec import plain
+from common.status.drainer import VerifyStatus
 from drainer.config.options import ENV_PREFIX, DrainerConfig
 
+ROOT = Path(__file__).resolve().parents[3]
 FROM = '[syncer.from]\nhost = "up"\n'
 
 
@@ -27,6 +31,21 @@ def test_it_is_off_by_default(tmp_path: Path) -> None:
 def test_every_and_budget(tmp_path: Path) -> None:
     settings = load(tmp_path, FROM + '[verify]\nevery = "6h"\nrows-per-second = 500\n')
     assert (settings.verify_every_s, settings.verify_rows) == (21_600.0, 500)
+
+
+def test_the_page_says_what_there_is(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "verify.md").read_text()
+    settings = load(tmp_path, FROM + "".join(re.findall(r"^```toml\n(.*?)^```$", page, re.M | re.S)))
+    assert (settings.verify_every_s, settings.verify_rows) == (21_600.0, load(tmp_path, "").verify_rows)
+    section = page.partition("## All the time")[2]
+    named = set(re.findall(r"`(\w+)`", section))
+    assert named & set(plain(VerifyStatus())) == {
+        "state", "ts", "rows", "wrong_rows", "not_compared", "progress", "next_s", "trouble"
+    }  # fmt: skip
+    rules = (ROOT / "deploy" / "prometheus" / "drainer-rules.yml").read_text()
+    alerts = re.findall(r"`(BinlogDrainer\w+)`", section)
+    assert len(alerts) == 2
+    assert all(f"- alert: {alert}\n" in rules for alert in alerts)
 
 
 @pytest.mark.parametrize(
