@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from common.backoff import Backoff
-from common.errors import Corruption, DownstreamError, Rejected, Unavailable
+from common.errors import Corruption, DownstreamError, Unavailable
 from common.observe import log
 from common.rowcodec import RowError
 from drainer.checkpoint.load_progress import ChunkState, LoadProgress
 from drainer.chunks.chunk import Chunk
 from drainer.chunks.literal_rows import BYTES_MAX, LiteralSelect, NotLiteral
-from drainer.load.table_copy import NotAsPublished, TableCopy, summed
+from drainer.load.table_copy import TableCopy, summed, unreadable
 from drainer.sink.mysql.change import APPEND, PUT_INSERT, Change
 from drainer.sink.mysql.connection import Connection, Target
 from drainer.sink.mysql.errors import DUPLICATE, SessionError, StatementRefused, safe_text, trouble_of
@@ -44,8 +44,6 @@ PART_ROWS: Final = 20_000
 _PACKET_SLACK_BYTES: Final = 4096
 _STATEMENT_BYTES: Final = 1 << 20
 _AGAIN: Final = "run the same command again: it goes on where it stopped"
-_ALTERED: Final = frozenset({1054, 1072, 1146, 1176})
-"""No such column, table or key: it was there when the load looked."""
 Wait = Callable[[float], bool]
 """Wait so many seconds; true where the load is to end."""
 
@@ -141,17 +139,8 @@ class Copier:
                 error, side = failed, "upstream"
                 self._session.close()
                 begun = not job.table.writes_at_once
-                if isinstance(error, StatementRefused) and error.number in _ALTERED:
-                    raise NotAsPublished(
-                        f"upstream table {job.table.source.label} was altered after the load's moment:"
-                        f" {safe_text(error)}",
-                        hint=_AGAIN,
-                    ) from None
                 if isinstance(error, StatementRefused):
-                    raise Rejected(
-                        f"the upstream does not let {job.table.source.label} be read: {safe_text(error)}",
-                        hint=f"check the rights of the user in [syncer.from], then {_AGAIN}",
-                    ) from None
+                    raise unreadable(job.table.source.label, error) from None
             tries += trouble_of(error) is not Trouble.LOCK
             if tries >= TRIES_MAX:
                 raise Unavailable(f"{side}: {safe_text(error)}", hint=_AGAIN) from None

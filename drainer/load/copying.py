@@ -23,8 +23,9 @@ from drainer.control.rate_limit import Limits, RateLimit
 from drainer.load.copier import ChunkCopy, Copier, Ended
 from drainer.load.counters import Counters
 from drainer.load.job import insist
-from drainer.load.table_copy import TableCopy
+from drainer.load.table_copy import TableCopy, unreadable
 from drainer.sink.mysql.connection import Connection, Target
+from drainer.sink.mysql.errors import StatementRefused
 from drainer.sink.mysql.session import DownstreamSession
 from drainer.snapshot.sessions import UpstreamSnapshot
 
@@ -212,8 +213,11 @@ class Copying:
                 yield ChunkCopy(table, chunk, ChunkState.PLANNED, 0), None
 
     def _cut(self, table: TableCopy, last: Chunk | None) -> Sequence[Chunk]:
-        with self._snapshot.session() as source:
-            return list(itertools.islice(table.splitter.chunks(source, last), CUT_AT_ONCE))
+        try:
+            with self._snapshot.session() as source:
+                return list(itertools.islice(table.splitter.chunks(source, last), CUT_AT_ONCE))
+        except StatementRefused as error:
+            raise unreadable(table.source.label, error) from None
 
     def _store(self, connection: Connection, table: TableCopy, chunks: Sequence[Chunk]) -> None:
         self._progress.hold(connection, self._run)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from common.errors import DownstreamError
+from common.errors import DownstreamError, Rejected
 from drainer.chunks.chunk import Chunk
 from drainer.chunks.cut_key import CutKey, key_to_compare, key_to_copy
 from drainer.chunks.literal_rows import LiteralSelect
@@ -22,11 +22,15 @@ from drainer.chunks.value_rows import ValueSelect
 from drainer.load.contents import Source
 from drainer.sink.mysql.change import Form, TableTarget
 from drainer.sink.mysql.column_match import Dialect, DownstreamTable
+from drainer.sink.mysql.errors import StatementRefused, safe_text
 from drainer.sink.mysql.table_target import target_of
 
 CHUNK_ROWS_MAX: Final = 20_000
 CHUNK_ROWS_MIN: Final = 100
 CHUNK_BYTES: Final = 3 << 20
+_ALTERED: Final = frozenset({1054, 1072, 1146, 1176})
+"""No such column, table or key: it was there when the load looked."""
+_AGAIN: Final = "run the same command again: it goes on where it stopped"
 _GROWTH: Final = 1.3  # from a row as it is stored to its literal
 
 
@@ -133,3 +137,17 @@ def summed(row: bytes, table: bytes, chunk: Chunk) -> bytes:
     digest = b"CAST(CONV(LEFT(MD5(%b),15),16,10) AS UNSIGNED)" % row
     made = b"LEFT(%b,1)='('" % row
     return b"SELECT COUNT(*),SUM(%b),SUM(%b) FROM %b%b" % (made, digest, table, chunk.where())
+
+
+def unreadable(label: str, error: StatementRefused) -> NotAsPublished | Rejected:
+    """For what the upstream refused to read of a table."""
+    said = safe_text(error)
+    if error.number in _ALTERED:
+        return NotAsPublished(
+            f"upstream table {label} was altered after the load's moment: {said}",
+            hint=_AGAIN,
+        )
+    return Rejected(
+        f"the upstream does not let {label} be read: {said}",
+        hint=f"check the rights of the user in [syncer.from], then {_AGAIN}",
+    )

@@ -11,10 +11,13 @@ import pytest
 
 from common.errors import Unavailable
 from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.chunks.chunk import Chunk
 from drainer.sink.mysql.connection import Connection
+from drainer.verify.chunk_comparison import Part
+from drainer.verify.compared_table import ComparedTable
 from drainer.verify.result import How, Kind, State
 from drainer.verify.sides import Sides
-from drainer.verify.table_work import Wanted
+from drainer.verify.table_work import TableWork, Wanted
 from drainer.verify.verifying import Stopped
 from tests.drainer.verify.world import DOWNSTREAM, QUICK, UPSTREAM, World, world
 
@@ -246,6 +249,25 @@ def test_a_difference_is_not_lost_when_its_table_gets_another_name(
     assert (found.downstream, found.state) == ((DOWNSTREAM, "renamed"), state)
     assert found.changed == (state is State.DIFFERS)
     both.run(*(f"DROP TABLE {schema}.renamed" for schema in (UPSTREAM, DOWNSTREAM)))
+
+
+def test_a_table_that_is_altered_before_it_is_cut_is_looked_at_again(both: World) -> None:
+    class Altering:
+        """What is asked between describing a table and cutting it."""
+
+        def kept(self, work: TableWork, how: ComparedTable) -> tuple[tuple[Chunk, Part], ...]:
+            both.run(f"ALTER TABLE {UPSTREAM}.named DROP PRIMARY KEY")
+            return ()
+
+        def keep(self, work: TableWork, chunk: Chunk, part: Part) -> None:
+            pass
+
+    definition = "name VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY"
+    both.make("named", definition, "SELECT seq FROM mysql.seq_1_to_60")
+    verifying = both.verifying("named", pace=replace(QUICK, retries=1), journal=Altering())
+    (found,) = verifying.run().tables
+    assert (found.state, found.rows) == (State.EQUAL, 60)
+    assert verifying._look == 1
 
 
 def test_it_stops_when_it_is_asked_to(both: World) -> None:
