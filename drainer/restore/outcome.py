@@ -16,8 +16,8 @@ from common.time_text import utc
 
 @dataclass(slots=True)
 class Outcome:
-    """`rows` of the image that went downstream in this run; `changes` of the archive. `upto_ts`: the
-    destination has all up to it. `compared`: rows of the image that were compared with the destination.
+    """`rows` of the image that this run took up, `changes` of the archive; lanes pass over those that they
+    have applied. `upto_ts`: the destination has all up to it. `compared`: rows of the image that were compared with the destination.
     `drift`: rows that the archive changes and that were not there as they should have been, by table."""
 
     job: str
