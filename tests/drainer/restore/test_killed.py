@@ -1,4 +1,4 @@
-"""binlogctl restore, killed as a process: the next one goes on, and a row without a key is there once, too."""
+"""binlogctl restore, killed as a process: the next one goes on, and a row without a key comes once, too."""
 
 from __future__ import annotations
 
