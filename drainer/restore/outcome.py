@@ -18,7 +18,7 @@ from common.time_text import utc
 class Outcome:
     """`rows` of the image that this run took up, `changes` of the archive; lanes pass over those that they
     have applied. `upto_ts`: the destination has all up to it. `compared`: rows of the destination that were
-    compared. `drift`: rows that the archive changes and that were not there as they should have been, by table."""
+    compared. `drift`: rows that the archive changes and that were not there as they should be, by table."""
 
     job: str
     begin_ts: int
