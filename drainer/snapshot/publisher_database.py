@@ -50,6 +50,9 @@ from drainer.snapshot.sessions import SnapshotLost, SnapshotSessions, prepare_re
 logger = log.get("snapshot")
 
 DRAW_S: Final = 2.0
+_OPENING: Final = "binlog-snapshot"
+_OTHERS_S: Final = 5
+"""How long another opening is waited for; who needs longer tries again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,12 @@ class _Opening:
         self.locker = connect(self.target)
         self.locker.autocommit(True)
         _check_primary(self.locker, self.target)
+        # Two that wait for the table in turns would leave marks no moment in which nobody waits.
+        if _answer(self.locker, f"SELECT GET_LOCK('{_OPENING}', {_OTHERS_S})") != 1:
+            raise Unavailable(
+                f"another snapshot of upstream {self.target!r} is being opened",
+                hint="one load or comparison at a time; run the same command again",
+            )
         self.locker.run(b"SET SESSION lock_wait_timeout = %d" % self.wait_s)
         for _ in range(sessions):
             reader = connect(self.target)

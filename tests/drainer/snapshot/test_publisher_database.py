@@ -235,6 +235,16 @@ async def test_a_transaction_that_stays_open_is_not_waited_for_for_ever(
         connection.rollback()
 
 
+async def test_two_snapshots_are_not_opened_at_once(database: Database, memory: MemoryCluster) -> None:
+    """Their waits would take turns, and marks never have theirs."""
+    with closing(database.connect()) as other:
+        other.cursor().execute("SELECT GET_LOCK('binlog-snapshot', 0)")
+        with pytest.raises(Unavailable, match="another snapshot of upstream"):
+            await open_publisher_snapshot(target_of(database), TABLE, memory.upstream, 1)
+    for _ in range(2):  # who has opened one does not keep it
+        await (await open_publisher_snapshot(target_of(database), TABLE, memory.upstream, 1)).close()
+
+
 async def test_a_lock_that_was_lost_before_t_was_drawn_makes_no_snapshot(database: Database) -> None:
     before = sessions_of(database)
 
