@@ -16,13 +16,10 @@ from typing import Final
 import pytest
 
 import pumpclient
-from common.config import loading
 from common.upstream.standalone import StandaloneUpstream
 from deploy.ctl.cli.commands import DIFFERS, DONE, EXIT_CODES, NOT_COMPARABLE
 from deploy.playground.cluster.mariadb import MariaDbServer
 from deploy.playground.workload.application import Application
-from drainer import metrics
-from drainer.config.options import ENV_PREFIX, DrainerConfig
 from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.verify.result import LISTED_MAX
 from tests.deploy.ctl.conftest import Ctl, ctl  # noqa: F401 - a fixture
@@ -163,17 +160,6 @@ async def test_its_commands_find_and_mend_what_differs(scene: Scene, mariadb: Ma
     scene.drainer.send_signal(signal.SIGTERM)
     assert scene.drainer.wait(DEADLINE_S) == 0
     await scene.ends(at_rest, DONE)
-
-
-def test_the_drainer_takes_what_it_says_of_comparisons_every_so_often(tmp_path: Path) -> None:
-    (section,) = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.M | re.S)
-    path = tmp_path / "drainer.toml"
-    path.write_text(f'[syncer]\ndb-type = "mysql"\n[syncer.from]\nhost = "up"\n{section}')
-    found = loading.load(DrainerConfig, ["-config", str(path)], {}, program="drainer", env_prefix=ENV_PREFIX)
-    assert (found.verify_every_s, found.verify_rows) == (6 * 3600, 50_000)
-    named = set(re.findall(r"`(binlog_drainer_\w+)`", PAGE))
-    declared = Path(metrics.__file__ or "").read_text()
-    assert named == set(re.findall(r'"(binlog_drainer_verify_\w+)"', declared))
 
 
 def test_what_it_says_of_exit_codes_and_limits() -> None:
