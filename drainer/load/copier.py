@@ -3,6 +3,8 @@
 Drives  a session of the upstream's snapshot, one of the downstream
 Holds   a chunk's rows and its place in the stored progress commit together. After a lost connection or an
         ambiguous COMMIT the place says whether the chunk is there
+        Only rows of the load are in a table that has chunks of another timestamp. One that stands in the way
+        of a row of now is old, and goes: its chunk is set right when its turn comes, or has been without it
         Of a table that no key cuts the rows are committed in parts, and the place says BEGUN: it is emptied
         before the next try
 Order   a chunk that was copied at another timestamp is compared first, by checksums that both servers
@@ -50,12 +52,15 @@ Wait = Callable[[float], bool]
 
 @dataclass(frozen=True, slots=True)
 class ChunkCopy:
-    """`state` and `ts` are what is stored of the chunk: a copy at another timestamp may be there."""
+    """`state` and `ts` are what is stored of the chunk: a copy at another timestamp may be there. `among_old`:
+    other chunks of the table may be of another timestamp still, and have values of unique keys that rows of
+    this one have got since."""
 
     table: TableCopy
     chunk: Chunk
     state: ChunkState
     ts: int
+    among_old: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +116,12 @@ class Copier:
         """Raises `SnapshotLost`, `SnapshotTooOld`, `DownstreamError`, `Unavailable`, `Conflict`, `Ended`."""
         backoff, tries = Backoff(0.05, 5.0), 0
         slow = job.table.fast is None
-        in_doubt = begun = False
+        in_doubt = begun = replacing = False
         while True:
             try:
                 if in_doubt and self._is_copied(job):
                     return Copied(self._rows, self._size)
-                return self._attempt(job, slow=slow, begun=begun)
+                return self._attempt(job, slow=slow, begun=begun, replacing=replacing)
             except NotLiteral:
                 self._session.close()
                 slow, begun = True, not job.table.writes_at_once
@@ -127,6 +132,9 @@ class Copier:
                 self._session.close()
                 in_doubt, begun = True, not job.table.writes_at_once
                 if isinstance(error, StatementRefused):
+                    if error.number == DUPLICATE and job.among_old and not replacing:
+                        slow = replacing = True
+                        continue
                     if slow or error.number == DUPLICATE:
                         raise self._refused(job, error) from None
                     logger.info("rows go the Drainer's way", table=job.table.source.label, why=error.number)
@@ -147,7 +155,7 @@ class Copier:
             if self._wait(backoff.next_s()):
                 raise Ended
 
-    def _attempt(self, job: ChunkCopy, *, slow: bool, begun: bool) -> Copied:
+    def _attempt(self, job: ChunkCopy, *, slow: bool, begun: bool, replacing: bool) -> Copied:
         table, self._rows, self._size = job.table, 0, 0
         with self._snapshot.session() as source:
             if job.state is ChunkState.COPIED and (rows := self._equal(source, job)) is not None:
@@ -158,7 +166,7 @@ class Copier:
             elif job.state is ChunkState.COPIED:
                 self._execute(table.removal(job.chunk))
             if slow:
-                self._by_rows(source, job)
+                self._by_rows(source, job, replacing=replacing)
             else:
                 assert table.fast is not None
                 self._by_literals(source, job, table.fast)
@@ -177,9 +185,9 @@ class Copier:
                 raise NotLiteral
             self._wrote(job, some.count, len(some.sql))
 
-    def _by_rows(self, source: Connection, job: ChunkCopy) -> None:
+    def _by_rows(self, source: Connection, job: ChunkCopy, *, replacing: bool) -> None:
         for rows in job.table.slow.read(source, job.chunk):
-            for statement in self._statements(job, rows):
+            for statement in self._statements(job, rows, replacing=replacing):
                 size = len(statement.sql)
                 if size >= self._packet():
                     raise DownstreamError(
@@ -192,7 +200,7 @@ class Copier:
             self._pace(len(rows), 0)
             self._wrote(job, len(rows), sum(map(len, rows)))
 
-    def _statements(self, job: ChunkCopy, rows: list[bytes]) -> Iterator[Statement]:
+    def _statements(self, job: ChunkCopy, rows: list[bytes], *, replacing: bool) -> Iterator[Statement]:
         target, edit, ts = job.table.target, job.table.source.edit, self._snapshot.ts
         changes: list[Change] = []
         try:
@@ -204,7 +212,7 @@ class Copier:
                     changes.append((target, PUT_INSERT, target.sql.insert_key(event[1]), event[1], 0))
                 else:
                     changes.append((target, APPEND, b"", event[1], 0))
-            yield from statements(fold(changes), min(_STATEMENT_BYTES, self._packet()), replaying=False)
+            yield from statements(fold(changes), min(_STATEMENT_BYTES, self._packet()), replaying=replacing)
         except RowError as error:
             raise Corruption(f"a row of {job.table.source.label}: {error.message}") from None
 

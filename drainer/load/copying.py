@@ -199,18 +199,18 @@ class Copying:
         outdated = any(one.state is not ChunkState.PLANNED and one.ts != ts for one in stored)
         if outdated and not table.parts_alike:
             begin_anew(table)
-            stored = []
+            stored, outdated = [], False
         last: Chunk | None = None
         for one in stored:
             last = Chunk.of_stored(one.bounds)
             is_copied = one.state is ChunkState.COPIED and one.ts == ts
-            yield ChunkCopy(table, last, one.state, one.ts), one.rows if is_copied else None
+            yield ChunkCopy(table, last, one.state, one.ts, outdated), one.rows if is_copied else None
         while last is None or not last.is_last:
             found = self._cut(table, last)
             last = found[-1]
             self._store(connection, table, found)
             for chunk in found:
-                yield ChunkCopy(table, chunk, ChunkState.PLANNED, 0), None
+                yield ChunkCopy(table, chunk, ChunkState.PLANNED, 0, outdated), None
 
     def _cut(self, table: TableCopy, last: Chunk | None) -> Sequence[Chunk]:
         try:

@@ -115,6 +115,31 @@ async def test_a_load_that_was_killed_goes_on_though_rows_have_changed_since(bed
     assert bed.rows("SELECT phase, ts FROM tidb_binlog.load_state") == [("done", done.ts)]
 
 
+@pytest.mark.usefixtures("small_chunks")
+async def test_unique_values_that_rows_of_other_chunks_had_before_the_kill_stand_in_no_ones_way(
+    bed: Bed,
+) -> None:
+    bed.publish("users", [("id", "bigint"), ("mail", "varchar(40)")], ("id",))
+    definition = "(id BIGINT PRIMARY KEY, mail VARCHAR(40), UNIQUE KEY mail (mail))"
+    bed.run(
+        f"CREATE DATABASE {COPY}",
+        *(f"CREATE TABLE {schema}.users {definition}" for schema in (SCHEMA, COPY)),
+        f"INSERT INTO {SCHEMA}.users SELECT seq, seq FROM seq_1_to_5000",
+    )
+    with pytest.raises(Killed):
+        await bed.load(counters=KillingCounters(5))
+    bed.run(
+        f"UPDATE {SCHEMA}.users SET mail=NULL WHERE id IN (1, 2500, 4999)",
+        f"UPDATE {SCHEMA}.users SET mail='2500' WHERE id=1",
+        f"UPDATE {SCHEMA}.users SET mail='4999' WHERE id=2500",
+        f"UPDATE {SCHEMA}.users SET mail='1' WHERE id=4999",
+        f"DELETE FROM {SCHEMA}.users WHERE id=3000",
+        f"INSERT INTO {SCHEMA}.users VALUES (-7, '3000')",
+    )
+    await bed.load()
+    assert bed.is_equal("users")
+
+
 async def test_rows_of_others_are_refused_and_removed_where_that_is_said(bed: Bed) -> None:
     fill(bed)
     bed.run(
