@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from drainer.chunks.chunk import Chunk
+from drainer.chunks.chunk import Chunk, Place
 from drainer.verify.chunk_comparison import Part
 from drainer.verify.compared_table import ComparedTable
 from drainer.verify.edited_rows import Edited
@@ -112,14 +112,18 @@ class TableWork:
             self.equal, self.wrong = {}, {}
 
     def resume(self, how: ComparedTable, parts: Iterable[tuple[Chunk, Part]]) -> None:
-        """What an earlier run found equal; from its first gap on it is cut and compared anew."""
+        """What earlier runs found equal; from the first gap on it is cut and compared anew. Chunks of two runs
+        may have one number and other ends: one counts only where the last one ends."""
         self.take(how)
-        for chunk, part in sorted(parts, key=lambda one: one[0].number):
-            if chunk.number != len(self.chunks):
-                break
+        known = {(chunk.number, chunk.low): (chunk, part) for chunk, part in parts}
+        number = 0
+        low: Place = ()
+        while not self.is_cut and (entry := known.get((number, low))) is not None:
+            chunk, part = entry
             self.chunks.append(chunk)
-            self.equal[chunk.number] = part
+            self.equal[number] = part
             self.is_cut = chunk.is_last
+            number, low = number + 1, chunk.high
 
     def found(self, chunk: Chunk, part: Part, seconds: float) -> None:
         self.seconds += seconds

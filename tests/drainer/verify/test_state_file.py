@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.chunks.chunk import Chunk
+from drainer.verify.chunk_comparison import Part
 from drainer.verify.result import State, Verification
 from drainer.verify.state_file import StateFile
+from drainer.verify.table_work import TableWork, Wanted
 from drainer.verify.verifying import Progress, Stopped
 from tests.drainer.verify.world import DOWNSTREAM, UPSTREAM, World, world
 
@@ -73,3 +76,17 @@ def test_the_file_is_for_its_owner_alone(both: World, tmp_path: Path) -> None:
     path = tmp_path / "state"
     interrupted(both, path, after=2)
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_chunks_of_runs_that_cut_otherwise_leave_no_gap(both: World) -> None:
+    (table,) = both.verifying("t").run().tables
+    verifying = both.verifying("t")
+    verifying.run()
+    (how,) = verifying.compared().values()
+    key = ("id",)
+    first = [Chunk(0, key, (), (b"10",)), Chunk(2, key, (b"20",), (b"30",)), Chunk(3, key, (b"30",))]
+    second = [Chunk(1, key, (b"10",), (b"15",)), Chunk(2, key, (b"15",), (b"18",))]
+    work = TableWork(Wanted(table.upstream, table.downstream))
+    work.resume(how, [(chunk, Part(1, 1)) for chunk in (*first, *second)])
+    assert work.chunks == [first[0], *second]
+    assert not work.is_cut
