@@ -20,6 +20,8 @@ from drainer.verify.column_pairs import ColumnPair
 from drainer.verify.compared_table import ComparedTable
 
 BUCKETS_MAX: Final = 4096
+_COMPUTED_BYTES: Final = 1 << 18
+"""A text of so many bytes every server makes, whatever its max_allowed_packet is (1 MB and more)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def _aggregates(table: ComparedTable, side: int) -> bytes:
     row = _row_text(table.pairs, side)
     hashed = b"CAST(CONV(LEFT(MD5(%b),16),16,10) AS UNSIGNED)" % row
     # A text that is too large is NULL, and SUM passes over it: of rows that may be so large it is counted.
-    is_long = any(one.is_long for one in table.pairs)
+    is_long = sum(one.longest for one in table.pairs) > _COMPUTED_BYTES
     return b"COUNT(*),SUM(%b),%b" % (hashed, b"COUNT(%b)" % row if is_long else b"COUNT(*)")
 
 

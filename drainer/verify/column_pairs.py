@@ -52,7 +52,10 @@ _NUMBERS: Final = frozenset({canonical.INTEGER, canonical.UNSIGNED})
 _TEXTS: Final = frozenset({canonical.CHAR, canonical.TEXT})
 _BYTES: Final = frozenset({canonical.PADDED, canonical.BINARY})
 _DAYS: Final = {"datetime": "datetime", "timestamp": "datetime"}
-_LONG: Final = frozenset({"mediumtext", "longtext", "mediumblob", "longblob", "json"})
+_LONGEST: Final = {
+    **dict.fromkeys(("text", "blob"), 1 << 16),
+    **dict.fromkeys(("mediumtext", "longtext", "mediumblob", "longblob", "json"), 1 << 24),
+}
 _AS_IS: Final = b"%b"
 _AS_NUMBER: Final = b"CAST(%b AS UNSIGNED)"
 
@@ -60,8 +63,8 @@ _AS_NUMBER: Final = b"CAST(%b AS UNSIGNED)"
 @dataclass(frozen=True, slots=True)
 class ColumnPair:
     """`names` and `texts` are of upstream and downstream. `texts` is None where they do not print equal
-    values alike: `why` says what of it. `sized`: texts may hold any character. `is_long`: a row may be larger
-    than what a server computes with."""
+    values alike: `why` says what of it. `sized`: texts may hold any character. `longest`: bytes
+    that a long value may have, 0 for a type of short ones."""
 
     name: str
     names: tuple[bytes, bytes]
@@ -70,7 +73,7 @@ class ColumnPair:
     why: str = ""
     sized: bool = False
     nullable: bool = True
-    is_long: bool = False
+    longest: int = 0
     is_generated: bool = False
 
     def shown(self, side: int) -> bytes:
@@ -113,7 +116,7 @@ def pair(
         why=why,
         sized=form not in _NUMBERS and form not in (canonical.NUMBER, canonical.DECIMALS, canonical.TIMES),
         nullable=upstream.nullable or downstream.nullable,
-        is_long=bool({upstream.type, downstream.type} & _LONG),
+        longest=max(_LONGEST.get(one.type, 0) for one in (upstream, downstream)),
         is_generated=downstream.generated,
     )
 

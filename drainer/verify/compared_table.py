@@ -122,7 +122,6 @@ def compared_table(
 ) -> ComparedTable | str:
     """How rows are compared, or why they cannot be. `left_out`: columns of upstream that a rule leaves out,
     in lower case. `edited`: row rules make other rows of upstream's."""
-    first = upstream[0]
     pairs: list[ColumnPair] = []
     others: list[NotCompared] = []
     for column in downstream.columns:
@@ -150,9 +149,12 @@ def compared_table(
         else:
             pairs.append(replace(found, texts=None, why="row rules see it") if edited else found)
     missing = tuple(
-        column.name
-        for column in first.columns
-        if downstream.column(column.name) is None and column.name.lower() not in left_out
+        dict.fromkeys(
+            column.name
+            for table in upstream
+            for column in table.columns
+            if downstream.column(column.name) is None and column.name.lower() not in left_out
+        )
     )
     if not pairs:
         return "no column can be compared"

@@ -41,6 +41,8 @@ CHUNK_ROWS: Final = 50_000
 MOMENT_S: Final = 600.0
 LISTEN_EVERY_S: Final = 2.0
 _IDLE_MOMENTS_MAX: Final = 5
+_SHOWN: Final = "it was dropped a moment ago, or the user has no right on it"
+_NEITHER: Final = f"neither side shows it: {_SHOWN}"
 _TOO_LATE: Final = "it got its name during the last look: verify again"
 _CUT_AT_ONCE: Final = 64
 _DESCRIBED_AGAIN: Final = 2
@@ -276,7 +278,7 @@ class Verifying:
         found = self._described(describing, work)
         for _ in range(_DESCRIBED_AGAIN):
             # Servers tell what a table is now: one side may have a change that the other gets in a moment.
-            if (isinstance(found, ComparedTable) and found.is_whole) or work.is_gone:
+            if isinstance(found, ComparedTable) and found.is_whole:
                 break
             if self.stop.wait(self.pace.retry_pause_s / 2):
                 raise Stopped
@@ -294,15 +296,19 @@ class Verifying:
         downstream = read_table(below, *wanted.downstream)
         there = [table for table in upstream if table is not None]
         work.edited = tuple(one for one, at in zip(wanted.edited, upstream, strict=False) if at is not None)
-        work.absent, work.is_gone = "", not there and downstream is None
-        if work.is_gone:
-            return ""
+        work.absent = ""
+        if not there and downstream is None:
+            return _NEITHER
         if downstream is None:
             work.absent = "downstream has no such table"
             return ""
         if not there:
             work.absent = "upstream has no such table any more"
             return ""
+        if len(there) < len(upstream):
+            # Its rows would be taken for some too many.
+            lacking = ".".join(wanted.upstream[upstream.index(None)])
+            return f"upstream does not show {lacking}, which goes there, too: {_SHOWN}"
         return compared_table(there, downstream, wanted.left_out, edited=bool(wanted.edited))
 
     # -- chunks ---------------------------------------------------------------------------------------

@@ -117,3 +117,11 @@ def test_a_row_that_is_too_large_to_be_summed_up_is_noticed(connection: Connecti
         connection.run(b"UPDATE sums.t SET %b=REPEAT('x', %d)" % (name, size))
     found = summed(connection, table)
     assert (found.rows, found.is_whole) == (1, False)
+
+
+def test_a_row_of_many_texts_may_be_too_large_too(connection: Connection) -> None:
+    texts = ", ".join(f"t{number} TEXT" for number in range(5))
+    (query,) = checksum.sum_queries(make(connection, f"id INT PRIMARY KEY, {texts}"), UPSTREAM, b"")
+    assert b",COUNT(CONCAT_WS" in query
+    (query,) = checksum.sum_queries(make(connection, "id INT PRIMARY KEY, t TEXT"), UPSTREAM, b"")
+    assert b"COUNT(CONCAT_WS" not in query

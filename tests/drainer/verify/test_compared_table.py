@@ -82,3 +82,10 @@ def test_tables_that_go_to_one_are_compared_by_what_all_have() -> None:
     assert found.upstream_names == (("shop", "t"), ("shop", "t2"))
     assert found.sources(0) == [b"`shop`.`t`", b"`shop`.`t2`"]
     assert {pair.name for pair in found.pairs} == {"a", "c"}
+
+
+def test_a_column_that_one_of_several_tables_has_and_the_downstream_lacks_is_missing() -> None:
+    one, other = table([A]), replace(table([A, C]), name="t2")
+    found = compared(one, other, table([A], key("PRIMARY", "a")))
+    assert found.missing == ("c",)
+    assert not found.is_whole

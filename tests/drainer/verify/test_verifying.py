@@ -137,6 +137,10 @@ def test_tables_that_one_side_lacks(both: World) -> None:
     assert [(one.state, one.why) for one in found.tables] == [
         (State.DIFFERS, "downstream has no such table"),
         (State.DIFFERS, "upstream has no such table any more"),
+        (
+            State.NOT_COMPARABLE,
+            "neither side shows it: it was dropped a moment ago, or the user has no right on it",
+        ),
     ]
 
 
@@ -212,6 +216,14 @@ def test_tables_that_are_routed_to_one(both: World) -> None:
     both.run(f"DELETE FROM {UPSTREAM}.u WHERE id=220")
     (found,) = both.of([wanted]).run().tables
     assert [(one.kind, one.key) for one in found.differences] == [(Kind.EXTRA, (b"220",))]
+
+
+def test_rows_of_a_table_that_upstream_does_not_show_are_not_some_too_many(both: World) -> None:
+    wanted = Wanted(((UPSTREAM, "t"), (UPSTREAM, "hidden")), (DOWNSTREAM, "t"))
+    both.run(f"INSERT INTO {DOWNSTREAM}.t VALUES (999, 'of hidden')")
+    (found,) = both.of([wanted]).run().tables
+    assert (found.state, found.extra) == (State.NOT_COMPARABLE, 0)
+    assert found.why.startswith(f"upstream does not show {UPSTREAM}.hidden")
 
 
 def test_a_table_that_is_altered_between_two_looks_begins_anew(both: World) -> None:
