@@ -52,9 +52,9 @@ Wait = Callable[[float], bool]
 
 @dataclass(frozen=True, slots=True)
 class ChunkCopy:
-    """`state` and `ts` are what is stored of the chunk: a copy at another timestamp may be there. `among_old`:
-    other chunks of the table may be of another timestamp still, and have values of unique keys that rows of
-    this one have got since."""
+    """`state` and `ts` are what is stored of the chunk: a copy at another timestamp may be there.
+    `among_old`: other chunks of the table may be of another timestamp still, and have values of unique keys
+    that rows of this one have got since."""
 
     table: TableCopy
     chunk: Chunk

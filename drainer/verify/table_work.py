@@ -112,8 +112,8 @@ class TableWork:
             self.equal, self.wrong = {}, {}
 
     def resume(self, how: ComparedTable, parts: Iterable[tuple[Chunk, Part]]) -> None:
-        """What earlier runs found equal; from the first gap on it is cut and compared anew. Chunks of two runs
-        may have one number and other ends: one counts only where the last one ends."""
+        """What earlier runs found equal; from the first gap on it is cut and compared anew. Chunks of two
+        runs may have one number and other ends: one counts only where the last one ends."""
         self.take(how)
         known = {(chunk.number, chunk.low): (chunk, part) for chunk, part in parts}
         number = 0
