@@ -37,7 +37,8 @@ _GROWTH: Final = 1.3  # from a row as it is stored to its literal
 @dataclass(frozen=True, slots=True)
 class TableCopy:
     """`number` is the table's in the stored progress. `fast` None: its rows take the Drainer's way.
-    `parts_alike`: the conditions of its chunks mean the same rows downstream."""
+    `parts_alike`: the conditions of its chunks mean the same rows downstream. `has_others`: rows that are not
+    the load's may be there, and stay."""
 
     number: int
     source: Source
@@ -49,6 +50,7 @@ class TableCopy:
     fast: LiteralSelect | None
     slow: ValueSelect
     size: TableSize
+    has_others: bool = False
 
     @classmethod
     def of(
@@ -59,6 +61,8 @@ class TableCopy:
         there: DownstreamTable,
         size: TableSize,
         sync_mode: int,
+        *,
+        has_others: bool = False,
     ) -> TableCopy:
         """Raises `DownstreamError` where the table downstream cannot take the rows, `NotAsPublished` where
         the one upstream is not what its definition says."""
@@ -98,6 +102,7 @@ class TableCopy:
             fast,
             ValueSelect.of(info, here, key),
             size,
+            has_others,
         )
 
     @property
@@ -111,8 +116,9 @@ class TableCopy:
 
     @property
     def writes_at_once(self) -> bool:
-        """Whether a chunk is one transaction whatever its size: nothing else would tell its rows apart."""
-        return bool(self.key.columns) or self.source.shared
+        """Whether a chunk is one transaction whatever its size: nothing else would tell its rows apart, where
+        the table cannot be emptied for a second try."""
+        return bool(self.key.columns) or self.source.shared or self.has_others
 
     def removal(self, chunk: Chunk) -> bytes:
         """DELETE of the chunk's rows downstream."""

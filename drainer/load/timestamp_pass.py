@@ -25,7 +25,7 @@ from drainer.load.definitions import Definitions
 from drainer.load.job import Job, blocking, insist, said
 from drainer.load.kept_from import keep_from
 from drainer.load.preparing import Preparing, Stored, copied, look
-from drainer.load.reconcile import Reconciled
+from drainer.load.reconcile import Mode, Reconciled
 from drainer.load.store_checkpoint import forget_checkpoint, store_end
 from drainer.load.table_copy import TableCopy
 from drainer.load.upstream_tables import UpstreamTables
@@ -167,7 +167,8 @@ class TimestampPass:
                     raise missing(source.version)
                 here = insist(upstream.table, source.name, wait=wait)
                 sync_mode = job.settings.to_sync_mode or FULL
-                yield TableCopy.of(one.number, source, here, there, sizes[one.number], sync_mode)
+                size, has_others = sizes[one.number], job.mode is Mode.APPEND and not one.made
+                yield TableCopy.of(one.number, source, here, there, size, sync_mode, has_others=has_others)
         finally:
             session.close()
 

@@ -15,6 +15,7 @@ from common.cluster.registry import NodeEntry
 from common.ddl_job import ActionType
 from common.errors import Conflict, DownstreamError, Rejected
 from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.chunks.literal_rows import LiteralSelect, NotLiteral
 from drainer.control.rate_limit import BURST_S
 from drainer.load import table_copy
 from drainer.load.counters import Counters
@@ -163,6 +164,24 @@ async def test_rows_are_added_to_those_of_others(bed: Bed) -> None:
     )
     await bed.load(Mode.APPEND)
     assert bed.rows(f"SELECT COUNT(*) FROM {COPY}.orders") == [(5001,)]
+
+
+async def test_rows_of_others_stay_where_a_table_that_no_key_cuts_is_tried_again(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise NotLiteral
+
+    bed.publish("rates", [("rate", "double")], ("rate",))
+    bed.run(
+        f"CREATE DATABASE {COPY}",
+        *(f"CREATE TABLE {schema}.rates (rate DOUBLE PRIMARY KEY)" for schema in (SCHEMA, COPY)),
+        f"INSERT INTO {SCHEMA}.rates VALUES (0.5), (1.5)",
+        f"INSERT INTO {COPY}.rates VALUES (7.5)",
+    )
+    monkeypatch.setattr(LiteralSelect, "read", refuse)
+    await bed.load(Mode.APPEND)
+    assert bed.rows(f"SELECT rate FROM {COPY}.rates ORDER BY rate") == [(0.5,), (1.5,), (7.5,)]
 
 
 async def test_a_row_that_is_there_under_the_same_key_is_not_written_over(bed: Bed) -> None:
