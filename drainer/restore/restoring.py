@@ -64,6 +64,7 @@ class Restoration:
         options.validate()
         self._manifest = Manifest.load(options.image) if options.image else None
         self._survey: Survey | None = None
+        self._unsure = ""  # whether the archive has all after the image
         if options.archive:
             self._survey = surveyed(options.application(begin_ts=self.begin_ts))
             self._check_reach(self._survey)
@@ -93,6 +94,11 @@ class Restoration:
                 f" before and after {self.begin_ts} is not there",
                 hint="take a later image, or bring the older files back",
             )
+        if first.first_ts is None or first.first_ts > self.begin_ts + 1:
+            self._unsure = (
+                f"the archive begins at commit_ts {first.first_ts or 'unknown'}, after {self.begin_ts}: right"
+                " only if its Drainer began there or earlier. What was committed between them is not there"
+            )
         stop = self.options.stop_ts
         if stop and last.last_ts is not None and last.last_ts < stop:
             raise Rejected(
@@ -121,7 +127,8 @@ class Restoration:
         return found
 
     def _outcome(self) -> Outcome:
-        return Outcome(self.options.job.name, self.begin_ts, self.options.stop_ts)
+        notes = [self._unsure] if self._unsure else []
+        return Outcome(self.options.job.name, self.begin_ts, self.options.stop_ts, notes=notes)
 
     # -- doing it --------------------------------------------------------------------------------
 

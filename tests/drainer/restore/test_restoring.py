@@ -151,6 +151,16 @@ def test_a_destination_that_was_emptied_since_is_told(target: Target, tmp_path: 
         restore(options(target, tmp_path))
 
 
+def test_an_archive_that_begins_after_the_image_is_said_to(target: Target, tmp_path: Path) -> None:
+    made = world(tmp_path, "basic", 0.7)
+    assert (
+        not Restoration(options(target, tmp_path), asyncio.Event()).plan().notes[0].startswith("the archive")
+    )
+    early = options(target, tmp_path, image="", begin_ts=items("basic")[0].commit_ts - 2)
+    said = Restoration(early, asyncio.Event()).plan().notes[0]
+    assert said.startswith(f"the archive begins at commit_ts {items('basic')[0].commit_ts}, after ")
+
+
 def test_a_time_that_cannot_be_reached_is_refused(target: Target, tmp_path: Path) -> None:
     made = world(tmp_path, "basic", 0.7)
     with pytest.raises(ConfigError, match="before its image or backup"):
