@@ -152,7 +152,7 @@ def test_a_destination_that_was_emptied_since_is_told(target: Target, tmp_path: 
 
 
 def test_an_archive_that_begins_after_the_image_is_said_to(target: Target, tmp_path: Path) -> None:
-    made = world(tmp_path, "basic", 0.7)
+    world(tmp_path, "basic", 0.7)
     assert (
         not Restoration(options(target, tmp_path), asyncio.Event()).plan().notes[0].startswith("the archive")
     )
