@@ -129,15 +129,17 @@ def present(connection: Connection, names: Iterable[Name]) -> dict[Name, There]:
     found: dict[Name, There] = {}
     wanted = list(names)
     schemas = sorted({schema for schema, _ in wanted})
+    ((folds,),) = connection.rows(b"SELECT @@lower_case_table_names")
+    fold = str.lower if int(folds) else str  # to such a server Orders and orders are one table
     listed = {}
     for schema in schemas:
         rows = connection.rows(
             b"SELECT TABLE_NAME, TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA="
             + string_literal(schema)
         )
-        listed.update({(schema, str(name)): str(kind).upper() for name, kind in rows})
+        listed.update({(schema, fold(str(name))): str(kind).upper() for name, kind in rows})
     for name in wanted:
-        kind = listed.get(name)
+        kind = listed.get((name[0], fold(name[1])))
         if kind is None:
             continue
         of_kind = _KINDS.get(kind.replace("SYSTEM ", ""), ddl_effect.TABLE)
