@@ -123,7 +123,7 @@ OF_IMAGE: Final[dict[str, Callable[[Any], bytes]]] = {
     INTEGER: lambda value: b"%d" % value,
     UNSIGNED: lambda value: b"%d" % value,
     DOUBLES: double,
-    DECIMALS: decimal,
+    DECIMALS: lambda value: decimal(str(value)),  # an integer, where the downstream has a DECIMAL for it
     TIMES: time,
     CHAR: lambda value: _text(value).rstrip(b" "),
     TEXT: _text,

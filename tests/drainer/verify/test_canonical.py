@@ -15,6 +15,7 @@ from drainer.verify import canonical
         (canonical.DECIMALS, "-10.50", "-10.5000"),
         (canonical.DECIMALS, "0.00", "-0.0"),
         (canonical.DECIMALS, "7", b"0007"),
+        (canonical.DECIMALS, -7, b"-7.00"),
         (canonical.DOUBLES, -0.0, "0"),
         (canonical.DOUBLES, 1.100000023841858, "1.100000023841858"),
         (canonical.TIMES, "2023-01-01 00:00:00.500000", "2023-01-01 00:00:00.5"),
