@@ -193,7 +193,7 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
     ),
     Command(
         "verify",
-        "is the downstream equal to the upstream, while both are written to?",
+        "say whether the downstream is equal to the upstream, while both are written to",
         "verify:run",
         flags=(
             "drainer-config",
