@@ -3,8 +3,8 @@
 A Drainer does not need them: its rows come from pumps. Loading what is there already, and comparing both
 sides, read the upstream's tables over SQL.
 
-Out    `upstream_target_of`: what to connect to. Without `outcome-table` the upstream is a TiDB; with it, a
-       MySQL or MariaDB whose programs publish with `pumpclient.OutcomeTable`
+Holds  without `outcome-table` the upstream is a TiDB; with it, a MySQL or MariaDB whose programs publish with
+       `pumpclient.OutcomeTable`
 Never  takes a password of the downstream's environment for the upstream's
 """
 
@@ -17,14 +17,11 @@ from typing import Final
 
 from common.config.declaring import option
 from common.errors import ConfigError
-from common.net.tls import ClientTls, TlsConfig
+from common.net.tls import TlsConfig
 from drainer.config import password
 from drainer.config.go_options import FormerOptions
-from drainer.sink.mysql.connection import Target
 
 SECTION: Final = "syncer.from"
-TIDB_PORT: Final = 4000
-MYSQL_PORT: Final = 3306
 _TABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -99,25 +96,3 @@ class UpstreamOptions(FormerOptions):
             self.from_cert_allowed_cn,
             section=f"{SECTION}.security",
         )
-
-
-def upstream_target_of(settings: UpstreamOptions) -> Target:
-    """`ConfigError` where the configuration has no address of the upstream's SQL."""
-    if not settings.has_upstream:
-        raise ConfigError(
-            "the configuration does not say where the upstream's SQL is",
-            hint=f"set host, user and password-file in [{SECTION}] of the drainer's file",
-        )
-    paths = settings.upstream_tls
-    port = settings.from_port or (MYSQL_PORT if settings.from_outcome_table else TIDB_PORT)
-    return Target(
-        settings.from_host or "localhost",
-        port,
-        settings.from_user,
-        settings.upstream_password(),
-        settings.from_socket,
-        read_timeout_s=None,  # a part of a table takes as long as it takes; who vanishes is noticed
-        tls=ClientTls(paths, use="upstream") if paths else None,
-        side="upstream",
-        section=SECTION,
-    )

@@ -23,7 +23,7 @@ from common.observe import log
 from common.time_text import utc
 from common.upstream_port import Upstream
 from drainer.config.options import DrainerConfig
-from drainer.config.upstream_options import upstream_target_of
+from drainer.config.upstream import upstream_target_of
 from drainer.dump.dump_directory import DumpDirectory
 from drainer.dump.table_dump import TableDump
 from drainer.dump.writing import AGAIN, Writing

@@ -16,7 +16,7 @@ from common.upstream_port import Upstream
 from drainer.checkpoint.load_progress import LoadProgress
 from drainer.config.downstream import target_of
 from drainer.config.options import DrainerConfig
-from drainer.config.upstream_options import upstream_target_of
+from drainer.config.upstream import upstream_target_of
 from drainer.load import upstream_schema
 from drainer.load.begin import to_go_on_with
 from drainer.load.contents import Contents, contents_of

@@ -25,7 +25,7 @@ from common.upstream_port import Upstream
 from drainer.checkpoint.load_progress import LOAD_ROLE, LoadProgress, LoadState
 from drainer.config.downstream import target_of
 from drainer.config.options import DrainerConfig
-from drainer.config.upstream_options import upstream_target_of
+from drainer.config.upstream import upstream_target_of
 from drainer.load.begin import to_go_on_with
 from drainer.load.counters import PREPARING, Counters
 from drainer.load.job import Job, blocking

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from common.upstream_port import Upstream
-from drainer.config.upstream_options import UpstreamOptions, upstream_target_of
+from drainer.config.upstream import upstream_target_of
+from drainer.config.upstream_options import UpstreamOptions
 from drainer.snapshot.publisher_database import open_publisher_snapshot
 from drainer.snapshot.sessions import SnapshotLost, UpstreamSnapshot
 from drainer.snapshot.tidb import open_tidb_snapshot

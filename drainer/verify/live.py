@@ -25,7 +25,7 @@ from common.upstream_port import Upstream
 from drainer.chunks.table_size import table_size
 from drainer.config.downstream import target_of
 from drainer.config.options import DrainerConfig
-from drainer.config.upstream_options import upstream_target_of
+from drainer.config.upstream import upstream_target_of
 from drainer.load import upstream_schema
 from drainer.load.contents import contents_of
 from drainer.reading.subscribe.table_choice import TablePattern

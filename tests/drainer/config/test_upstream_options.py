@@ -9,7 +9,7 @@ import pytest
 from common.config import loading
 from common.errors import ConfigError
 from drainer.config.options import ENV_PREFIX, DrainerConfig
-from drainer.config.upstream_options import upstream_target_of
+from drainer.config.upstream import upstream_target_of
 from drainer.sink.mysql.connection import Away, connect
 
 

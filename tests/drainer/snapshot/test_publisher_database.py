@@ -18,7 +18,7 @@ from common.upstream.standalone import NothingCollected
 from common.upstream_port import Upstream
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.config.options import ENV_PREFIX, DrainerConfig
-from drainer.config.upstream_options import upstream_target_of
+from drainer.config.upstream import upstream_target_of
 from drainer.sink.mysql.connection import Connection, Target
 from drainer.sink.mysql.errors import ConnectionLost
 from drainer.snapshot.publisher_database import Patience, open_publisher_snapshot
