@@ -79,6 +79,7 @@ async def test_a_file_has_no_name_and_goes_with_its_last_reader(tmp_path: Path) 
     assert (spilled.read(len(payload), 5), spilled.read(len(payload) + 9, 5)) == (b"", b"")
     assert owner.bytes == len(payload)
     del spilled
+    await asyncio.get_running_loop().shutdown_default_executor()  # its thread may still hold what it returned
     gc.collect()
     assert owner.bytes == 0
     assert identity not in open_files()
