@@ -103,7 +103,7 @@ async def test_a_load_that_was_killed_goes_on_though_rows_have_changed_since(bed
     assert bed.rows("SELECT phase FROM tidb_binlog.load_state") == [("loading",)]
     bed.run(
         f"UPDATE {SCHEMA}.orders SET item='later' WHERE id IN (1, 250, 4999)",
-        f"DELETE FROM {SCHEMA}.orders WHERE id=700",
+        f"DELETE FROM {SCHEMA}.orders WHERE id=300",
         f"INSERT INTO {SCHEMA}.orders VALUES (-5, 'first', 1), (99999, 'last', 1)",
         f"DELETE FROM {SCHEMA}.log WHERE a < 5",
         f"INSERT INTO {SCHEMA}.log VALUES (1, 'again')",
