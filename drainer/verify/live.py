@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from common import time_text, tso
 from common.clock import Clock, SystemClock
 from common.errors import ConfigError, DownstreamError, Unavailable
 from common.upstream_port import Upstream
@@ -117,7 +118,8 @@ class LiveVerification:
             if not self.selected:
                 found = replace(found, notes=(*found.notes, *self._others(found)))
             if journal is not None and journal.resumed:
-                said = f"{journal.resumed} chunks were found equal by an earlier run of this comparison"
+                since = time_text.utc(tso.from_wall_s(journal.began_s))
+                said = f"{journal.resumed} chunks were found equal by runs of this comparison since {since}"
                 found = replace(found, notes=(*found.notes, said))
         return found
 
@@ -131,7 +133,7 @@ class LiveVerification:
             yield None
             return
         of = repr((self._source, self._target, self._rules.text, [one.text for one in self.selected]))
-        journal = StateFile(self.state, of)
+        journal = StateFile(self.state, of, self.clock.wall_s())
         is_done = False
         try:
             yield journal

@@ -1,10 +1,11 @@
 """State file: what a comparison found equal, so that the next run goes on from there.
 
-    {"verify": 1, "of": "..."}                      a comparison, and what it belongs to
+    {"verify": 1, "of": "...", "began_s": 1763868000}   a comparison, what it belongs to, when it began
     {"table": "shop.a", "how": "...", "chunk": "...", "rows": [10, 10]}       a chunk that is equal
 
 Holds  a line is whole or does not count: what a crash cut off at the end is compared again. A chunk counts
-       for a table only as long as it is compared in the same way. A finished comparison leaves no file
+       for a table only as long as it is compared in the same way. A finished comparison leaves no file; one
+       that began more than `KEPT_S` ago is begun anew, for what was equal then says little of today
 Never  has values of rows, but for those of key columns, by which tables are cut
 """
 
@@ -24,17 +25,19 @@ from drainer.verify.chunk_comparison import Part
 from drainer.verify.compared_table import ComparedTable
 from drainer.verify.table_work import TableWork
 
+KEPT_S: Final = 24 * 3600.0
 _VERSION: Final = 1
 _MODE: Final = 0o600
 
 
 class StateFile:
-    """`of`: which sides are compared under which rules; a file of others is begun anew. Raises `ConfigError`
-    for a file that cannot be read or written."""
+    """`of`: which sides are compared under which rules; a file of others is begun anew. `began_s`: when what
+    it has began, by the wall clock. Raises `ConfigError` for a file that cannot be read or written."""
 
-    def __init__(self, path: Path, of: str) -> None:
+    def __init__(self, path: Path, of: str, now_s: float) -> None:
         self._path = path
         self._of = _digest(of)
+        self.began_s = now_s
         self._known: dict[tuple[str, str], list[tuple[Chunk, Part]]] = {}
         self.resumed = 0
         try:
@@ -72,14 +75,13 @@ class StateFile:
 
     def _read(self) -> list[bytes]:
         """The lines that count, and what they say into `_known`; of another comparison's file none."""
-        head = json.dumps({"verify": _VERSION, "of": self._of}).encode() + b"\n"
         try:
             first, *lines = self._path.read_bytes().splitlines(keepends=True)
         except (FileNotFoundError, ValueError):
-            return [head]
-        if first != head:
-            return [head]
-        kept = [head]
+            return [self._head()]
+        if not self._goes_on(first):
+            return [self._head()]
+        kept = [first]
         for line in lines:
             try:
                 one = json.loads(line)
@@ -90,6 +92,21 @@ class StateFile:
                 break
             kept.append(line)
         return kept
+
+    def _head(self) -> bytes:
+        return json.dumps({"verify": _VERSION, "of": self._of, "began_s": self.began_s}).encode() + b"\n"
+
+    def _goes_on(self, head: bytes) -> bool:
+        try:
+            found = json.loads(head)
+            began_s = float(found["began_s"])
+            is_ours = (found["verify"], found["of"]) == (_VERSION, self._of)
+        except (ValueError, KeyError, TypeError):
+            return False
+        if not is_ours or not self.began_s - KEPT_S <= began_s <= self.began_s:
+            return False
+        self.began_s = began_s
+        return True
 
 
 def _digest(text: str) -> str:

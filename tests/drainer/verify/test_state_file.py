@@ -12,10 +12,12 @@ from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.chunks.chunk import Chunk
 from drainer.verify.chunk_comparison import Part
 from drainer.verify.result import State, Verification
-from drainer.verify.state_file import StateFile
+from drainer.verify.state_file import KEPT_S, StateFile
 from drainer.verify.table_work import TableWork, Wanted
 from drainer.verify.verifying import Progress, Stopped
 from tests.drainer.verify.world import DOWNSTREAM, UPSTREAM, World, world
+
+NOW_S = 1_763_868_000.0
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +29,7 @@ def both(mariadb: MariaDbServer) -> Iterator[World]:
 
 def interrupted(both: World, path: Path, after: int) -> None:
     """Ended after so many chunks, as a kill would: the file is what it is."""
-    stop, journal = threading.Event(), StateFile(path, "both")
+    stop, journal = threading.Event(), StateFile(path, "both", NOW_S)
     verifying = both.verifying("t", journal=journal, stop=stop)
 
     def progress(now: Progress) -> None:
@@ -40,8 +42,8 @@ def interrupted(both: World, path: Path, after: int) -> None:
     journal.close(finished=False)
 
 
-def resumed(both: World, path: Path, of: str = "both") -> tuple[int, Verification]:
-    journal = StateFile(path, of)
+def resumed(both: World, path: Path, of: str = "both", now_s: float = NOW_S) -> tuple[int, Verification]:
+    journal = StateFile(path, of, now_s)
     found = both.verifying("t", journal=journal).run()
     journal.close(finished=True)
     return journal.resumed, found
@@ -62,6 +64,15 @@ def test_a_file_of_another_comparison_says_nothing(both: World, tmp_path: Path) 
     path = tmp_path / "state"
     interrupted(both, path, after=4)
     assert resumed(both, path, "others")[0] == 0
+
+
+def test_what_was_equal_more_than_a_day_ago_says_nothing_of_today(both: World, tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    interrupted(both, path, after=4)
+    interrupted(both, path, after=2)  # goes on, and began when the first run did
+    assert resumed(both, path, now_s=NOW_S + KEPT_S + 1)[0] == 0
+    interrupted(both, path, after=4)
+    assert resumed(both, path, now_s=NOW_S + KEPT_S)[0] >= 4
 
 
 def test_a_table_that_was_altered_begins_anew(both: World, tmp_path: Path) -> None:
