@@ -1,14 +1,17 @@
-"""Begin: a load begins, goes on with one that was begun, or is refused, by what is stored downstream.
+"""Begin: a load begins, goes on with one that was begun, is done already, or is refused, by what is stored
+downstream.
 
 Holds   a Drainer's checkpoint is never passed over: rows that it applied would be loaded once more
+Why     a load that is killed after its last step is called once more, as after any other one
 Tests   tests/drainer/load/test_load.py
 """
 
 from __future__ import annotations
 
 from common.errors import Conflict, Rejected
-from drainer.checkpoint.inspection import inspect
+from drainer.checkpoint.inspection import Inspection, inspect
 from drainer.checkpoint.load_progress import LoadState
+from drainer.checkpoint.resume import is_foreign
 from drainer.config.downstream import row_target_of, target_of
 from drainer.config.options import DrainerConfig
 from drainer.load.reconcile import Mode
@@ -16,7 +19,8 @@ from drainer.load.store_checkpoint import table_of
 
 
 def to_go_on_with(settings: DrainerConfig, cluster_id: int, mode: Mode) -> LoadState | None:
-    """The load that was begun, None: a new one begins. Blocks. Raises `Rejected`, `Conflict`."""
+    """The load that was begun, or that is done and nothing has followed; None: a new one begins. Blocks.
+    Raises `Rejected`, `Conflict`."""
     target = target_of(settings)
     found = inspect(
         target,
@@ -32,6 +36,8 @@ def to_go_on_with(settings: DrainerConfig, cluster_id: int, mode: Mode) -> LoadS
         )
     if found.load is not None and found.load.is_unfinished:
         return found.load
+    if mode is not Mode.REPLACE and _is_last(found):
+        return found.load
     if not found.is_empty and mode is not Mode.REPLACE:
         of_state = found.stored.state.checkpoint if found.stored.state else None
         row = found.stored.row or of_state
@@ -41,3 +47,12 @@ def to_go_on_with(settings: DrainerConfig, cluster_id: int, mode: Mode) -> LoadS
             hint="start the Drainer; or -replace, which removes the checkpoint and the tables",
         )
     return None
+
+
+def _is_last(found: Inspection) -> bool:
+    """Whether the end of a load is the last that was written: a Drainer's start clears `consistent`."""
+    state = found.stored.state
+    checkpoint = state.checkpoint if state is not None else None
+    if found.load is None or checkpoint is None or is_foreign(found.stored):
+        return False
+    return checkpoint.consistent and checkpoint.commit_ts == found.load.ts

@@ -58,7 +58,9 @@ async def estimate(
     settings: DrainerConfig, upstream: Upstream, nodes: Registry, *, mode: Mode, rate_rows: int = 0
 ) -> Estimate:
     """Raises as `Load.run`."""
-    await blocking(target_of(settings), to_go_on_with, settings, upstream.cluster_id, mode)
+    known = await blocking(target_of(settings), to_go_on_with, settings, upstream.cluster_id, mode)
+    if known is not None and not known.is_unfinished:
+        return Estimate(known.ts, (), 0, 0, 0.0)
     ts = await upstream.oracle.timestamp()
     version = await upstream_schema.newest_version(upstream.history) if settings.from_outcome_table else 0
     tracker = await upstream_schema.schema_at(upstream.history, ts, version)

@@ -219,10 +219,16 @@ def _print_done(done: Loaded, output: str) -> None:
         return
     for one in done.missing:
         show.print_warning(f"binlogctl: the downstream lacks: {one}")
+    checkpoint = (
+        f"checkpoint: {done.ts} ({time_text.utc(done.ts)}). Start the Drainer: it goes on from there."
+    )
+    if done.before:
+        show.print_lines("loaded already, nothing is left to do", checkpoint)
+        return
     rate = done.rows / done.seconds if done.seconds > 0 else 0.0
     compared = f", {done.compared:,} compared and equal" if done.compared else ""
     show.print_lines(
         f"loaded {done.tables} tables: {done.rows:,} rows in {done.seconds:.1f} s"
         f" ({rate:,.0f} rows/s){compared}",
-        f"checkpoint: {done.ts} ({time_text.utc(done.ts)}). Start the Drainer: it goes on from there.",
+        checkpoint,
     )

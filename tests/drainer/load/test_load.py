@@ -15,6 +15,7 @@ from common.cluster.registry import NodeEntry
 from common.ddl_job import ActionType
 from common.errors import Conflict, DownstreamError, Rejected
 from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.checkpoint.store import CheckpointStore
 from drainer.chunks.literal_rows import LiteralSelect, NotLiteral
 from drainer.control.rate_limit import BURST_S
 from drainer.load import table_copy
@@ -198,9 +199,21 @@ async def test_a_row_that_is_there_under_the_same_key_is_not_written_over(bed: B
     assert bed.is_equal("orders", "names")
 
 
+async def test_a_load_that_is_done_has_nothing_left_to_do_when_it_is_called_again(bed: Bed) -> None:
+    fill(bed)
+    first = await bed.load()
+    again = await bed.load()
+    assert (again.ts, again.rows, again.before) == (first.ts, 0, True)
+    assert not (await estimate(bed.settings(), bed.upstream, bed.nodes, mode=Mode.NEW)).tables
+    assert bed.is_equal("orders", "log", "names")
+
+
 async def test_where_a_drainer_has_been_a_load_needs_to_be_told(bed: Bed) -> None:
     fill(bed)
     first = await bed.load()
+    drainer = CheckpointStore(bed.target, CLUSTER)
+    drainer.start(2, first.ts, first.ts + 1)
+    drainer.close()
     refused = f"has a checkpoint of cluster {CLUSTER} at {first.ts}"
     with pytest.raises(Rejected, match=refused):
         await bed.load()
