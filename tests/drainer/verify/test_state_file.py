@@ -69,7 +69,9 @@ def test_a_file_of_another_comparison_says_nothing(both: World, tmp_path: Path) 
 def test_what_was_equal_more_than_a_day_ago_says_nothing_of_today(both: World, tmp_path: Path) -> None:
     path = tmp_path / "state"
     interrupted(both, path, after=4)
-    interrupted(both, path, after=2)  # goes on, and began when the first run did
+    later = StateFile(path, "both", NOW_S + 3600.0)
+    later.close(finished=False)
+    assert later.began_s == NOW_S, "a run that goes on began when the first one did"
     assert resumed(both, path, now_s=NOW_S + KEPT_S + 1)[0] == 0
     interrupted(both, path, after=4)
     assert resumed(both, path, now_s=NOW_S + KEPT_S)[0] >= 4
