@@ -33,13 +33,13 @@ from drainer.load import upstream_schema
 from drainer.load.contents import Contents, contents_of
 from drainer.load.counters import FINISHING, PREPARING, Counters
 from drainer.load.estimate import Estimate, TableEstimate
+from drainer.load.snapshot_with_schema import snapshot_with_schema
 from drainer.load.table_copy import NotAsPublished, rows_wanted
 from drainer.load.upstream_tables import UpstreamTables
 from drainer.rules.rule_set import read_rules
 from drainer.schema.tracker import SchemaTracker
 from drainer.sink.mysql.errors import SessionError, StatementRefused, safe_text
 from drainer.snapshot.sessions import SnapshotLost, SnapshotTooOld, UpstreamSnapshot
-from drainer.snapshot.upstream import open_upstream_snapshot
 
 logger = log.get("dump")
 T = TypeVar("T")
@@ -131,31 +131,18 @@ class Dump:
     # -- one timestamp ---------------------------------------------------------------------------
 
     async def _pass(self, place: DumpDirectory, at_ts: int) -> Manifest:
-        history, of_tidb = self._upstream.history, not self._settings.from_outcome_table
-        version = 0 if of_tidb else await upstream_schema.newest_version(history)
-        snapshot = await open_upstream_snapshot(
+        async with snapshot_with_schema(
             self._settings,
             self._upstream,
             self._workers + 1,
             at_ts=at_ts,
             hold_name=f"binlog_dump_{self._settings.name}",
-        )
-        is_done = False
-        try:
-            if of_tidb:
-                tracker = await upstream_schema.schema_at(history, snapshot.ts)
-            else:
-                catalog = upstream_schema.catalog_of(self._upstream)
-                tracker = await upstream_schema.published_at(history, catalog, snapshot.ts, version)
+        ) as (snapshot, tracker):
             contents = self._contents(tracker)
             await asyncio.to_thread(place.begin, snapshot.ts)
             tables = await self._rows(snapshot, contents, place)
             self.counters.say(FINISHING)
-            made = await asyncio.to_thread(self._finish, snapshot.ts, tracker, contents, tables, place)
-            is_done = True
-            return made
-        finally:
-            await snapshot.close(keep=not is_done)
+            return await asyncio.to_thread(self._finish, snapshot.ts, tracker, contents, tables, place)
 
     def _contents(self, tracker: SchemaTracker) -> Contents:
         """Raises `Rejected` for several tables that go into one."""

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from common.observe import log
 from drainer.checkpoint.load_progress import LOADING, LoadState
 from drainer.ddl.run.runner import DdlRunner
-from drainer.load import upstream_schema
 from drainer.load.contents import Contents, contents_of
 from drainer.load.copying import Copying
 from drainer.load.counters import FINISHING
@@ -26,6 +25,7 @@ from drainer.load.job import Job, blocking, insist, said
 from drainer.load.kept_from import keep_from
 from drainer.load.preparing import Preparing, Stored, copied, look
 from drainer.load.reconcile import Mode, Reconciled
+from drainer.load.snapshot_with_schema import snapshot_with_schema
 from drainer.load.store_checkpoint import forget_checkpoint, store_end
 from drainer.load.table_copy import TableCopy
 from drainer.load.upstream_tables import UpstreamTables
@@ -37,7 +37,6 @@ from drainer.sink.mysql.session import DownstreamSession
 from drainer.sink.mysql.table_reader import read_table
 from drainer.sink.mysql.table_target import missing
 from drainer.snapshot.sessions import UpstreamSnapshot
-from drainer.snapshot.upstream import open_upstream_snapshot
 
 logger = log.get("load")
 
@@ -63,29 +62,17 @@ class TimestampPass:
     async def run(self, at_ts: int) -> Passed:
         """`at_ts`: at that timestamp again; 0: now. Raises as `Load.run`, and `SnapshotLost`,
         `SnapshotTooOld`, `NotAsPublished`: not at this T."""
-        job, history = self._job, self._job.upstream.history
-        of_tidb = not job.settings.from_outcome_table
-        version = 0 if of_tidb else await upstream_schema.newest_version(history)
-        snapshot = await open_upstream_snapshot(
+        job = self._job
+        async with snapshot_with_schema(
             job.settings,
             job.upstream,
             job.workers + 1,
             at_ts=at_ts,
             hold_name=f"binlog_load_{job.settings.name}",
-        )
-        is_done = False
-        try:
-            if of_tidb:
-                tracker = await upstream_schema.schema_at(history, snapshot.ts)
-            else:
-                catalog = upstream_schema.catalog_of(job.upstream)
-                tracker = await upstream_schema.published_at(history, catalog, snapshot.ts, version)
+        ) as (snapshot, tracker):
             passed = await self._load(snapshot, tracker)
             await self._end(snapshot.ts, tracker)
-            is_done = True
             return passed
-        finally:
-            await snapshot.close(keep=not is_done)
 
     async def _load(self, snapshot: UpstreamSnapshot, tracker: SchemaTracker) -> Passed:
         job, ts = self._job, snapshot.ts
