@@ -164,7 +164,8 @@ class CheckpointKeeper:
     async def call(self, function: Callable[..., T], *arguments: Any, thread: Executor | None = None) -> T:
         """Run on the store's thread, or another, until the downstream has taken it.
 
-        Raises what is not a passing error.
+        Raises what is not a passing error. A refusal is looked into first: a server that went back in time,
+        or was emptied, refuses for that reason alone what it would take (`WentBack`).
         """
         loop = asyncio.get_running_loop()
         backoff = Backoff(0.1, 2.0)
@@ -173,6 +174,8 @@ class CheckpointKeeper:
                 return await loop.run_in_executor(thread or self._thread, function, *arguments)
             except (SessionError, Unavailable) as error:
                 if isinstance(error, StatementRefused):
+                    if function != self.store.confirm:
+                        await self.call(self.store.confirm)
                     raise final_error(error, "storing the checkpoint") from None
                 if not backoff.attempts:
                     logger.warning("checkpoint waits for the downstream", reason=safe_text(error))

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from common.clock import ManualClock
-from common.errors import Unavailable
+from common.errors import DownstreamError, Unavailable
 from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.checkpoint.fencing import WentBack
 from drainer.checkpoint.keeper import MAP_INTERVAL_S, CheckpointKeeper
 from drainer.checkpoint.safe_mode import SafeMode
 from drainer.checkpoint.store import CheckpointStore
@@ -145,3 +146,24 @@ async def test_what_is_stored_second_is_the_later_one(
     assert not away
     assert row(target)["commitTS"] == 250
     await keeper.close()
+
+
+async def test_an_emptied_server_refuses_since_it_went_back(with_binlog: Target) -> None:
+    """Whichever statement of an open session meets it first, and whichever of the tables that lacks."""
+    for emptied in (
+        b"DROP DATABASE tidb_binlog",
+        b"DROP TABLE tidb_binlog.lanes",
+        b"DROP TABLE tidb_binlog.checkpoint",
+    ):
+        keeper = opened(with_binlog, ManualClock(), maps=False)
+        await keeper.save(keeper.stored_ts + 10)
+        connection = connect(with_binlog)
+        connection.run(emptied)
+        connection.close()
+        wanted = DownstreamError if b"TABLE tidb_binlog.checkpoint" in emptied else WentBack
+        with pytest.raises(wanted):
+            await keeper.save(keeper.stored_ts + 10)
+        await keeper.close()
+        connection = connect(with_binlog)
+        connection.run(b"DROP DATABASE IF EXISTS tidb_binlog")
+        connection.close()
