@@ -57,7 +57,7 @@ async def following(
 
 
 async def _until_connected(collector: Collector, pumps: int, tasks: list[asyncio.Task[None]]) -> None:
-    while sum(state["connected"] for state in collector.states().values()) < pumps:
+    while sum(state.connected for state in collector.states().values()) < pumps:
         for task in tasks:
             if task.done():
                 task.result()
