@@ -17,6 +17,7 @@ from rich.console import Console
 
 from common.errors import BinlogError
 from tests.benchmarks.catalog import BENCHMARKS
+from tests.benchmarks.door.peer import pd_of
 from tests.benchmarks.report import Result, print_table, to_json
 from tests.benchmarks.settings import Settings
 
@@ -37,6 +38,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--backlog", type=float, default=1.0, metavar="GIB", help="binlogs stored for drain.memory"
     )
+    parser.add_argument(
+        "--peer",
+        type=Path,
+        metavar="PATH",
+        help="program of a Go pump, pd-server beside it: door.write.unary.* measure it in turns with ours",
+    )
     chosen = parser.parse_args(arguments)
     unknown = [name for name in chosen.names if name not in BENCHMARKS]
     if unknown:
@@ -47,6 +54,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         parser.error("--backlog must be above zero")
     if chosen.recording is not None and not chosen.recording.is_dir():
         parser.error(f"--recording: {chosen.recording} is not a directory")
+    if chosen.peer is not None:
+        for program in (chosen.peer, pd_of(chosen.peer)):
+            if not os.access(program, os.X_OK) or not program.is_file():
+                parser.error(f"--peer: {program} is not a program")
     return chosen
 
 
@@ -87,6 +98,7 @@ def main() -> int:
         seconds=chosen.seconds,
         recording=recording(chosen.recording),
         backlog_bytes=int(chosen.backlog * (1 << 30)),
+        peer=chosen.peer,
     )
     try:
         results, failed = run_all(chosen.names or list(BENCHMARKS), settings)

@@ -15,12 +15,14 @@ from deploy.playground.cluster.cluster import Cluster
 class Settings:
     """`seconds`: how long a benchmark measures, set-up apart; `recording`: of `drain.sysbench`.
 
-    `backlog_bytes`: what `drain.memory` stores before the drainer starts.
+    `backlog_bytes`: what `drain.memory` stores before the drainer starts; `peer`: a Go pump's program, which
+    `door.write.unary.*` measure in turns with ours.
     """
 
     seconds: float = 6.0
     recording: Path | None = None
     backlog_bytes: int = 1 << 30
+    peer: Path | None = None
 
 
 @asynccontextmanager

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -14,7 +17,7 @@ from deploy.playground.scenario import Scenario
 from tests.benchmarks import __main__ as command
 from tests.benchmarks.catalog import BENCHMARKS
 from tests.benchmarks.drainer import ready_made, sysbench_like, workloads
-from tests.benchmarks.measure import percentile
+from tests.benchmarks.measure import peak_rss_mib, percentile
 from tests.benchmarks.report import Result, number, plain_table, print_table, to_json
 from tests.benchmarks.settings import Settings
 
@@ -116,11 +119,32 @@ def test_percentile_is_a_value_that_was_measured() -> None:
     assert percentile([7], 0.99) == 7
 
 
+def test_the_peak_of_a_child_is_its_own() -> None:
+    ours = bytearray(b"x") * (128 << 20)
+    code = "from tests.benchmarks.measure import peak_rss_mib; print(peak_rss_mib('self'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert peak_rss_mib("self") > len(ours) >> 20
+    assert float(done.stdout) < 64
+
+
 def test_an_unknown_name_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
         command.parse(["drain.sysbnch"])
     assert raised.value.code == 2
     assert "there are rowcodec.decode, " in capsys.readouterr().err
+
+
+def test_a_peer_is_a_program_with_its_pd_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pump, pd = tmp_path / "go-pump", tmp_path / "pd-server"
+    for missing in (pump, pd):
+        with pytest.raises(SystemExit) as raised:
+            command.parse(["--peer", str(pump)])
+        assert raised.value.code == 2
+        assert f"--peer: {missing} is not a program" in capsys.readouterr().err
+        missing.touch(0o755)
+    assert command.parse(["--peer", str(pump)]).peer == pump
 
 
 def test_a_failed_benchmark_is_named_and_does_not_stop_the_others(

@@ -11,8 +11,8 @@ import asyncio
 from typing import Any, Final
 
 from tests.benchmarks.door.children import Child, median
+from tests.benchmarks.door.pumps import FIRST_TS, TS_A_ROUND, Pump, Pumps, cluster
 from tests.benchmarks.door.server import DOOR
-from tests.benchmarks.door.write import FIRST_TS, TS_A_ROUND, Pump, Pumps, cluster
 from tests.benchmarks.measure import percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings

@@ -17,9 +17,9 @@ from common.door.http2 import frames
 from common.wire import pump_pb2
 from tests.attacks.frames import message
 from tests.benchmarks.door.children import Round, median_round
+from tests.benchmarks.door.pumps import PAYLOAD_BYTES, cluster
 from tests.benchmarks.door.requests import PlainBlocks
 from tests.benchmarks.door.server import DOOR
-from tests.benchmarks.door.write import PAYLOAD_BYTES, cluster
 from tests.benchmarks.measure import peak_rss_mib, percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings

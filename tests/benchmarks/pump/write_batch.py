@@ -16,8 +16,9 @@ from typing import Final
 from common import binlog
 from common.record import value_header
 from tests.benchmarks.door.children import Child, Round, median, median_round
+from tests.benchmarks.door.pumps import FIRST_TS, TS_A_ROUND, Pump, cluster
 from tests.benchmarks.door.server import DOOR
-from tests.benchmarks.door.write import FIRST_TS, ROUNDS, TS_A_ROUND, Pump, cluster
+from tests.benchmarks.door.write import ROUNDS
 from tests.benchmarks.measure import cpu_s, peak_rss_mib
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings

@@ -1,0 +1,135 @@
+"""Pumps for benchmarks, with an etcd and no more around them: the client makes its own timestamps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from common import tso
+from common.clock import SystemClock
+from common.errors import Unavailable
+from common.net.port import LOOPBACK, free_ports
+from common.net.tls import TlsConfig
+from common.upstream.standalone import StandaloneUpstream
+from deploy.playground.cluster.cluster import PACKAGE_ROOT, http_get
+from deploy.playground.cluster.etcd_server import EtcdServer
+from deploy.playground.cluster.supervisor import Process, Supervisor
+from tests.benchmarks.door.children import TLS_FILES, Round, load_round
+from tests.benchmarks.door.server import DOOR
+
+RPC_SERVER_OPTION: Final = "--rpc-server"
+PAYLOAD_BYTES: Final = 300
+FIRST_TS: Final = tso.compose(1_767_225_600_000)
+TS_A_ROUND: Final = 1 << 30
+READY_S: Final = 30.0
+POLL_S: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Pump:
+    """`first_ts`: what its cluster's clock has not passed."""
+
+    process: Process
+    address: str
+    tls: bool
+    first_ts: int = FIRST_TS
+
+    def round(self, cluster_id: int, number: int, in_flight: int, seconds: float) -> Round:
+        """`number` has to be another one each time: timestamps must not come again."""
+        first_ts = self.first_ts + number * TS_A_ROUND
+        tls = ("--tls", *TLS_FILES) if self.tls else ()
+        options = ("--in-flight", in_flight, "--seconds", seconds, *tls)
+        return load_round(
+            self.process.pid, self.address, *options, "--write", cluster_id, first_ts, PAYLOAD_BYTES
+        )
+
+
+class Pumps:
+    """Pumps of one cluster, all with TLS or all without: it is also what they speak to etcd."""
+
+    def __init__(self, directory: Path, etcd: EtcdServer, tls: bool) -> None:
+        self.directory = directory
+        self._etcd = etcd
+        self._tls = tls
+        self.supervisor = Supervisor(directory)
+
+    @property
+    def endpoint(self) -> str:
+        """Of their etcd."""
+        return self._etcd.endpoint
+
+    async def start(self, kind: str, name: str = "") -> Pump:
+        """`name` tells it from another one of its kind."""
+        name = name or kind
+        address, status_address = (f"{LOOPBACK}:{port}" for port in free_ports(2))
+        arguments = [
+            f"--addr={address}",
+            f"--advertise-addr={address}",
+            f"--pd-urls={self._etcd.endpoint}",
+            f"--data-dir={self.directory / name}",
+            f"--node-id={name}",
+            f"{RPC_SERVER_OPTION}={kind}",
+        ]
+        if kind == DOOR:
+            status_address = address  # one port for everything
+        else:
+            arguments.append(f"--status-addr={status_address}")
+        if self._tls:
+            arguments += [
+                f"--ssl-{name}={path}" for name, path in zip(("ca", "cert", "key"), TLS_FILES, strict=True)
+            ]
+        environ = {**os.environ, "PYTHONPATH": str(PACKAGE_ROOT)}
+        process = self.supervisor.add(f"pump-{name}", [sys.executable, "-m", "pump", *arguments], environ)
+        process.start()
+        await until_ready(process, status_address, tls=self._tls)
+        return Pump(process, address, self._tls)
+
+
+async def until_ready(process: Process, status_address: str, *, tls: bool = False) -> None:
+    """Until the pump listens. Raises `Unavailable`, or `ProcessDied` if it ends."""
+    # With TLS the status page asks for a certificate; that it listens says enough.
+    host, _, port = status_address.rpartition(":")
+    clock = SystemClock()
+    end_s = clock.monotonic_s() + READY_S
+    while True:
+        if process.died:
+            raise process.death()
+        try:
+            if tls:
+                _, writer = await asyncio.open_connection(host, int(port))
+                writer.close()
+            else:
+                await asyncio.to_thread(http_get, f"http://{status_address}/status")
+            return
+        except (OSError, Unavailable):
+            if clock.monotonic_s() > end_s:
+                raise
+            await asyncio.sleep(POLL_S)
+
+
+@asynccontextmanager
+async def cluster(tls: bool) -> AsyncIterator[tuple[Pumps, int]]:
+    """An etcd for pumps, and the cluster id; nothing is left of it."""
+    ca, cert, key = TLS_FILES
+    files = TlsConfig(ca, cert, key) if tls else None
+    with tempfile.TemporaryDirectory(prefix="binlog-bench-") as name:
+        etcd = await asyncio.to_thread(EtcdServer.start, Path(name) / "etcd", tls=files)
+        pumps = Pumps(Path(name), etcd, tls)
+        try:
+            upstream = await StandaloneUpstream.connect(etcd.endpoint, tls=files)
+            try:
+                # The client makes its own timestamps, so the cluster's clock must stand below them.
+                await upstream.oracle.pin(FIRST_TS - 1)
+                yield pumps, upstream.cluster_id
+            finally:
+                await upstream.close()
+        finally:
+            pumps.supervisor.kill_all()
+            etcd.stop()
