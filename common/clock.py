@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class Clock(Protocol):
@@ -42,6 +42,13 @@ class ManualClock:
 
     def advance(self, seconds: float) -> None:
         self.now_s += seconds
+
+
+wall_s: Final = time.time
+monotonic_ns: Final = time.monotonic_ns
+"""On the clock that never goes back; for what is measured so often that it is counted in whole numbers."""
+thread_ns: Final = time.thread_time_ns
+"""CPU time of the thread that asks."""
 
 
 def boot_s() -> float:

@@ -26,7 +26,7 @@ from common.config import loading
 from common.door.http.routes import Routes
 from common.errors import ConfigError, Unavailable
 from common.etcd.registry import connect_registry
-from common.observe import log, metrics_push
+from common.observe import log, metrics_push, trace
 from common.process import daemon
 from common.serving import listener
 from common.serving.starting import Starting
@@ -222,7 +222,8 @@ async def run(argv: list[str]) -> int:
         "drainer starts", **{key: value for key, value in loading.describe(settings).items() if value != ""}
     )
     process = daemon.Daemon("drainer", logger)
-    return await process.run(functools.partial(serve, settings, read))
+    with trace.writing(settings.trace, "drainer"):
+        return await process.run(functools.partial(serve, settings, read))
 
 
 def main() -> NoReturn:

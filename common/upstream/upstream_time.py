@@ -18,7 +18,7 @@ from typing import Final
 from common import tso
 from common.clock import Clock
 from common.errors import BinlogError
-from common.observe import log
+from common.observe import log, trace
 from common.status.pump import ClockStatus
 from common.tso import Ts
 from common.upstream_port import TimestampOracle
@@ -48,7 +48,8 @@ class UpstreamTime:
 
     async def draw(self) -> Ts:
         """A timestamp. Raises what the oracle does."""
-        ts = await self._oracle.timestamp()
+        with trace.span("draws a timestamp", "oracle"):
+            ts = await self._oracle.timestamp()
         if ts > self._newest_ts:
             self._newest_ts, self._newest_s = ts, self._clock.monotonic_s()
         self._move()

@@ -28,11 +28,11 @@ from typing import Final
 from common.backoff import Backoff
 from common.clock import Clock
 from common.errors import BinlogError, Conflict, Corruption, DownstreamError, Unavailable
-from common.observe import log
+from common.observe import log, trace
 from common.status.drainer import LaneStatus
 from drainer import metrics
 from drainer.apply import refused_rows
-from drainer.apply.lane_work import Overwritten, TooLarge, Waiting, Work, described
+from drainer.apply.lane_work import Overwritten, TooLarge, Waiting, Work, described, traced
 from drainer.apply.row_mismatch import Drift
 from drainer.checkpoint.lane_table import LaneTable
 from drainer.checkpoint.safe_mode import SafeMode
@@ -189,7 +189,8 @@ class Lane(threading.Thread):
                 batch = self._take()
                 if not batch:
                     return
-                self._apply(batch)
+                with traced(self.number, batch):
+                    self._apply(batch)
         except BaseException as error:  # the daemon stops with it
             self._on_failed(self.number, self._cause(error))
         finally:
@@ -214,7 +215,8 @@ class Lane(threading.Thread):
             while not self._queue:
                 if self._finishing:
                     return []
-                self._condition.wait()
+                with trace.span("waits for work"):
+                    self._condition.wait()
             batch = [self._queue.popleft()]
             rows, size = len(batch[0].changes), batch[0].size_bytes
             while self._queue:
@@ -254,7 +256,8 @@ class Lane(threading.Thread):
         try:
             connection = self._session.open()
             if work.prepared is None:
-                work.prepared = self._prepare(work)
+                with trace.span("folds, renders"):
+                    work.prepared = self._prepare(work)
             # A COMMIT whose answer got lost may have been carried out.
             if work.in_doubt and self._table.position(connection, self.number, lock=True) == work.position:
                 connection.rollback()
@@ -360,7 +363,8 @@ class Lane(threading.Thread):
             self._running = statement.table
             if len(statement.sql) >= self._packet_bytes_max:
                 self._refuse_size(connection, work, statement)
-            affected = self._execute(connection, statement)
+            with trace.span("statement", table=statement.table.label, bytes=len(statement.sql)):
+                affected = self._execute(connection, statement)
             drift = statement.drift(affected)
             if drift:
                 if self._settings.strict:
@@ -370,9 +374,11 @@ class Lane(threading.Thread):
             if self._settings.on_refused is not None and statement.overwrote(affected):
                 work.ask_about(statement.table)
         self._running = None
-        self._table.advance(connection, self.number, work.position)
+        with trace.span("moves its position"):
+            self._table.advance(connection, self.number, work.position)
         executed_s = self._clock.monotonic_s()
-        connection.commit()
+        with trace.span("COMMIT", last_ts=work.position.commit_ts):
+            connection.commit()
         metrics.QUERY_SECONDS.labels("exec").observe(executed_s - started_s)
         metrics.QUERY_SECONDS.labels("commit").observe(self._clock.monotonic_s() - executed_s)
 

@@ -16,10 +16,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from common.clock import Clock
+from common.observe import trace
 from common.status.drainer import LaneStatus
 from drainer import metrics
 from drainer.apply.dispatcher import Dispatcher
 from drainer.apply.lane import Lane, LaneSettings
+from drainer.apply.lane_work import trace_queued
 from drainer.apply.progress import Progress
 from drainer.checkpoint.lane_table import LaneTable
 from drainer.checkpoint.safe_mode import SafeMode
@@ -122,6 +124,7 @@ class LaneSet:
         """Give the lanes what was cut: every change at or below `upto_ts`, and maybe more."""
         for lane, chunk in cut:
             self._progress.sent(lane, chunk.sequence, chunk.first_ts)
+            trace_queued(self._lanes[lane].number, chunk)
             self._lanes[lane].offer(chunk)
         self._progress.dispatched(upto_ts)
 
@@ -180,6 +183,8 @@ class LaneSet:
 
     def _committed(self, lane: int, sequence: int) -> None:
         self._progress.committed(lane - self._first, sequence)
+        if trace.is_on():
+            trace.moment("committed", "progress", lane=lane, resolved_ts=self.resolved_ts)
         self._on_progress()
 
     def _on_failed(self, lane: int, error: BaseException) -> None:

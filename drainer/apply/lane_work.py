@@ -5,9 +5,11 @@ Tests  tests/drainer/apply/test_lane_mariadb.py
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from common.errors import DownstreamError
+from common.observe import trace
 from drainer.checkpoint.safe_mode import SafeMode
 from drainer.sink.mysql.change import Change, Chunk, Position, TableTarget
 from drainer.sink.mysql.refusal import Refusal
@@ -78,6 +80,24 @@ class Work:
             "statement should touch were not there, or were there already",
             hint="compare the table with upstream's, or set syncer.strict = false to count such rows only",
         )
+
+
+def trace_queued(lane: int, chunk: Chunk) -> None:
+    """A chunk waits for its lane from now on."""
+    if trace.is_on():
+        what = {"rows": len(chunk.changes), "first_ts": chunk.first_ts, "last_ts": chunk.position.commit_ts}
+        trace.waits("queued", f"lane-{lane} queue", f"{lane}:{chunk.sequence}", **what)
+
+
+def traced(lane: int, batch: list[Chunk]) -> AbstractContextManager[None]:
+    """A lane's work on a batch, which does not wait any more."""
+    if not trace.is_on():
+        return trace.span("")
+    for chunk in batch:
+        trace.waited("queued", f"lane-{lane} queue", f"{lane}:{chunk.sequence}")
+    rows = sum(len(chunk.changes) for chunk in batch)
+    first_ts, last_ts = batch[0].first_ts, batch[-1].position.commit_ts
+    return trace.span("applies a batch", rows=rows, first_ts=first_ts, last_ts=last_ts)
 
 
 def described(table: TableTarget | None) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 
 from common.clock import Clock
 from common.errors import DownstreamError
+from common.observe import trace
 from common.status.drainer import LaneStatus
 from drainer.apply.ddl_barrier import DdlBarrier
 from drainer.apply.lane_feed import LaneFeed
@@ -43,6 +44,7 @@ from drainer.sink.background import Background
 from drainer.sink.mysql.change import COMPLETE, Position
 from drainer.sink.mysql.connection import Target
 from drainer.sink.mysql.refusal import RowsRefused
+from drainer.sink.traced_items import TRACK
 from drainer.txn import Ddl, Transaction
 
 
@@ -178,7 +180,8 @@ class MysqlSink(Sink):
         lanes = self.lanes.now
         transaction = self.quarantine.divert(transaction)
         if not lanes.knows(transaction):
-            await self._learning.learn(transaction)
+            with trace.span("reads tables", TRACK):
+                await self._learning.learn(transaction)
         self.lanes.rows += lanes.dispatch(transaction)
         if transaction.last:
             self._last_ts = transaction.commit_ts
@@ -192,7 +195,8 @@ class MysqlSink(Sink):
         await self._drained()
         if self._stopping:
             return
-        ran = await self._barrier.apply(ddl)
+        with trace.span("DDL barrier", TRACK, job_id=ddl.job_id, commit_ts=ddl.commit_ts):
+            ran = await self._barrier.apply(ddl)
         self._last_ts = ddl.commit_ts
         if ran:
             self._learning.passed(ddl)
@@ -207,14 +211,17 @@ class MysqlSink(Sink):
 
     async def ready(self) -> None:
         """Wait until every lane can take more."""
-        await asyncio.sleep(0)
+        with trace.span("lets other tasks run", TRACK):
+            await asyncio.sleep(0)
         lanes, quarantine = self.lanes.now, self.quarantine
-        await self.background.until(lambda: lanes.has_room and (quarantine.has_room or self._stopping))
+        with trace.span("waits for lanes", TRACK):
+            await self.background.until(lambda: lanes.has_room and (quarantine.has_room or self._stopping))
 
     async def _drained(self) -> None:
         lanes = self.lanes.now
-        await self._feed.settled()
-        await self.background.until(lambda: lanes.drained)
+        with trace.span("drains lanes", TRACK):
+            await self._feed.settled()
+            await self.background.until(lambda: lanes.drained)
 
     async def between_batches(self) -> None:
         """What needs drained lanes and a place between two transactions."""

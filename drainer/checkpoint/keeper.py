@@ -19,7 +19,7 @@ from common import tso
 from common.backoff import Backoff
 from common.clock import Clock
 from common.errors import Unavailable
-from common.observe import log
+from common.observe import log, trace
 from drainer import metrics
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.store import CheckpointStore
@@ -91,7 +91,8 @@ class CheckpointKeeper:
         async with self._storing:
             checkpoint = self.checkpoint(resolved_ts)
             if checkpoint.commit_ts > self.stored_ts:
-                await self.call(self.store.save, checkpoint)
+                with trace.span("stores the checkpoint", "checkpoint", commit_ts=checkpoint.commit_ts):
+                    await self.call(self.store.save, checkpoint)
                 self._note_stored(checkpoint.commit_ts)
 
     async def begin_ddl(self, intent: Intent) -> None:

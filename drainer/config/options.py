@@ -68,6 +68,9 @@ class DrainerConfig(SinkOptions):
     heartbeat_interval_s: float = option(
         1.0, key="heartbeat-interval", kind="duration", help="pace of the registry entry"
     )
+    trace: str = option(
+        "", key=None, flag="trace", help="timeline to write, for the trace viewers of Chrome and Perfetto"
+    )
     log_level: str = option("info", key="log-level", flag="L", help="debug, info, warn or error")
     log_file: str = option("", key="log-file", flag="log-file", help="log file (default: standard error)")
     synced_check_time: int = option(

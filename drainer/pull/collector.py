@@ -29,7 +29,7 @@ from common.clock import Clock
 from common.cluster import node
 from common.cluster.registry import ClusterView, NodeEntry, Registry
 from common.errors import Unavailable
-from common.observe import log, metrics
+from common.observe import log, metrics, trace
 from common.status.drainer import SourceStatus
 from common.table_info import SchemaState
 from common.upstream_port import SchemaHistory
@@ -351,7 +351,8 @@ class Collector:
             while True:
                 if self._unbroken() != self._listed_while:
                     await self._list_again()
-                popped = self._merger.pop(BATCH_BYTES_MAX)
+                with trace.span("merges", "merge"):
+                    popped = self._merger.pop(BATCH_BYTES_MAX)
                 for stream, size in popped.released.items():
                     if stream in self._sources:
                         self._sources[stream].release(size)
@@ -422,7 +423,8 @@ class Collector:
                     continue  # a sequence's value moved: its job does not exist, nothing runs downstream
                 job = None
                 if mark.schema_state != SchemaState.DELETE_ONLY:  # the job is still under way then
-                    job = await self._jobs.read(mark)
+                    with trace.span("reads a DDL job", "merge", job_id=mark.job_id):
+                        job = await self._jobs.read(mark)
                     DDL_JOBS.inc()
                 await self._put([entry._replace(job=job)], entry.commit_ts)
             entries = entries[begin:]
@@ -432,7 +434,11 @@ class Collector:
         if entries or watermark > self._announced_ts:
             self._announced_ts = max(self._announced_ts, watermark)
             size = sum(len(entry.payload) for entry in entries)
-            await self._queue.put(MergedBatch(entries, self._announced_ts), size)
+            batch = MergedBatch(entries, self._announced_ts)
+            if trace.is_on():
+                trace.moment("merged", "merge", **batch.facts())
+            with trace.span("waits for room", "merge"):
+                await self._queue.put(batch, size)
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

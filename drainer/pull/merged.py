@@ -5,7 +5,7 @@ Tests  tests/drainer/pull/test_merger.py
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -51,3 +51,14 @@ class MergedBatch:
 
     entries: list[Merged]
     watermark: int
+
+    def facts(self) -> dict[str, int]:
+        """For a trace."""
+        return stretch(self.entries) | {"watermark": self.watermark}
+
+
+def stretch(entries: Sequence[Merged]) -> dict[str, int]:
+    """How many, and from which commit_ts to which; for a trace."""
+    if not entries:
+        return {"binlogs": 0}
+    return {"binlogs": len(entries), "first_ts": entries[0].commit_ts, "last_ts": entries[-1].commit_ts}

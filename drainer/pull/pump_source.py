@@ -29,10 +29,10 @@ from google.protobuf.message import DecodeError
 from common import protobuf_fields, rpc
 from common.backoff import Backoff
 from common.errors import Corruption, Unavailable
-from common.observe import log
+from common.observe import log, trace
 from common.wire import pump_pb2
 from drainer.pull import large_txn
-from drainer.pull.merged import Merged
+from drainer.pull.merged import Merged, stretch
 from drainer.pull.pull_message import Arrival, arrival
 from drainer.pull.spill import Account, SpillDirectory, SpillFile
 
@@ -132,6 +132,7 @@ class PumpSource:
         if watermark > self._wanted_ts:
             self._wanted_ts = watermark
             if watermark > self._asked_ts:
+                trace.moment("asked for its watermark", f"pump {self.node_id}", watermark=watermark)
                 self._changed.set()
 
     def release(self, size: int) -> None:
@@ -306,6 +307,9 @@ class PumpSource:
         self.held_bytes += found.size
         if found.mark_bytes:
             self._owed_bytes += found.mark_bytes
+        if trace.is_on():
+            what = {"watermark": found.watermark, "bytes": found.size}
+            trace.moment("received", f"pump {self.node_id}", **stretch(found.entries), **what)
         self._deliver(found)
         last_ts = found.entries[-1].commit_ts if found.entries else 0
         self.position = max(self.position, found.watermark, last_ts)

@@ -12,34 +12,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from common.clock import SystemClock
 from common.errors import Unavailable
-from common.observe import log
+from common.observe import log, trace
 from common.status.drainer import LaneStatus
 from drainer import metrics
 from drainer.control.pause_and_reload import Control
-from drainer.pull.merged import Merged, MergedBatch, Spilled
+from drainer.pull.merged import MergedBatch, Spilled
 from drainer.rules.rule_change import RuleChange
 from drainer.rules.rule_set import Rules
 from drainer.sink import Sink
 from drainer.sink.rule_taking import RuleTaking
-from drainer.txn import Ddl, Item, LargeTransaction, Transaction
+from drainer.sink.traced_items import TRACK, ItemSource, TracedItems, traced
+from drainer.txn import Ddl, LargeTransaction, Transaction
 
 logger = log.get("drainer.applier")
 
 HELD: Final = "held back by the operator"
 HELD_TO_COMPARE: Final = "held still for a moment, for snapshots of the downstream"
 S = TypeVar("S", bound=Sink)
-
-
-class ItemSource(Protocol):
-    """The translator, as a stream sees it."""
-
-    def translate(self, merged: Merged) -> Item: ...
-
-    def pieces(self, spilled: Spilled) -> Iterator[Transaction]: ...
 
 
 class Runner(Generic[S]):
@@ -57,7 +50,8 @@ class Runner(Generic[S]):
     ) -> None:
         self.sink = sink
         self._interval_s = interval_s
-        self._items = items
+        self._traced = TracedItems(items) if trace.is_on() else None
+        self._items: ItemSource = self._traced or items
         self._control = control or Control(SystemClock())
         self._control.on_change = sink.background.wake
         self._control.on_resume = sink.try_again
@@ -117,7 +111,8 @@ class Runner(Generic[S]):
             self._hold.state.open(self.sink.equal_from_ts)
         try:
             while (batch := await self._next_batch(batches)) is not None:
-                await self._apply(batch)
+                with traced(batch):
+                    await self._apply(batch)
         except BaseException as error:
             # A transaction may be cut half: what was not flushed stays out, the next start brings it.
             self._broken = True
@@ -129,7 +124,8 @@ class Runner(Generic[S]):
 
     async def _next_batch(self, batches: AsyncIterator[MergedBatch]) -> MergedBatch | None:
         self._doing = self._doing if self._taking.is_stopping() else "waiting for binlogs"
-        return await self._taking.take(batches)
+        with trace.span("waits for binlogs", TRACK):
+            return await self._taking.take(batches)
 
     async def watch(self) -> None:
         """Ends with the first error of what works beside the stream."""
@@ -301,8 +297,11 @@ class Runner(Generic[S]):
         self._doing = self.sink.verb
 
     async def _flush(self) -> None:
+        if self._traced is not None:
+            self._traced.flushed()
         self._publish_count()
-        await self.sink.flush()
+        with trace.span("hands over", TRACK):
+            await self.sink.flush()
 
     def _count(self, taken: Transaction | None) -> None:
         if taken is None:

@@ -6,6 +6,7 @@ import asyncio
 import bisect
 import contextlib
 import json
+import re
 import signal
 import time
 import urllib.error
@@ -13,6 +14,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,6 +35,7 @@ from tests.forked import Forked
 pytestmark = pytest.mark.integration
 
 DEADLINE_S = 60
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "trace.md").read_text()
 TABLE = TableInfo(101, "t", (Column(1, "a", 0, FieldType(LONG)),))
 
 
@@ -166,7 +169,7 @@ async def test_one_takes_over_from_the_other(scene: Scene) -> None:
     looking = asyncio.create_task(snapshots(scene))
     await check_standby(scene)
     await after_a_graceful_stop(scene)
-    scene.start_drainer("third", "-standby")
+    scene.start_drainer("third", "-standby", f"--trace={scene.directory / 'drainer.trace'}")
     await scene.until_ready("third", 503, "is active")
     await after_a_freeze(scene)
     scene.start_drainer("fourth", "-standby")
@@ -269,6 +272,36 @@ async def after_a_kill(scene: Scene) -> None:
     killed_s = time.monotonic()
     assert await scene.until_rows(scene.written + 50) - killed_s <= 5.0
     assert (await scene.ask("fourth", "/readyz"))[0] == 200
+    check_trace(scene)
+
+
+def check_trace(scene: Scene) -> None:
+    """Of the one that was killed, read as docs/trace.md does: the way of a transaction, step by step."""
+    (snippet,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
+    names: dict[str, Any] = {}
+    exec(snippet.replace("drainer.trace", str(scene.directory / "drainer.trace")), names)
+    events = names["events"]
+    tracks = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    rows = "".join(re.findall(r"^\| `.*$", PAGE, re.M))
+    documented = set(re.findall(r"`([^`]+)`", rows))
+    for event in events:
+        if event["ph"] != "M" and not event["name"].startswith("generation"):
+            assert event["name"] in documented
+            track = re.sub(r"^lane-\d+", "lane-N", tracks[event["tid"]]).replace("pump pair-pump", "pump ID")
+            assert track in documented
+    commit_ts = max(event["args"]["last_ts"] for event in events if event["name"] == "COMMIT")
+    steps = ("received", "merged", "translates, dispatches", "queued", "applies a batch", "COMMIT")
+    began = [
+        min(event["ts"] for event in events if event["name"] == step and covers(event, commit_ts))
+        for step in steps
+    ]
+    assert began == sorted(began)
+
+
+def covers(event: dict[str, Any], commit_ts: int) -> bool:
+    what = event.get("args", {})
+    last_ts = what.get("last_ts", 0)
+    return bool(what.get("first_ts", last_ts) <= commit_ts <= last_ts)
 
 
 async def after_an_operators_pause(scene: Scene) -> None:
