@@ -24,6 +24,7 @@ from common.tso import Ts
 from common.upstream_port import TimestampOracle
 
 AHEAD_MAX_S: Final = 86_400.0
+_UNSURE_S: Final = 1.0  # how far what this process takes for now may be from what it is upstream
 SKEW_S: Final = 5.0  # from here on it is logged
 _DRAW_S: Final = 60.0
 _MOVE_S: Final = 1.0
@@ -63,6 +64,10 @@ class UpstreamTime:
         if ts > self.now_ts:
             self._newest_ts, self._newest_s = ts, self._clock.monotonic_s()
         self._move()
+
+    def may_have_given(self, ts: int) -> bool:
+        """Whether a timestamp that others say was drawn can have been, as far as is known here."""
+        return ts <= self.now_ts + (int(_UNSURE_S * 1000) << tso.LOGICAL_BITS)
 
     async def run(self) -> None:
         """Keep up with it; until cancelled."""

@@ -186,7 +186,7 @@ Global___PullBinlogResp: _TypeAlias = PullBinlogResp  # noqa: Y015
 @_typing.final
 class PullBatchesReq(_message.Message):
     """The first message opens the stream: cluster_id, after_ts, parts_above and silence_ms are read from it alone.
-    Every message may add credit and raise the watermark that the puller waits for.
+    Every message may add credit, raise the watermark that the puller waits for, and say what the oracle has given.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -197,6 +197,7 @@ class PullBatchesReq(_message.Message):
     WAIT_WATERMARK_FIELD_NUMBER: _builtins.int
     PARTS_ABOVE_FIELD_NUMBER: _builtins.int
     SILENCE_MS_FIELD_NUMBER: _builtins.int
+    GIVEN_TS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.int
     after_ts: _builtins.int
     """last commit_ts already consumed"""
@@ -208,6 +209,8 @@ class PullBatchesReq(_message.Message):
     """a binlog larger than this, bytes, may come in parts; 0: always in one message"""
     silence_ms: _builtins.int
     """"say something at least this often, so that I know you are there"; 0: no need"""
+    given_ts: _builtins.int
+    """a commit_ts at another pump, that is, one the oracle has given: "use it as if you had"""
     def __init__(
         self,
         *,
@@ -217,10 +220,11 @@ class PullBatchesReq(_message.Message):
         wait_watermark: _builtins.int = ...,
         parts_above: _builtins.int = ...,
         silence_ms: _builtins.int = ...,
+        given_ts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_ts", b"after_ts", "cluster_id", b"cluster_id", "credit_bytes", b"credit_bytes", "parts_above", b"parts_above", "silence_ms", b"silence_ms", "wait_watermark", b"wait_watermark"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_ts", b"after_ts", "cluster_id", b"cluster_id", "credit_bytes", b"credit_bytes", "given_ts", b"given_ts", "parts_above", b"parts_above", "silence_ms", b"silence_ms", "wait_watermark", b"wait_watermark"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

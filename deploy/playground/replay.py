@@ -3,8 +3,8 @@
 Drives  raw `WriteBinlog` calls, one Pump per recording; the standalone upstream's history, outcomes and clock
 Owns    the calls in flight
 Stops   when everything is acknowledged and the clock stands at the largest recorded timestamp
-Never   sends the end of a transaction before every earlier prewrite of that Pump is acknowledged (a commit
-        timestamp tells a Pump that each prewrite that comes later commits later), tells an outcome before
+Never   sends the end of a transaction before every earlier prewrite is acknowledged, whichever Pump has it (a
+        commit timestamp tells all Pumps that each prewrite that comes later commits later), tells an outcome before
         that time, or moves the clock past a record that is not acknowledged
 Tests   tests/deploy/playground/test_scenario.py
 """
@@ -44,8 +44,8 @@ class Replay:
         self._order = arrival_order(scenario.files)
         self._acked = AckedPrefix(self._order)
         self._untold = untold_outcomes(scenario)
-        # Prewrites on their way, by Pump: what ends a transaction waits for those sent before it.
-        self._prewrites: list[set[asyncio.Event]] = [set() for _ in scenario.files]
+        # Prewrites on their way: what ends a transaction waits for those sent before it.
+        self._prewrites: set[asyncio.Event] = set()
         self._progressed = asyncio.Event()
         self.gate = asyncio.Event()
         """While it is clear no further record is sent; those in flight go on."""
@@ -72,11 +72,10 @@ class Replay:
 
     def _begin(self, arrival: Arrival) -> list[asyncio.Event]:
         """For a prewrite its own mark of being on the way; for an end those of the prewrites before it."""
-        under_way = self._prewrites[arrival.pump]
         if arrival.record.tp != PREWRITE:
-            return list(under_way)
+            return list(self._prewrites)
         mark = asyncio.Event()
-        under_way.add(mark)
+        self._prewrites.add(mark)
         return [mark]
 
     async def close(self) -> None:
@@ -94,7 +93,7 @@ class Replay:
                 await self._write(arrival)
                 (mark,) = marks
                 mark.set()
-                self._prewrites[arrival.pump].discard(mark)
+                self._prewrites.discard(mark)
             else:
                 for mark in marks:
                     await mark.wait()

@@ -13,7 +13,8 @@ Holds    nothing is emitted before the first listing of pumps has succeeded, and
          its first prewrite after that, and got the commit_ts later still; the oracle gave everything that was
          known before. So it can only commit above what goes out
          A binlog that can go out is in `batches()` within the same few turns of the event loop; a pump that
-         holds one back is asked for its watermark at once. Idle or not, the pumps that the position rests on
+         holds one back is asked for its watermark at once, and is told the newest commit_ts that waits: it was
+         drawn, and saves the pump a draw (see `pump.watermark.idle`). Idle or not, the pumps that the position rests on
          are asked for a higher one every `idle_ask_s`.
 Stops    by cancellation; what is in the queue is abandoned, it lies above the checkpoint
 """
@@ -356,14 +357,23 @@ class Collector:
                 for stream, size in popped.released.items():
                     if stream in self._sources:
                         self._sources[stream].release(size)
-                for stream, watermark in self._merger.awaits().items():
-                    self._sources[stream].ask(watermark)
+                self._ask_for_waiting()
                 if not popped.entries and popped.watermark <= self._announced_ts:
                     if self._merger.is_held_by_ceiling:
                         await self._raise_ceiling()
                         continue
                     break
                 await self._emit(popped.entries, popped.watermark)
+
+    def _ask_for_waiting(self) -> None:
+        newest = self._merger.newest_waiting
+        if not newest:
+            return
+        for stream, watermark in self._merger.awaits().items():
+            self._sources[stream].ask(watermark)
+        for source in self._sources.values():
+            if source.position < newest:
+                source.tell(newest)
 
     async def _list_again(self) -> None:
         """A pump that joined while we had no lease did not wait for us: find it before anything goes out."""

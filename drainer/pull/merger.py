@@ -215,6 +215,11 @@ class Merger:
         smallest = min(heads)
         return {name: smallest for name, source in self._sources.items() if source.floor < smallest}
 
+    @property
+    def newest_waiting(self) -> int:
+        """The largest commit_ts that waits for other sources; 0 if nothing does."""
+        return max((source.last_ts for source in self._sources.values() if source.entries), default=0)
+
     def _merge(self) -> dict[str, int]:
         """Move what the common floor allows from the sources into `_ready`; bytes moved, by source."""
         limit = min(self.reach, self.ceiling)

@@ -115,6 +115,8 @@ class PumpSource:
         self._backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S, rng)
         self._wanted_ts = 0
         self._asked_ts = 0
+        self._given_ts = 0
+        self._told_ts = 0
         self._owed_bytes = 0
         self._changed = asyncio.Event()
         self._retry_now = asyncio.Event()
@@ -134,6 +136,12 @@ class PumpSource:
             if watermark > self._asked_ts:
                 trace.moment("asked for its watermark", f"pump {self.node_id}", watermark=watermark)
                 self._changed.set()
+
+    def tell(self, given_ts: int) -> None:
+        """A commit of another pump waits for this one: have it say each rise of its watermark until there."""
+        if given_ts > self._given_ts:
+            self._given_ts = given_ts
+            self._changed.set()
 
     def release(self, size: int) -> None:
         """`size` bytes delivered earlier have left the merger: the pump may send as many again."""
@@ -255,6 +263,7 @@ class PumpSource:
         """The opening, then credit and waits as they come up. Asks at once: the answer tells of life."""
         self._owed_bytes = 0
         self._asked_ts = max(self._wanted_ts, self.position + 1)
+        self._told_ts = self._given_ts if self._given_ts > self.position else 0
         yield pump_pb2.PullBatchesReq(
             cluster_id=self._cluster_id,
             after_ts=self.position,
@@ -262,6 +271,7 @@ class PumpSource:
             wait_watermark=self._asked_ts,
             parts_above=self._spill.above_bytes,
             silence_ms=SILENCE_ASKED_MS,
+            given_ts=self._told_ts,
         ).SerializeToString()
         while True:
             await self._changed.wait()
@@ -269,9 +279,11 @@ class PumpSource:
             credit, self._owed_bytes = self._owed_bytes, 0
             waits_for = self._wanted_ts if self._wanted_ts > max(self._asked_ts, self.position) else 0
             self._asked_ts = max(self._asked_ts, waits_for)
-            if credit or waits_for:
+            given_ts = self._given_ts if self._given_ts > max(self._told_ts, self.position) else 0
+            self._told_ts = max(self._told_ts, given_ts)
+            if credit or waits_for or given_ts:
                 yield pump_pb2.PullBatchesReq(
-                    credit_bytes=credit, wait_watermark=waits_for
+                    credit_bytes=credit, wait_watermark=waits_for, given_ts=given_ts
                 ).SerializeToString()
 
     async def _pull_binlogs(self, client: PullClient) -> None:

@@ -165,7 +165,7 @@ class Pullers:
             self._check_cluster(request.cluster_id)
             await self._check_position(request.after_ts)
             session = PullSession(request.after_ts)
-            session.request(request.credit_bytes, request.wait_watermark)
+            self._take_request(session, request)
             stream.open(request.after_ts, session)
             async for reply in self._batches(stream, session, requests, request):
                 yield reply
@@ -183,7 +183,7 @@ class Pullers:
         said_s = now_s()
         with self._storage.listener() as wake:
             self._wakes.add(wake)
-            reader = asyncio.get_running_loop().create_task(_read_requests(requests, session, wake))
+            reader = asyncio.get_running_loop().create_task(self._read_requests(requests, session, wake))
             try:
                 while not self._ending:
                     wake.clear()
@@ -216,6 +216,26 @@ class Pullers:
                 await asyncio.wait({reader})
                 if not reader.cancelled():
                     reader.exception()  # seen; the stream has ended anyway
+
+    async def _read_requests(
+        self, requests: AsyncIterator[bytes], session: PullSession, wake: asyncio.Event
+    ) -> None:
+        try:
+            async for data in requests:
+                self._take_request(session, _decode(pump_pb2.PullBatchesReq, data))
+                wake.set()
+        finally:
+            wake.set()
+
+    def _take_request(self, session: PullSession, request: pump_pb2.PullBatchesReq) -> None:
+        given_ts = request.given_ts
+        if given_ts > 0:
+            # One from the future would carry the watermark along: the oracle is asked instead.
+            if self._time is None or self._time.may_have_given(given_ts):
+                self._idle.given(given_ts)
+            else:
+                given_ts = 0
+        session.request(request.credit_bytes, request.wait_watermark, given_ts)
 
     async def _reply(
         self, pages: PullPages, session: PullSession, parts_above: int
@@ -349,16 +369,6 @@ async def _is_woken(wake: asyncio.Event, due_s: float | None) -> bool:
     except TimeoutError:
         return False
     return True
-
-
-async def _read_requests(requests: AsyncIterator[bytes], session: PullSession, wake: asyncio.Event) -> None:
-    try:
-        async for data in requests:
-            request = _decode(pump_pb2.PullBatchesReq, data)
-            session.request(request.credit_bytes, request.wait_watermark)
-            wake.set()
-    finally:
-        wake.set()
 
 
 def _decode(kind: type[Request], data: bytes) -> Request:

@@ -51,12 +51,16 @@ class PullSession:
         self.large: LargeDelivery | None = None
         """The transaction that is being sent in parts; nothing else is sent meanwhile."""
         self.awaited = 0
+        self._told = position
+        self._given = 0
         self._page_bytes_max = FIRST_MESSAGE_BYTES_MAX
 
-    def request(self, credit_bytes: int, wait_watermark: int) -> None:
-        """The puller adds credit and may raise what it waits for."""
+    def request(self, credit_bytes: int, wait_watermark: int, given_ts: int = 0) -> None:
+        """The puller adds credit and may raise what it waits for. `given_ts`: it has commits up to there that
+        wait for this pump, so each rise of the watermark may let one of them go."""
         self.credit += max(credit_bytes, 0)
         self.awaited = max(self.awaited, wait_watermark)
+        self._given = max(self._given, given_ts)
 
     @property
     def page_bytes(self) -> int:
@@ -100,20 +104,25 @@ class PullSession:
             self.position, self.large = large.commit_ts, None
             if self.awaited <= self.position:
                 self.awaited = 0
+        self._told = self.position
         return PartMessage(large, offset, data, self.position)
 
     def sign_of_life(self, held_by: int) -> Message:
         """For a puller that has heard nothing for as long as it allowed. `held_by`: the start_ts of the open
         prewrite that holds the watermark back, 0 if there is none."""
+        self._told = self.position
         return Message([], 0, self.position, held_by if self.awaited else 0)
 
     def reached(self) -> Message | None:
-        """The empty message that an awaited watermark was reached, once."""
+        """The empty message that an awaited watermark was reached, or came nearer to what was given, once."""
         if self.awaited and self.awaited <= self.position:
+            return self._message([], 0)
+        if self._told < self._given and self._told < self.position:
             return self._message([], 0)
         return None
 
     def _message(self, deliveries: list[Delivery], size: int) -> Message:
         if self.awaited <= self.position:
             self.awaited = 0
+        self._told = self.position
         return Message(deliveries, size, self.position)

@@ -5,6 +5,10 @@ Owns    one loop that draws timestamps; another stores them for pullers that kno
 Why     the merge of several pumps waits for the slowest watermark. A timestamp is drawn first and the log
         read afterwards: whatever is acknowledged by then carries a commit_ts above it or is settled in
         front of it (see `sorter`)
+Given   a timestamp that was drawn elsewhere before it came here serves as well: of a commit that another pump
+        has, the puller says so. What is prewritten here from now on is acknowledged later than that one was
+        drawn, so its commit_ts is drawn later and lies above. It saves the way to the oracle, for which the
+        merge of several pumps would wait with each commit
 Pace    the first draw for a newly awaited timestamp happens at once; if it is not enough (the oracle is
         held back, or does not answer) the next ones come `pace_s` apart, for one that lies ahead as far apart
         as it does, up to a second. A drawn timestamp that is large enough is never drawn again: an open
@@ -78,6 +82,12 @@ class IdleWatermark:
         """The smallest timestamp that is waited for and was not drawn yet; 0 if there is none."""
         known = max(self._drawn, self._watermark())
         return min((ts for ts in self._waiting.values() if ts > known), default=0)
+
+    def given(self, ts: int) -> None:
+        """The oracle has given `ts` to somebody before this call."""
+        if ts > max(self._drawn, self._watermark()):
+            self._drawn = ts
+            self._mark(ts)
 
     async def run(self) -> None:
         """Draw when needed; until cancelled."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,9 +52,9 @@ class Pump:
 
 
 @asynccontextmanager
-async def pump(path: Path, **options: Any) -> AsyncIterator[Pump]:
+async def pump(path: Path, *, oracle: ScriptedOracle | None = None, **options: Any) -> AsyncIterator[Pump]:
     async with opened(path, **options) as storage:
-        oracle, transactions = ScriptedOracle(), ScriptedTransactions()
+        oracle, transactions = oracle or ScriptedOracle(), ScriptedTransactions()
         idle = IdleWatermark(oracle, lambda: storage.watermark, storage.mark)
         clock = ManualClock()
         time = UpstreamTime(oracle, clock)
@@ -89,9 +89,11 @@ class Puller:
         self.ask(credit=credit, wait=wait, cluster=CLUSTER, after=after)
         self._replies = pump.pullers.pull_batches(self._sent())
 
-    def ask(self, *, credit: int = 0, wait: int = 0, cluster: int = 0, after: int = 0) -> None:
+    def ask(
+        self, *, credit: int = 0, wait: int = 0, cluster: int = 0, after: int = 0, given: int = 0
+    ) -> None:
         request = pump_pb2.PullBatchesReq(
-            cluster_id=cluster, after_ts=after, credit_bytes=credit, wait_watermark=wait
+            cluster_id=cluster, after_ts=after, credit_bytes=credit, wait_watermark=wait, given_ts=given
         )
         self._requests.put_nowait(request.SerializeToString())
 
@@ -369,6 +371,83 @@ async def test_no_commit_follows_a_watermark_that_covers_it(tmp_path: Path) -> N
                 puller.ask(credit=1 << 16, wait=one.oracle.last)
         stop = True
         await asyncio.gather(*sessions)
+
+
+async def test_no_commit_follows_a_watermark_that_rests_on_what_other_pumps_got(tmp_path: Path) -> None:
+    # Busy pumps with one oracle. Each puller is told the newest commit that any of them has sent, as a merge
+    # does, and nothing is drawn for it.
+    oracle, names, told = ScriptedOracle(), "abc", dict.fromkeys("abc", 0)
+    seen: dict[str, list[int]] = {name: [] for name in names}
+    async with AsyncExitStack() as stack:
+        pumps = {
+            name: await stack.enter_async_context(pump(tmp_path / name, oracle=oracle)) for name in names
+        }
+        pullers = {name: Puller(one) for name, one in pumps.items()}
+        stop = False
+
+        async def session(number: int) -> None:
+            while not stop:
+                one = pumps[names[number % 3]]
+                start_ts = await oracle.timestamp()
+                await one.write(binlog.prewrite(start_ts, b"k", b"v"))
+                for _ in range(number):
+                    await asyncio.sleep(0)
+                await one.write(binlog.commit(start_ts, await oracle.timestamp()))
+
+        async def pull(name: str) -> None:
+            puller = pullers[name]
+            while not stop:
+                payloads, watermark = await puller.next()
+                commits = [binlog.parse(payload).commit_ts for payload in payloads]
+                assert not commits or told[name] < commits[0] <= commits[-1] <= watermark
+                told[name] = watermark
+                seen[name] += commits
+                puller.ask(credit=1 << 16)
+                for other in pullers.values():
+                    if commits:
+                        other.ask(given=commits[-1])
+
+        for one in pumps.values():
+            await one.time.draw()
+        draws = oracle.draws
+        writers = [asyncio.create_task(session(number)) for number in range(7)]
+        readers = [asyncio.create_task(pull(name)) for name in names]
+        async with asyncio.timeout(10):
+            while min(map(len, seen.values())) < 150:
+                await asyncio.sleep(0.01)
+                assert not any(reader.done() for reader in readers)
+        stop = True
+        await asyncio.gather(*writers)
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+        for puller in pullers.values():
+            await puller.close()
+        stored = sum(one.storage.stored_total for one in pumps.values())
+        assert oracle.draws - draws == stored, "for each prewrite and commit, and no pump has drawn"
+
+
+async def test_a_commit_of_another_pump_raises_the_watermark_without_a_draw(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        one.oracle.pinned = await one.time.draw()
+        now_ts, draws = one.oracle.pinned, one.oracle.draws
+        puller = Puller(one, wait=1)
+        await puller.next()
+        draws, one.oracle.silent = one.oracle.draws, True
+        puller.ask(wait=now_ts + 50, given=now_ts + 70)
+        assert await puller.next() == ([], now_ts + 70)
+        assert one.oracle.draws == draws
+
+
+async def test_a_commit_from_the_future_raises_nothing_and_the_oracle_is_asked(tmp_path: Path) -> None:
+    async with pump(tmp_path) as one:
+        await one.time.draw()
+        future_ts = one.oracle.last + tso.compose(2_000)
+        puller = Puller(one)
+        puller.ask(wait=future_ts, given=future_ts)
+        assert await puller.is_quiet()
+        assert one.storage.watermark < future_ts
+        assert one.oracle.draws > 1
 
 
 async def test_commit_without_prewrite_ends_the_stream_with_data_loss(tmp_path: Path) -> None:

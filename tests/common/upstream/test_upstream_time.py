@@ -92,6 +92,18 @@ async def test_what_others_drew_is_known_without_a_draw() -> None:
     assert time.ahead_s == 0.0, "what is older than is known says nothing"
 
 
+async def test_what_others_say_was_drawn_is_believed_up_to_now_and_not_before_the_first_draw() -> None:
+    clock = ManualClock()
+    time = UpstreamTime(AtClock(clock), clock)
+    assert not time.may_have_given(tso.from_wall_s(clock.wall_s()))
+    await time.draw()
+    clock.advance(50)
+    now_s = clock.wall_s()
+    assert time.may_have_given(tso.from_wall_s(now_s))
+    assert time.may_have_given(tso.from_wall_s(now_s + 0.9)), "a clock that runs a little fast upstream"
+    assert not time.may_have_given(tso.from_wall_s(now_s + 1.1))
+
+
 async def test_nonsense_of_the_oracle_is_shown_and_asked_again() -> None:
     clock = ManualClock()
 

@@ -141,6 +141,26 @@ async def test_a_pump_that_holds_a_head_back_is_asked_at_once() -> None:
         connection = await w.pump("b").connected()
         await w.sends("a", [30], 30)
         await until(lambda: [request.wait_watermark for request in connection.batch_requests()] == [1, 30])
+        assert connection.batch_requests()[-1].given_ts == 30
+
+
+async def test_pumps_are_told_the_newest_commit_that_waits_and_asked_for_the_oldest() -> None:
+    async with world(MemoryRegistry(a="online", b="online", c="online")) as w:
+        b, c = await w.pump("b").connected(), await w.pump("c").connected()
+        await w.sends("c", [], 40)
+        await w.sends("a", [30], 30)
+        await w.sends("a", [50], 50)
+        await until(lambda: b.batch_requests()[-1].given_ts == 50)
+        await until(lambda: c.batch_requests()[-1].given_ts == 50)
+        assert max(request.wait_watermark for request in b.batch_requests()) == 30
+        assert max(request.wait_watermark for request in c.batch_requests()) <= 30
+        await w.sends("b", [], 35)
+        await until(lambda: w.stamps == [30])
+        await w.sends("b", [], 50)
+        await w.sends("c", [], 50)
+        await until(lambda: w.stamps == [30, 50])
+        a = await w.pump("a").connected()
+        assert not any(request.given_ts for request in a.batch_requests()), "nothing waits for it"
 
 
 async def test_an_entry_passes_within_a_few_turns_of_the_event_loop() -> None:

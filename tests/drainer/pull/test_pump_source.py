@@ -121,6 +121,21 @@ async def test_a_wait_is_sent_once_and_only_for_what_is_not_known() -> None:
         assert waits == [30]
 
 
+async def test_what_was_given_is_told_once_and_again_on_a_new_connection() -> None:
+    pump = ScriptedPump()
+    async with reading(pump) as found:
+        connection = await pump.connected()
+        connection.send([], 20)
+        await until(lambda: found.source.position == 20)
+        for given_ts in (15, 30, 30, 25):
+            found.source.tell(given_ts)
+            await settle()
+        assert [request.given_ts for request in connection.batch_requests()] == [0, 30]
+        connection.fail(Unavailable("connection reset"))
+        again = await pump.connected(2)
+        assert [request.given_ts for request in again.batch_requests()] == [30]
+
+
 async def test_released_bytes_become_credit() -> None:
     pump = ScriptedPump()
     async with reading(pump) as found:

@@ -42,6 +42,20 @@ class TestPullSession:
         assert session.page(Page(deliveries(14), 16)) == Message(deliveries(14), 10, 16)
         assert session.reached() is None
 
+    def test_each_rise_is_told_until_what_was_given_is_reached(self) -> None:
+        session = PullSession(5)
+        session.request(100, 0, 10)
+        assert session.reached() is None
+        assert session.page(Page([], 7)) == Message([], 0, 7)
+        assert session.page(Page([], 7)) is None
+        assert session.page(Page(deliveries(8), 9)) == Message(deliveries(8), 10, 9)
+        assert session.reached() is None, "told with the payload"
+        assert session.page(Page([], 12)) == Message([], 0, 12)
+        assert session.page(Page([], 13)) is None
+        session.request(0, 0, 13)
+        assert session.reached() == Message([], 0, 13)
+        assert session.reached() is None
+
     def test_time_marks_of_old_pumps_are_no_payloads(self) -> None:
         session = PullSession(0)
         session.request(100, 0)

@@ -124,6 +124,22 @@ def test_nor_while_it_stays_and_it_costs_a_draw_a_second() -> None:
     live(story)
 
 
+def test_what_was_drawn_elsewhere_needs_no_draw_even_while_the_oracle_is_away() -> None:
+    async def story(pump: Pump) -> None:
+        await soon(pump)
+        draws, pump.oracle.error = pump.oracle.draws, Unavailable("away")
+        for _ in range(3):
+            await asyncio.sleep(1)
+            wanted = now_ts()
+            pump.idle.given(wanted)
+            pump.idle.given(wanted - 1)
+            await pump.told(wanted)
+            assert pump.watermark == wanted
+        assert pump.oracle.draws == draws
+
+    live(story)
+
+
 @pytest.mark.parametrize("error", [Unavailable("away"), Corruption("etcd key tso does not hold a number")])
 def test_who_comes_back_with_the_same_wait_is_told_when_the_oracle_is_back(error: BinlogError) -> None:
     async def story(pump: Pump) -> None:
