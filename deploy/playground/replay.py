@@ -4,8 +4,8 @@ Drives  raw `WriteBinlog` calls, one Pump per recording; the standalone upstream
 Owns    the calls in flight
 Stops   when everything is acknowledged and the clock stands at the largest recorded timestamp
 Never   sends the end of a transaction before every earlier prewrite is acknowledged, whichever Pump has it (a
-        commit timestamp tells all Pumps that each prewrite that comes later commits later), tells an outcome before
-        that time, or moves the clock past a record that is not acknowledged
+        commit timestamp tells all Pumps that each prewrite that comes later commits later), tells an outcome
+        before that time, or moves the clock past a record that is not acknowledged
 Tests   tests/deploy/playground/test_scenario.py
 """
 
