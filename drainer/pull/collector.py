@@ -13,9 +13,8 @@ Holds    nothing is emitted before the first listing of pumps has succeeded, and
          its first prewrite after that, and got the commit_ts later still; the oracle gave everything that was
          known before. So it can only commit above what goes out
          A binlog that can go out is in `batches()` within the same few turns of the event loop; a pump that
-         holds one back is asked for its watermark at once, and is told the newest commit_ts that waits, which
-         saves it a draw (see `pump.watermark.idle`). Idle or not, the pumps that the position rests on are
-         asked for a higher one every `idle_ask_s`.
+         holds one back is asked for its watermark at once, and told what waits, which saves it a draw. Idle or
+         not, the pumps that the position rests on are asked for a higher one every `idle_ask_s`.
 Stops    by cancellation; what is in the queue is abandoned, it lies above the checkpoint
 """
 
@@ -357,23 +356,17 @@ class Collector:
                 for stream, size in popped.released.items():
                     if stream in self._sources:
                         self._sources[stream].release(size)
-                self._ask_for_waiting()
+                for stream, watermark in self._merger.awaits().items():
+                    self._sources[stream].ask(watermark)
+                newest = self._merger.newest_waiting
+                for source in self._sources.values():
+                    source.tell(newest)
                 if not popped.entries and popped.watermark <= self._announced_ts:
                     if self._merger.is_held_by_ceiling:
                         await self._raise_ceiling()
                         continue
                     break
                 await self._emit(popped.entries, popped.watermark)
-
-    def _ask_for_waiting(self) -> None:
-        newest = self._merger.newest_waiting
-        if not newest:
-            return
-        for stream, watermark in self._merger.awaits().items():
-            self._sources[stream].ask(watermark)
-        for source in self._sources.values():
-            if source.position < newest:
-                source.tell(newest)
 
     async def _list_again(self) -> None:
         """A pump that joined while we had no lease did not wait for us: find it before anything goes out."""
@@ -407,17 +400,14 @@ class Collector:
             return
 
     async def _ask_on(self) -> None:
-        """Ask at a pace that nothing resets: heartbeats and signs of life come all the time."""
+        """Let the watermark follow the clock where nothing is written: lag and checkpoint are of now. At a
+        pace that nothing resets: heartbeats and signs of life come all the time."""
         while True:
             await asyncio.sleep(self._idle_ask_s)
-            self._ask_idle()
-
-    def _ask_idle(self) -> None:
-        """Let the watermark follow the clock where nothing is written: lag and checkpoint are of now."""
-        position = self._merger.position
-        for source in self._sources.values():
-            if source.position <= position:
-                source.ask(position + 1)
+            position = self._merger.position
+            for source in self._sources.values():
+                if source.position <= position:
+                    source.ask(position + 1)
 
     async def _emit(self, entries: list[Merged], watermark: int) -> None:
         """Queue entries; a DDL gets its job, what lies before it does not wait for that."""

@@ -139,7 +139,7 @@ class PumpSource:
 
     def tell(self, given_ts: int) -> None:
         """A commit of another pump waits for this one: have it say each rise of its watermark until there."""
-        if given_ts > self._given_ts:
+        if given_ts > max(self._given_ts, self.position):
             self._given_ts = given_ts
             self._changed.set()
 
