@@ -13,8 +13,8 @@ Holds    nothing is emitted before the first listing of pumps has succeeded, and
          its first prewrite after that, and got the commit_ts later still; the oracle gave everything that was
          known before. So it can only commit above what goes out
          A binlog that can go out is in `batches()` within the same few turns of the event loop; a pump that
-         holds one back is asked for its watermark at once, and told what waits, which saves it a draw. Idle or
-         not, the pumps that the position rests on are asked for a higher one every `idle_ask_s`.
+         holds one back is asked for its watermark at once, and told what waits, which saves it a draw. Idle
+         or not, the pumps that the position rests on are asked for a higher one every `idle_ask_s`.
 Stops    by cancellation; what is in the queue is abandoned, it lies above the checkpoint
 """
 
