@@ -23,6 +23,8 @@ from common.rpc.service import (
     RpcStatus,
     ServerStream,
     Service,
+    Take,
+    TakenCalls,
     Unary,
     status_of,
 )
@@ -48,6 +50,8 @@ __all__ = [
     "Server",
     "ServerStream",
     "Service",
+    "Take",
+    "TakenCalls",
     "Unary",
     "caller",
     "serve",

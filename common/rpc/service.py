@@ -10,9 +10,9 @@ Tests  tests/common/rpc/test_rpc.py
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from common.errors import BinlogError, Corruption, Unavailable
 
@@ -20,6 +20,21 @@ Unary = Callable[[bytes], Awaitable[bytes]]
 ServerStream = Callable[[bytes], AsyncIterator[bytes]]
 ClientStream = Callable[[AsyncIterator[bytes]], Awaitable[bytes]]
 BidiStream = Callable[[AsyncIterator[bytes]], AsyncIterator[bytes]]
+
+
+class TakenCalls(Protocol):
+    """Unary calls that a service has taken together, and ends together or one by one, once each."""
+
+    def succeed(self, reply: bytes) -> int:
+        """Answer all that still wait; returns how many did: others were cancelled, or their time was up."""
+
+    def fail(self, error: BaseException) -> int:
+        """The same with what a handler would have raised."""
+
+
+Take = Callable[[Sequence[bytes], TakenCalls], bool]
+"""Takes requests that came together, and ends them later, never before it returns. False if one of them has
+to wait or to be refused: then all go to the method's handler."""
 
 OK: Final = 0
 CANCELLED: Final = 1
@@ -56,7 +71,9 @@ class Service:
     A request is `bytes`, or from the door a `memoryview` where a message is too large to be copied.
     `inline` are unary methods that the door steps without a Task, which is most of the cost of a short
     call: they may await futures, but must not use what asks for the current task (`asyncio.timeout`,
-    `TaskGroup`).
+    `TaskGroup`). `taken` are other ways of some of them for short requests: without a coroutine a call, for a
+    service that has nothing to do but to wait for something that many calls share. A transport may use them,
+    or the handlers alone.
     """
 
     name: str
@@ -65,6 +82,7 @@ class Service:
     bidi_streams: Mapping[str, BidiStream] = field(default_factory=dict)
     client_streams: Mapping[str, ClientStream] = field(default_factory=dict)
     inline: Mapping[str, Unary] = field(default_factory=dict)
+    taken: Mapping[str, Take] = field(default_factory=dict)
 
 
 def status_of(error: BaseException) -> tuple[int, str]:

@@ -15,6 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from operator import itemgetter
 from typing import Final
@@ -54,9 +55,12 @@ class WrittenGroup:
 
 
 _new = tuple.__new__  # a NamedTuple's own constructor is a Python function
-_Write = tuple[Sequence[bytes], Sequence[Head], int, "asyncio.Future[None]", int, bool]
-"""Payloads, their heads, bytes held, who waits, how many payloads of the same call stand before them, and
-whether they are the call's last."""
+Ended = Callable[[WriteFailed | None], None]
+"""Called on the event loop: payloads are durable, or may not be."""
+
+_Write = tuple[Sequence[bytes], Sequence[Head], int, Ended, int, bool]
+"""Payloads, their heads, bytes held, who is called, how many payloads of the same call stand before them, and
+whether they are the call's last. Of a failed call each part says so."""
 _payloads_of, _heads_of, _bytes_of = itemgetter(0), itemgetter(1), itemgetter(2)
 
 
@@ -107,8 +111,25 @@ class Writer:
         if self._queued_bytes >= self._queue_bytes_max:
             return self._write_later([payload], [header])
         done = self._future()
-        self._enqueue(((payload,), (header,), len(payload) + _RECORD_BYTES, done, 0, True))
+        ended = partial(_settle, done)
+        self._enqueue(((payload,), (header,), len(payload) + _RECORD_BYTES, ended, 0, True))
         return done
+
+    def submit(self, payloads: Sequence[bytes], headers: Sequence[Head], ended: Ended) -> bool:
+        """The same without anything to await: `ended` is called, once and later. False, without effect, if
+        the payloads do not fit the queue or a group, or nothing is stored any more."""
+        sizes = sum(map(len, payloads))
+        if (
+            not self._group_commit.has_room(len(payloads), sizes)
+            or self.failure is not None
+            or self._stopping
+        ):
+            return False
+        size = sizes + _RECORD_BYTES * len(payloads)
+        if self._queued_bytes + size > self._queue_bytes_max:
+            return False
+        self._enqueue((payloads, headers, size, ended, 0, True))
+        return True
 
     def write_many(self, payloads: Sequence[bytes], headers: Sequence[Head]) -> Awaitable[None]:
         """Done when all payloads are durable, in this order; they share groups, each within its bounds.
@@ -121,10 +142,11 @@ class Writer:
         sizes = list(map(len, payloads))
         if not sizes:
             done.set_result(None)
+        ended = partial(_settle, done)
         for first, after in self._group_commit.cut(sizes):
             size = sum(sizes[first:after]) + _RECORD_BYTES * (after - first)
             last = after == len(sizes)
-            self._enqueue((payloads[first:after], headers[first:after], size, done, first, last))
+            self._enqueue((payloads[first:after], headers[first:after], size, ended, first, last))
         return done
 
     async def _write_later(self, payloads: Sequence[bytes], headers: Sequence[Head]) -> None:
@@ -166,18 +188,17 @@ class Writer:
     def _acknowledge(self, writes: list[_Write], group: WrittenGroup) -> None:
         self._release(writes)
         self._on_group(group)
-        for _, _, _, done, _, last in writes:
-            if last and not done.done():
-                done.set_result(None)
+        for _, _, _, ended, _, last in writes:
+            if last:
+                ended(None)
 
     def _fail(self, writes: list[_Write], failure: WriteFailed) -> None:
         self._release(writes)
         if self.failure is None:
             self.failure = failure
             self._on_failure(failure)
-        for _, _, _, done, before, _ in writes:
-            if not done.done():
-                done.set_exception(WriteFailed(failure.message, hint=failure.hint, durable=before))
+        for _, _, _, ended, before, _ in writes:
+            ended(WriteFailed(failure.message, hint=failure.hint, durable=before))
 
     def _release(self, writes: list[_Write]) -> None:
         self._queued_bytes -= sum(map(_bytes_of, writes))
@@ -244,3 +265,13 @@ class Writer:
         synced = self._clock.monotonic_s()
         records = [_new(LogRecord, (*head, place)) for head, place in zip(heads, places, strict=True)]
         return WrittenGroup(records, payloads, self._log.end, wrote - began, synced - wrote, waited)
+
+
+def _settle(done: asyncio.Future[None], failure: WriteFailed | None) -> None:
+    """End a call that awaits its writes."""
+    if done.done():  # cancelled, or another part of it has failed before
+        return
+    if failure is None:
+        done.set_result(None)
+    else:
+        done.set_exception(failure)

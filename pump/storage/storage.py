@@ -31,7 +31,7 @@ from pump.log.group_commit import GroupCommit
 from pump.log.log_file import LogDirectory, OsLogDirectory
 from pump.log.record import ValuePointer
 from pump.log.value_log import OpenedLog, ValueLog
-from pump.log.writer import WriteFailed, Writer, WrittenGroup
+from pump.log.writer import Ended, WriteFailed, Writer, WrittenGroup
 from pump.storage import opening
 from pump.storage.accepted_losses import AcceptedLosses
 from pump.storage.data_dir import DataDir
@@ -229,6 +229,10 @@ class Storage:
     def write_many(self, payloads: Sequence[bytes], headers: Sequence[binlog.Head]) -> Awaitable[None]:
         """As `write`, of many in this order. `WriteFailed` says how many of them are durable."""
         return self._writer.write_many(payloads, headers)
+
+    def submit(self, payloads: Sequence[bytes], headers: Sequence[binlog.Head], ended: Ended) -> bool:
+        """As `write_many`, with `ended` called instead of anything awaited; False if that cannot be now."""
+        return self._writer.submit(payloads, headers, ended)
 
     async def wait_for_write_space(self) -> None:
         """Return when the writer's queue takes more."""

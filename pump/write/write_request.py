@@ -12,6 +12,7 @@ Holds  both ways give the same payloads and heads for the same octets
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -59,6 +60,23 @@ class WriteRequests:
         except DecodeError as error:
             raise Rejected(f"request cannot be decoded: {error}") from None
         return request.clusterID, request.payload
+
+    def read_stored(self, requests: Sequence[bytes]) -> tuple[list[bytes], list[Head]] | None:
+        """Payloads and heads of usual requests that all hold payloads in the stored form; None if one is
+        unusual or does not."""
+        before = len(self._usual) - 1
+        # Without its cluster id, a request is a field of a `StoredBinlogs`: one is made of all of them.
+        joined = b"".join([request[before:] for request in requests])
+        read = _read_stored(joined)
+        if read is None or len(read.payloads) != len(requests):
+            return None
+        payloads: list[bytes] = []
+        for data in requests:
+            front = self._fronts.get(len(data)) or self._front(len(data))
+            if not data.startswith(front):
+                return None
+            payloads.append(data[len(front) :])
+        return payloads, list(map(_head_of, read.payloads))
 
     def _front(self, size: int) -> bytes:
         """What stands before the payload in a usual request of `size` octets."""
@@ -110,13 +128,19 @@ def heads_if_all_stored(data: bytes | memoryview, count: int) -> list[Head] | No
     data = bytes(data)
     if _PROBE_OCTETS in data:
         return None
+    read = _read_stored(data)
+    return None if read is None else list(map(_head_of, read.payloads))
+
+
+def _read_stored(data: bytes) -> stored_binlog_pb2.StoredBinlogs | None:
+    """What `data` holds if all of it is in the stored form."""
     try:
         read = _StoredBinlogs.FromString(data)
         if read.SerializeToString() != data or any(map(_is_settled, read.payloads)):
             return None
     except (DecodeError, EncodeError):
         return None
-    return list(map(_head_of, read.payloads))
+    return read
 
 
 def _too_many() -> Rejected:

@@ -86,6 +86,9 @@ class CallSession(Protocol):
 
     def is_queued(self, call: Call) -> None: ...
 
+    def gather(self, call: UnaryCall, message: bytes) -> None:
+        """A short request of a method that takes them together, once all that came is read."""
+
     def wake_waiting(self) -> None: ...
 
 
@@ -261,7 +264,11 @@ class UnaryCall(Call):
             flag, size = PREFIX.unpack_from(buffer, start)
             if flag == 0 and size == stop - start - PREFIX_BYTES and size <= self.session.whole_bytes_max:
                 # Small ones are bounded by the number of calls.
-                self.session.runner.unary(self, buffer[start + PREFIX_BYTES : stop])
+                message = buffer[start + PREFIX_BYTES : stop]
+                if self.plan.method.take is None:
+                    self.session.runner.unary(self, message)
+                else:
+                    self.session.gather(self, message)
                 return
         if self.over:
             return

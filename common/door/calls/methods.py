@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any, Final
 
-from common.rpc.service import Service
+from common.rpc.service import Service, Take
 
 BUCKETS_S: Final = tuple(2.5e-5 * 4**power for power in range(12))
 """Upper bounds of call durations, 25 microseconds to 105 seconds."""
@@ -27,12 +27,15 @@ class MethodKind(IntEnum):
 class Method:
     """One method. Plain integers are counted, and read when metrics are scraped."""
 
-    __slots__ = ("buckets", "failed", "handler", "kind", "path", "seconds", "started", "succeeded")
+    __slots__ = ("buckets", "failed", "handler", "kind", "path", "seconds", "started", "succeeded", "take")
 
-    def __init__(self, path: str, kind: MethodKind, handler: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, path: str, kind: MethodKind, handler: Callable[[Any], Any], take: Take | None = None
+    ) -> None:
         self.path = path
         self.kind = kind
         self.handler = handler
+        self.take = take
         self.started = 0
         self.succeeded = 0
         self.failed: dict[int, int] = {}
@@ -41,13 +44,13 @@ class Method:
 
     def become(self, other: Method) -> None:
         """Serve what `other` serves, in calls of connections that know this one already."""
-        self.kind, self.handler = other.kind, other.handler
+        self.kind, self.handler, self.take = other.kind, other.handler, other.take
 
-    def succeed(self, seconds: float) -> None:
-        """Count a call that took so long and ended well."""
-        self.succeeded += 1
-        self.seconds += seconds
-        self.buckets[bisect_left(BUCKETS_S, seconds)] += 1
+    def succeed(self, seconds: float, calls: int = 1) -> None:
+        """Count calls that took so long each and ended well."""
+        self.succeeded += calls
+        self.seconds += seconds * calls
+        self.buckets[bisect_left(BUCKETS_S, seconds)] += calls
 
     def ended(self, code: int, seconds: float) -> None:
         """Count a call that took so long and ended with this status."""
@@ -73,5 +76,6 @@ def methods_of(services: Iterable[Service]) -> dict[bytes, Method]:
             for name, handler in handlers.items():
                 path = f"/{service.name}/{name}"
                 assert path.encode() not in table, f"{path} is registered twice"
-                table[path.encode()] = Method(path, kind, handler)
+                take = service.taken.get(name) if kind is MethodKind.INLINE else None
+                table[path.encode()] = Method(path, kind, handler, take)
     return table

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Protocol
 
+from common.door.calls.call_group import CallGroup, GroupRunner
 from common.door.calls.grpc_calls import NEVER, Call, CallPlan, UnaryCall
 from common.door.calls.http_calls import HttpCall, RouteRunner
 from common.door.calls.methods import Method, MethodKind
@@ -36,8 +37,8 @@ GROWING_BYTES: Final = 32 << 20
 _ENCODINGS: Final = (b"", b"identity", b"gzip")
 
 
-class Runners(StreamRunner, RouteRunner, Protocol):
-    """Runs handlers of both kinds."""
+class Runners(StreamRunner, GroupRunner, RouteRunner, Protocol):
+    """Runs handlers of all kinds."""
 
 
 class Refusal:
@@ -51,7 +52,8 @@ class Refusal:
 
 
 class Session:
-    """The layer above one HTTP/2 connection. `waiting`: streams whose services wait for room."""
+    """The layer above one HTTP/2 connection. `waiting`: streams whose services wait for room;
+    `gathered`: calls that go to their service together."""
 
     __slots__ = (
         "_calls",
@@ -60,6 +62,7 @@ class Session:
         "budget",
         "connection",
         "flush",
+        "gathered",
         "grower",
         "limits",
         "now_s",
@@ -90,6 +93,7 @@ class Session:
         self.whole_bytes_max = min(connection.limits.message_bytes_max, CALL_BYTES // 2)
         self._silent_body_s = connection.limits.silent_body_s
         self.waiting: set[StreamCall] = set()
+        self.gathered: CallGroup | None = None
         self._methods = methods
 
     # -- requests --------------------------------------------------------------------------------
@@ -169,6 +173,19 @@ class Session:
         stream.call = call = HttpCall(self, stream, head)
         if end:
             call.on_data(b"", 0, 0, True)
+
+    def gather(self, call: UnaryCall, message: bytes) -> None:
+        group, method = self.gathered, call.plan.method
+        if group is None or group.method is not method:
+            self.hand_over()
+            group = self.gathered = CallGroup(self, method)
+        group.add(call, message)
+
+    def hand_over(self) -> None:
+        """After all that came is read: what was gathered of it goes to its service."""
+        group, self.gathered = self.gathered, None
+        if group is not None:
+            self.runner.take(group)
 
     # -- memory ----------------------------------------------------------------------------------
 

@@ -123,6 +123,7 @@ class Wire(asyncio.Protocol):
             assert self._session is not None
             self._session.bound_calls()
             connection.receive(data, self._door.clock.monotonic_s())
+            self._session.hand_over()
             self._receiving = False
             self._after_input()
         elif self._http1 is not None:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from common.clock import Clock
+from common.door.calls.call_group import CANCELLED, CallGroup
 from common.door.calls.grpc_calls import GZIP_BYTES_MIN, Call, UnaryCall, Working
 from common.door.calls.http_calls import HttpCall
 from common.door.calls.message_framing import INFLATE_STEP_BYTES, Inflater, deflate
@@ -187,6 +188,25 @@ class Runner:
                 coroutine.close()
                 fail(call, error)
 
+    def take(self, group: CallGroup) -> None:
+        take, calls, requests = group.method.take, group.calls, group.requests
+        assert take is not None
+        group.requests = []
+        try:
+            taken = take(requests, group)
+        except BaseException as error:
+            group.fail(error)
+            return
+        if not taken:
+            group.calls = []
+            for call, message in zip(calls, requests, strict=True):
+                if call.work is group:  # else it was cancelled in the same read
+                    call.work = None
+                    self.unary(call, message)
+
+    def fail_with(self, call: UnaryCall, error: BaseException) -> None:
+        fail(call, error)
+
     async def _unary(self, call: UnaryCall, message: bytes | memoryview) -> None:
         try:
             reply = await call.plan.method.handler(message)
@@ -321,6 +341,12 @@ class Runner:
         work = call.work
         if isinstance(work, Stepper):
             work.cancel()
+            return
+        if isinstance(work, CallGroup):
+            assert isinstance(call, UnaryCall)
+            call.work = CANCELLED
+            # As a handler that is cancelled ends: not before the next turn.
+            asyncio.get_running_loop().call_soon(call.fail, codes.CANCELLED, "the call was cancelled")
             return
         task = work.task if isinstance(work, StreamWork) else work
         assert isinstance(task, asyncio.Task)

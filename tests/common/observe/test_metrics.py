@@ -67,3 +67,15 @@ def test_a_name_is_declared_once() -> None:
 
 def test_process_metrics_are_there() -> None:
     assert b"process_resident_memory_bytes" in metrics.exposition()
+
+
+def test_observations_that_are_made_together_are_those_made_one_by_one() -> None:
+    alone, together, repeated = (metrics.Tally((1.0, 2.0, 4.0)) for _ in range(3))
+    values = [0, 1, 3, 3, 9]
+    for value in values:
+        alone.observe(value)
+    together.observe_each(values)
+    assert (together.counts, together.total) == (alone.counts, alone.total) == ([2, 0, 2, 1], 16)
+    repeated.observe(3, 4)
+    repeated.observe(1, 0)
+    assert (repeated.counts, repeated.total) == ([0, 0, 4, 0], 12)
