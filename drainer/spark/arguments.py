@@ -150,15 +150,15 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_spark(parser: argparse.ArgumentParser) -> None:
-    """`--master`, `--conf`."""
+def add_spark(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """`--master`, `--conf`; the group, for what a command adds."""
     group = parser.add_argument_group("spark")
     group.add_argument(
         "--master",
         default=None,
         metavar="URL",
         help="spark://HOST:PORT, yarn, k8s://..., local[N] (default: all cores here, or spark-submit's;"
-        " read, files, stats and history of this machine need no Spark without it)",
+        " read, files, stats, history and small audits need no Spark without it)",
     )
     group.add_argument(
         "--conf",
@@ -168,6 +168,7 @@ def add_spark(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="a setting of Spark (spark.driver.memory=4g), may be repeated",
     )
+    return group
 
 
 # What becomes of it ----------------------------------------------------------------------------------------

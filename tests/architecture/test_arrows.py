@@ -87,6 +87,14 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("commands",),
         ("__main__",),
     ),
+    "drainer.spark.audit": (
+        ("rows",),
+        ("checks",),
+        ("on_driver", "on_executors"),
+        ("auditing",),
+        ("document", "plots"),
+        ("report",),
+    ),
     "pump": (
         ("log", "metrics"),
         ("index",),

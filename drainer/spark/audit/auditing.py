@@ -1,29 +1,33 @@
 """Auditing: the checks of an archive in their order, and what they found, as one outcome.
 
-Drives  Spark; the archive and, where asked, a database or an image: all are only read
-In      a session, the options of the data source, what to compare with
+Drives  a runner: in this process, or on Spark's executors where there is much to read; the archive and, where
+        asked, a database or an image: all are only read
+In      a session or what makes one, the options of the data source, what to compare with
 Out     `Outcome`: findings, notes, figures; `report` shows it
 Holds   whatever is wrong with the archive is a finding: an audit ends with an error only if it cannot begin
 """
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from common.errors import ConfigError
+from common.observe import log
 from common.tso import TS_MAX
 from drainer.image.manifest import Manifest
 from drainer.reading.archive.archive_source import ArchiveSource
 from drainer.reading.archive.decode import downstream_definitions
+from drainer.reading.archive.decode.coverage import FileCoverage
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.files.segments import PUMP, Slice, Survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.reading.archive.read_options import ReadOptions
 from drainer.sink.mysql.connection import Target, connect
-from drainer.spark.audit.checks import chain_check, coverage, table_matching, tasks
+from drainer.spark.audit.checks import coverage, table_matching, tasks
 from drainer.spark.audit.checks.chain_check import Chains
 from drainer.spark.audit.checks.contents import Contents
 from drainer.spark.audit.checks.coverage import Misplaced
@@ -41,14 +45,23 @@ from drainer.spark.audit.checks.figures import (
 from drainer.spark.audit.checks.findings import CHAINS, CONTENTS, COVERAGE, Findings, Note
 from drainer.spark.audit.checks.lineage_summary import Profiles
 from drainer.spark.audit.checks.reference_side import Database, Image, ReferenceSide
+from drainer.spark.audit.checks.runner import Runner
 from drainer.spark.audit.checks.table_matching import Matching
+from drainer.spark.audit.on_driver.runner import DriverRunner
+from drainer.spark.audit.rows import live_rows
 from drainer.spark.audit.rows.lineage import Lineages, lower
+from drainer.spark.replay.outline import size_of
+from drainer.spark.replay.plan import SparkOf
 from drainer.txn import TableVersion
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
+
+logger = log.get("drainer.spark.audit")
 
 CHUNKS: Final = 64
+SMALL_BYTES: Final = 64 << 20
+"""So much of archive, image and database is read sooner than Spark and its workers are up."""
 _TWINS_MAX: Final = 200
 _NO_CONTENTS: Final = "a pump's value log has only a part of the changes: nothing can be compared with it"
 _OF_PUMP: Final = "audit what a drainer wrote, or what `export` makes of the value logs of all pumps"
@@ -68,18 +81,32 @@ class Outcome:
     compared_with: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where an audit runs. `size`: bytes of archive, image and database that it reads, about."""
+
+    size: int
+    limit: int
+    on_driver: bool
+
+
 def audit(
-    spark: SparkSession,
+    spark: SparkSession | SparkOf | None,
     archive: str,
     options: Mapping[str, str] | None = None,
     *,
     target: Target | None = None,
     image: str = "",
     chunks: int = CHUNKS,
+    small_bytes: int = SMALL_BYTES,
+    announce: Callable[[Placement], None] | None = None,
 ) -> Outcome:
     """Check an archive. With `image` compare what it says at the image's timestamp with the image;
     with `target` what it says at the range's end with the database there. With both the image is what tables
     hold at its timestamp whose creation the archive does not have.
+
+    `spark`: a session, or what makes one when there are more than `small_bytes` to read; None: everything is
+    done here. `announce` hears which it is.
 
     Raises `ConfigError` for an archive or image that is not there, `DownstreamError` and `Unavailable` for a
     database that does not answer.
@@ -92,9 +119,15 @@ def audit(
     if base is not None:
         _check_range(base.manifest.commit_ts, wanted.selection, is_base=target is not None)
         _add_definitions(definitions, [one.version for one in base.manifest.tables])
+    size = size_of(survey.plan(wanted.selection)) + (base.size if base is not None else 0)
     if target is not None:
         _add_definitions_of(definitions, target)
-    run = Audit(spark, wanted, survey, definitions, chunks)
+        size += live_rows.data_bytes(target, [(one.schema, one.table) for one in definitions])
+    placement = Placement(size, small_bytes, spark is None or size <= small_bytes)
+    logger.info("audit", on_driver=placement.on_driver, bytes=size, limit=small_bytes)
+    if announce is not None:
+        announce(placement)
+    run = Audit(_runner(spark if not placement.on_driver else None), wanted, survey, definitions, chunks)
     outcome = run.coverage()
     run.chains(outcome, base.manifest.commit_ts if base is not None else TS_MAX)
     side: ReferenceSide | None = base
@@ -114,6 +147,15 @@ def audit(
         image_ts = base.manifest.commit_ts
         outcome.findings[CONTENTS].notes += _distance(outcome, image_ts, is_base=side is not base)
     return outcome
+
+
+def _runner(spark: SparkSession | SparkOf | None) -> Runner:
+    if spark is None:
+        return DriverRunner()
+    session = spark() if callable(spark) else spark
+    from drainer.spark.audit.on_executors.runner import ExecutorsRunner
+
+    return ExecutorsRunner(session)
 
 
 def _check_range(image_ts: int, wanted: Selection, *, is_base: bool) -> None:
@@ -159,9 +201,9 @@ class Audit:
     """One audit on its way. The checks are called in their order."""
 
     def __init__(
-        self, spark: SparkSession, wanted: ReadOptions, survey: Survey, definitions: Definitions, chunks: int
+        self, runner: Runner, wanted: ReadOptions, survey: Survey, definitions: Definitions, chunks: int
     ) -> None:
-        self._spark = spark
+        self._runner = runner
         self._wanted = wanted
         self._survey = survey
         self._chunks = chunks
@@ -171,7 +213,6 @@ class Audit:
         ]
         self._ddl: list[Slice] = list(self._slices)
         self._lineages = Lineages()
-        self._steps: DataFrame | None = None
         self._profiles = Profiles(TS_MAX)
 
     # -- coverage -------------------------------------------------------------------------------------
@@ -186,7 +227,8 @@ class Audit:
             outcome.findings[COVERAGE] = self._value_logs(figures)
             return outcome
         described = {one.name: one.described.size for one in survey.segments if one.described is not None}
-        summaries = tasks.summaries(self._spark, survey.location, self._slices, described, figures.bucket_s)
+        work = tasks.summaries(survey.location, described, figures.bucket_s)
+        summaries = [json.loads(text) for text in self._runner.texts(self._slices, work)]
         looked_at = files(survey, summaries)
         figures.lags = lags(survey, looked_at)
         found = coverage.check_files(looked_at)
@@ -206,7 +248,8 @@ class Audit:
         return outcome
 
     def _value_logs(self, figures: Figures) -> Findings:
-        found = tasks.covered(self._spark, self._survey.location, self._slices)
+        texts = self._runner.texts(self._slices, tasks.covered(self._survey.location))
+        found = [FileCoverage(**json.loads(text)) for text in texts]
         add_coverage(figures, found)
         looked_at = [of_coverage(one) for one in found]
         figures.lags = lags(self._survey, looked_at)
@@ -221,7 +264,8 @@ class Audit:
         if not wanted:
             return {}
         found: dict[int, list[tuple[str, int]]] = defaultdict(list)
-        for commit_ts, file, pos in tasks.places(self._spark, self._survey.location, self._slices, wanted):
+        for text in self._runner.texts(self._slices, tasks.places(self._survey.location, wanted)):
+            commit_ts, file, pos = json.loads(text)
             found[commit_ts].append((file, pos))
         return found
 
@@ -229,29 +273,27 @@ class Audit:
 
     def chains(self, outcome: Outcome, image_ts: int) -> None:
         """Row chains; profiles of all lineages on the way, up to a timestamp and after it."""
-        spark, figures = self._spark, outcome.figures
+        runner, figures = self._runner, outcome.figures
         if self._survey.kind == PUMP:
             note = Note(CHAINS, "", f"not checked: {_OF_PUMP}")
             outcome.findings[CHAINS] = Findings(notes=[note])
             return
-        statements = tasks.statements(spark, self._archive, self._ddl)
-        self._lineages = lineages = Lineages.of(statements)
+        statements = runner.texts(self._ddl, tasks.statements(self._archive))
+        self._lineages = lineages = Lineages.of(tasks.in_order(statements))
         names = {*lineages.names, *(lower((one.schema, one.table)) for one in self._archive.definitions)}
         spans = lineages.spans(sorted(names))
         born = frozenset(one.number for one in lineages.lineages if one.born_ts is not None)
-        steps = tasks.steps(spark, self._archive, self._slices)
-        self._steps = chain_check.with_lineage(spark, steps, spans, born)
-        self._profiles = profiles = Profiles.of(self._steps, image_ts, figures.bucket_s)
+        profiles = runner.follow(self._archive, self._slices, spans, born, image_ts, figures.bucket_s)
+        self._profiles = profiles
         figures.changes = profiles.changes
         figures.last_ts = figures.last_ts or profiles.last_ts
         rekeyed = [number for number, one in profiles.all.items() if len(one.key_ids) > 1]
-        found = chain_check.check(self._steps, self._archive.definitions, rekeyed)
+        found = runner.chains(rekeyed)
         notes = found.findings.notes
         keyless = [one for one in profiles.all.values() if one.key_ids == {0}]
         for one in sorted(keyless, key=lambda one: one.name):
             notes.append(Note(CHAINS, ".".join(one.name), "not checked: its rows have no key that is known"))
-        for number in rekeyed:
-            name = ".".join(profiles.all[number].name)
+        for name in sorted(".".join(profiles.all[number].name) for number in rekeyed):
             notes.append(Note(CHAINS, name, "its key was changed: its chains begin again there"))
         outcome.chains = found
         outcome.findings[CHAINS] = found.findings
@@ -260,10 +302,8 @@ class Audit:
 
     def contents(self, outcome: Outcome, side: ReferenceSide, base: Image | None) -> None:
         """Tables as they are at the outcome's timestamp beside those of a side."""
-        assert self._steps is not None
         archive = table_matching.ArchiveSide(
-            self._spark,
-            self._steps,
+            self._runner,
             self._lineages,
             self._profiles,
             self._archive.definitions,

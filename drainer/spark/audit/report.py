@@ -1,22 +1,20 @@
-"""Report: the outcome of an audit as one page without scripts, and as JSON.
+"""Report: the outcome of an audit as one page without scripts.
 
 In     an outcome, the time of the audit
-Out    HTML that needs nothing beside it; a document for programs with the same facts
+Out    HTML that needs nothing beside it; `document` has the same facts for programs
 Holds  what was not checked stands beside what was found: silence must not be taken for health
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
 from html import escape
-from typing import Any, Final
+from typing import Final
 
-from common import time_text, tso
+from common import tso
 from drainer.report.page import count, moment, page, size, table_of
 from drainer.spark.audit.auditing import Outcome
 from drainer.spark.audit.checks.contents import TableOutcome
-from drainer.spark.audit.checks.figures import Figures
 from drainer.spark.audit.checks.findings import (
     CHAINS,
     CHECKS,
@@ -24,56 +22,12 @@ from drainer.spark.audit.checks.findings import (
     COVERAGE,
     Finding,
     Findings,
-    exit_code,
 )
+from drainer.spark.audit.document import age_s
 from drainer.spark.audit.plots import LAG, duration, plots
 
 _TITLES: Final = {COVERAGE: "Coverage", CHAINS: "Row chains", CONTENTS: "Contents"}
 _WIDE: Final = frozenset({"Changes by time and table", "Findings by place", "Compared chunks", LAG})
-
-
-def document(outcome: Outcome, audited_s: float) -> dict[str, Any]:
-    """The same for programs."""
-    figures = outcome.figures
-    found: dict[str, Any] = {
-        "archive": outcome.archive,
-        "kind": outcome.kind,
-        "audited": time_text.utc(tso.from_wall_s(audited_s)),
-        "exit_code": exit_code(outcome.findings),
-        "at": outcome.at_ts,
-        "compared_with": outcome.compared_with,
-        "first_commit_ts": figures.first_ts,
-        "last_commit_ts": figures.last_ts,
-        "files": figures.files,
-        "bytes": figures.size,
-        "transactions": figures.transactions,
-        "ddl": figures.ddl,
-        "rows": figures.rows,
-        "checks": {check: findings.to_json() for check, findings in outcome.findings.items()},
-        "age_s": _age_s(figures, audited_s),
-        "lags": [asdict(one) for one in figures.lags],
-        "changes": [asdict(one) for one in figures.changes],
-        "rows_per_transaction": _powers(figures.rows_per_transaction),
-        "bytes_per_transaction": _powers(figures.bytes_per_transaction),
-    }
-    if outcome.chains is not None:
-        found["links"] = outcome.chains.links
-        found["beginnings"] = outcome.chains.beginnings
-    if outcome.contents is not None:
-        found["tables"] = [
-            {
-                **asdict(table),
-                "expected_sum": f"{table.expected_sum:016x}",
-                "actual_sum": f"{table.actual_sum:016x}",
-            }
-            for table in outcome.contents.tables
-        ]
-    return found
-
-
-def _powers(counts: dict[int, int]) -> list[dict[str, int]]:
-    """Numbers of transactions by the largest size that is counted there."""
-    return [{"up_to": 1 << power, "transactions": number} for power, number in sorted(counts.items())]
 
 
 def html(outcome: Outcome, audited_s: float) -> str:
@@ -100,15 +54,11 @@ def _head(outcome: Outcome, audited_s: float) -> str:
         f'<div class="soft">{escape(outcome.kind)} archive, {count(figures.files, "file")}, '
         f"{size(figures.size)}, commits of {span}</div>",
         f'<div class="soft">audited {moment(tso.from_wall_s(audited_s))}; the newest change was '
-        f"{duration(_age_s(figures, audited_s))} old"
+        f"{duration(age_s(figures, audited_s))} old"
         + (f"; compared with {escape(outcome.compared_with)}" if outcome.compared_with else "")
         + "</div>",
     ]
     return "".join(lines)
-
-
-def _age_s(figures: Figures, audited_s: float) -> int:
-    return max(0, int(tso.age_s(figures.last_ts, audited_s))) if figures.last_ts else 0
 
 
 def _verdict(outcome: Outcome) -> str:

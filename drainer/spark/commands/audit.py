@@ -6,18 +6,24 @@ Tests  tests/spark/test_readme_spark.py
 from __future__ import annotations
 
 import argparse
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from common import quantities
 from common.clock import SystemClock
 from common.errors import ConfigError
 from common.filesystem import replace_file
 from common.observe import show
+from drainer.report import page
 from drainer.spark import arguments
 from drainer.spark.driver import TaskProgress
+from drainer.spark.session import EXTRA_HINT
 
 if TYPE_CHECKING:
-    from drainer.spark.audit.auditing import Outcome
+    from pyspark.sql import SparkSession
+
+    from drainer.spark.audit.auditing import Outcome, Placement
 
 HELP: Final = """\
 check an archive, and a database or an image against it: coverage, row chains, contents
@@ -50,32 +56,79 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--chunks", type=int, default=64, metavar="N", help="checksums for so many parts of a table (64)"
     )
     arguments.add_output(parser)
-    arguments.add_spark(parser)
+    arguments.add_spark(parser).add_argument(
+        "--small",
+        type=_size,
+        default=None,
+        metavar="SIZE",
+        help="up to so much of archive, image and database is read by this process, without Spark and Java"
+        " (64MiB; 0: always Spark, as with --master and --conf)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     if args.ops:
         raise ConfigError("an audit of some kinds of changes cannot work", hint="leave out --ops")
     target = arguments.database(args) if args.database else None
-    spark = arguments.open_session(args, "binlog-spark audit")
-    from drainer.spark.audit import report
-    from drainer.spark.audit.auditing import audit
-    from drainer.spark.audit.checks.findings import exit_code
-
-    options = arguments.source_options(args)
-    with TaskProgress(spark, "audit"):
-        outcome = audit(spark, args.archive, options, target=target, image=args.image, chunks=args.chunks)
-    now_s = SystemClock().wall_s()
-    document = report.document(outcome, now_s)
+    is_here = arguments.is_here(args)
     if args.report:
-        page = Path(args.report)
-        replace_file(str(page), report.html(outcome, now_s).encode())
-        replace_file(str(page.with_suffix(".json")), show.json_text(document).encode())
+        _need_matplotlib()  # it is said before the audit, not after it
+    from drainer.spark.audit.auditing import SMALL_BYTES, audit
+    from drainer.spark.audit.checks.findings import exit_code
+    from drainer.spark.audit.document import document
+
+    with contextlib.ExitStack() as stack:
+
+        def spark() -> SparkSession:
+            made = arguments.open_session(args, "binlog-spark audit")
+            stack.enter_context(TaskProgress(made, "audit"))
+            return made
+
+        outcome = audit(
+            spark,
+            args.archive,
+            arguments.source_options(args),
+            target=target,
+            image=args.image,
+            chunks=args.chunks,
+            small_bytes=(SMALL_BYTES if args.small is None else args.small) if is_here else 0,
+            announce=_announce,
+        )
+    now_s = SystemClock().wall_s()
+    facts = document(outcome, now_s)
+    if args.report:
+        from drainer.spark.audit import report
+
+        path = Path(args.report)
+        replace_file(str(path), report.html(outcome, now_s).encode())
+        replace_file(str(path.with_suffix(".json")), show.json_text(facts).encode())
     if args.output == arguments.JSON:
-        show.print_json(document)
+        show.print_json(facts)
     else:
-        _print(outcome, document, args.report)
+        _print(outcome, facts, args.report)
     return exit_code(outcome.findings)
+
+
+def _size(text: str) -> int:
+    try:
+        return quantities.size_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _need_matplotlib() -> None:
+    try:
+        import matplotlib as _matplotlib  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"a report has plots, and {error.name} is not installed", hint=EXTRA_HINT) from None
+
+
+def _announce(placement: Placement) -> None:
+    size, limit = page.size(placement.size), page.size(placement.limit)
+    if placement.on_driver:
+        show.print_warning(f"audit of {size} in this process; above {limit} (--small) in Spark's")
+    else:
+        show.print_warning(f"audit of {size} in Spark's processes, above {limit} (--small)")
 
 
 def _print(outcome: Outcome, document: dict[str, Any], page: str) -> None:

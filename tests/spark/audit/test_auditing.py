@@ -1,4 +1,7 @@
-"""Audit as a whole: clean archives equal their databases; faults are found in chains and contents, by key."""
+"""Audit as a whole: clean archives equal their databases; faults are found in chains and contents, by key.
+
+What Spark's executors find, this process finds too.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,6 +26,7 @@ from drainer.spark.audit import report
 from drainer.spark.audit.auditing import Outcome, audit
 from drainer.spark.audit.checks.chain_rule import BROKEN, LOST
 from drainer.spark.audit.checks.findings import CHAINS, CONTENTS, COVERAGE, exit_code
+from drainer.spark.audit.document import document
 from tests.drainer.support import apply_life
 from tests.spark.support.audit_world import (
     FileRecord,
@@ -57,6 +62,14 @@ def world(mariadb: MariaDbServer, tmp_path_factory: pytest.TempPathFactory) -> I
     asyncio.run(live())
     yield World(write_archive(tmp_path_factory.mktemp("archive"), SCENARIOS, WHOLE), target)
     apply_life.clean(target)
+
+
+def agreed(spark: SparkSession, world: World, **more: Any) -> Outcome:
+    """Of executors, after this process found the same."""
+    there = audit(spark, str(world.archive), chunks=8, small_bytes=0, **more)
+    here = audit(None, str(world.archive), chunks=8, **more)
+    assert document(here, NOW_S) == document(there, NOW_S)
+    return there
 
 
 def findings_of(outcome: Outcome, check: str) -> set[tuple[str, str, str]]:
@@ -117,7 +130,7 @@ def test_an_image_is_compared_with_the_archive_at_its_moment(
 ) -> None:
     other = shutil.copytree(made, tmp_path / "other")
     edit(other / "mp.t", three_faults)
-    compared = audit(spark, str(world.archive), {"tables": "mp.t"}, image=str(other), chunks=8)
+    compared = agreed(spark, world, options={"tables": "mp.t"}, image=str(other))
     assert compared.at_ts == image.Manifest.load(str(made)).commit_ts < compared.figures.last_ts
     kinds = [kind for kind, _, _ in sorted(findings_of(compared, CONTENTS))]
     assert kinds == ["row differs", "row is missing", "row too many"]
@@ -154,7 +167,7 @@ def test_faults_are_found_by_key_and_nothing_else(spark: SparkSession, world: Wo
         f"UPDATE mp.t SET v=v+1 WHERE id={last}",
         "SELECT 1",
     )
-    outcome = audit(spark, str(archive), target=target, image=str(made), chunks=8)
+    outcome = agreed(spark, world, target=target, image=str(made))
     assert findings_of(outcome, COVERAGE) == set()
     assert {kind for kind, _, _ in findings_of(outcome, CHAINS)} <= {BROKEN, LOST}
     contents = findings_of(outcome, CONTENTS)
@@ -178,5 +191,5 @@ def test_faults_are_found_by_key_and_nothing_else(spark: SparkSession, world: Wo
     page = report.html(outcome, NOW_S)
     assert "<script" not in page
     assert f"id={last + 1000000}" in page
-    document = json.loads(json.dumps(report.document(outcome, NOW_S)))
-    assert document["exit_code"] == 22
+    facts = json.loads(json.dumps(document(outcome, NOW_S)))
+    assert facts["exit_code"] == 22

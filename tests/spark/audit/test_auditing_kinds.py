@@ -13,7 +13,8 @@ from drainer.reading.archive.files.location import Location
 from drainer.sink.mysql.connection import Target
 from drainer.spark.audit.auditing import audit
 from drainer.spark.audit.checks.findings import CHAINS, COVERAGE, exit_code
-from drainer.spark.audit.report import document, html
+from drainer.spark.audit.document import document
+from drainer.spark.audit.report import html
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items

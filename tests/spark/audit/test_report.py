@@ -10,8 +10,9 @@ from drainer.spark.audit.checks.chain_check import Chains
 from drainer.spark.audit.checks.contents import ChunkSum, Contents, TableOutcome
 from drainer.spark.audit.checks.figures import Figures, Lag, TableChanges
 from drainer.spark.audit.checks.findings import CHAINS, CONTENTS, COVERAGE, Finding, Findings, Note
+from drainer.spark.audit.document import document
 from drainer.spark.audit.plots import LAG, plots
-from drainer.spark.audit.report import document, html
+from drainer.spark.audit.report import html
 
 NOW_S = 1_700_100_000.0
 TS = 1_700_000_000_000 << 18

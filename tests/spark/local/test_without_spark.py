@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -89,6 +90,18 @@ def damaged(directory: Path) -> str:
     return made.uri
 
 
+def test_a_small_audit(archive: str) -> None:
+    done = run("audit", f"--archive={archive}", "--output=json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["links"] > 0
+    (line,) = done.stderr.splitlines()
+    assert "in this process; above 64.0 MiB (--small) in Spark's" in line
+    done = run("audit", f"--archive={archive}", "--small=1KiB")
+    assert done.returncode == 1
+    assert "in Spark's processes, above 1.0 KiB (--small)" in done.stderr.splitlines()[0]
+    assert "Java" in done.stderr.splitlines()[1]
+
+
 def test_bad_input_is_one_line_with_its_exit_code(archive: str, tmp_path: Path) -> None:
     victim = damaged(tmp_path / "damaged")
     expected = {
@@ -99,6 +112,8 @@ def test_bad_input_is_one_line_with_its_exit_code(archive: str, tmp_path: Path) 
         ("read", f"--archive={archive}", "--columns=nope"): (2, "changes has no column nope"),
         ("read", f"--archive={archive}", "--start=9", "--stop=5"): (1, "before it begins"),
         ("read", f"--archive={archive}", "--kind=parquet"): (2, "invalid choice"),
+        ("audit", f"--archive={archive}", "--small=9 parsecs"): (2, "unhandled size name"),
+        ("audit", f"--archive={archive}", "--report=/x.html"): (1, "a report has plots, and matplotlib"),
     }
     for arguments, (code, text) in expected.items():
         done = run(*arguments)

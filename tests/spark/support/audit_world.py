@@ -84,6 +84,7 @@ class Walk:
     steps: list[RowStep]
     lineages: Lineages
     versions: dict[int, TableVersion]
+    statements: list[Statement]
 
     def wrong(self) -> list[tuple[RowStep, str]]:
         projections, found = Projections(), []
@@ -134,4 +135,5 @@ def walk_records(found: Iterable[Record]) -> Walk:
             ddl = one.ddl
             statements.append(Statement(ddl.commit_ts, ddl.schema, ddl.query, ddl.tables, ddl.action))
     steps.sort(key=lambda one: (one.commit_ts, one.order))
-    return Walk(steps, Lineages.of(statements), {number: version for version, number in numbers.items()})
+    versions = {number: version for version, number in numbers.items()}
+    return Walk(steps, Lineages.of(statements), versions, statements)

@@ -85,6 +85,15 @@ class Findings:
         }
 
 
+def in_order(found: Iterable[Finding]) -> list[Finding]:
+    """In the order of the archive, whoever found them."""
+    return sorted(found, key=_place)
+
+
+def _place(one: Finding) -> tuple[int, str, str, str, int, str, str]:
+    return one.commit_ts, one.place, one.key, one.file, one.pos, one.kind, one.text
+
+
 def exit_code(by_check: dict[str, Findings]) -> int:
     """As the module says."""
     bits = sum(_EXIT_BITS[check] for check, findings in by_check.items() if findings.total)

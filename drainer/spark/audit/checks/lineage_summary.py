@@ -1,6 +1,6 @@
 """Lineage summary: what the steps of each lineage are, by a count of them.
 
-In     steps with their lineage
+In     counts of steps, put together by a runner
 Out    of each lineage, up to a timestamp, after it or in all: name, definitions and keys of its rows; changes
        by time for the report
 Tests  tests/spark/audit/test_auditing.py
@@ -9,18 +9,29 @@ Tests  tests/spark/audit/test_auditing.py
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import NamedTuple
 
-from pyspark.sql import functions as f
-
-from common import tso
 from drainer.spark.audit.checks.figures import TableChanges
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 Name = tuple[str, str]
+
+
+class StepGroup(NamedTuple):
+    """Steps of one lineage, name, definition, key and stretch of time (`bucket`: its first second).
+
+    `changes`: a change that moves a key is one, and two steps."""
+
+    lineage: int
+    schema: str
+    table: str
+    definition: int
+    key_id: int
+    bucket: int
+    is_until: bool
+    changes: int
+    last_ts: int
 
 
 @dataclass(slots=True)
@@ -51,27 +62,18 @@ class Profiles:
         self._changes: Counter[tuple[str, int]] = Counter()
 
     @classmethod
-    def of(cls, steps: DataFrame, until_ts: int, bucket_s: int) -> Profiles:
-        """One pass over all steps."""
+    def of(cls, until_ts: int, groups: Iterable[StepGroup]) -> Profiles:
         found = cls(until_ts)
-        seconds = f.shiftright(f.col("commit_ts"), tso.LOGICAL_BITS) / 1000
-        bucket = f.floor(seconds / bucket_s) * bucket_s
-        is_until = f.col("commit_ts") <= until_ts
-        kinds = ("lineage", "schema", "table", "definition", "key_id")
-        for row in (
-            steps.groupBy(*kinds, bucket.alias("bucket"), is_until.alias("is_until"))
-            .agg(f.count_if(f.col("part") == 0).alias("changes"), f.max("commit_ts").alias("last_ts"))
-            .collect()
-        ):
-            found._add(row)
+        for one in sorted(groups):
+            found._add(one)
         return found
 
-    def _add(self, row: Any) -> None:
-        name = (row.schema, row.table)
-        self._changes[".".join(name), int(row.bucket)] += row.changes
-        for profiles in (self.all, self.until if row.is_until else self.after):
-            one = profiles.setdefault(row.lineage, Profile(name))
-            one.add(name, row.last_ts, row.definition, row.key_id)
+    def _add(self, group: StepGroup) -> None:
+        name = (group.schema, group.table)
+        self._changes[".".join(name), group.bucket] += group.changes
+        for profiles in (self.all, self.until if group.is_until else self.after):
+            one = profiles.setdefault(group.lineage, Profile(name))
+            one.add(name, group.last_ts, group.definition, group.key_id)
 
     @property
     def last_ts(self) -> int:

@@ -2,28 +2,28 @@
 
 Drives  sessions of the database; Parquet files of the image
 In      names of tables, comparisons
-Out     tables as they are described there, all their rows as a frame (`tasks.LIVE`)
+Out     tables as they are described there, all their rows by pieces
 Tests   tests/spark/audit/test_auditing.py
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 from drainer.image.manifest import Manifest, TableImage
 from drainer.reading.archive.files.selection import Selection
 from drainer.sink.mysql.column_match import DownstreamTable
 from drainer.sink.mysql.connection import Target
-from drainer.spark.audit.checks import contents, image_rows, tasks
+from drainer.spark.audit.checks import contents, image_rows
 from drainer.spark.audit.checks.comparison import DATABASE, IMAGE, Comparison
 from drainer.spark.audit.checks.findings import CONTENTS, Note
 from drainer.spark.audit.checks.image_rows import ImageFile
+from drainer.spark.audit.checks.runner import Beginning, Pieces
 from drainer.spark.audit.rows import live_rows
 from drainer.spark.audit.rows.lineage import lower
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from drainer.spark.audit.rows.live_rows import Chunk, Reader
 
 Name = tuple[str, str]
 _CHUNK_ROWS: Final = 200_000
@@ -50,7 +50,9 @@ class ReferenceSide(Protocol):
         """Its tables of a database, in lower case."""
         ...
 
-    def rows(self, spark: SparkSession, comparisons: Iterable[Comparison]) -> DataFrame: ...
+    def rows(self, comparisons: Iterable[Comparison]) -> Pieces[Any]:
+        """(number of the comparison, key, row) of all rows."""
+        ...
 
     def notes(self) -> list[Note]:
         """What is to be said when all was read."""
@@ -82,9 +84,20 @@ class Database:
     def names(self, schema: str) -> set[Name]:
         return self._reader.tables(schema)
 
-    def rows(self, spark: SparkSession, comparisons: Iterable[Comparison]) -> DataFrame:
+    def rows(self, comparisons: Iterable[Comparison]) -> Pieces[Chunk]:
         chunks = [chunk for one in comparisons for chunk in self._reader.cut(one.live, _CHUNK_ROWS)]
-        return tasks.live_rows(spark, self._target, chunks)
+        target = self._target
+
+        def work(some: Iterable[Chunk]) -> Iterator[tuple[int, bytes, bytes]]:
+            reader = Reader(target)
+            try:
+                for chunk in some:
+                    for key, row in reader.rows(chunk):
+                        yield chunk.table.number, key, row
+            finally:
+                reader.close()
+
+        return Pieces(chunks, work)
 
     def notes(self) -> list[Note]:
         before, after = self._checkpoint, self._reader.checkpoint()
@@ -114,6 +127,11 @@ class Image:
         self._tables = {lower((one.schema, one.table)): one for one in manifest.tables}
         self._selection = Selection(tables=manifest.selected)
 
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(path.stat().st_size for path in Path(self.directory).glob("*/*.parquet"))
+
     def describe(self, name: Name) -> DownstreamTable | None:
         found = self._tables.get(lower(name))
         return image_rows.described(found.version) if found else None
@@ -127,7 +145,7 @@ class Image:
     def names(self, schema: str) -> set[Name]:
         return {name for name in self._tables if name[0] == schema.lower()}
 
-    def rows(self, spark: SparkSession, comparisons: Iterable[Comparison]) -> DataFrame:
+    def rows(self, comparisons: Iterable[Comparison]) -> Pieces[ImageFile]:
         files = [
             file
             for one in comparisons
@@ -136,11 +154,12 @@ class Image:
             )
         ]
 
-        def work(file: ImageFile) -> Iterator[tuple[Any, ...]]:
-            for one in image_rows.rows(file):
-                yield file.comparison.number, one.key, one.row
+        def work(some: Iterable[ImageFile]) -> Iterator[tuple[int, bytes, bytes]]:
+            for file in some:
+                for one in image_rows.rows(file):
+                    yield file.comparison.number, one.key, one.row
 
-        return tasks.over(spark, files, work, tasks.LIVE, together=True)
+        return Pieces(files, work)
 
     def notes(self) -> list[Note]:
         return []
@@ -150,12 +169,11 @@ class Image:
 
 
 def beginning(
-    spark: SparkSession,
-    image: Image,
-    tables: Mapping[int, TableImage],
-    comparisons: Mapping[int, Comparison],
-) -> DataFrame:
-    """Rows of tables at the image's timestamp, as they read under what they are compared in (`EXPECTED`)."""
+    image: Image, tables: Mapping[int, TableImage], comparisons: Mapping[int, Comparison]
+) -> Beginning | None:
+    """Rows of tables at the image's timestamp, as they read under what they are compared in."""
+    if not tables.keys() & comparisons.keys():
+        return None
     files: Sequence[ImageFile] = [
         file
         for number, table in tables.items()
@@ -163,8 +181,9 @@ def beginning(
         for file in image_rows.as_beginning(image.directory, table, comparisons[number])
     ]
 
-    def work(file: ImageFile) -> Iterator[tuple[Any, ...]]:
-        for one in image_rows.rows(file):
-            yield contents.expected(file.comparison.number, one, 1, 0)
+    def work(some: Iterable[ImageFile]) -> Iterator[tuple[Any, ...]]:
+        for file in some:
+            for one in image_rows.rows(file):
+                yield contents.expected(file.comparison.number, one, 1, 0)
 
-    return tasks.over(spark, files, work, contents.EXPECTED, together=True)
+    return Beginning(image.manifest.commit_ts, frozenset(tables), Pieces(files, work))

@@ -1,6 +1,6 @@
 """Table matching: the contents check of an audit: which tables can be compared, and the comparison.
 
-Drives  a side (`reference_side`), Spark
+Drives  a side (`reference_side`), a runner
 In      the steps of an archive with their lineages and profiles; an image where tables may begin
 Out     findings and notes on tables, `contents.check` of those that can be compared
 Holds   a table is compared whole where the archive has its creation or an image has its beginning; else in
@@ -11,24 +11,20 @@ Tests   tests/spark/audit/test_auditing.py
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
-
-from pyspark.sql import functions as f
+from typing import Final
 
 from drainer.image.manifest import TableImage
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.files.selection import Selection
 from drainer.sink.mysql.column_match import DownstreamTable
-from drainer.spark.audit.checks import comparison, contents, reference_side
+from drainer.spark.audit.checks import comparison, reference_side
 from drainer.spark.audit.checks.comparison import Comparison
 from drainer.spark.audit.checks.contents import Contents
 from drainer.spark.audit.checks.findings import CONTENTS, Finding, Findings, Note
 from drainer.spark.audit.checks.lineage_summary import Profile, Profiles
 from drainer.spark.audit.checks.reference_side import Image, ReferenceSide
+from drainer.spark.audit.checks.runner import ContentsInput, Runner
 from drainer.spark.audit.rows.lineage import Lineage, Lineages, Name, lower
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _IN_PART: Final = (
     "compared in the rows that changed within the range: the archive does not go back to the table's creation"
@@ -37,10 +33,9 @@ _IN_PART: Final = (
 
 @dataclass(frozen=True)
 class ArchiveSide:
-    """What an archive says. `steps`: with their lineage."""
+    """What an archive says. `runner`: it has followed the steps."""
 
-    spark: SparkSession
-    steps: DataFrame
+    runner: Runner
     lineages: Lineages
     profiles: Profiles
     definitions: Definitions
@@ -84,21 +79,12 @@ class Matching:
     def _compare(
         self, comparisons: dict[int, Comparison], begun: dict[int, TableImage], chunks: int
     ) -> Contents:
-        archive = self.archive
-        steps = archive.steps.where(f.col("commit_ts") <= self.at_ts)
         beginning = None
-        if self.base is not None and begun.keys() & comparisons.keys():
-            is_before = f.col("commit_ts") <= self.base.manifest.commit_ts
-            steps = steps.where(~(is_before & f.col("lineage").isin(list(begun))))
-            beginning = reference_side.beginning(archive.spark, self.base, begun, comparisons)
-        return contents.check(
-            contents.last_rows(steps, comparisons),
-            self.side.rows(archive.spark, comparisons.values()),
-            comparisons,
-            archive.definitions,
-            chunks,
-            beginning,
-        )
+        if self.base is not None:
+            beginning = reference_side.beginning(self.base, begun, comparisons)
+        live = self.side.rows(comparisons.values())
+        wanted = ContentsInput(comparisons, self.at_ts, live, chunks, beginning)
+        return self.archive.runner.contents(wanted)
 
     # -- tables -------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ Tests   tests/spark/audit/test_auditing.py
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -100,6 +100,26 @@ def at_snapshot(target: Target, at_ts: int) -> Target:
     if dialect is not Dialect.TIDB:
         return target
     return replace(target, variables=(*target.variables, ("tidb_snapshot", f"'{at_ts}'")))
+
+
+def data_bytes(target: Target, names: Iterable[tuple[str, str]]) -> int:
+    """What tables of these names hold, about: as the database's own statistics have it."""
+    wanted = {(schema.lower(), table.lower()) for schema, table in names}
+    schemas = b",".join(string_literal(schema) for schema in sorted({schema for schema, _ in wanted}))
+    if not schemas:
+        return 0
+    query = (
+        b"SELECT TABLE_SCHEMA, TABLE_NAME, DATA_LENGTH FROM information_schema.TABLES"
+        b" WHERE TABLE_SCHEMA IN (" + schemas + b")"
+    )
+    connection = connect(target)
+    try:
+        found = connection.rows(query)
+    except SessionError as error:
+        raise _refused(error) from None
+    finally:
+        connection.close()
+    return sum(int(size or 0) for schema, table, size in found if (schema.lower(), table.lower()) in wanted)
 
 
 class Reader:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
@@ -15,10 +14,9 @@ from drainer.reading.archive.files import segments
 from drainer.reading.archive.read_options import ReadOptions
 from drainer.spark.audit.auditing import Audit, Outcome
 from drainer.spark.audit.checks.findings import COVERAGE, Findings
+from drainer.spark.audit.on_driver.runner import DriverRunner
 from tests.drainer.support import recorded
 from tests.spark.support.audit_world import files, records, rewrite, without_indexes, write_archive
-
-NO_SESSION: Any = cast(Any, None)
 
 
 def coverage(directory: Path) -> Findings:
@@ -29,7 +27,7 @@ def outcome(directory: Path) -> Outcome:
     wanted = ReadOptions.of({"path": str(directory), "damage": "report"})
     survey = segments.survey(wanted.location, wanted.kind)
     definitions = of_archive(survey.location, survey)
-    return Audit(NO_SESSION, wanted, survey, definitions, 8).coverage()
+    return Audit(DriverRunner(), wanted, survey, definitions, 8).coverage()
 
 
 @pytest.mark.parametrize("scenario", recorded.SCENARIOS)
