@@ -95,6 +95,7 @@ class Pipeline:
     async def _open(self, *, again: bool) -> None:
         runner, collector = await self._build(self._ends, again)
         self._runner = runner
+        runner.on_wake = collector.asking.hurry
         self._operating.show(runner, collector, self._cluster_id)
         if self._collector.done():
             self._collector = asyncio.get_running_loop().create_future()

@@ -14,7 +14,7 @@ Holds    nothing is emitted before the first listing of pumps has succeeded, and
          known before. So it can only commit above what goes out
          A binlog that can go out is in `batches()` within the same few turns of the event loop; a pump that
          holds one back is asked for its watermark at once, and told what waits, which saves it a draw. Idle
-         or not, the pumps that the position rests on are asked for a higher one every `idle_ask_s`.
+         or not, the pumps that the position rests on are asked for a higher one as `idle_asking` says.
 Stops    by cancellation; what is in the queue is abandoned, it lies above the checkpoint
 """
 
@@ -35,6 +35,7 @@ from common.table_info import SchemaState
 from common.upstream_port import SchemaHistory
 from drainer.metrics import note_arrival
 from drainer.pull.bounded_queue import BoundedQueue, QueueClosed
+from drainer.pull.idle_asking import ASK_S, IdleAsking
 from drainer.pull.job_reader import JobReader
 from drainer.pull.merged import Merged, MergedBatch
 from drainer.pull.merger import Merger
@@ -47,7 +48,6 @@ __all__ = ["Collector", "Merged", "MergedBatch"]
 BATCH_BYTES_MAX: Final = 1 << 20
 BATCHES_QUEUED_MAX: Final = 1024
 CREDIT_BYTES_MIN: Final = 1 << 20
-IDLE_ASK_S: Final = 0.5
 RELIST_S: Final = 0.05
 LIST_GAP_S: Final = 0.008
 """Between two listings of a reader that finds pumps itself: what arrives meanwhile goes out together."""
@@ -86,7 +86,7 @@ class Collector:
         queue_bytes_max: int,
         spill: SpillDirectory,
         connect: Callable[[str], PullClient] = rpc.Client,
-        idle_ask_s: float = IDLE_ASK_S,
+        idle_ask_s: float = ASK_S,
         unbroken: Callable[[], int | None] = lambda: 0,
         finds_pumps: bool = False,
     ) -> None:
@@ -96,7 +96,7 @@ class Collector:
         self._clock = clock
         self._spill = spill
         self._connect = connect
-        self._idle_ask_s = idle_ask_s
+        self.asking = IdleAsking(self._ask_idle, self._has_closing_pump, idle_ask_s)
         self._unbroken = unbroken
         self._listed_while = 0
         self._finds_pumps = finds_pumps
@@ -132,7 +132,7 @@ class Collector:
                 self._ready.set()
                 group.create_task(self._discover(), name="discover pumps")
                 group.create_task(self._merge(), name="merge")
-                group.create_task(self._ask_on(), name="ask idle pumps")
+                group.create_task(self.asking.run(), name="ask idle pumps")
         except BaseExceptionGroup as errors:
             raise _first(errors) from None
         finally:
@@ -260,6 +260,8 @@ class Collector:
                 known = before.get(node_id)
                 if known is None or known.status.state != entry.status.state or known.alive != entry.alive:
                     source.retry_now()
+                    if entry.status.state == node.CLOSING:
+                        self.asking.hurry()
         missing = {node_id for node_id in self._streams if node_id not in view.pumps}
         for node_id in missing - self._missing:
             _logger.warning(
@@ -337,6 +339,7 @@ class Collector:
         for mark in arrival.ddl:
             self._ddl[mark.commit_ts] = mark
         if arrival.entries:
+            self.asking.busy()
             sizes = [spilled.size if spilled else len(payload) for _, payload, _, spilled in arrival.entries]
             note_arrival(source.node_id, sizes, arrival.entries[-1].commit_ts, self._clock.wall_s())
             PULLED_BINLOGS.labels(source.node_id).inc(len(arrival.entries))
@@ -399,15 +402,15 @@ class Collector:
             self._merger.ceiling = known
             return
 
-    async def _ask_on(self) -> None:
-        """Let the watermark follow the clock where nothing is written: lag and checkpoint are of now. At a
-        pace that nothing resets: heartbeats and signs of life come all the time."""
-        while True:
-            await asyncio.sleep(self._idle_ask_s)
-            position = self._merger.position
-            for source in self._sources.values():
-                if source.position <= position:
-                    source.ask(position + 1)
+    def _has_closing_pump(self) -> bool:
+        return any(entry.status.state == node.CLOSING for entry in self._pumps.values())
+
+    def _ask_idle(self) -> None:
+        """Let the watermark follow the clock where nothing is written: lag and checkpoint are of now."""
+        position = self._merger.position
+        for source in self._sources.values():
+            if source.position <= position:
+                source.ask(position + 1)
 
     async def _emit(self, entries: list[Merged], watermark: int) -> None:
         """Queue entries; a DDL gets its job, what lies before it does not wait for that."""

@@ -61,6 +61,8 @@ class Runner(Generic[S]):
         self.rules = RuleTaking(
             rules or RuleChange(None, Rules(), None), sink, self._wake, lambda: self.doing
         )
+        self.on_wake: Callable[[], None] = lambda: None
+        """Called when somebody waits for the stream to come to a place (a hold, other rules)."""
         self._taking = BatchTaking()
         self._finished = asyncio.Event()
         self._broken = False
@@ -101,6 +103,7 @@ class Runner(Generic[S]):
     def _wake(self) -> None:
         self._taking.wake()
         self.sink.background.wake()
+        self.on_wake()
 
     # -- tasks of the daemon ---------------------------------------------------------------------
 

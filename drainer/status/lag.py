@@ -34,7 +34,8 @@ WINDOW_S: Final = 30.0
 """Rates are means over so many seconds, less right after the start."""
 SAMPLES_MAX: Final = 64
 IDLE_S: Final = 2.0
-"""A total below it is not worth a reason: watermarks of idle pumps are asked for twice a second."""
+"""A total below it is not worth a reason: the watermarks of quiet pumps are asked for more often
+(`pull.idle_asking.QUIET_ASK_S`)."""
 STAGES: Final = ("write", "sort_wait", "pull", "queue", "apply")
 
 

@@ -22,7 +22,8 @@ from common.clock import Clock
 from common.cluster.registry import Registry
 from common.errors import BinlogError, Corruption, Unavailable
 from common.upstream_port import Upstream
-from drainer.pull.collector import IDLE_ASK_S, Collector, Merged, MergedBatch
+from drainer.pull.collector import Collector, Merged, MergedBatch
+from drainer.pull.idle_asking import ASK_S
 from drainer.pull.merger import OrderBroken
 from drainer.pull.pump_source import BinlogsGone, PullClient
 from drainer.pull.spill import SpillDirectory
@@ -63,7 +64,7 @@ class LiveStream:
         presence: Presence | None = None,
         stop_ts: int | None = None,
         queue_bytes: int = QUEUE_BYTES,
-        idle_ask_s: float = IDLE_ASK_S,
+        idle_ask_s: float = ASK_S,
     ) -> None:
         self._upstream = upstream
         self._translator = translator

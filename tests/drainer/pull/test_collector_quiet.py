@@ -2,8 +2,8 @@
 
 Half minutes of a cluster in virtual time: each pump answers a wait once its clock has reached it, tells of
 life a second after it said something last, and beats into the registry, as drainers do. Either
-nothing is written, or one pump gets a write now and then. The watermark must always be younger than two
-turns of asking.
+nothing is written, or one pump gets a write now and then. The watermark must always be younger than the
+longest pause between two questions, and a quiet stream never looks as if it was behind.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ import pytest
 
 from common import tso
 from common.wire import pump_pb2
-from drainer.pull.collector import IDLE_ASK_S, Collector, MergedBatch
+from drainer.pull.collector import Collector, MergedBatch
+from drainer.pull.idle_asking import ASK_S, QUIET_AFTER_S, QUIET_ASK_S, IdleAsking
 from drainer.pull.spill import SpillDirectory
+from drainer.status.lag import IDLE_S
 from tests.drainer.pull.test_collector import MemoryHistory
 from tests.drainer.support.scripted_pump import (
     Connection,
@@ -34,7 +36,7 @@ BEAT_S = 1.0
 LIFE_S = 1.0
 OLD_MARK_S = 3.0
 WATCHED_S = 30.0
-LATE_MAX_S = 2 * IDLE_ASK_S + 0.1
+LATE_MAX_S = QUIET_ASK_S + 0.1
 
 
 def now_ts() -> int:
@@ -184,3 +186,46 @@ def test_it_does_where_now_and_then_something_is_written(every_s: float) -> None
 def test_a_pump_that_stores_time_marks_is_the_only_one_that_is_waited_for() -> None:
     latest, _ = virtual_time.run(lateness([False, False, True], 1, 0.0))
     assert latest <= OLD_MARK_S + LATE_MAX_S
+
+
+def asked_at(until_s: float, *events: tuple[float, str]) -> list[float]:
+    """When the pumps were asked within so many seconds, while this happened."""
+    found: list[float] = []
+    closing: list[str] = []
+
+    async def live() -> None:
+        loop = asyncio.get_running_loop()
+        asking = IdleAsking(lambda: found.append(round(loop.time(), 3)), lambda: bool(closing), ASK_S)
+        happens = {"busy": asking.busy, "hurry": asking.hurry, "closing": lambda: closing.append("p")}
+        for at_s, event in events:
+            loop.call_at(at_s, happens[event])
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(until_s):
+                await asking.run()
+
+    virtual_time.run(live())
+    return found
+
+
+def steps(first_s: float, until_s: float, pause_s: float) -> list[float]:
+    return [first_s + pause_s * number for number in range(round((until_s - first_s) / pause_s) + 1)]
+
+
+def test_a_quiet_stream_is_asked_for_less_often_and_is_not_shown_as_behind() -> None:
+    assert QUIET_ASK_S + ASK_S <= IDLE_S
+    assert asked_at(19.1) == [*steps(ASK_S, QUIET_AFTER_S, ASK_S), *steps(11.5, 19.0, QUIET_ASK_S)]
+
+
+def test_binlogs_keep_the_pace_quick() -> None:
+    assert asked_at(13.1, (4.9, "busy")) == steps(ASK_S, 13.0, ASK_S)
+    again = [11.5, 13.0, 14.5, 15.0, 15.5, 16.0]
+    assert asked_at(16.1, (13.1, "busy")) == [*steps(ASK_S, QUIET_AFTER_S, ASK_S), *again]
+
+
+def test_who_waits_for_the_stream_is_not_kept_waiting() -> None:
+    found = asked_at(14.2, (13.6, "hurry"))
+    assert found == [*steps(ASK_S, QUIET_AFTER_S, ASK_S), 11.5, 13.0, 13.6, 14.1]
+
+
+def test_a_pump_that_closes_keeps_the_pace_quick() -> None:
+    assert asked_at(14.1, (9.9, "closing")) == steps(ASK_S, 14.0, ASK_S)
