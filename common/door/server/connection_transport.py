@@ -49,6 +49,9 @@ class Door(Protocol):
     tasks: set[asyncio.Task[None]]
     turns: Turns
     stopping: bool
+    next_tick_s: float
+
+    def tick_at(self, moment_s: float, now_s: float) -> None: ...
 
     def opened(self, wire: Wire) -> None: ...
 
@@ -223,6 +226,8 @@ class Wire(asyncio.Protocol):
             life.step(connection.now_s)
         self._flush()
         self._session.count_calls()
+        if connection.next_tick_s < self._door.next_tick_s:
+            self._door.tick_at(connection.next_tick_s, self._door.clock.monotonic_s())
         if connection.abuse.refusals:
             for limit in connection.abuse.refusals:
                 self._door.log_refused(self.peer, limit, "one of its requests was refused")
@@ -365,7 +370,7 @@ class Wire(asyncio.Protocol):
     # -- time and the end ------------------------------------------------------------------------
 
     def tick(self, now_s: float) -> None:
-        """Called a few times a second."""
+        """Called twice a second, and when the connection wants it."""
         connection, limits = self.connection, self._door.limits
         if connection is not None:
             if now_s >= connection.next_tick_s and not self._closing:

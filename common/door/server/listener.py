@@ -36,6 +36,8 @@ from common.observe import log
 from common.rpc.service import Service
 
 TICK_S: Final = 0.1
+LOOK_S: Final = 0.5
+"""Between two looks at the connections at most: all but deadlines of calls is a matter of seconds."""
 _BACKLOG: Final = 1024
 _SOCKET_MODE: Final = 0o660
 _ACCEPTS_A_TURN: Final = 64
@@ -84,6 +86,7 @@ class Server:
         self._logged_s: dict[tuple[str, str], float] = {}
         self._random = random.Random()
         self._timer: asyncio.TimerHandle | None = None
+        self.next_tick_s = float("inf")
         self._gone = asyncio.Event()
         files = _files()
         reserved = min(limits.files_reserved, files // 2)
@@ -133,7 +136,7 @@ class Server:
         loop = asyncio.get_running_loop()
         for listener in self._sockets:
             loop.add_reader(listener.fileno(), self._accept, listener)
-        self._timer = loop.call_later(TICK_S, self._tick)
+        self._tick()
 
     def offer(self, services: Sequence[Service]) -> None:
         """Serve these from now on in place of what was served, on open connections too. The same methods: an
@@ -271,9 +274,22 @@ class Server:
 
     def _tick(self) -> None:
         now_s = self.clock.monotonic_s()
+        next_s = now_s + LOOK_S
         for wire in list(self._wires):
             wire.tick(now_s)
-        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+            if wire.connection is not None:
+                next_s = min(next_s, wire.connection.next_tick_s)
+        self.next_tick_s = float("inf")
+        self.tick_at(next_s, now_s)
+
+    def tick_at(self, moment_s: float, now_s: float) -> None:
+        """A connection has something to do then; it is called at most `TICK_S` later."""
+        moment_s = max(moment_s, now_s + TICK_S)
+        if moment_s < self.next_tick_s:
+            if self._timer is not None:
+                self._timer.cancel()
+            self.next_tick_s = moment_s
+            self._timer = asyncio.get_running_loop().call_later(moment_s - now_s, self._tick)
 
     # -- the end ---------------------------------------------------------------------------------
 
