@@ -5,6 +5,9 @@ Does    registration wins over whatever an earlier life left in the entry; a liv
         is refused. A registry that does not answer is waited for (one log line when it goes, one when it is
         back) and never ends the daemon. A lost lease or an entry changed by an operator is written again:
         while the process runs, the process knows best
+Pace    every beat extends the lease. The entry is written when it says something new, and else by every fifth
+        beat: each write wakes whoever watches the registry. Of a pump a moved watermark alone is not news to
+        anybody, of a drainer the checkpoint is: pumps keep what lies above it
 Stops   `run` raises `Conflict` when another process took the id while our lease was lost. From then on
         nothing is written: the entry is the other's. `leave` checks first, for a process that slept through
         all that has not heard it from a beat
@@ -16,6 +19,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from common.backoff import Backoff
@@ -30,6 +34,7 @@ from common.observe import log
 # pump (2 s) and the second in which etcd searches for leases that ran out, within 10 s.
 BEATS_PER_LEASE: Final = 4
 LEASE_MIN_S: Final = 8
+BEATS_PER_ENTRY: Final = 5
 _RETRY_FIRST_S: Final = 0.2
 _WRITE_ATTEMPTS_MAX: Final = 10
 
@@ -48,7 +53,9 @@ class Heartbeat:
         clock: Clock,
         *,
         lease_s: int | None = None,
+        position_is_news: bool = True,
     ) -> None:
+        """`position_is_news`: an entry of which nothing but the position has changed is written at once."""
         assert interval_s > 0
         self._registry = registry
         self._kind = kind
@@ -59,6 +66,9 @@ class Heartbeat:
         self._state = ""
         self._sent = ""  # state of the last attempt to write, whatever became of it
         self._revision = 0
+        self._told: NodeStatus | None = None  # the last entry that was written
+        self._untold = 0  # beats since
+        self._position_is_news = position_is_news
         self._announcement: Announcement | None = None
         self._broken_since_s: float | None = None
         self._left = False
@@ -135,10 +145,13 @@ class Heartbeat:
         assert self._announcement is not None, "register first"
         try:
             await self._keep_alive(self._announcement)
-            await self._write()
+            self._untold += 1
+            if self._has_news() or self._untold >= BEATS_PER_ENTRY:
+                await self._write()
         except (Unavailable, Conflict, Rejected) as error:
             if not self._is_ours:
                 raise
+            self._told = None
             if self._broken_since_s is None:
                 self._broken_since_s = self._clock.monotonic_s()
                 _logger.warning("send heartbeat failed, trying again", node_id=self._node_id(), error=error)
@@ -148,6 +161,14 @@ class Heartbeat:
             self._broken_since_s = None
             _logger.info("heartbeat works again", node_id=self._node_id(), broken_s=broken_s)
         return True
+
+    def _has_news(self) -> bool:
+        """Whether the entry says more than that time has passed."""
+        told, now = self._told, self._status().with_state(self._state)
+        if told is None:
+            return True
+        position = told.max_commit_ts if self._position_is_news else now.max_commit_ts
+        return now != replace(told, update_ts=now.update_ts, max_commit_ts=position)
 
     async def _keep_alive(self, announcement: Announcement) -> None:
         """Extend the lease. Raises `Conflict` when another process has the id, `Unavailable`."""
@@ -198,6 +219,7 @@ class Heartbeat:
                 status = self._status().with_state(self._state)
                 try:
                     self._revision = await self._registry.put(self._kind, status, self._revision)
+                    self._told, self._untold = status, 0
                     return
                 except EntryChanged as error:
                     if attempt == _WRITE_ATTEMPTS_MAX - 1:

@@ -69,7 +69,7 @@ class Registration:
         self._resting = node.OFFLINE  # the state of a start that came to nothing
         self._registered = False
         self._complete_ts = 0
-        self._heartbeat = Heartbeat(registry, PUMPS, self.status, heartbeat_s, clock)
+        self._heartbeat = Heartbeat(registry, PUMPS, self.status, heartbeat_s, clock, position_is_news=False)
 
     def status(self) -> NodeStatus:
         """The entry as of now; `update_ts` is reckoned from the timestamp drawn at registration."""

@@ -13,7 +13,7 @@ import pytest
 
 from common.clock import ManualClock, SystemClock
 from common.cluster import rival
-from common.cluster.heartbeat import Heartbeat
+from common.cluster.heartbeat import BEATS_PER_ENTRY, Heartbeat
 from common.cluster.node import OFFLINE, ONLINE, PAUSED, NodeStatus
 from common.cluster.registry import DRAINERS, PUMPS, alive_key, status_key
 from common.errors import ConfigError, Conflict, Unavailable
@@ -67,6 +67,65 @@ async def test_register_beat_leave(registry: EtcdRegistry) -> None:
     await heartbeat.leave(OFFLINE)
     view = await registry.view()
     assert (view.pumps["p"].status.state, view.pumps["p"].alive) == (OFFLINE, False)
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["position stands", "position moves"])
+async def test_an_entry_without_news_is_written_by_every_fifth_beat(
+    registry: EtcdRegistry, moves: bool
+) -> None:
+    """All beats extend the lease; a state that changed is written at once."""
+    node = Node()
+    fixed = NodeStatus("p", "h:1", OFFLINE, 7)
+    heartbeat = Heartbeat(
+        registry,
+        PUMPS,
+        node.status if moves else lambda: replace(fixed, update_ts=node.status().update_ts),
+        0.05,
+        SystemClock(),
+        position_is_news=not moves,
+    )
+    await heartbeat.register(ONLINE)
+    told = [(await registry.view()).pumps["p"].mod_revision]
+    for _ in range(2 * BEATS_PER_ENTRY):
+        before = heartbeat.unbroken
+        assert await heartbeat.beat()
+        assert heartbeat.unbroken == before is not None
+        told.append((await registry.view()).pumps["p"].mod_revision)
+    assert [number for number in range(1, len(told)) if told[number] != told[number - 1]] == [5, 10]
+    assert (await entry_of(registry)).update_ts > 20
+    await heartbeat.change_state(PAUSED)
+    assert (await entry_of(registry)).state == PAUSED
+    await heartbeat.leave(OFFLINE)
+
+
+async def test_a_checkpoint_that_moved_is_written_by_the_next_beat(registry: EtcdRegistry) -> None:
+    heartbeat = Heartbeat(registry, DRAINERS, Node().status, 0.05, SystemClock())
+    await heartbeat.register(ONLINE)
+    for _ in range(3):
+        before = (await registry.view()).drainers["p"].status.max_commit_ts
+        assert await heartbeat.beat()
+        assert (await registry.view()).drainers["p"].status.max_commit_ts > before
+    await heartbeat.leave(OFFLINE)
+
+
+async def test_after_an_outage_the_entry_is_written_at_once(
+    registry: EtcdRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows what became of it meanwhile."""
+    status = NodeStatus("p", "h:1", OFFLINE, 7)
+    heartbeat = Heartbeat(registry, PUMPS, lambda: status, 0.05, SystemClock())
+    await heartbeat.register(ONLINE)
+    entry = (await registry.view()).pumps["p"]
+
+    async def away(*_: object) -> int:
+        raise Unavailable("away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(heartbeat._announcement, "keep_alive", away)
+        assert not await heartbeat.beat()
+    assert await heartbeat.beat()
+    assert (await registry.view()).pumps["p"].mod_revision > entry.mod_revision
+    await heartbeat.leave(OFFLINE)
 
 
 async def test_start_wins_over_leftovers_and_tells_them(registry: EtcdRegistry) -> None:
@@ -331,7 +390,8 @@ async def test_an_outage_is_survived_and_said_once(tmp_path: Path, caplog: pytes
         server.restart()
         reader = await connect_registry(server.endpoint)
         async with asyncio.timeout(20):
-            while (await entry_of(reader)).state != PAUSED:  # what could not be written is written now
+            # What could not be written is written now; what was may have gone with the server.
+            while (entry := (await reader.view()).pumps.get("p")) is None or entry.status.state != PAUSED:
                 await asyncio.sleep(0.02)
             while not any(record.message == "heartbeat works again" for record in caplog.records):
                 await asyncio.sleep(0.02)
