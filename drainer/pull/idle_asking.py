@@ -1,12 +1,12 @@
-"""Idle asking: the pumps that the position rests on are asked for a higher one, whether anything is written or not.
+"""Idle asking: the pumps that the position rests on are asked for a higher one, even if nothing is written.
 
 Drives  the collector's question, from one task
 Pace    `ask_s` while binlogs come and for ten seconds after the last of them, and while a pump closes: it
-        leaves when the checkpoint has passed what it has. Then `QUIET_ASK_S`. At once by `hurry`. Heartbeats and
-        signs of life reset nothing: they come all the time
+        leaves when the checkpoint has passed what it has. Then `QUIET_ASK_S`. At once by `hurry`. Heartbeats
+        and signs of life reset nothing: they come all the time
 Why     each question costs a pump a timestamp of the upstream, and us a message, a turn of the stream and a
-        checkpoint: most of what nodes spend that have nothing to do. No row waits for it: a pump that holds one
-        back is asked at once. Nor is a quiet stream ever shown as one that is behind (`status.lag.IDLE_S`)
+        checkpoint: most of what nodes spend that have nothing to do. No row waits for it: a pump that holds
+        one back is asked at once. Nor is a quiet stream ever shown as one that is behind (`lag.IDLE_S`)
 Tests   tests/drainer/pull/test_collector_quiet.py
 """
 

@@ -16,6 +16,7 @@ from tests.benchmarks.door import pullers as door_pullers
 from tests.benchmarks.door import stream as door_stream
 from tests.benchmarks.door import write as door_write
 from tests.benchmarks.drainer import file_sink, kafka_sink, lag, messages, subscribe
+from tests.benchmarks.drainer import idle as drainer_idle
 from tests.benchmarks.drainer import large as drain_large
 from tests.benchmarks.drainer import memory as drain_memory
 from tests.benchmarks.drainer import rules as drain_rules
@@ -55,6 +56,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "pump.memory.peak": pump_memory.run,
     "pump.delivery": pump_delivery.run,
     "pump.idle": pump_idle.run,
+    "drainer.idle": drainer_idle.run,
     "pump.index.catchup": pump_catchup.run,
     "drain.sysbench": drain_sysbench.run,
     "drain.inserts": drain_shapes.inserts,

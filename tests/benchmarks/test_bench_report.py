@@ -30,6 +30,7 @@ PROMISED_NAMES = {
     "pump.memory.peak",
     "pump.delivery",
     "pump.idle",
+    "drainer.idle",
     "pump.index.catchup",
     "drain.sysbench",
     "drain.inserts",
