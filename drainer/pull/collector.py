@@ -96,7 +96,7 @@ class Collector:
         self._clock = clock
         self._spill = spill
         self._connect = connect
-        self.asking = IdleAsking(self._ask_idle, self._has_closing_pump, idle_ask_s)
+        self.asking = IdleAsking(self._ask_idle, idle_ask_s)
         self._unbroken = unbroken
         self._listed_while = 0
         self._finds_pumps = finds_pumps
@@ -260,8 +260,6 @@ class Collector:
                 known = before.get(node_id)
                 if known is None or known.status.state != entry.status.state or known.alive != entry.alive:
                     source.retry_now()
-                    if entry.status.state == node.CLOSING:
-                        self.asking.hurry()
         missing = {node_id for node_id in self._streams if node_id not in view.pumps}
         for node_id in missing - self._missing:
             _logger.warning(
@@ -270,6 +268,7 @@ class Collector:
                 hint="if it is gone for good, set it offline with `binlogctl -cmd update-pump`",
             )
         self._missing = missing
+        self.asking.close(any(entry.status.state == node.CLOSING for entry in view.pumps.values()))
         if self._streams != streams:  # most views are heartbeats
             self._wake.set()
 
@@ -401,9 +400,6 @@ class Collector:
             self._see(view, fresh=True)
             self._merger.ceiling = known
             return
-
-    def _has_closing_pump(self) -> bool:
-        return any(entry.status.state == node.CLOSING for entry in self._pumps.values())
 
     def _ask_idle(self) -> None:
         """Let the watermark follow the clock where nothing is written: lag and checkpoint are of now."""

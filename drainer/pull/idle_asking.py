@@ -23,11 +23,11 @@ QUIET_AFTER_S: Final = 10.0
 
 
 class IdleAsking:
-    """`ask` puts the question; `is_closing`: a pump is about to leave. One event loop."""
+    """`ask` puts the question. One event loop."""
 
-    def __init__(self, ask: Callable[[], None], is_closing: Callable[[], bool], ask_s: float) -> None:
+    def __init__(self, ask: Callable[[], None], ask_s: float) -> None:
         self._ask = ask
-        self._is_closing = is_closing
+        self._closing = False
         self._ask_s = ask_s
         self._time = asyncio.get_running_loop().time
         self._busy_s = self._time()
@@ -42,6 +42,12 @@ class IdleAsking:
         self._busy_s = self._time()
         self._hurry.set()
 
+    def close(self, closing: bool) -> None:
+        """Whether a pump is about to leave."""
+        if closing and not self._closing:
+            self.hurry()
+        self._closing = closing
+
     async def run(self) -> None:
         """Ask again and again; until cancelled."""
         while True:
@@ -52,5 +58,5 @@ class IdleAsking:
             self._ask()
 
     def _pause_s(self) -> float:
-        quiet = self._time() - self._busy_s >= QUIET_AFTER_S and not self._is_closing()
+        quiet = self._time() - self._busy_s >= QUIET_AFTER_S and not self._closing
         return max(self._ask_s, QUIET_ASK_S) if quiet else self._ask_s

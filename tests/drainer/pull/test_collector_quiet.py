@@ -191,12 +191,11 @@ def test_a_pump_that_stores_time_marks_is_the_only_one_that_is_waited_for() -> N
 def asked_at(until_s: float, *events: tuple[float, str]) -> list[float]:
     """When the pumps were asked within so many seconds, while this happened."""
     found: list[float] = []
-    closing: list[str] = []
 
     async def live() -> None:
         loop = asyncio.get_running_loop()
-        asking = IdleAsking(lambda: found.append(round(loop.time(), 3)), lambda: bool(closing), ASK_S)
-        happens = {"busy": asking.busy, "hurry": asking.hurry, "closing": lambda: closing.append("p")}
+        asking = IdleAsking(lambda: found.append(round(loop.time(), 3)), ASK_S)
+        happens = {"busy": asking.busy, "hurry": asking.hurry, "closing": lambda: asking.close(True)}
         for at_s, event in events:
             loop.call_at(at_s, happens[event])
         with contextlib.suppress(TimeoutError):
@@ -228,4 +227,5 @@ def test_who_waits_for_the_stream_is_not_kept_waiting() -> None:
 
 
 def test_a_pump_that_closes_keeps_the_pace_quick() -> None:
-    assert asked_at(14.1, (9.9, "closing")) == steps(ASK_S, 14.0, ASK_S)
+    found = asked_at(24.2, (13.1, "closing"), (13.3, "closing"))
+    assert found == [*steps(ASK_S, QUIET_AFTER_S, ASK_S), 11.5, 13.0, *steps(13.1, 24.1, ASK_S)]
