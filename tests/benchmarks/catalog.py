@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tests.benchmarks import demo, load, reparo, rowcodec_decode, tail, verify, verify_lag
+from tests.benchmarks import demo, drainer_idle, load, reparo, rowcodec_decode, tail, verify, verify_lag
 from tests.benchmarks import hold as verify_hold
 from tests.benchmarks.client import write as pumpclient_write
 from tests.benchmarks.door import empty as door_empty
@@ -16,7 +16,6 @@ from tests.benchmarks.door import pullers as door_pullers
 from tests.benchmarks.door import stream as door_stream
 from tests.benchmarks.door import write as door_write
 from tests.benchmarks.drainer import file_sink, kafka_sink, lag, messages, subscribe
-from tests.benchmarks.drainer import idle as drainer_idle
 from tests.benchmarks.drainer import large as drain_large
 from tests.benchmarks.drainer import memory as drain_memory
 from tests.benchmarks.drainer import rules as drain_rules
