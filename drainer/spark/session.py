@@ -5,7 +5,7 @@ Out     a session in which `spark.read.format("binlog")` works
 Holds   times are UTC in Spark and in workers; workers run this interpreter; on this host nothing listens
         beyond loopback and no page is served; a cluster's executors get this package as a zip
 Never   changes a session that is there already, but for the data source and the zone
-Tests   tests/spark/test_arguments.py
+Tests   tests/spark/test_session.py, tests/spark/test_arguments.py
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from common.errors import ConfigError
+from drainer.spark import jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,6 +55,7 @@ def session(
     if not submitted:
         _need_java()
     try:
+        from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
 
         from drainer.spark.source import source
@@ -64,14 +66,17 @@ def session(
         source.register(there)
         return there
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the first python3 of the path
-    chosen = dict(_EVERYWHERE)
+    chosen = {"spark.app.name": app, **_EVERYWHERE}
     if not submitted:
         master = master or "local[*]"
         chosen |= _settings(master)
-    chosen |= conf or {}
-    builder = SparkSession.builder.appName(app)
     if master:
-        builder = builder.master(master)
+        chosen["spark.master"] = master
+    chosen |= conf or {}
+    if not submitted and SparkContext._gateway is None:  # a JVM outlives its sessions
+        settings = SparkConf().setAll(list(chosen.items()))
+        SparkContext(conf=settings, gateway=jvm.start(settings))
+    builder = SparkSession.builder
     for key, value in chosen.items():
         builder = builder.config(key, value)
     made = builder.getOrCreate()

@@ -77,7 +77,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("archive",),
     ),
     "drainer.spark": (
-        ("driver", "packaging"),
+        ("driver", "jvm", "packaging"),
         ("history", "statistics", "export"),
         ("effects", "source"),
         ("replay", "session"),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import pytest
@@ -12,6 +15,7 @@ from pyspark.sql import SparkSession
 from common import clock
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.sink.mysql.connection import Connection, Target, connect
+from drainer.spark import jvm
 from drainer.spark.session import session
 
 _QUICK_START: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # jobs of seconds
@@ -26,22 +30,39 @@ def _quick_start() -> Iterator[None]:
         yield
 
 
+@dataclass(frozen=True)
+class Started:
+    """A session, and what was on standard error when it was made."""
+
+    session: SparkSession
+    said: str
+
+
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def started() -> Iterator[Started]:
     """Two slots, one GiB, two shuffle partitions: keep data and jobs small."""
     clock.use_utc()
     interrupt = signal.getsignal(signal.SIGINT)
-    made = session(
-        "tests",
-        "local[2]",
-        {
-            "spark.driver.memory": "1g",
-            "spark.sql.shuffle.partitions": "2",
-        },
-    )
+    settings = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
+    with tempfile.TemporaryFile() as file:
+        stderr = os.dup(jvm.STDERR)
+        os.dup2(file.fileno(), jvm.STDERR)
+        try:
+            made = session("tests", "local[2]", settings)
+        finally:
+            os.dup2(stderr, jvm.STDERR)
+            os.close(stderr)
+            file.seek(0)
+            said = file.read().decode()
+            os.write(jvm.STDERR, said.encode())
     signal.signal(signal.SIGINT, interrupt)  # Spark's own asks the JVM first, in whichever test it comes
-    yield made
+    yield Started(made, said)
     made.stop()
+
+
+@pytest.fixture(scope="session")
+def spark(started: Started) -> SparkSession:
+    return started.session
 
 
 @pytest.fixture
