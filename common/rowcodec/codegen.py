@@ -1,8 +1,9 @@
 """Source text of readers: one straight pass over the bytes of a row, made for one table version.
 
 A generated reader expects the writer's column order. It compares every column id and every datum flag it
-finds, decodes the common short forms in place, and hands the row to the strict reader on anything else: it
-accepts a subset of what the strict reader accepts, with the same values. It never raises for a bad row.
+finds, many columns in a row by one expression (`run`) and few in place, and hands the row to the strict
+reader on anything else: it accepts a subset of what the strict reader accepts, with the same values. It never
+raises for a bad row.
 
 What a value becomes (a Python value, a piece of SQL) is the target's business: a `Conversion` per column.
 
@@ -12,21 +13,26 @@ Tests  tests/common/rowcodec/test_hostile.py
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-from common.rowcodec.datum import BYTES, FLOAT, UVARINT, VARINT, skip
+from common.rowcodec.datum import BYTES, DECIMAL, FLOAT, UVARINT, VARINT, skip
+from common.rowcodec.decimals import size_of
 from common.rowcodec.layout import Field, Layout
 from common.rowcodec.row_error import RowError
+from common.rowcodec.run import Part, can_run, ends_run, matcher
 from common.rowcodec.strict import Reader
-from common.rowcodec.varint import put_svarint, uvarint
+from common.rowcodec.varint import put_svarint, unsigned_of, uvarint
 
 # What a generated reader may find in a row that is not what it expects.
 UNEXPECTED: Final = (IndexError, ValueError, KeyError, struct.error, OverflowError, RowError)
 SIGNED_VALUE: Final = "(u >> 1) ^ -(u & 1)"
 UNSIGNED_HANDLE: Final = "((u >> 1) ^ -(u & 1)) & 0xFFFFFFFFFFFFFFFF"
+RUN_MIN: Final = 4
+"""Fewer columns are read in place: a match costs as much as two or three of them (measured)."""
+_IN_PLACE: Final = 6  # bytes of a varint that are read without a call
 
 
 class Shape(Enum):
@@ -35,9 +41,11 @@ class Shape(Enum):
     SIGNED = "signed"  # one varint; the expression sees `u`, the zigzag form
     UNSIGNED = "unsigned"  # one varint; the expression sees `u`
     BYTES = "bytes"  # the expression sees `s`, the content
-    TIME = "time"  # nine varint bytes found in `cache`, else the strict reader
+    TIME = "time"  # a varint of nine bytes, in `cache` or by the expression; else the strict reader
+    DECIMAL = "decimal"  # the expression sees `d`, the bytes after `header`; else the strict reader
     DOUBLE = "double"  # the expression sees `u`, the number
-    CALL = "call"  # the strict reader
+    CALL = "call"  # the strict reader, given the row or the datum alone
+    PLACE = "place"  # the strict reader, given the row: the value tells where the datum stands
 
 
 _FLAGS: Final = {
@@ -46,6 +54,7 @@ _FLAGS: Final = {
     Shape.BYTES: BYTES,
     Shape.TIME: UVARINT,
     Shape.DOUBLE: FLOAT,
+    Shape.DECIMAL: DECIMAL,
 }
 
 
@@ -53,9 +62,11 @@ _FLAGS: Final = {
 class Conversion:
     """From datum to value for one column.
 
-    `expression` may use `u` or `s` and the keys of `names`; `read` is the strict reader; `cache` (shape TIME)
-    maps nine raw bytes to the value and is filled by `read`. `raw` (integers and BYTES): the value is the
-    datum as it stands in the row, flag included, and there is no expression. `null` is the source of NULL.
+    `expression` may use what its shape says and the keys of `names`; `read` is the strict reader. `raw`
+    (integers and BYTES): the value is the datum as it stands in the row, flag included, and there is no
+    expression. `null` is the source of NULL. `cache` (TIME) shows a time by its nine bytes; without it the
+    expression does, which sees the first three as `q` and the others as `t`. Both are asked about any nine
+    bytes and refuse with one of UNEXPECTED. `header` (DECIMAL): flag, precision and scale.
     """
 
     shape: Shape
@@ -65,6 +76,7 @@ class Conversion:
     cache: Mapping[bytes, Any] | None = None
     raw: bool = False
     null: str = "None"
+    header: bytes = b""
 
 
 @dataclass(slots=True)
@@ -111,6 +123,7 @@ class ReaderSource:
         self.bail = f"return slow({arguments})"
         self.source.names.update(
             uvarint=uvarint,
+            unsigned_of=unsigned_of,
             skip=skip,
             UNEXPECTED=UNEXPECTED,
             unpack_double=struct.Struct(">d").unpack_from,
@@ -119,7 +132,7 @@ class ReaderSource:
             self.source.names.update(conversion.names)
             self.source.names[f"read{index}"] = conversion.read
             if conversion.cache is not None:
-                self.source.names[f"cache{index}"] = conversion.cache.get
+                self.source.names[f"cache{index}"] = conversion.cache
         self.source.add(0, f"def {name}({arguments}):")
         self.source.add(1, "nulls = False", "try:")
         self.source.add(2, "n = len(b)")
@@ -184,8 +197,13 @@ class ReaderSource:
             # Possibly an empty body; its start is needed to distinguish it from no body at all.
             self.add(2, f"start = i = {base}")
             base = "i"
-        for entry in fields[:last]:
-            self._field(entry, prefix if entry.index in wanted and entry.index >= 0 else "", base)
+        for run in self._runs(fields[:last], wanted):
+            if len(run) >= RUN_MIN:
+                self._run(run, wanted, prefix, base)
+            else:
+                for entry in run:
+                    self._field(entry, prefix if entry.index in wanted and entry.index >= 0 else "", base)
+                    base = "i"
             base = "i"
         if base != "i":
             self.add(2, f"i = {base}")
@@ -251,44 +269,165 @@ class ReaderSource:
             self.add(3, f"{local} = {self.conversions[entry.index].null}", "nulls = True")
 
     def _flag_check(self, indent: int, conversion: Conversion, flag: str) -> None:
-        if conversion.shape in _FLAGS:
+        if conversion.shape in _FLAGS and conversion.shape is not Shape.DECIMAL:
             self.add(indent, f"if b[{flag}] != {_FLAGS[conversion.shape]}: {self.bail}")
 
     def _value(self, indent: int, conversion: Conversion, index: int, flag: str, local: str) -> None:
         """Decode (or, without `local`, skip) the datum whose flag byte is at `flag` and was checked."""
-        shape, payload = conversion.shape, _at(flag, 1)
-        if not local and shape in (Shape.TIME, Shape.CALL):
+        shape, payload, expression = conversion.shape, _at(flag, 1), conversion.expression
+        strict = f"{local}, i = read{index}(b, {flag})"
+        if not local and shape not in (Shape.SIGNED, Shape.UNSIGNED, Shape.BYTES, Shape.TIME):
             self.add(indent, f"i = skip(b, {flag})")
-            return
-        if shape is Shape.CALL:
-            self.add(indent, f"{local}, i = read{index}(b, {flag})")
-            return
-        if shape is Shape.TIME:
-            self.add(indent, f"{local} = cache{index}(b[{payload}:{_at(payload, 9)}])")
-            self.add(indent, f"if {local} is None: {local}, i = read{index}(b, {flag})")
-            self.add(indent, f"else: i = {_at(payload, 9)}")
-            return
-        raw = conversion.raw and bool(local)
-        if raw:
-            self.add(indent, f"d = {flag}")
-        if shape is Shape.DOUBLE:
+        elif shape in (Shape.CALL, Shape.PLACE):
+            self.add(indent, strict)
+        elif shape is Shape.TIME and local:
+            # Times of the first years have eight bytes, the zero one has one.
+            self.add(indent, f"if b[{payload}] > 127 and b[{_at(payload, 7)}] > 127:")
+            if conversion.cache is not None:
+                self.add(indent + 1, f"{local} = cache{index}[b[{payload}:{_at(payload, 9)}]]")
+            else:
+                middle, end = _at(payload, 3), _at(payload, 9)
+                self.add(indent + 1, f"q, t = b[{payload}:{middle}], b[{middle}:{end}]")
+                self.add(indent + 1, f"{local} = {expression}")
+            self.add(indent + 1, f"i = {_at(payload, 9)}")
+            self.add(indent, f"else: {strict}")
+        elif shape is Shape.DECIMAL:
+            end = _at(flag, 3 + size_of(*conversion.header[1:]))
+            self.add(indent, f"if b[{flag}:{_at(flag, 3)}] == {conversion.header!r}:")
+            self.add(indent + 1, f"d, i = b[{_at(flag, 3)}:{end}], {end}", f"{local} = {expression}")
+            self.add(indent, f"else: {strict}")
+        elif shape is Shape.DOUBLE:
             self.add(indent, f"if b[{payload}] > 127:")
             self.add(indent + 1, f"u = -unpack_double(b, {payload})[0]", f"i = {_at(payload, 8)}")
-            self.add(indent + 1, f"if u - u: {self.bail}")
-            self.add(indent, f"else: u, i = read{index}(b, {flag})")
+            self.add(indent + 1, f"if u - u: {self.bail}", f"{local} = {expression}")
+            self.add(indent, f"else: {strict}")
         elif shape is Shape.BYTES:
-            self._varint(indent, payload, keep=True, into="j")
+            if conversion.raw and local:
+                self.add(indent, f"d = {flag}")
+            self._varint(indent, payload, keep=True, into="j", in_place=2)
             self.add(indent, f"if u & 1: {self.bail}", "i = j + (u >> 1)")
-            if local and not raw:
-                self.add(indent, "s = b[j:i]")
+            self._string(indent, conversion, local)
         else:
+            raw = conversion.raw and bool(local)
+            if raw:
+                self.add(indent, f"d = {flag}")
             self._varint(indent, payload, keep=bool(local) and not raw)
-        if local:
-            self.add(indent, f"{local} = " + ("b[d:i]" if raw else conversion.expression))
+            if local:
+                self.add(indent, f"{local} = " + ("b[d:i]" if raw else expression))
 
-    def _varint(self, indent: int, at: str, *, keep: bool, into: str = "i") -> None:
-        """`u` and the next offset; one and two bytes in place."""
+    def _string(self, indent: int, conversion: Conversion, local: str) -> None:
+        """The content from `j` to `i`; of a raw one the datum from `d` on."""
+        if conversion.raw and local:
+            self.add(indent, f"{local} = b[d:i]")
+        elif local:
+            self.add(indent, "s = b[j:i]", f"{local} = {conversion.expression}")
+
+    def _varint(
+        self, indent: int, at: str, *, keep: bool, into: str = "i", in_place: int = _IN_PLACE
+    ) -> None:
+        """`u` and the next offset; the first bytes in place."""
+        if not keep:
+            for size in range(1, in_place + 1):
+                word = "if" if size == 1 else "elif"
+                self.add(indent, f"{word} b[{_at(at, size - 1)}] < 128: {into} = {_at(at, size)}")
+            self.add(indent, f"else: {into} = uvarint(b, {at})[1]")
+            return
         self.add(indent, f"u = b[{at}]", f"if u < 128: {into} = {_at(at, 1)}", "else:")
-        self.add(indent + 1, f"w = b[{_at(at, 1)}]", "if w < 128:")
-        self.add(indent + 2, *(["u += (w << 7) - 128"] if keep else []), f"{into} = {_at(at, 2)}")
-        self.add(indent + 1, f"else: u, {into} = uvarint(b, {at})")
+        tops = 128  # the top bits of the bytes that are in `u`
+        for size in range(2, in_place + 1):
+            indent += 1
+            shift = 7 * (size - 1)
+            self.add(indent, f"w = b[{_at(at, size - 1)}]", "if w < 128:")
+            self.add(indent + 1, f"u += (w << {shift}) - {tops}", f"{into} = {_at(at, size)}")
+            self.add(indent, "else:")
+            if size < in_place:
+                self.add(indent + 1, f"u += w << {shift}")
+                tops += 128 << shift
+        self.add(indent + 1, f"u, {into} = uvarint(b, {at})")
+
+    # -- runs --------------------------------------------------------------------------------------
+
+    def _runs(self, fields: Sequence[Field], wanted: Collection[int]) -> Iterator[list[Field]]:
+        """The fields, those together that one expression may match."""
+        in_handle = self.layout.key_indexes if self.layout.info.is_common_handle else ()
+        run: list[Field] = []
+        for entry in fields:
+            placed = entry.index in wanted and self.conversions[entry.index].shape is Shape.PLACE
+            if not can_run(entry) or placed or (entry.optional and entry.index in in_handle):
+                yield from (run, [entry]) if run else ([entry],)
+                run = []
+                continue
+            run.append(entry)
+            if ends_run(entry):
+                yield run
+                run = []
+        if run:
+            yield run
+
+    def _run(self, run: Sequence[Field], wanted: Collection[int], prefix: str, base: str) -> None:
+        """Match all the datums at once, then make the values of the groups."""
+        parts = []
+        for entry in run:
+            grouped = entry.index in wanted and entry.index >= 0
+            conversion = self.conversions[entry.index] if grouped else None
+            whole = conversion is not None and (conversion.raw or conversion.shape is Shape.CALL)
+            parts.append(Part(entry, grouped, whole))
+        names = self.source.names
+        match = f"match{sum(name.startswith('match') for name in names)}"
+        names[match] = matcher(parts)
+        self.add(2, f"m = {match}(b, {base})  # {', '.join(str(entry.id) for entry in run)}")
+        self.add(2, f"if m is None: {self.bail}", "i = m.end()")
+        groups = [f"g{number}" for number, _ in enumerate(part for part in parts if part.has_group)]
+        if groups:
+            self.add(2, f"{', '.join(groups)}, = m.groups()")
+        names_left = iter(groups)
+        for part in parts:
+            if part.has_group:
+                self._grouped(part, next(names_left), f"{prefix}{part.field.index}" if part.grouped else "")
+
+    def _grouped(self, part: Part, group: str, local: str) -> None:
+        """The value of a group; of a string the step over its content, too."""
+        entry = part.field
+        conversion = self.conversions[entry.index]
+        indent = 2
+        if part.may_be_null:
+            if local:
+                self.add(2, f"if {group} is None:", f"    {local} = {conversion.null}", "    nulls = True")
+                self.add(2, "else:")
+            else:
+                self.add(2, f"if {group} is not None:")
+            indent = 3
+        if part.is_string:
+            if conversion.raw and local:
+                self.add(indent, f"d = i - len({group}) - 1")
+            self._number_of(indent, group)
+            self.add(indent, "j = i", "i += u >> 1", f"if i > n: {self.bail}")
+            self._string(indent, conversion, local)
+            return
+        strict = f"{local} = read{entry.index}({group}, 0)[0]"
+        flag = bytes((_FLAGS.get(conversion.shape, 0),))
+        again = f"{local} = read{entry.index}({flag!r} + {group}, 0)[0]"
+        expression = f"{local} = {conversion.expression}"
+        if conversion.raw:
+            self.add(indent, f"{local} = {group}")
+        elif conversion.shape is Shape.CALL:
+            self.add(indent, strict)
+        elif conversion.shape is Shape.TIME:
+            self.add(indent, f"if len({group}) == 9:")
+            if conversion.cache is not None:
+                self.add(indent + 1, f"{local} = cache{entry.index}[{group}]")
+            else:
+                self.add(indent + 1, f"q, t = {group}[:3], {group}[3:]", expression)
+            self.add(indent, f"else: {again}")
+        elif conversion.shape is Shape.DECIMAL:
+            self.add(indent, f"d = {group}", expression)
+        elif conversion.shape is Shape.DOUBLE:
+            self.add(indent, f"if {group}[0] > 127:", f"    u = -unpack_double({group})[0]")
+            self.add(indent + 1, f"if u - u: {self.bail}", expression)
+            self.add(indent, f"else: {again}")
+        else:
+            self._number_of(indent, group)
+            self.add(indent, expression)
+
+    def _number_of(self, indent: int, group: str) -> None:
+        self.add(indent, f"u = {group}[0] if len({group}) == 1 else unsigned_of({group})")

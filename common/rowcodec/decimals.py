@@ -28,7 +28,7 @@ _CONTEXT: Final = Context(prec=200, rounding=ROUND_HALF_UP)
 
 
 @functools.cache  # at most 65 * 31 entries: the arguments are checked first
-def _layout(precision: int, scale: int) -> tuple[tuple[int, int], ...]:
+def chunks_of(precision: int, scale: int) -> tuple[tuple[int, int], ...]:
     """(digits, bytes) of every chunk, in order."""
     lead, words = (precision - scale) % 9, (precision - scale) // 9
     chunks = [(lead, _CHUNK_BYTES[lead])] if lead else []
@@ -43,19 +43,19 @@ def checked_size(precision: int, scale: int) -> int:
     """Bytes after the three header bytes; `RowError` if no column can have this precision and scale."""
     if not 0 < precision <= PRECISION_MAX or scale > min(precision, SCALE_MAX):
         raise RowError(f"decimal of precision {precision} and scale {scale}")
-    return _size(precision, scale)
+    return size_of(precision, scale)
 
 
 @functools.cache
-def _size(precision: int, scale: int) -> int:
-    return sum(size for _, size in _layout(precision, scale))
+def size_of(precision: int, scale: int) -> int:
+    return sum(size for _, size in chunks_of(precision, scale))
 
 
 @functools.cache
 def _text_of(precision: int, scale: int) -> Callable[[bytes], str]:
     """A function from the bytes after the header to canonical text."""
-    layout = _layout(precision, scale)
-    total = _size(precision, scale)
+    layout = chunks_of(precision, scale)
+    total = size_of(precision, scale)
     full = (1 << 8 * total) - 1
     sign = 1 << 8 * total - 1
     places: list[tuple[int, int, int, int]] = []  # shift, mask, digits limit, multiplier of the chunk
@@ -84,6 +84,13 @@ def _text_of(precision: int, scale: int) -> Callable[[bytes], str]:
         return shown % (minus, value // split, value % split)
 
     return text
+
+
+def header_of(precision: int, scale: int) -> bytes:
+    """What the datums of a DECIMAL(precision, scale) begin with; b"" if there is no such type."""
+    if not 0 < precision <= PRECISION_MAX or not 0 <= scale <= min(precision, SCALE_MAX):
+        return b""
+    return bytes((6, precision, scale))
 
 
 def read_decimal(b: bytes, i: int) -> tuple[str, int]:
@@ -119,7 +126,7 @@ def put_decimal(value: str | int | Decimal, precision: int, scale: int) -> bytes
     if digits >= 10**precision:
         raise ValueError(f"does not fit DECIMAL({precision},{scale})")
     bits = shift = 0
-    for count, size in reversed(_layout(precision, scale)):
+    for count, size in reversed(chunks_of(precision, scale)):
         digits, chunk = divmod(digits, 10**count)
         bits |= chunk << shift
         shift += 8 * size

@@ -51,7 +51,12 @@ def datetime_text(packed: int, fsp: int) -> str:
     micro = packed & 0xFFFFFF
     if micro > 999_999:
         raise RowError("fraction of a second out of range")
-    return f"{text}.{micro:06d}"[: 20 + fsp] if fsp else text
+    return text + fraction_text(micro, fsp)
+
+
+def fraction_text(micro: int, fsp: int) -> str:
+    """A point and `fsp` digits, cut off; nothing for 0."""
+    return f".{micro:06d}"[: 1 + fsp] if fsp else ""
 
 
 def duration_text(ns: int, fsp: int) -> str:

@@ -33,13 +33,13 @@ from common.rowcodec.datum import (
     read_packed_time,
     read_unsigned,
 )
-from common.rowcodec.decimals import read_decimal
+from common.rowcodec.decimal_text import decimal_str
+from common.rowcodec.decimals import header_of, read_decimal
 from common.rowcodec.row_error import RowError
 from common.rowcodec.strict import Reader
-from common.rowcodec.temporal import date_text, datetime_text, duration_text
+from common.rowcodec.temporal import date_text, datetime_text, duration_text, fraction_text
+from common.rowcodec.time_caches import Fractions, Seconds, cached_reader
 from common.table_info import Column, ColumnKind, FieldType
-
-CACHE_MAX: Final = 20_000
 
 
 class EnumValue(str):
@@ -127,26 +127,13 @@ def set_text(field_type: FieldType, mask: int) -> str:
     return ",".join(name for bit, name in enumerate(field_type.elems) if mask >> bit & 1)
 
 
-def cached_reader(show: Callable[[int], Any]) -> tuple[Reader, dict[bytes, Any]]:
-    """A strict reader of packed times and the cache it fills: nine raw bytes -> shown value."""
-    cache: dict[bytes, Any] = {}
-
-    def read(b: bytes, i: int) -> tuple[Any, int]:
-        packed, end = read_packed_time(b, i)
-        value = show(packed)
-        if end - i == 10:
-            if len(cache) >= CACHE_MAX:
-                cache.clear()
-            cache[b[i + 1 : end]] = value
-        return value, end
-
-    return read, cache
+_dates: Final = cached_reader(date_text)
+_seconds: Final = Seconds(lambda packed: datetime_text(packed, 0))
 
 
 @functools.cache
-def _time_reader(is_date: bool, fsp: int) -> tuple[Reader, dict[bytes, Any]]:
-    """One cache for all columns that show times alike."""
-    return cached_reader(date_text if is_date else lambda packed: datetime_text(packed, fsp))
+def _fractions(fsp: int) -> Fractions[str]:
+    return Fractions(lambda micro: fraction_text(micro, fsp))
 
 
 def _enum(field_type: FieldType, place: int) -> Conversion:
@@ -179,9 +166,30 @@ def _duration(field_type: FieldType, place: int) -> Conversion:
     return Conversion(Shape.CALL, "", read)
 
 
-def _time(field_type: FieldType, place: int) -> Conversion:
-    read, cache = _time_reader(field_type.kind is ColumnKind.DATE, field_type.fsp)
+def _date(field_type: FieldType, place: int) -> Conversion:
+    read, cache = _dates
     return Conversion(Shape.TIME, "", read, cache=cache)
+
+
+def _time(field_type: FieldType, place: int) -> Conversion:
+    fsp = field_type.fsp
+
+    def read(b: bytes, i: int) -> tuple[str, int]:
+        packed, end = read_packed_time(b, i)
+        return datetime_text(packed, fsp), end
+
+    names = {"second": _seconds, f"fraction{fsp}": _fractions(fsp)}
+    return Conversion(Shape.TIME, f"second[t] + fraction{fsp}[q]", read, names)
+
+
+def _decimal(field_type: FieldType, place: int) -> Conversion:
+    precision, scale = field_type.flen, field_type.decimal
+    header = header_of(precision, scale)
+    if not header:
+        return Conversion(Shape.CALL, "", read_decimal)
+    name = f"decimal_{precision}_{scale}"
+    names = {name: decimal_str(precision, scale)}
+    return Conversion(Shape.DECIMAL, f"{name}(d)", read_decimal, names, header=header)
 
 
 def _json(b: bytes, i: int) -> tuple[str, int]:
@@ -201,12 +209,12 @@ _CONVERSIONS: Final[dict[ColumnKind, Callable[[FieldType, int], Conversion]]] = 
     ColumnKind.BIT: _always(Conversion(Shape.UNSIGNED, "u", read_unsigned)),
     ColumnKind.FLOAT: _always(Conversion(Shape.CALL, "", read_float)),
     ColumnKind.DOUBLE: _always(Conversion(Shape.DOUBLE, "u", read_double)),
-    ColumnKind.DECIMAL: _always(Conversion(Shape.CALL, "", read_decimal)),
+    ColumnKind.DECIMAL: _decimal,
     ColumnKind.TEXT: _always(Conversion(Shape.BYTES, "s.decode()", read_text)),
     ColumnKind.BINARY: _always(Conversion(Shape.BYTES, "s", read_bytes)),
     ColumnKind.ENUM: _enum,
     ColumnKind.SET: _set,
-    ColumnKind.DATE: _time,
+    ColumnKind.DATE: _date,
     ColumnKind.DATETIME: _time,
     ColumnKind.TIMESTAMP: _time,
     ColumnKind.TIME: _duration,

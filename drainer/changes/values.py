@@ -35,13 +35,12 @@ from common.rowcodec.decimals import read_decimal
 from common.rowcodec.row_error import RowError
 from common.rowcodec.strict import Reader
 from common.rowcodec.temporal import TIME_END_NS, date_text, datetime_text
+from common.rowcodec.time_caches import CACHE_MAX, cached_reader
 from common.rowcodec.values import (
-    CACHE_MAX,
     EnumValue,
     JsonText,
     PartialDate,
     SetValue,
-    cached_reader,
     python_conversion,
 )
 from common.table_info import Column, ColumnKind, FieldType

@@ -71,7 +71,7 @@ class RowMasks:
 
 
 def _spans(column: Column, place: int) -> Conversion:
-    return Conversion(Shape.CALL, "", _span)
+    return Conversion(Shape.PLACE, "", _span)
 
 
 def _lines(prefix: str, places: Collection[int]) -> list[str]:

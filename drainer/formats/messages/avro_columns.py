@@ -41,7 +41,8 @@ from common.rowcodec.datum import (
 from common.rowcodec.decimals import read_decimal
 from common.rowcodec.strict import Reader
 from common.rowcodec.temporal import date_text, datetime_text, duration_text
-from common.rowcodec.values import cached_reader, set_text
+from common.rowcodec.time_caches import cached_reader
+from common.rowcodec.values import set_text
 from common.rowcodec.varint import INT64_END, UINT64_END, put_svarint
 from common.table_info import Column, ColumnKind, FieldType
 from drainer.formats.messages.connect_decimal import scaled_digits, unscaled

@@ -39,7 +39,8 @@ from common.rowcodec.datum import read_bytes, read_double, read_duration, read_i
 from common.rowcodec.decimals import read_decimal
 from common.rowcodec.strict import Reader
 from common.rowcodec.temporal import datetime_text
-from common.rowcodec.values import cached_reader, set_text
+from common.rowcodec.time_caches import cached_reader
+from common.rowcodec.values import set_text
 from common.table_info import Column, ColumnKind, FieldType
 from drainer.formats.messages.connect_decimal import scaled_digits, unscaled
 from drainer.formats.messages.json_rows import (

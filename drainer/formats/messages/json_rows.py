@@ -22,7 +22,7 @@ from common.rowcodec.decimals import read_decimal
 from common.rowcodec.plan import RowReaders
 from common.rowcodec.strict import Reader
 from common.rowcodec.temporal import date_text, datetime_text, duration_text
-from common.rowcodec.values import cached_reader
+from common.rowcodec.time_caches import cached_reader
 from common.table_info import Column, ColumnKind, FieldType
 from drainer.sink.mysql.sql_literal.keys import row_key_places
 from drainer.txn import DELETE, INSERT, TableVersion

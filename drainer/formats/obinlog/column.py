@@ -28,7 +28,7 @@ from common.rowcodec.datum import read_bytes, read_double, read_duration, read_f
 from common.rowcodec.decimals import read_decimal
 from common.rowcodec.strict import Reader
 from common.rowcodec.temporal import date_text, datetime_text, duration_text
-from common.rowcodec.values import cached_reader
+from common.rowcodec.time_caches import cached_reader
 from common.rowcodec.varint import put_uvarint
 from common.table_info import Column, ColumnKind, FieldType
 

@@ -76,3 +76,8 @@ def table(
         pk_is_handle=handle == "int",
         is_common_handle=handle == "common",
     )
+
+
+def decimal_types() -> list[tuple[int, int]]:
+    """Every precision and scale of a DECIMAL."""
+    return [(precision, scale) for precision in range(1, 66) for scale in range(min(precision, 30) + 1)]

@@ -26,7 +26,8 @@ from common.rowcodec.decimals import read_decimal
 from common.rowcodec.defaults import absent_datum
 from common.rowcodec.plan import RowReaders
 from common.rowcodec.strict import Reader, StrictReader
-from common.rowcodec.values import cached_reader, python_conversion
+from common.rowcodec.time_caches import cached_reader
+from common.rowcodec.values import python_conversion
 from common.table_info import Column, ColumnKind, FieldType, TableInfo
 from drainer.reading.archive.columns.column_types import Family, family_of
 from drainer.reading.archive.columns.json_text import name_of

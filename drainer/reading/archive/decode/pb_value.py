@@ -27,7 +27,7 @@ from common.rowcodec.json_encode import put_document
 from common.rowcodec.put import put_int
 from common.rowcodec.row_error import RowError
 from common.rowcodec.temporal import pack_datetime, parse_duration
-from common.rowcodec.values import CACHE_MAX
+from common.rowcodec.time_caches import CACHE_MAX
 from common.rowcodec.varint import put_svarint, put_uvarint
 from common.table_info import (
     DATE_AND_TIME_KINDS,

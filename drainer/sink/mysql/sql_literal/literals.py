@@ -35,12 +35,14 @@ from common.rowcodec.datum import (
     read_duration,
     read_float,
     read_int,
+    read_packed_time,
     read_unsigned,
 )
-from common.rowcodec.decimals import read_decimal
-from common.rowcodec.strict import Reader
-from common.rowcodec.temporal import date_text, datetime_text, duration_text
-from common.rowcodec.values import cached_reader, set_reader, set_text
+from common.rowcodec.decimal_text import decimal_bytes
+from common.rowcodec.decimals import header_of, read_decimal
+from common.rowcodec.temporal import date_text, datetime_text, duration_text, fraction_text
+from common.rowcodec.time_caches import Fractions, Seconds, cached_reader
+from common.rowcodec.values import set_reader, set_text
 from common.table_info import Column, ColumnKind
 from drainer.sink.mysql.sql_literal.charset import Charset
 from drainer.sink.mysql.sql_literal.quoting import binary_literal, text_literal
@@ -153,27 +155,34 @@ def _double(column: Column, place: int) -> ColumnSql:
     return _floating(column, Conversion(Shape.DOUBLE, "u", read_double), compare)
 
 
-def _decimal_bytes(b: bytes, i: int) -> tuple[bytes, int]:
-    text, end = read_decimal(b, i)
-    return text.encode(), end
-
-
 def _plain(column: Column, conversion: Conversion) -> ColumnSql:
     """A column whose raw value is the literal."""
     return ColumnSql(column, conversion, "%b", "{v}", _as_is, _as_is)
 
 
+_dates: Final = cached_reader(lambda packed: b"'%b'" % date_text(packed).encode())
+_seconds: Final = Seconds(lambda packed: b"'%b" % datetime_text(packed, 0).encode())
+
+
 @functools.cache
-def _time_reader(is_date: bool, fsp: int) -> tuple[Reader, dict[bytes, Any]]:
-    """One cache of quoted literals for all columns that show times alike."""
-    if is_date:
-        return cached_reader(lambda packed: b"'%b'" % date_text(packed).encode())
-    return cached_reader(lambda packed: b"'%b'" % datetime_text(packed, fsp).encode())
+def _fractions(fsp: int) -> Fractions[bytes]:
+    return Fractions(lambda micro: b"%b'" % fraction_text(micro, fsp).encode())
+
+
+def _date(column: Column, place: int) -> ColumnSql:
+    read, cache = _dates
+    return _plain(column, Conversion(Shape.TIME, "", read, cache=cache))
 
 
 def _time(column: Column, place: int) -> ColumnSql:
-    read, cache = _time_reader(column.type.kind is ColumnKind.DATE, column.type.fsp)
-    return _plain(column, Conversion(Shape.TIME, "", read, cache=cache))
+    fsp = column.type.fsp
+
+    def read(b: bytes, i: int) -> tuple[bytes, int]:
+        packed, end = read_packed_time(b, i)
+        return b"'%b'" % datetime_text(packed, fsp).encode(), end
+
+    names = {"second": _seconds, f"fraction{fsp}": _fractions(fsp)}
+    return _plain(column, Conversion(Shape.TIME, f"second[t] + fraction{fsp}[q]", read, names))
 
 
 def _duration(column: Column, place: int) -> ColumnSql:
@@ -186,8 +195,19 @@ def _duration(column: Column, place: int) -> ColumnSql:
     return _plain(column, Conversion(Shape.CALL, "", read))
 
 
+def _decimal_bytes(b: bytes, i: int) -> tuple[bytes, int]:
+    text, end = read_decimal(b, i)
+    return text.encode(), end
+
+
 def _decimal(column: Column, place: int) -> ColumnSql:
-    return _plain(column, Conversion(Shape.CALL, "", _decimal_bytes))
+    precision, scale = column.type.flen, column.type.decimal
+    header = header_of(precision, scale)
+    if not header:
+        return _plain(column, Conversion(Shape.CALL, "", _decimal_bytes))
+    name = f"decimal_{precision}_{scale}"
+    names = {name: decimal_bytes(precision, scale)}
+    return _plain(column, Conversion(Shape.DECIMAL, f"{name}(d)", _decimal_bytes, names, header=header))
 
 
 def _quoted(column: Column, conversion: Conversion) -> ColumnSql:
@@ -222,7 +242,7 @@ _COLUMN_SQL: Final[dict[ColumnKind, Callable[[Column, int], ColumnSql]]] = {
     ColumnKind.BINARY: _binary,
     ColumnKind.ENUM: _enum,
     ColumnKind.SET: _set,
-    ColumnKind.DATE: _time,
+    ColumnKind.DATE: _date,
     ColumnKind.DATETIME: _time,
     ColumnKind.TIMESTAMP: _time,
     ColumnKind.TIME: _duration,
