@@ -425,6 +425,7 @@ class Connection:
             self.reset(stream.id, frames.NO_ERROR)
         else:
             self.streams.pop(stream.id, None)
+        stream.call = None  # the two refer to each other: only the garbage collector would find them
         self.abuse.calls_finished += 1
 
     # -- time ------------------------------------------------------------------------------------
