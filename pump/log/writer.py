@@ -11,6 +11,7 @@ Tests   tests/pump/storage/test_storage.py
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -86,7 +87,8 @@ class Writer:
         self._on_group = on_group
         self._on_failure = on_failure
         self._inbox: deque[_Write] = deque()
-        self._wake = threading.Event()
+        # Not an Event, whose lock and condition cost more than a short write.
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._stopping = False
         self._queued_bytes = 0
         self._first_s = 0.0  # when the inbox got its first write
@@ -174,12 +176,12 @@ class Writer:
         # emptied the inbox yet and takes this one too.
         if len(inbox) == 1:
             self._first_s = self._clock.monotonic_s()
-            self._wake.set()
+            self._wake.put(None)
 
     async def stop(self) -> None:
         """Finish what is queued, then end the thread."""
         self._stopping = True
-        self._wake.set()
+        self._wake.put(None)
         await asyncio.to_thread(self._thread.join)
         await asyncio.sleep(0)  # the last group's call back runs before this returns
 
@@ -213,8 +215,7 @@ class Writer:
             if not inbox:
                 if self._stopping:
                     return
-                self._wake.wait()
-                self._wake.clear()
+                self._wake.get()
                 continue
             writes = self._take()
             if failure is None:
