@@ -79,7 +79,8 @@ class TableEvents:
 class Transaction:
     """Rows of one upstream transaction. `tables` may be empty when everything was filtered.
 
-    A large transaction comes in pieces, in order: `last` is False on all but the last one.
+    A large transaction comes in pieces, in order: `last` is False on all but the last one. `payload` is what
+    the pump sent, where a whole transaction was made of it.
     """
 
     start_ts: int
@@ -87,6 +88,7 @@ class Transaction:
     tables: tuple[TableEvents, ...]
     size_bytes: int
     last: bool = True
+    payload: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -45,7 +45,6 @@ from drainer.ddl.run.runner import DdlRunner
 from drainer.quarantine import http_routes
 from drainer.quarantine.controller import load_waiting
 from drainer.quarantine.early_drop import UpstreamJobs
-from drainer.relay.child import RelayChild
 from drainer.relay.relay_log import RelayLog
 from drainer.rules.rule_change import RuleChange
 from drainer.rules.rule_set import Rules, read_rules
@@ -191,28 +190,22 @@ async def prepare_marks(
     return marks
 
 
-def start_relay(settings: DrainerConfig, ends: contextlib.AsyncExitStack) -> RelayChild | None:
-    """The process that writes the relay log, started while other things are done; None if none is wanted.
-
-    On the thread that lives as long as the drainer.
-    """
-    if not settings.relay_log_dir:
-        return None
-    child = RelayChild()
-    ends.push_async_callback(asyncio.to_thread, child.end)
-    return child
-
-
 async def open_relay(
-    settings: DrainerConfig, cluster_id: int, child: RelayChild | None, clock: SystemClock, after_ts: int
+    settings: DrainerConfig,
+    cluster_id: int,
+    clock: SystemClock,
+    after_ts: int,
+    ends: contextlib.AsyncExitStack,
 ) -> RelayLog | None:
     """The relay log, its last record whole, for a stream after `after_ts`; None if none is wanted."""
-    if child is None:
+    path, size, form = settings.relay_log_dir, settings.relay_max_file_size, settings.relay_format
+    if not path:
         return None
-    path, size = settings.relay_log_dir, settings.relay_max_file_size
-    return await asyncio.to_thread(
-        RelayLog.open, path, size, clock, cluster_id=cluster_id, after_ts=after_ts, child=child
+    relay = await asyncio.to_thread(
+        RelayLog.open, path, size, clock, form=form, cluster_id=cluster_id, after_ts=after_ts
     )
+    ends.push_async_callback(relay.let_go)
+    return relay
 
 
 async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
@@ -270,21 +263,21 @@ class _Ready:
         self,
         settings: DrainerConfig,
         upstream: Upstream,
-        child: RelayChild | None,
         clock: SystemClock,
         wait_for: WaitFor,
+        ends: contextlib.AsyncExitStack,
     ) -> None:
         self._settings = settings
+        self._ends = ends
         self._wait_for = wait_for
         self._upstream = upstream
-        self._child = child
         self._clock = clock
         self._schema: tuple[tuple[object, ...], TrackedSchema] | None = None
         self.relay: RelayLog | None = None
 
     async def prepare(self, store: CheckpointStore, start: Start, waits: bool) -> None:
         self.relay = await open_relay(
-            self._settings, self._upstream.cluster_id, self._child, self._clock, start.floor_ts
+            self._settings, self._upstream.cluster_id, self._clock, start.floor_ts, self._ends
         )
         await self.schema_at(store, start, waits)
 
@@ -314,10 +307,9 @@ async def build(context: BuildContext) -> Runner[MysqlSink]:
     """Take over the checkpoint and build the pipeline from there."""
     settings, upstream, operating = context.settings, context.upstream, context.operating
     clock, ends = SystemClock(), context.ends
-    child = start_relay(settings, ends)
     target = target_of(settings)
     rules = read_rules(settings)
-    ready = _Ready(settings, upstream, child, clock, operating.wait_for)
+    ready = _Ready(settings, upstream, clock, operating.wait_for, ends)
     store, start = await open_checkpoint(
         settings,
         upstream,
@@ -331,6 +323,8 @@ async def build(context: BuildContext) -> Runner[MysqlSink]:
     marks = await prepare_marks(rules, target, max(len(start.positions), settings.worker_count), ends)
     schema = await ready.schema_at(store, start, bool(waiting.entries))
     translator = Translator(schema.tracker, rules)
+    if ready.relay is not None:
+        ready.relay.rules_now = lambda: translator.rules.text
     changes = RuleChange(translator, rules, start.basis)
     release_guard = functools.partial(store.guard_ddl, role=RELEASE)
     runner_for = _runners(settings, store, target)

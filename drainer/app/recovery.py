@@ -128,7 +128,7 @@ class RelayRecovery:
         if self._stored is None:
             return Summary("no checkpoint is stored downstream", is_unknown=True)
         started_s = self._clock.monotonic_s()
-        directory = await asyncio.to_thread(BinlogDirectory, self._path, self._clock)
+        directory = await self._opened()
         try:
             source = RelaySource(directory, self._tables, self._clock)
             await asyncio.to_thread(source.survey)
@@ -139,6 +139,15 @@ class RelayRecovery:
         finally:
             self._tables.close()
             directory.close()
+
+    async def _opened(self) -> BinlogDirectory:
+        """Not left locked where this is cancelled meanwhile: the upstream is back, the drainer writes on."""
+        opening = asyncio.ensure_future(asyncio.to_thread(BinlogDirectory, self._path, self._clock))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_opened)
+            raise
 
     async def _recover(
         self, stored: Stored, source: RelaySource, purged_ts: int, started_s: float
@@ -200,6 +209,11 @@ class RelayRecovery:
                 hint="start again: it continues where the lanes stopped",
             )
         return waiting
+
+
+def _close_opened(opening: asyncio.Future[BinlogDirectory]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 def _waits(document: dict[str, Any]) -> str:

@@ -137,9 +137,10 @@ def _runner(
 
 
 def routes_then(basis: StoredBasis | None, rules: Rules, schema: RelaySchema) -> Callable[[], Route]:
-    """Where tables went when the last DDL that was read was logged: `rules` are those of now.
+    """Where tables went when the last DDL that was read was logged: by the rules that the log has with it,
+    else by those that are stored downstream. `rules` are those of now.
 
     Raises `Corruption`, `ConfigError`.
     """
     history = RuleHistory.since(0, rules) if basis is None else RuleHistory.from_json(basis.rules, [rules])
-    return lambda: history.at(schema.ddl_ts).router.route
+    return lambda: (schema.rules or history.at(schema.ddl_ts)).router.route

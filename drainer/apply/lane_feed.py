@@ -11,13 +11,14 @@ Tests  tests/drainer/app/test_recovery.py
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from drainer.apply.lane_set import LaneSet
+from drainer.pull.merged import Spilled
 from drainer.relay.relay_log import RelayLog
 from drainer.sink.mysql.change import Chunk
-from drainer.txn import Ddl, Transaction
+from drainer.txn import Ddl, TableVersion, Transaction
 
 # Transactions go to the lanes at the latest after this many row events, so that lanes work while more are
 # being cut. With a relay log more of them share a sync, and the thread switches around it.
@@ -51,17 +52,26 @@ class LaneFeed:
         if self._relay is not None:
             self._relay.append(transaction)
 
-    async def append_piece(self, piece: Transaction) -> None:
-        """A piece of a large transaction: none of it may go to a lane before `synced`."""
-        assert self._relay is not None
-        self._relay.append(piece)
-        if not self._relay.has_room:
-            await self._relay.sync()
-
-    async def synced(self) -> None:
-        """Everything appended is durable."""
-        if self._relay is not None:
-            await self._relay.sync()
+    async def log_large(self, spilled: Spilled, pieces: AsyncIterator[Transaction]) -> None:
+        """A large transaction, of which nothing may go to a lane before this returns; not without its last
+        piece."""
+        relay = self._relay
+        if relay is None:
+            return
+        if relay.keeps_payloads:
+            tables, rows, whole = set[TableVersion](), 0, False
+            async for piece in pieces:
+                tables.update(events.table for events in piece.tables)
+                rows += sum(len(events.rows) for events in piece.tables)
+                whole = piece.last
+            if whole and tables:
+                relay.append_large(spilled, tables, rows)
+        else:
+            async for piece in pieces:
+                relay.append(piece)
+                if not relay.has_room:
+                    await relay.sync()
+        await relay.sync()
 
     async def log_ddl(self, ddl: Ddl, text: str | None) -> None:
         """It will run, with `text` if not with its own."""

@@ -37,6 +37,7 @@ from drainer.checkpoint.upkeep import CheckpointUpkeep
 from drainer.control.hold_state import Still
 from drainer.ddl.rules import Rule
 from drainer.ddl.run.runner import DdlRunner
+from drainer.pull.merged import Spilled
 from drainer.quarantine.rows_entry import quarantine_rows
 from drainer.relay.relay_log import RelayLog
 from drainer.sink import Sink
@@ -161,12 +162,9 @@ class MysqlSink(Sink):
             self._feed.append(transaction)
         return await self._dispatch(transaction)
 
-    async def begin_large(self, pieces: AsyncIterator[Transaction]) -> None:
+    async def begin_large(self, spilled: Spilled, pieces: AsyncIterator[Transaction]) -> None:
         """With a relay log all of it is there before any of it goes to a lane."""
-        if self._feed.logs:
-            async for piece in pieces:
-                await self._feed.append_piece(piece)
-            await self._feed.synced()
+        await self._feed.log_large(spilled, pieces)
 
     async def take_piece(self, piece: Transaction) -> Transaction:
         self._cut_short = True

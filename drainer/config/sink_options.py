@@ -18,6 +18,7 @@ from common.config.declaring import option
 from common.errors import ConfigError
 from drainer.config import password, sink_class
 from drainer.config.http_options import HttpOptions
+from drainer.config.relay_format import FORMATS, PAYLOAD
 from drainer.config.sinks import DATABASES, SINKS
 
 
@@ -38,6 +39,12 @@ class SinkOptions(HttpOptions):
     )
     relay_log_dir: str = option(
         "", key="syncer.relay.log-dir", flag="relay-log-dir", help="directory of the relay log; empty: none"
+    )
+
+    relay_format: str = option(
+        PAYLOAD,
+        key="syncer.relay.format",
+        help="payload: binlogs as pumps sent them; obinlog: what a Go drainer writes and reads",
     )
 
     to_options: Mapping[str, Any] = option(
@@ -77,6 +84,10 @@ class SinkOptions(HttpOptions):
                 hint="mysql or tidb; without a type the row is stored downstream"
                 if self.to_database
                 else "the checkpoint is the file savepoint in data-dir: remove the type",
+            )
+        if self.relay_format not in FORMATS:
+            raise ConfigError(
+                f"syncer.relay.format is {self.relay_format!r}", hint=f"it is {' or '.join(FORMATS)}"
             )
         self.check_upstream()
         self.check_verify(to_database=self.to_database)

@@ -1,6 +1,7 @@
 """Group writer: groups of bytes become files.
 
-In     groups: bytes for a file with an index, and the ends of records that were begun without their length
+In     groups: bytes for a file with an index, the ends of records that were begun without their length,
+       contents of records that are copied from elsewhere
 Out    files; what was written before `sync` returned is on the medium
 Holds  after `DiskFull`, `write` continues exactly where it stopped
 Never  decides what goes where: `relay_records` counts bytes and knows every offset beforehand
@@ -14,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from common.errors import Corruption
+from common.protobuf_fields import Read
 from common.record import BINLOG_FILE_MAGIC, FILE_HEADER, FILE_HEADER_SIZE, crc32c_extend
 from drainer.formats.binlog_directory import BinlogDirectory
 from drainer.formats.binlog_file import OPEN_LENGTH
@@ -44,8 +47,19 @@ class OpenRecord:
 
 
 @dataclass(slots=True)
+class CopiedContents:
+    """The rest of a record whose beginning is written: `size` bytes that `read` gives. `checksum` is of what
+    is written of its payload; `at` are copied. `read` blocks."""
+
+    read: Read
+    size: int
+    checksum: int
+    at: int = 0
+
+
+@dataclass(slots=True)
 class RecordGroup:
-    """What goes into one file: bytes, after them perhaps the end of an open record.
+    """What goes into one file: bytes, after them perhaps the end of an open record, or of a copied one.
 
     `whole`: where the records end that are whole then.
     """
@@ -53,6 +67,7 @@ class RecordGroup:
     index: int
     parts: list[bytes] = field(default_factory=list)
     completes: OpenRecord | None = None
+    copies: CopiedContents | None = None
     whole: int = 0
 
 
@@ -83,6 +98,8 @@ class RelayWriter:
                 group.parts = []
             if group.completes is not None:
                 self._complete(group.completes)
+            if group.copies is not None:
+                self._copy(group.copies)
             self._whole = group.whole
             self._queue.popleft()
 
@@ -103,6 +120,20 @@ class RelayWriter:
         directory.append([checksum.to_bytes(4, "little")])
         directory.sync(record.start)
         directory.overwrite(record.start, FILE_HEADER.pack(BINLOG_FILE_MAGIC, record.payload_size))
+
+    def _copy(self, contents: CopiedContents) -> None:
+        """A stretch at a time; where the disk is full, the next call goes on with the stretch that failed."""
+        while contents.at < contents.size:
+            data = contents.read(contents.at, min(_CHUNK, contents.size - contents.at))
+            if not data:
+                raise Corruption(
+                    f"a large transaction ends at {contents.at} of {contents.size} bytes",
+                    hint="check the disk of data-dir, then start again: it is pulled anew",
+                )
+            self._directory.append([data])
+            contents.checksum = crc32c_extend(contents.checksum, data)
+            contents.at += len(data)
+        self._directory.append([contents.checksum.to_bytes(4, "little")])
 
     def remove(self, indexes: Sequence[int]) -> None:
         """Remove files that are not the newest."""

@@ -21,11 +21,17 @@ CHECKSUM_BYTES: Final = 4
 
 
 class Encoder(Protocol):
-    """Makes payloads; see `obinlog.ObinlogWriter`."""
+    """Makes payloads; see `obinlog.ObinlogWriter`, `relay_payload.PayloadWriter`."""
 
     def begin_file(self) -> None: ...
 
     def transaction(self, transaction: Transaction) -> bytes: ...
+
+    def ddl(self, ddl: Ddl, text: str) -> bytes: ...
+
+
+class PieceEncoder(Encoder, Protocol):
+    """Makes payloads of pieces, too."""
 
     def beginning(self, commit_ts: int) -> bytes: ...
 
@@ -33,10 +39,8 @@ class Encoder(Protocol):
 
     def ending(self) -> bytes: ...
 
-    def ddl(self, ddl: Ddl, text: str) -> bytes: ...
 
-
-class RelayRecords:
+class RecordGroups:
     """Continues at `size` of the file `index`. `last_ts`: the largest commit_ts of each file that is there.
     `observe` gets the size of every record."""
 
@@ -47,30 +51,26 @@ class RelayRecords:
         last_ts: dict[int, int],
         max_file_size: int,
         observe: Callable[[int], None],
-        encoder: Encoder | None = None,
+        encoder: Encoder,
     ) -> None:
         self._max_file_size = max_file_size
         self._observe = observe
-        self._encoder: Encoder = encoder or ObinlogWriter()
+        self._whole_encoder = encoder
         self._last_ts = last_ts
         self._index = index
         self._size = size
         self._group = RecordGroup(index, whole=size)
         self._groups = [self._group]
-        self._open: OpenRecord | None = None
         self.waiting = 0
         """Bytes that were not taken yet."""
 
     def ddl(self, ddl: Ddl, *texts: str) -> None:
         """A DDL that is to run with these texts: a record each, all in one file."""
-        self._append_records(ddl.commit_ts, *[self._encoder.ddl(ddl, text) for text in texts])
+        self._append_records(ddl.commit_ts, *[self._whole_encoder.ddl(ddl, text) for text in texts])
 
     def transaction(self, item: Transaction) -> None:
-        """A transaction or the next piece of one. Raises `RowError` for a row that cannot be right."""
-        if not item.last or self._open is not None:
-            self._append_piece(item)
-        else:
-            self._append_records(item.commit_ts, self._encoder.transaction(item))
+        """A whole transaction. Raises `RowError` for a row that cannot be right."""
+        self._append_records(item.commit_ts, self._whole_encoder.transaction(item))
 
     def take(self) -> list[RecordGroup]:
         """What is to be written now; the end of an open record comes later."""
@@ -97,6 +97,58 @@ class RelayRecords:
             self._record_ended(commit_ts, len(payload))
         self._rotate_if_large()
 
+    def _add(self, data: bytes) -> None:
+        self._group.parts.append(data)
+        self._count(len(data))
+
+    def _count(self, size: int) -> None:
+        self._size += size
+        self.waiting += size
+        self._group.whole = self._whole()
+
+    def _whole(self) -> int:
+        """Where the records end that are whole."""
+        return self._size
+
+    def _begin_group(self) -> None:
+        self._group = RecordGroup(self._index, whole=self._whole())
+        self._groups.append(self._group)
+
+    def _record_ended(self, commit_ts: int, payload_size: int) -> None:
+        self._observe(payload_size + FILE_OVERHEAD)
+        self._last_ts[self._index] = max(commit_ts, self._last_ts.get(self._index, 0))
+
+    def _rotate_if_large(self) -> None:
+        if self._size >= self._max_file_size:
+            self._index += 1
+            self._size = 0
+            self._whole_encoder.begin_file()
+            self._begin_group()
+
+
+class RelayRecords(RecordGroups):
+    """Of an encoder that has to see all rows: a large transaction comes in pieces, and is one record."""
+
+    def __init__(
+        self,
+        index: int,
+        size: int,
+        last_ts: dict[int, int],
+        max_file_size: int,
+        observe: Callable[[int], None],
+        encoder: PieceEncoder | None = None,
+    ) -> None:
+        self._open: OpenRecord | None = None
+        self._encoder = encoder or ObinlogWriter()
+        super().__init__(index, size, last_ts, max_file_size, observe, self._encoder)
+
+    def transaction(self, item: Transaction) -> None:
+        """A transaction or the next piece of one. Raises `RowError` for a row that cannot be right."""
+        if not item.last or self._open is not None:
+            self._append_piece(item)
+        else:
+            super().transaction(item)
+
     def _append_piece(self, piece: Transaction) -> None:
         if self._open is None:
             self._open = OpenRecord(self._size, self._encoder.beginning(piece.commit_ts))
@@ -115,27 +167,5 @@ class RelayRecords:
             self._record_ended(piece.commit_ts, record.payload_size)
             self._rotate_if_large()
 
-    def _add(self, data: bytes) -> None:
-        self._group.parts.append(data)
-        self._count(len(data))
-
-    def _count(self, size: int) -> None:
-        self._size += size
-        self.waiting += size
-        self._group.whole = self._size if self._open is None else self._open.start
-
-    def _begin_group(self) -> None:
-        whole = self._size if self._open is None else self._open.start
-        self._group = RecordGroup(self._index, whole=whole)
-        self._groups.append(self._group)
-
-    def _record_ended(self, commit_ts: int, payload_size: int) -> None:
-        self._observe(payload_size + FILE_OVERHEAD)
-        self._last_ts[self._index] = max(commit_ts, self._last_ts.get(self._index, 0))
-
-    def _rotate_if_large(self) -> None:
-        if self._size >= self._max_file_size:
-            self._index += 1
-            self._size = 0
-            self._encoder.begin_file()
-            self._begin_group()
+    def _whole(self) -> int:
+        return self._size if self._open is None else self._open.start

@@ -14,25 +14,24 @@ Blocks on a thread; `batches` and `translate` are called on the event loop.
 from __future__ import annotations
 
 import asyncio
-import datetime
-import zoneinfo
 from collections.abc import AsyncIterator, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from common.clock import Clock
-from common.errors import Corruption
+from common.errors import ConfigError, Corruption
 from common.protobuf_fields import Read
 from common.record import RecordError
 from drainer import metrics
 from drainer.formats import binlog_file
 from drainer.formats.binlog_directory import BinlogDirectory, BinlogFile
 from drainer.formats.binlog_file import Place
-from drainer.formats.obinlog import reader as obinlog_read
-from drainer.formats.obinlog.reader import ObinlogReader, RecordHead, ToUtc
+from drainer.formats.relay_payload.record import in_memory
 from drainer.pull.merged import Merged, MergedBatch, Spilled
 from drainer.pull.ready_items import BATCH_BYTES, ReadyItems
+from drainer.relay.record_readers import RecordReader, RecordReaders
 from drainer.relay.table_definitions import RelayTables
-from drainer.txn import Ddl, Item, TableVersion, Transaction
+from drainer.rules.rule_set import Rules
+from drainer.txn import Ddl, Item, Transaction
 
 _DEFAULT_CHARSET: Final = ("utf8mb4", "utf8mb4_bin")
 
@@ -44,39 +43,27 @@ class RelaySchema:
         self._databases: dict[str, tuple[str, str]] = {}
         self.ddl_ts = 0
         """commit_ts of the last DDL that was read."""
+        self.rules: Rules | None = None
+        """By which it went, where the relay log says so."""
 
     def database_collation(self, schema: str) -> tuple[str, str] | None:
         """(charset, collation); of a database that no DDL was about, what TiDB takes by itself."""
         return self._databases.get(schema.lower(), _DEFAULT_CHARSET)
 
-    def pass_ddl(self, ddl: Ddl) -> None:
-        self.ddl_ts = ddl.commit_ts
+    def pass_ddl(self, ddl: Ddl, rules: Rules | None = None) -> None:
+        self.ddl_ts, self.rules = ddl.commit_ts, rules
         database = ((ddl.job or {}).get("binlog") or {}).get("DBInfo") or {}
         if database.get("charset") and database.get("collate"):
             name = str(database["db_name"]["O"])
             self._databases[name.lower()] = (str(database["charset"]), str(database["collate"]))
 
 
-def to_utc(time_zone: str) -> ToUtc:
-    """How TIMESTAMP texts of a record become UTC. Go drainers write local time and do not say so."""
-    if time_zone in ("UTC", "+00:00"):
-        return lambda text: text
-    try:
-        zone = zoneinfo.ZoneInfo(time_zone) if time_zone else None
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
-        raise Corruption(
-            f"the relay log has TIMESTAMPs of the time zone {time_zone!r}, which is not known here",
-            hint="install the time zone data of the system",
-        ) from None
+class _Found(NamedTuple):
+    """Where a record is, and what reads it."""
 
-    def convert(text: str) -> str:
-        if text.startswith("0000-00-00"):
-            return text
-        whole, dot, fraction = text.partition(".")
-        local = datetime.datetime.fromisoformat(whole).replace(tzinfo=zone)
-        return f"{local.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}{dot}{fraction}"
-
-    return convert
+    file: BinlogFile
+    place: Place
+    reader: RecordReader
 
 
 class RelaySource:
@@ -86,10 +73,7 @@ class RelaySource:
         self._directory = directory
         self._tables = tables
         self._clock = clock
-        self._index: dict[int, tuple[int, Place]] = {}  # commit_ts -> file, place
-        self._definitions: dict[int, dict[int, TableVersion]] = {}  # by file
-        self._readers: dict[int, ObinlogReader] = {}
-        self._zones: dict[str, ToUtc] = {}
+        self._index: dict[int, _Found] = {}  # by commit_ts
         self._ready = ReadyItems()
         self._after_ts = self._to_ts = self._stop_ts = 0
         self.schema = RelaySchema()
@@ -103,27 +87,22 @@ class RelaySource:
     def survey(self) -> None:
         """Check every record and note where it is. Blocks."""
         for index, file in self._directory.files.items():
-            numbered = self._definitions.setdefault(index, {})
+            readers = RecordReaders(self._tables.resolve)
             for place in self._directory.places[index]:
                 try:
                     binlog_file.check(file.read, place)
                 except RecordError as error:
                     metrics.RELAY_CORRUPTION.inc()
                     raise binlog_file.damage(file.path, error) from None
-                found = self._head(file, place)
-                for number, document in found.definitions.items():
-                    numbered[number] = obinlog_read.definition(document)
-                self.own = self.own and bool(found.time_zone)
-                self._index[found.commit_ts] = (index, place)
-                self.last_ts = max(self.last_ts, found.commit_ts)
-
-    def _head(self, file: BinlogFile, place: Place) -> RecordHead:
-        try:
-            return obinlog_read.head(_reading(file, place), place.size)
-        except Corruption as error:
-            raise Corruption(
-                f"{file.path}: offset {place.record}: {error.message}", hint=error.hint
-            ) from None
+                try:
+                    commit_ts, reader = readers.of(_reading(file, place), place.size)
+                except (Corruption, ConfigError) as error:
+                    raise type(error)(
+                        f"{file.path}: offset {place.record}: {error.message}", hint=error.hint
+                    ) from None
+                self.own = self.own and reader.own
+                self._index[commit_ts] = _Found(file, place, reader)
+                self.last_ts = max(self.last_ts, commit_ts)
 
     def take(self, after_ts: int, to_ts: int, stop_ts: int = 0) -> None:
         """Leave out what lies at or below `after_ts`, or above `stop_ts` if that is given. The stream
@@ -153,56 +132,31 @@ class RelaySource:
         """The item of the next entry."""
         item = self._ready.next()
         if isinstance(item, Ddl):
-            self.schema.pass_ddl(item)
+            reader = self._index[item.commit_ts].reader
+            self.schema.pass_ddl(item, reader.rules)
             self._tables.forget()
-            self._readers.clear()
             self.ddls += 1
         return item
 
     def pieces(self, spilled: Spilled) -> Iterator[Transaction]:
         """The pieces of a large transaction. Blocks."""
-        index, place = self._index[spilled.commit_ts]
-        found = obinlog_read.head(spilled.read, place.size)
-        return self._reader(index).pieces(spilled.read, found, self._zone(found))
+        found = self._index[spilled.commit_ts]
+        return found.reader.pieces(spilled.read, found.place.size)
 
     def _items(self) -> Iterator[Item | Spilled]:
         for commit_ts in sorted(self._index):
             if commit_ts <= self._after_ts or (self._stop_ts and commit_ts > self._stop_ts):
                 continue
-            index, place = self._index[commit_ts]
-            file = self._directory.files[index]
+            file, place, reader = self._index[commit_ts]
             started_s = self._clock.monotonic_s()
-            if place.size > BATCH_BYTES:
-                found = self._head(file, place)
-                if found.ddl is None:
-                    yield Spilled(commit_ts, 0, place.size, 0, 0, _reading(file, place))
-                    continue
+            read = _reading(file, place)
+            if place.size > BATCH_BYTES and not reader.is_ddl(read, place.size):
+                yield Spilled(commit_ts, 0, place.size, 0, 0, read)
+                continue
             payload = file.read(place.start, place.size)
             metrics.RELAY_READ_SECONDS.observe(self._clock.monotonic_s() - started_s)
-            read = _slices(payload)
-            found = obinlog_read.head(read, place.size)
-            if found.ddl is not None:
-                yield obinlog_read.ddl(read, found)
-            else:
-                yield self._reader(index).transaction(read, found, self._zone(found))
-
-    def _zone(self, found: RecordHead) -> ToUtc:
-        zone = self._zones.get(found.time_zone)
-        if zone is None:
-            zone = self._zones[found.time_zone] = to_utc(found.time_zone)
-        return zone
-
-    def _reader(self, index: int) -> ObinlogReader:
-        reader = self._readers.get(index)
-        if reader is None:
-            reader = ObinlogReader(self._definitions[index], self._tables.resolve)
-            self._readers[index] = reader
-        return reader
+            yield reader.item(in_memory(payload), place.size)
 
 
 def _reading(file: BinlogFile, place: Place) -> Read:
     return lambda offset, size: file.read(place.start + offset, min(size, place.size - offset))
-
-
-def _slices(payload: bytes) -> Read:
-    return lambda offset, size: payload[offset : offset + size]

@@ -28,7 +28,8 @@ from drainer.reading.archive.decode.pb_walk import PbWalker
 from drainer.reading.archive.decode.records import Piece, SchemaChange
 from drainer.reading.archive.files.segments import Slice, Survey
 from drainer.reading.archive.files.selection import Selection
-from drainer.relay.source import RelaySchema, to_utc
+from drainer.relay.record_time import to_utc
+from drainer.relay.source import RelaySchema
 from drainer.reparo.archived_tables import ArchivedTables
 from drainer.reparo.ddl_screen import screened
 from drainer.reparo.ordered_records import Seen, at_place, ordered

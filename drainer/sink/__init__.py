@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # importing `drainer.sink.mysql` runs this module: it loads n
     from common.errors import BinlogError
     from drainer.control.hold_state import Still
     from drainer.ddl.rules import Rule
+    from drainer.pull.merged import Spilled
     from drainer.sink.background import Background
     from drainer.txn import Ddl, LargeTransaction, Transaction
 
@@ -71,9 +72,9 @@ class Sink(Protocol):
         """The next transaction. What of it was taken, None if it is there already: for the counters."""
         ...
 
-    async def begin_large(self, pieces: AsyncIterator[Transaction]) -> None:
+    async def begin_large(self, spilled: Spilled, pieces: AsyncIterator[Transaction]) -> None:
         """A large transaction comes next, in pieces. `pieces` are the same ones, for a sink that must see the
-        whole before the first; they end early when the stream is to stop."""
+        whole before the first; they end early when the stream is to stop. `spilled`: as the pump sent it."""
         return
 
     async def take_piece(self, piece: Transaction) -> Transaction | None:

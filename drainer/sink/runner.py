@@ -230,7 +230,7 @@ class Runner(Generic[S]):
         if self.sink.reads_large:
             await self._apply_whole(spilled)
             return
-        await self.sink.begin_large(self._pieces(spilled))
+        await self.sink.begin_large(spilled, self._pieces(spilled))
         async for piece in self._pieces(spilled):
             if self._control.holds:
                 await self._admit(piece)

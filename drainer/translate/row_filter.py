@@ -9,8 +9,8 @@ Never  decodes rows, except those of the mark table and the columns that row rul
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from common.errors import Corruption
 from common.rowcodec import RowError
 from drainer.translate.loopback_rows import MarkRows
 from drainer.translate.row_events import REPAIR_HINT
-from drainer.txn import TableEvents, TableVersion
+from drainer.txn import TableEvents, TableVersion, Transaction
 
 if TYPE_CHECKING:
     from drainer.translate.row_edit import Event, RowEdit
@@ -97,6 +97,20 @@ class RowGate:
 
 def _run(table: TableVersion, run: Sequence[Event], end: int) -> TableEvents:
     return TableEvents(table, [kind for kind, _ in run], [row for _, row in run], end - len(run))
+
+
+def screened(piece: Transaction, gates: Mapping[TableVersion, RowGate]) -> Transaction:
+    """What passes of a piece of a large transaction."""
+    if all(gates[events.table].plain for events in piece.tables):
+        return piece
+    passed = (
+        kept
+        for events in piece.tables
+        for kept in gates[events.table].passed(
+            events.kinds, events.rows, events.first_ordinal, piece.commit_ts
+        )
+    )
+    return replace(piece, tables=tuple(passed))
 
 
 CLOSED = RowGate(0)

@@ -12,8 +12,7 @@ Never  drops a binlog in silence: what cannot be understood raises `Corruption` 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
@@ -33,7 +32,7 @@ from drainer.schema.tracker import SchemaTracker, UnknownTable, is_system_schema
 from drainer.translate import ddl_filter
 from drainer.translate.loopback_rows import MarkRows, is_mark_table
 from drainer.translate.row_events import REPAIR_HINT, row_events
-from drainer.translate.row_filter import CLOSED, RowGate
+from drainer.translate.row_filter import CLOSED, RowGate, screened
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, TableEvents, TableVersion, Tracked, Transaction
 
 if TYPE_CHECKING:
@@ -174,7 +173,8 @@ class Translator:
             raise Corruption(
                 f"rows of the binlog with commit_ts {commit_ts} cannot be decoded: {error}", hint=REPAIR_HINT
             ) from None
-        return Transaction(message.start_ts, commit_ts, self._tables(prewrite, commit_ts), len(payload))
+        tables = self._tables(prewrite, commit_ts)
+        return Transaction(message.start_ts, commit_ts, tables, len(payload), True, payload)
 
     def pieces(self, spilled: Spilled) -> Iterator[Transaction]:
         """A large transaction, as `translate` has it, in pieces. Raises as `translate`, before the first.
@@ -195,7 +195,7 @@ class Translator:
                         return iter((empty,))
             gates = {}
         found = large_txn.pieces(spilled, lambda *of: self._resolve(gates, *of))
-        return (_screened(piece, gates) for piece in found)
+        return (screened(piece, gates) for piece in found)
 
     def _resolve(
         self,
@@ -361,19 +361,6 @@ def _row_edit(rules: Rules, table: TableVersion) -> RowEdit | None:
     from drainer.translate.row_edit import row_edit  # most Drainers start without
 
     return row_edit(rules, table)
-
-
-def _screened(piece: Transaction, gates: Mapping[TableVersion, RowGate]) -> Transaction:
-    if all(gates[events.table].plain for events in piece.tables):
-        return piece
-    passed = (
-        kept
-        for events in piece.tables
-        for kept in gates[events.table].passed(
-            events.kinds, events.rows, events.first_ordinal, piece.commit_ts
-        )
-    )
-    return replace(piece, tables=tuple(passed))
 
 
 def _of_names(tables: Iterable[Tracked], names: Collection[tuple[str, str]]) -> tuple[Tracked, ...]:

@@ -92,18 +92,23 @@ def head(read: Read, size: int) -> RecordHead:
 def definition(document: bytes) -> TableVersion:
     """A table version as `obinlog.definition_json` wrote it. Raises `Corruption`."""
     try:
-        found = json.loads(document)
-        target = found["target"]
-        return TableVersion(
-            TableInfo.from_json(found["info"]),
-            found["schema"],
-            found["name"],
-            found["version"],
-            None if target is None else (target[0], target[1]),
-            frozenset(found["left_out"]),
-        )
+        return version_of(json.loads(document))
     except UNREADABLE as error:
         raise Corruption(f"table definition in a relay log cannot be read: {error}", hint=_HINT) from None
+
+
+def version_of(document: Mapping[str, Any], *, partial: bool = False) -> TableVersion:
+    """The same of `obinlog.definition_document`. Raises what `UNREADABLE` names."""
+    target = document["target"]
+    return TableVersion(
+        TableInfo.from_json(document["info"]),
+        document["schema"],
+        document["name"],
+        document["version"],
+        None if target is None else (target[0], target[1]),
+        frozenset(document["left_out"]),
+        partial,
+    )
 
 
 def ddl(read: Read, found: RecordHead) -> Ddl:
@@ -112,7 +117,7 @@ def ddl(read: Read, found: RecordHead) -> Ddl:
     try:
         data = pb.DDLData.FromString(read(*found.ddl))
         if data.HasField("job"):
-            return _own_ddl(json.loads(data.job))
+            return ddl_of(json.loads(data.job))
     except (DecodeError, ValueError, KeyError, TypeError) as error:
         raise Corruption(
             f"DDL with commit_ts {found.commit_ts} cannot be read: {error}", hint=_HINT
@@ -122,7 +127,8 @@ def ddl(read: Read, found: RecordHead) -> Ddl:
     return Ddl(found.commit_ts, 0, action_of(query), data.schema_name, query, names, 0)
 
 
-def _own_ddl(document: dict[str, Any]) -> Ddl:
+def ddl_of(document: dict[str, Any]) -> Ddl:
+    """The DDL of `obinlog.ddl_document`. Raises what `UNREADABLE` names."""
     document["tables"] = tuple((schema, table) for schema, table in document["tables"])
     document["instead"] = tuple(document["instead"])
     document["targets"] = tuple((schema, table) for schema, table in document.get("targets", ()))

@@ -268,12 +268,12 @@ def _with_head(heads: ByNumber, row: bytes) -> bytes:
     return heads[len(row)] + row
 
 
-def definition_json(version: TableVersion) -> bytes:
+def definition_document(version: TableVersion) -> dict[str, Any]:
     """All that a `TableVersion` is."""
     info = version.info.to_json()
     if version.info.has_foreign_keys:
         info["fk_info"] = [{}]
-    document = {
+    return {
         "info": info,
         "schema": version.schema,
         "name": version.name,
@@ -281,7 +281,10 @@ def definition_json(version: TableVersion) -> bytes:
         "target": version.target,
         "left_out": sorted(version.left_out),
     }
-    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def definition_json(version: TableVersion) -> bytes:
+    return json.dumps(definition_document(version), separators=(",", ":")).encode()
 
 
 _Maker = Callable[[bytes], bytes]
@@ -373,7 +376,7 @@ class ObinlogWriter:
         )
         if self._bare:
             return _DDL_HEAD + self._ts(ddl.commit_ts) + delimited(b'"', data)
-        data += delimited(_OWN_BYTES, json.dumps(_ddl_document(ddl), separators=(",", ":")).encode())
+        data += delimited(_OWN_BYTES, json.dumps(ddl_document(ddl), separators=(",", ":")).encode())
         return _DDL_HEAD + self._ts(ddl.commit_ts) + delimited(b'"', data) + _ZONE
 
     def _ts(self, commit_ts: int) -> bytes:
@@ -385,7 +388,8 @@ class ObinlogWriter:
         return CONTINUED[commit_ts & 16383] + CONTINUED[commit_ts >> 14 & 16383] + self._high[1]
 
 
-def _ddl_document(ddl: Ddl) -> dict[str, Any]:
+def ddl_document(ddl: Ddl) -> dict[str, Any]:
+    """All that a `Ddl` is."""
     document = asdict(ddl)
     if not ddl.targets:  # a reader of before routes were logged knows no such key
         del document["targets"]

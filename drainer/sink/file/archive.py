@@ -31,8 +31,8 @@ from drainer.formats.binlog_directory import DISK_FULL, BinlogDirectory, Broken,
 from drainer.formats.compression import Stopped
 from drainer.formats.group_writer import RecordGroup, RelayWriter
 from drainer.formats.obinlog.writer import commit_ts_of
+from drainer.formats.record_sizes import RecordSizes
 from drainer.formats.segment_index import UTC, SegmentIndex
-from drainer.relay.process import HEAD_BYTES, Sizes
 from drainer.sink.file.records import ArchiveRecords
 from drainer.sink.file.segments import DAY_S, ArchiveSegments
 from drainer.txn import Ddl, Transaction
@@ -43,6 +43,7 @@ T = TypeVar("T")
 MAX_FILE_SIZE: Final = 512 << 20
 BUFFERED_BYTES_MAX: Final = 4 << 20
 INDEX_EVERY: Final = 16 << 20  # so much of a segment is read again at most when a start follows a kill
+HEAD_BYTES: Final = 32  # enough for type and commit_ts
 _DDL_TYPE: Final = 1  # second byte of a payload
 
 
@@ -188,7 +189,7 @@ class Archive:
     def __init__(self, files: ArchiveFiles, clock: Clock, max_file_size: int = MAX_FILE_SIZE) -> None:
         self._files = files
         self._clock = clock
-        self._sizes = Sizes(metrics.FILE_SIZES)
+        self._sizes = RecordSizes(metrics.FILE_SIZES)
         size = max_file_size if max_file_size > 0 else MAX_FILE_SIZE
         self._records = ArchiveRecords(files.newest, files.described, size, self._sizes.observe)
         self._indexed = files.newest, files.described.size
@@ -247,9 +248,9 @@ class Archive:
         """
         started_s = self._clock.monotonic_s()
         self._files.give(self._records.take(), self._records.take_tables(), self._due(indexes))
-        sizes = self._sizes.taken()
+        counts, total = self._sizes.taken()
         await self._patiently(self._files.sync)
-        metrics.RELAY_RECORD_BYTES.add(sizes.counts, sizes.total)
+        metrics.RELAY_RECORD_BYTES.add(counts, total)
         metrics.RELAY_WRITE_SECONDS.observe(self._clock.monotonic_s() - started_s)
 
     def _due(self, wanted: bool) -> dict[int, bytes]:

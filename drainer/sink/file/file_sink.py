@@ -26,6 +26,7 @@ from drainer.checkpoint.value import Checkpoint
 from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy
 from drainer.ddl.rules import Rule
+from drainer.pull.merged import Spilled
 from drainer.sink import Sink
 from drainer.sink.background import Background
 from drainer.sink.ddl_text import in_archive, statements_of
@@ -148,7 +149,7 @@ class FileSink(Sink):
         if transaction.last:
             self._last_ts = transaction.commit_ts
 
-    async def begin_large(self, pieces: AsyncIterator[Transaction]) -> None:
+    async def begin_large(self, spilled: Spilled, pieces: AsyncIterator[Transaction]) -> None:
         await self._settled()
 
     async def take_piece(self, piece: Transaction) -> Transaction | None:

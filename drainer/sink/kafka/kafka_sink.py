@@ -25,6 +25,7 @@ from drainer import metrics
 from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy
 from drainer.ddl.rules import Rule
+from drainer.pull.merged import Spilled
 from drainer.sink import Sink
 from drainer.sink.background import Background
 from drainer.sink.ddl_text import statements_of
@@ -189,7 +190,7 @@ class KafkaSink(Sink):
         self._window.mark(transaction.commit_ts, 0)
         return transaction
 
-    async def begin_large(self, pieces: AsyncIterator[Transaction]) -> None:
+    async def begin_large(self, spilled: Spilled, pieces: AsyncIterator[Transaction]) -> None:
         self._in_large = True
         await self._feed.begin_large(pieces)
 

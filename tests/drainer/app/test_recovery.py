@@ -8,6 +8,7 @@ import gzip
 import json
 import shutil
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ from drainer.checkpoint.inspection import inspect
 from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.config.options import DrainerConfig
+from drainer.config.relay_format import FORMATS, OBINLOG, PAYLOAD
 from drainer.control.pause_and_reload import Control
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.run.runner import DdlRunner
@@ -44,6 +46,7 @@ from tests.common.rowcodec.tables import kind, table
 from tests.drainer.support import recorded
 from tests.drainer.support import relay_world as world
 from tests.drainer.support.apply_life import clean
+from tests.drainer.support.payloads import sent
 
 pytestmark = pytest.mark.integration
 
@@ -51,6 +54,7 @@ pytestmark = pytest.mark.integration
 GO = ("basic", "types", "keys", "ddl-fk")
 # Long ones without a kind of row or statement of their own: `python -m tests.drainer.support.relay_world`.
 LONG = ("orphans", "multi-pump")
+SHORT = ("basic", "types", "keys", "ddl-fk")
 OURS = tuple(name for name in recorded.SCENARIOS if name not in (*world.BEYOND_MARIADB, *LONG))
 
 
@@ -74,11 +78,21 @@ async def test_a_go_drainers_relay_log(
     assert world.is_consistent(target)
 
 
-@pytest.mark.parametrize("scenario", OURS)
-async def test_our_relay_log(mariadb: MariaDbServer, target: Target, tmp_path: Path, scenario: str) -> None:
+@pytest.fixture(params=FORMATS)
+def form(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "form"),
+    [*((scenario, PAYLOAD) for scenario in OURS), *((scenario, OBINLOG) for scenario in SHORT)],
+)
+async def test_our_relay_log(
+    mariadb: MariaDbServer, target: Target, tmp_path: Path, scenario: str, form: str
+) -> None:
     world.put_go_checkpoint(target, 1)
     stream = world.items(scenario)
-    summary = await world.recover(target, await world.our_relay(stream, tmp_path / "relay"))
+    summary = await world.recover(target, await world.our_relay(stream, tmp_path / "relay", form=form))
     report = world.report(mariadb, scenario)
     assert report.equal, [str(difference) for difference in report.differences[:3]]
     assert summary.to_ts == max(item.commit_ts for item in stream)
@@ -171,7 +185,7 @@ def keyless_stream(transactions: int, rows: int) -> list[Item]:
     for number in range(transactions):
         encoded = [encoder.insert((number * rows + n, "x"), 1) for n in range(rows)]
         events = TableEvents(KEYLESS_TABLE, [INSERT] * rows, encoded, 0)
-        stream.append(Transaction(0, 100 + number, (events,), rows * 20))
+        stream.append(sent(Transaction(0, 100 + number, (events,), rows * 20)))
     return stream
 
 
@@ -193,12 +207,12 @@ class Stream:
 
 
 async def first_life(
-    target: Target, path: Path, stream: list[Item], *, killed_at: int, lanes: int = 2
+    target: Target, path: Path, stream: list[Item], *, killed_at: int, form: str = PAYLOAD, lanes: int = 2
 ) -> None:
     """A drainer with a relay log; kill -9 at an item, whatever was committed by then."""
     store = CheckpointStore(target, world.CLUSTER_ID, schema=world.SCHEMA)
     start = store.start(lanes, 1, stream[-1].commit_ts)
-    log = RelayLog.open(str(path), 4000, SystemClock())
+    log = RelayLog.open(str(path), 4000, SystemClock(), form=form)
     source = Stream(stream)
     sink = MysqlSink(
         start,
@@ -236,10 +250,10 @@ def count(target: Target) -> tuple[int, int]:
 
 @pytest.mark.parametrize("killed_at", [3, 7, 20, 33])
 async def test_rows_that_our_lanes_had_applied_are_not_applied_again(
-    target: Target, tmp_path: Path, killed_at: int
+    target: Target, tmp_path: Path, killed_at: int, form: str
 ) -> None:
     stream = keyless_stream(40, 9)
-    await first_life(target, tmp_path / "relay", stream, killed_at=killed_at)
+    await first_life(target, tmp_path / "relay", stream, killed_at=killed_at, form=form)
     summary = await world.recover(target, tmp_path / "relay")
     assert summary.to_ts == stream[killed_at - 1].commit_ts
     assert count(target) == ((killed_at - 2) * 9,) * 2
@@ -297,10 +311,10 @@ async def test_a_torn_end_is_where_the_recovery_ends(target: Target, tmp_path: P
     assert count(target) == (45, 45)
 
 
-async def test_a_large_transaction_comes_in_pieces(target: Target, tmp_path: Path) -> None:
+async def test_a_large_transaction_comes_in_pieces(target: Target, tmp_path: Path, form: str) -> None:
     stream = keyless_stream(3, 12_000)
     world.put_go_checkpoint(target, 1)
-    path = await world.our_relay(stream, tmp_path / "relay")
+    path = await world.our_relay(stream, tmp_path / "relay", form=form)
     summary = await world.recover(target, path)
     assert summary.rows == 36_000
     assert count(target) == (36_000, 36_000)
@@ -337,7 +351,7 @@ def test_the_recorded_relay_logs_are_those_of_the_go_drainer() -> None:
 def stream_with_a_refused_ddl() -> list[Item]:
     """Rows of two tables; from the middle on one of them waits for a statement that cannot be run."""
     encoder = RowEncoder(KEYLESS)
-    other = TableVersion(KEYLESS, "once", "o", 1)
+    other = TableVersion(replace(KEYLESS, id=KEYLESS.id + 1), "once", "o", 1)
     stream: list[Item] = keyless_stream(5, 3)
     create = "CREATE TABLE o (a BIGINT, b VARCHAR(9))"
     stream.insert(2, Ddl(12, 3, 3, "once", create, (("once", "o"),), 3))
@@ -348,7 +362,7 @@ def stream_with_a_refused_ddl() -> list[Item]:
         events = tuple(
             TableEvents(table, [INSERT], rows, at) for at, table in enumerate((KEYLESS_TABLE, other))
         )
-        stream.append(Transaction(0, 120 + number, events, 40))
+        stream.append(sent(Transaction(0, 120 + number, events, 40)))
     return stream
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,19 +13,26 @@ import pytest
 
 from common import filesystem
 from common.clock import ManualClock, SystemClock
-from common.errors import BinlogError, ForeignDirectory
+from common.errors import BinlogError, ConfigError, DirectoryLocked, ForeignDirectory
+from common.record import encode_file
 from common.rowcodec.encoder import RowEncoder
+from common.rowcodec.row_error import RowError
 from common.wire import secondary_binlog_pb2 as pb
+from drainer import metrics
+from drainer.config.relay_format import FORMATS, OBINLOG, PAYLOAD
 from drainer.formats import binlog_directory
 from drainer.formats.binlog_directory import BinlogDirectory, Broken
 from drainer.formats.obinlog import reader as obinlog_read
-from drainer.relay import process, relay_log
+from drainer.formats.relay_payload.record import commit_ts_of, record_head
+from drainer.relay import relay_log
+from drainer.relay.record_readers import RecordReaders
+from drainer.relay.relay_files import RelayFiles
 from drainer.relay.relay_log import RelayLog
-from drainer.txn import INSERT, Ddl, TableEvents, TableVersion, Transaction
+from drainer.txn import INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import kind, table
 from tests.crash.faults import disk
 from tests.crash.faults.disk import ERROR, FREEZE, ROOT, Disk, Fault
-from tests.drainer.support.relay_thread import RelayThread
+from tests.drainer.support.payloads import log_large, sent
 
 INFO = table(("id", kind("bigint", not_null=True)), ("c", kind("varchar")), handle="rowid")
 TABLE = TableVersion(INFO, "shop", "t", 1)
@@ -33,33 +40,55 @@ OTHER = TableVersion(INFO, "shop", "u", 1)
 ENCODER = RowEncoder(INFO)
 
 
+@pytest.fixture(params=FORMATS)
+def form(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 def transaction(ts: int, rows: int = 1, *, first: int = 0, last: bool = True) -> Transaction:
     encoded = [ENCODER.insert((ts * 1000 + first + n, "x" * 50), 1) for n in range(rows)]
     events = TableEvents(TABLE if ts % 2 else OTHER, [INSERT] * rows, encoded, first)
-    return Transaction(ts - 1, ts, (events,), rows * 60, last=last)
+    return sent(Transaction(ts - 1, ts, (events,), rows * 60, last=last))
 
 
-def opened(path: Path | str, max_file_size: int = 2000) -> RelayLog:
-    return RelayLog.open(str(path), max_file_size, ManualClock(), child=RelayThread())
+def opened(
+    path: Path | str, max_file_size: int = 2000, *, form: str = PAYLOAD, after_ts: int = 0
+) -> RelayLog:
+    return RelayLog.open(str(path), max_file_size, ManualClock(), form=form, after_ts=after_ts)
 
 
-def records(path: Path | str) -> list[pb.Binlog]:
+def payloads(path: Path | str) -> list[list[bytes]]:
+    """The records of each file."""
     directory = BinlogDirectory(str(path), ManualClock())
     found = [
-        pb.Binlog.FromString(file.payload(place))
-        for index, file in directory.files.items()
-        for place in directory.places[index]
+        [file.payload(place) for place in directory.places[index]] for index, file in directory.files.items()
     ]
     directory.close()
     return found
 
 
 def timestamps(path: Path | str) -> list[int]:
-    return [record.commit_ts for record in records(path)]
+    return [commit_ts_of(record) for file in payloads(path) for record in file]
 
 
-async def test_what_was_synced_is_there(tmp_path: Path) -> None:
-    log = opened(tmp_path / "log")
+def items(path: Path | str) -> list[Item]:
+    """What a reader of any format makes of them."""
+    found: list[Item] = []
+    for file in payloads(path):
+        readers = RecordReaders(lambda foreign: TABLE)
+        for record in file:
+            read = reading(record)
+            _, reader = readers.of(read, len(record))
+            found.append(reader.item(read, len(record)))
+    return found
+
+
+def reading(record: bytes) -> Callable[[int, int], bytes]:
+    return lambda at, size: record[at : at + size]
+
+
+async def test_what_was_synced_is_there(tmp_path: Path, form: str) -> None:
+    log = opened(tmp_path / "log", form=form)
     for ts in range(1, 30):
         log.append(transaction(ts))
         if ts % 4 == 0:
@@ -71,9 +100,10 @@ async def test_what_was_synced_is_there(tmp_path: Path) -> None:
     assert len(list((tmp_path / "log").glob("binlog-*"))) > 2
 
 
-async def test_syncs_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_syncs_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     """Whoever asks while a sync runs waits for the next one, together with all others."""
-    log = opened(tmp_path, 1 << 20)
+    log = opened(tmp_path, 1 << 20, form=form)
+    before = sum(metrics.RELAY_RECORD_BYTES.counts)
     syncs = 0
     sync = BinlogDirectory.sync
 
@@ -90,45 +120,114 @@ async def test_syncs_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     await asyncio.gather(*(one(ts) for ts in range(1, 200)))
     assert syncs <= 2
+    assert sum(metrics.RELAY_RECORD_BYTES.counts) == before + 199
     await log.close()
     assert timestamps(tmp_path) == list(range(1, 200))
 
 
-async def test_every_file_has_the_definitions_of_its_rows(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+async def test_every_file_is_read_without_another(tmp_path: Path, form: str) -> None:
+    log = opened(tmp_path, form=form)
     for ts in range(1, 40):
         log.append(transaction(ts))
     await log.close()
-    directory = BinlogDirectory(str(tmp_path), ManualClock())
-    for index, file in directory.files.items():
-        known: dict[int, bytes] = {}
-        for place in directory.places[index]:
-            record = pb.Binlog.FromString(file.payload(place))
-            known.update({one.number: one.table for one in record.definitions})
-            (written,) = record.dml_data.tables
-            assert obinlog_read.definition(known[written.definition]).name == written.table_name
-    directory.close()
+    assert len(payloads(tmp_path)) > 2
+    for item in items(tmp_path):
+        assert isinstance(item, Transaction)
+        (events,) = item.tables
+        assert events.table.name == ("t" if item.commit_ts % 2 else "u")
 
 
-async def test_transactions_without_rows_and_ddl(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+async def test_a_start_in_the_middle_of_a_file_defines_its_tables_anew(tmp_path: Path, form: str) -> None:
+    """Numbers of definitions begin again: rows of before go by those of before."""
+    for first in (1, 2, 4):
+        log = opened(tmp_path, 1 << 20, form=form)
+        for ts in (first, first + 1) if first == 2 else (first,):
+            log.append(transaction(ts))
+        await log.close()
+    assert len(payloads(tmp_path)) == 1
+    names = [
+        (item.commit_ts, item.tables[0].table.name)
+        for item in items(tmp_path)
+        if isinstance(item, Transaction)
+    ]
+    assert names == [(1, "t"), (2, "u"), (3, "t"), (4, "u")]
+
+
+async def test_transactions_without_rows_and_ddl(tmp_path: Path, form: str) -> None:
+    log = opened(tmp_path, form=form)
     log.append(Transaction(1, 2, (), 10))
     log.append(Ddl(3, 1, 3, "shop", "CREATE TABLE t (a INT)", (("shop", "t"),), 1))
     log.append(Ddl(4, 2, 3, "shop", "CREATE TABLE u (a INT)", (("shop", "u"),), 2), "CREATE TABLE v (a INT)")
     log.append(Ddl(5, 3, 3, "a", "no", (("a", "u"),), 3, instead=("DROP TABLE x", "DROP TABLE y")))
     await log.close()
-    assert [(one.commit_ts, one.ddl_data.ddl_query) for one in records(tmp_path)] == [
-        (3, b"CREATE TABLE t (a INT)"),
-        (4, b"CREATE TABLE v (a INT)"),
-        (5, b"DROP TABLE x; DROP TABLE y"),
-    ]
+    found = items(tmp_path)
+    assert [item.commit_ts for item in found] == [3, 4, 5]
+    assert isinstance(found[2], Ddl)
+    assert found[2].instead == ("DROP TABLE x", "DROP TABLE y")
+    if form == OBINLOG:  # what a Go drainer is to run
+        records = [pb.Binlog.FromString(record) for file in payloads(tmp_path) for record in file]
+        assert [record.ddl_data.ddl_query for record in records] == [
+            b"CREATE TABLE t (a INT)",
+            b"CREATE TABLE v (a INT)",
+            b"DROP TABLE x; DROP TABLE y",
+        ]
 
 
-async def test_files_go_when_all_in_them_is_done(tmp_path: Path) -> None:
+async def test_rules_are_noted_where_they_change_and_in_every_file(tmp_path: Path) -> None:
     log = opened(tmp_path)
+    rules = ""
+    log.rules_now = lambda: rules
+    for ts in range(1, 40):
+        rules = "a" if ts < 15 else "b"
+        log.append(transaction(ts))
+    await log.close()
+    for file in payloads(tmp_path):
+        heads = [record_head(reading(record), len(record)) for record in file]
+        noted = [(head.commit_ts, head.rules) for head in heads if head.rules is not None]
+        assert noted[0] == (heads[0].commit_ts, "a" if heads[0].commit_ts < 15 else "b")
+        assert noted[1:] == ([(15, "b")] if heads[0].commit_ts < 15 <= heads[-1].commit_ts else [])
+
+
+@pytest.mark.parametrize("forms", [(OBINLOG, PAYLOAD), (PAYLOAD, OBINLOG)])
+async def test_after_a_change_of_the_option_both_formats_are_there(
+    tmp_path: Path, forms: tuple[str, str]
+) -> None:
+    """A file of each: nothing is appended to a file of the other format."""
+    for number, form in enumerate((*forms, forms[1])):
+        log = opened(tmp_path, 1 << 20, form=form)
+        log.append(transaction(number + 1))
+        await log.close()
+    first, second = payloads(tmp_path)
+    assert [record[0] for record in (*first, *second)] == [
+        0x08 if form == OBINLOG else 0xB7 for form in (*forms, forms[1])
+    ]
+    assert [item.commit_ts for item in items(tmp_path)] == [1, 2, 3]
+
+
+async def test_a_format_of_a_later_release_is_refused(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    log.append(transaction(1))
+    await log.close()
+    directory = BinlogDirectory(str(tmp_path), ManualClock())
+    ((place,),) = directory.places.values()
+    record = bytearray(directory.newest.payload(place))
+    directory.cut(0)
+    record[1] = 2
+    directory.append([encode_file(bytes(record))])
+    directory.sync()
+    directory.close()
+    with pytest.raises(ConfigError, match="format version 2, and this release knows version 1") as found:
+        opened(tmp_path)
+    assert found.value.hint
+    BinlogDirectory(str(tmp_path), ManualClock()).close()  # its lock is free
+
+
+async def test_files_go_when_all_in_them_is_done(tmp_path: Path, form: str) -> None:
+    log = opened(tmp_path, form=form)
     for ts in range(1, 60):
         log.append(transaction(ts))
         await log.sync()
+    log.done(20)
     log.done(30)
     await log.close()
     left = timestamps(tmp_path)
@@ -148,7 +247,7 @@ async def test_a_stream_that_begins_below_what_was_removed_begins_the_log_anew(
     log.done(30)
     await log.close()
     left = timestamps(tmp_path)
-    log = RelayLog.open(str(tmp_path), 2000, SystemClock(), after_ts=after_ts)
+    log = opened(tmp_path, after_ts=after_ts)
     log.append(transaction(after_ts + 1))
     await log.close()
     assert timestamps(tmp_path) == ([30] if after_ts == 29 else [*left, after_ts + 1])
@@ -182,7 +281,7 @@ async def test_a_file_stays_for_what_was_written_anew(tmp_path: Path) -> None:
 
 
 async def test_pieces_are_one_record(tmp_path: Path) -> None:
-    log = opened(tmp_path, 1 << 20)
+    log = opened(tmp_path, 1 << 20, form=OBINLOG)
     log.append(transaction(1))
     whole = transaction(3, 90)
     for first in range(0, 90, 30):
@@ -193,27 +292,46 @@ async def test_pieces_are_one_record(tmp_path: Path) -> None:
             assert len(sorted(tmp_path.glob("binlog-*"))) == 1
     log.append(transaction(4))
     await log.close()
-    one, large, two = records(tmp_path)
+    records = [pb.Binlog.FromString(record) for file in payloads(tmp_path) for record in file]
+    one, large, two = records
     assert (one.commit_ts, large.commit_ts, two.commit_ts) == (1, 3, 4)
     rows = [mutation.row for piece in large.dml_data.tables for mutation in piece.mutations]
     assert [row.columns[0].int64_value for row in rows] == [3000 + n for n in range(90)]
     assert [piece.first_ordinal for piece in large.dml_data.tables] == [0, 30, 60]
     payload = large.SerializeToString()
-    head = obinlog_read.head(lambda at, size: payload[at : at + size], len(payload))
+    head = obinlog_read.head(reading(payload), len(payload))
     known = {number: obinlog_read.definition(one) for number, one in head.definitions.items()}
     reader = obinlog_read.ObinlogReader(known or {1: TABLE}, lambda foreign: TABLE)
-    back = reader.transaction(lambda at, size: payload[at : at + size], head, str)
+    back = reader.transaction(reading(payload), head, str)
     assert sum(len(events.rows) for events in back.tables) == len(whole.tables[0].rows)
 
 
-async def test_a_transaction_whose_last_piece_is_missing_is_no_record(tmp_path: Path) -> None:
+async def test_a_large_payload_is_one_record(tmp_path: Path) -> None:
     log = opened(tmp_path, 1 << 20)
+    log.append(transaction(1))
+    await log_large(log, [transaction(3, 9000, last=False), transaction(3, 9000, first=9000)])
+    log.append(transaction(4))
+    await log.close()
+    (first, large), (last,) = payloads(tmp_path)
+    assert list(map(commit_ts_of, (first, large, last))) == [1, 3, 4]
+    assert record_head(reading(large), len(large)).rows == 18_000
+    readers = RecordReaders(lambda foreign: TABLE)
+    readers.of(reading(first), len(first))
+    _, reader = readers.of(reading(large), len(large))
+    pieces = list(reader.pieces(reading(large), len(large)))
+    rows = [row for piece in pieces for events in piece.tables for row in events.rows]
+    assert rows == list(transaction(3, 18_000).tables[0].rows)
+    assert [piece.last for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+
+
+async def test_a_transaction_whose_last_piece_is_missing_is_no_record(tmp_path: Path) -> None:
+    log = opened(tmp_path, 1 << 20, form=OBINLOG)
     log.append(transaction(1))
     log.append(transaction(3, 30, last=False))
     await log.sync()
     await log.close()
     assert timestamps(tmp_path) == [1]
-    log = opened(tmp_path, 1 << 20)
+    log = opened(tmp_path, 1 << 20, form=OBINLOG)
     log.append(transaction(3, 60))
     await log.close()
     assert timestamps(tmp_path) == [1, 3]
@@ -221,7 +339,7 @@ async def test_a_transaction_whose_last_piece_is_missing_is_no_record(tmp_path: 
 
 async def test_a_large_record_is_not_held_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_log, "BUFFERED_BYTES_MAX", 100_000)
-    log = opened(tmp_path, 1 << 20)
+    log = opened(tmp_path, 1 << 20, form=OBINLOG)
     waited = 0
     for first in range(0, 10_000, 500):
         log.append(transaction(3, 500, first=first, last=first == 9_500))
@@ -235,10 +353,86 @@ async def test_a_large_record_is_not_held_in_memory(tmp_path: Path, monkeypatch:
 
 async def test_a_directory_belongs_to_one_cluster(tmp_path: Path) -> None:
     for cluster_id in (7, 7):
-        log = RelayLog.open(str(tmp_path), 1000, ManualClock(), cluster_id=cluster_id, child=RelayThread())
+        log = RelayLog.open(str(tmp_path), 1000, ManualClock(), cluster_id=cluster_id)
         await log.close()
     with pytest.raises(ForeignDirectory, match="cluster 7"):
-        RelayLog.open(str(tmp_path), 1000, ManualClock(), cluster_id=8, child=RelayThread())
+        RelayLog.open(str(tmp_path), 1000, ManualClock(), cluster_id=8)
+
+
+def test_a_start_that_fails_says_why(tmp_path: Path) -> None:
+    directory = BinlogDirectory(str(tmp_path / "log"), ManualClock())
+    with pytest.raises(DirectoryLocked, match="another drainer uses it"):
+        opened(tmp_path / "log")
+    directory.close()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be used"):
+        opened(tmp_path / "file" / "log")
+
+
+async def test_a_log_that_is_let_go_is_free_for_the_next_one(tmp_path: Path) -> None:
+    """Of a drainer that is built anew in its process; once more does no harm."""
+    for _ in range(2):
+        log = opened(tmp_path)
+        log.append(transaction(1))
+        await log.let_go()
+        await log.let_go()
+    assert timestamps(tmp_path) == []
+
+
+async def test_a_row_that_cannot_be_right(tmp_path: Path) -> None:
+    """Where rows are encoded it is found before they go on."""
+    log = opened(tmp_path, form=OBINLOG)
+    failures: list[BaseException] = []
+    log.watch(failures.append)
+    log.append(Transaction(0, 1, (TableEvents(TableVersion(INFO, "s", "t", 1), [INSERT], [b"\xff"], 0),), 9))
+    for _ in range(2):
+        with pytest.raises(RowError):
+            await log.sync()
+    with pytest.raises(RowError):
+        await log.close()
+    assert len(failures) == 1
+
+
+async def test_what_nobody_expects_is_final_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = opened(tmp_path)
+    log.append(transaction(1))
+
+    def broken(self: RelayFiles, entries: Sequence[object] = ()) -> None:
+        raise ValueError("x")
+
+    monkeypatch.setattr(RelayFiles, "sync", broken)
+    with pytest.raises(Broken, match=r"ValueError\('x'\)") as found:
+        await log.sync()
+    assert found.value.hint
+    with pytest.raises(Broken):
+        await log.close()
+
+
+async def test_answers_come_in_the_order_of_what_was_asked(tmp_path: Path, form: str) -> None:
+    """A caller that knows of a sync finds what was appended before it asked, whatever came in between."""
+    log = opened(tmp_path / "log", 1500, form=form)
+    acknowledged: list[int] = []
+
+    async def synced(ts: int) -> None:
+        await log.sync()
+        acknowledged.append(ts)
+        copy = shutil.copytree(tmp_path / "log", tmp_path / f"copy-{ts}")
+        assert set(range(max(ts - 20, 1), ts + 1)) <= set(timestamps(copy))
+
+    tasks = []
+    for ts in range(1, 61):
+        log.append(transaction(ts))
+        if ts % 3 == 0:
+            tasks.append(asyncio.create_task(synced(ts)))
+            await asyncio.sleep(0)
+        if ts > 20 and ts % 5 == 0:
+            await asyncio.gather(*tasks)
+            log.done(acknowledged[-1] - 20)
+    await asyncio.gather(*tasks)
+    assert acknowledged == sorted(acknowledged)
+    assert len(acknowledged) == 20
+    await log.close()
+    assert 1 not in timestamps(tmp_path / "log")
 
 
 # -- a disk in memory -----------------------------------------------------------------------------------
@@ -250,7 +444,7 @@ def mount(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Disk], None]]:
         monkeypatch.setattr(module, "os", disk._calls)
     locks = SimpleNamespace(flock=lambda descriptor, how: None, LOCK_EX=0, LOCK_NB=0, LOCK_UN=0)
     monkeypatch.setattr(filesystem, "fcntl", locks)
-    monkeypatch.setattr(process, "Backoff", lambda *pauses: SimpleNamespace(attempts=0, next_s=lambda: 0.0))
+    monkeypatch.setattr(relay_log, "Backoff", lambda *pauses: SimpleNamespace(next_s=lambda: 0.001))
 
     def put(found: Disk) -> None:
         disk._calls.disk = found
@@ -259,33 +453,36 @@ def mount(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Disk], None]]:
     disk._calls.disk = None
 
 
-async def live(found: Disk, synced: list[int]) -> None:
+async def live(found: Disk, synced: list[int], form: str) -> None:
     """Appends and syncs; `synced` gets what a lane might have been given by then."""
-    log = opened(ROOT + "/relay", 1200)
-    for ts in range(1, 17):
-        if ts == 7:
-            for first in range(0, 40, 10):
-                log.append(transaction(ts, 10, first=first, last=first == 30))
+    log = opened(ROOT + "/relay", 1200, form=form)
+    try:
+        for ts in range(1, 17):
+            if ts == 7:
+                await log_large(
+                    log, [transaction(ts, 10, first=first, last=first == 30) for first in range(0, 40, 10)]
+                )
+            else:
+                log.append(transaction(ts))
+            if ts % 3 == 0:
                 await log.sync()
-        else:
-            log.append(transaction(ts))
-        if ts % 3 == 0:
-            await log.sync()
-            synced[:] = range(1, ts + 1)
-            log.done(ts - 6)
-    await log.close()
+                synced[:] = range(1, ts + 1)
+                log.done(ts - 6)
+        await log.close()
+    finally:
+        await log.let_go()
 
 
-async def test_nothing_goes_on_that_a_power_cut_could_take(mount: Callable[[Disk], None]) -> None:
+async def test_nothing_goes_on_that_a_power_cut_could_take(mount: Callable[[Disk], None], form: str) -> None:
     """At every call: what a sync returned for is there after the worst cut, unless it was done."""
     whole = Disk()
     mount(whole)
-    await live(whole, [])
+    await live(whole, [], form)
     for at in range(len(whole.calls)):
         dead, synced = Disk({at: Fault(FREEZE)}), list[int]()
         mount(dead)
         try:
-            await live(dead, synced)
+            await live(dead, synced, form)
         except (BinlogError, OSError):
             pass
         for left in (dead.after_kill(), dead.after_power_cut("nothing"), dead.after_power_cut("holes")):
@@ -296,7 +493,7 @@ async def test_nothing_goes_on_that_a_power_cut_could_take(mount: Callable[[Disk
             assert found == sorted(found)
 
 
-async def test_a_full_disk_is_waited_for_visibly(mount: Callable[[Disk], None]) -> None:
+async def test_a_full_disk_is_waited_for_visibly(mount: Callable[[Disk], None], form: str) -> None:
     class Full(Disk):
         """No space until it was seen."""
 
@@ -310,7 +507,7 @@ async def test_a_full_disk_is_waited_for_visibly(mount: Callable[[Disk], None]) 
 
     full = Full()
     mount(full)
-    log = opened(ROOT + "/relay", 1200)
+    log = opened(ROOT + "/relay", 1200, form=form)
     log.append(transaction(1))
     waiting = asyncio.create_task(log.sync())
     async with asyncio.timeout(10):
@@ -324,6 +521,83 @@ async def test_a_full_disk_is_waited_for_visibly(mount: Callable[[Disk], None]) 
     assert log.waiting_for == ""
     await log.close()
     assert timestamps(ROOT + "/relay") == [1, 2]
+
+
+class SmallDisk(Disk):
+    """So many bytes of binlog files fit."""
+
+    capacity = 12_000
+
+    def writev(self, descriptor: int, buffers: list[bytes]) -> int:
+        used = sum(len(inode.data) for inode in self._entries.values() if inode is not None)
+        if used + sum(map(len, buffers)) > self.capacity:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().writev(descriptor, buffers)
+
+
+async def test_files_that_are_done_make_room_on_a_full_disk(mount: Callable[[Disk], None], form: str) -> None:
+    """Removing does not wait for what waits for space; what was asked meanwhile is done in its order."""
+    mount(SmallDisk())
+    log = opened(ROOT + "/relay", 1500, form=form)
+    ts = 0
+    async with asyncio.timeout(20):
+        while not log.waiting_for:
+            ts += 1
+            log.append(transaction(ts))
+            waiting = asyncio.create_task(log.sync())
+            for _ in range(20):
+                if waiting.done() or log.waiting_for:
+                    break
+                await asyncio.sleep(0.001)
+        assert "No space left" in log.waiting_for
+        log.append(transaction(ts + 1))
+        later = asyncio.create_task(log.sync())
+        log.done(ts - 2)
+        await waiting
+        await later
+    assert log.waiting_for == ""
+    await log.close()
+    found = timestamps(ROOT + "/relay")
+    assert set(range(ts - 1, ts + 2)) <= set(found)
+    assert 1 not in found
+
+
+async def test_a_large_record_that_the_disk_has_no_room_for_goes_on_where_it_stopped(
+    mount: Callable[[Disk], None],
+) -> None:
+    small = SmallDisk()
+    mount(small)
+    small.capacity = 1_500_000
+    log = opened(ROOT + "/relay", 1500)
+    log.append(transaction(1))
+    waiting = asyncio.create_task(log_large(log, [transaction(2, 25_000)]))
+    async with asyncio.timeout(20):
+        while not log.waiting_for:
+            await asyncio.sleep(0.001)
+        small.capacity = 1 << 30
+        await waiting
+    await log.close()
+    (_, large), _ = payloads(ROOT + "/relay")
+    head = record_head(reading(large), len(large))
+    assert large[head.body :] == transaction(2, 25_000).payload
+
+
+async def test_a_disk_that_stays_full_does_not_hold_up_the_end(mount: Callable[[Disk], None]) -> None:
+    small = SmallDisk()
+    mount(small)
+    log = opened(ROOT + "/relay", 1500)
+    small.capacity = 0
+    log.append(transaction(1))
+    waiting = asyncio.create_task(log.sync())
+    async with asyncio.timeout(10):
+        while not log.waiting_for:
+            await asyncio.sleep(0.001)
+        waiting.cancel()
+        closing = asyncio.create_task(log.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.gather(waiting, closing, return_exceptions=True)
+    assert timestamps(ROOT + "/relay") == []
 
 
 async def test_any_other_failure_is_final(mount: Callable[[Disk], None]) -> None:

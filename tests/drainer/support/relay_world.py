@@ -2,7 +2,8 @@
 
     python -m tests.drainer.support.relay_world [SCENARIO ...]
 
-takes every recorded scenario through the relay log alone, the Go drainer's and ours, and compares.
+takes every recorded scenario through the relay log alone, the Go drainer's and ours in both formats, and
+compares.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from drainer.apply.settings import ApplierSettings
 from drainer.checkpoint.inspection import inspect
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.store import CheckpointStore
+from drainer.config.relay_format import FORMATS, PAYLOAD
 from drainer.control.pause_and_reload import Control
 from drainer.ddl.policy import Policy
 from drainer.ddl.rules import Rule
@@ -81,9 +83,11 @@ async def write(relay: RelayLog, stream: Iterable[Item], every: int = 50) -> Non
     await relay.sync()
 
 
-async def our_relay(stream: Iterable[Item], directory: Path, max_file_size: int = 256 << 10) -> Path:
+async def our_relay(
+    stream: Iterable[Item], directory: Path, max_file_size: int = 256 << 10, form: str = PAYLOAD
+) -> Path:
     """The relay log that this drainer writes."""
-    relay = RelayLog.open(str(directory), max_file_size, SystemClock())
+    relay = RelayLog.open(str(directory), max_file_size, SystemClock(), form=form)
     await write(relay, stream)
     await relay.close()
     return directory
@@ -180,23 +184,24 @@ async def _campaign(names: list[str], scratch: Path) -> bool:
     target = target_of(server)
     try:
         for name in names:
-            for number, whose in enumerate(("go", "ours")):
+            for number, whose in enumerate(("go", *FORMATS)):
                 clean(target)
                 put_go_checkpoint(target, 1)
                 path = scratch / f"{name}-{number}"
                 try:
-                    await (
-                        our_relay(items(name), path) if number else asyncio.to_thread(go_relay, name, path)
-                    )
+                    if number:
+                        await our_relay(items(name), path, form=whose)
+                    else:
+                        await asyncio.to_thread(go_relay, name, path)
                     summary = await recover(target, path)
                     found = report(server, name)
                     clean_all = clean_all and (found.equal or not number)
                     print(
-                        f"{name:18} {whose:5} {'equal' if found.equal else 'DIFFERS'}  {summary}", flush=True
+                        f"{name:18} {whose:8} {'equal' if found.equal else 'DIFFERS'}  {summary}", flush=True
                     )
                 except BinlogError as error:
                     clean_all = clean_all and not number
-                    print(f"{name:18} {whose:5} {type(error).__name__}: {error}", flush=True)
+                    print(f"{name:18} {whose:8} {type(error).__name__}: {error}", flush=True)
     finally:
         server.stop()
     return clean_all

@@ -16,6 +16,7 @@ from common.binlog import parse
 from common.errors import Corruption
 from common.record import FILE_OVERHEAD, RecordError
 from common.wire import binlog_pb2
+from drainer.formats.relay_payload.record import in_memory, is_payload_record, record_head
 from drainer.reading.archive.decode.reading import is_end
 from drainer.reading.archive.decode.value_log import ValueLog, payload_at
 from drainer.reading.archive.files import payload as payloads
@@ -23,6 +24,7 @@ from drainer.reading.archive.files.framing import after_damage, file_records
 from drainer.reading.archive.files.location import File, Location
 from drainer.reading.archive.files.payload import Counts
 from drainer.reading.archive.files.segments import PUMP, Segment, Slice, Survey, zone_of
+from drainer.relay.payload_reader import PayloadReaders
 from drainer.translate.row_events import row_events
 
 
@@ -139,14 +141,26 @@ def _records(location: Location, file: File, part: Slice, found: FileCoverage, a
 
 def _stretch(file: File, at: int, kind: str, found: FileCoverage, counts: Counts) -> None:
     """Records from there on, to the end or to one that is damaged."""
-    head_of = payloads.HEADS[kind]
+    head_of, sent = payloads.HEADS[kind], PayloadReaders()
     for pos, payload in file_records(file.read, at):
         try:
             head = head_of(payload, pos, counts)
+            if is_payload_record(payload):
+                _count_sent(payload, sent, found)
             found.see(head.commit_ts, is_ddl=head.is_ddl)
         except Corruption as error:
             found.fail(error.message, pos)
         found.bytes_ok += len(payload) + FILE_OVERHEAD
+
+
+def _count_sent(payload: bytes, sent: PayloadReaders, found: FileCoverage) -> None:
+    """Rows of a binlog as a pump sent it that went downstream."""
+    read = in_memory(payload)
+    head = record_head(read, len(payload))
+    reader = sent.of(head)
+    if not head.is_ddl:
+        for events in reader.transaction(read, head).tables:
+            found.count(*(events.kinds.count(kind) for kind in range(3)))
 
 
 def _value_log(location: Location, part: Slice, found: FileCoverage) -> None:

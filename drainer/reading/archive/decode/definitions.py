@@ -21,7 +21,6 @@ from typing import Any, Final
 
 from common import ddl_job
 from common.errors import ConfigError, Corruption, DownstreamError
-from common.protobuf_fields import Read
 from common.record import RecordError
 from common.table_info import (
     ENUM,
@@ -38,6 +37,7 @@ from common.tso import TS_MAX
 from drainer.formats import segment_index
 from drainer.formats.obinlog import reader
 from drainer.formats.obinlog.writer import definition_json
+from drainer.formats.relay_payload.record import in_memory, is_payload_record, record_head
 from drainer.reading.archive.decode.pb_walk import Shape, ShapeColumn
 from drainer.reading.archive.files.framing import file_records
 from drainer.reading.archive.files.location import Location
@@ -262,12 +262,21 @@ def _inside(location: Location, survey: Survey) -> Iterator[ArchivedTable]:
         with location.open(segment.name) as file:
             try:
                 for _, payload in file_records(file.read):
-                    found = reader.head(_slices(payload), len(payload))
-                    for document in found.definitions.values():
-                        version = reader.definition(document)
-                        yield ArchivedTable(found.commit_ts, *version.downstream, version)
+                    commit_ts, versions = _noted(payload)
+                    for version in versions:
+                        yield ArchivedTable(commit_ts, *version.downstream, version)
             except (RecordError, Corruption):
                 continue  # reading the rows raises it
+
+
+def _noted(payload: bytes) -> tuple[int, list[TableVersion]]:
+    """commit_ts of a record of a relay log, and what it defines."""
+    read, size = in_memory(payload), len(payload)
+    if is_payload_record(payload):
+        head = record_head(read, size)
+        return head.commit_ts, [version for _, version in head.tables]
+    found = reader.head(read, size)
+    return found.commit_ts, [reader.definition(document) for document in found.definitions.values()]
 
 
 def _of_history(jobs: Sequence[bytes]) -> Iterator[ArchivedTable]:
@@ -279,7 +288,3 @@ def _of_history(jobs: Sequence[bytes]) -> Iterator[ArchivedTable]:
             version = tracker.table_named(after.schema, after.name)
             if version is not None:
                 yield ArchivedTable(job.finished_ts, after.schema, after.name, version)
-
-
-def _slices(payload: bytes) -> Read:
-    return lambda offset, size: payload[offset : offset + size]

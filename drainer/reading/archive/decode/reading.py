@@ -29,7 +29,7 @@ from drainer.reading.archive.files.location import File, Location
 from drainer.reading.archive.files.payload import DDL, PB, Body, PayloadHead
 from drainer.reading.archive.files.segments import PUMP, Slice
 from drainer.reading.archive.files.selection import Selection
-from drainer.relay.source import to_utc
+from drainer.relay.record_time import to_utc
 from drainer.txn import Ddl
 
 FAIL: Final = "fail"
@@ -168,7 +168,7 @@ class _Doubles:
             self.part = 0
             double = False
         elif body.tag == DDL and commit_ts == self.last_ts and self._ddl:
-            double = payload == self._ddl
+            double = payload[body.start : body.stop] == self._ddl
             self.part += not double
         else:
             if self._seen is None:
@@ -181,7 +181,7 @@ class _Doubles:
             self._seen.add(commit_ts)
         if not double:
             self.last_ts = max(self.last_ts, commit_ts)
-            self._ddl = payload if body.tag == DDL else b""
+            self._ddl = payload[body.start : body.stop] if body.tag == DDL else b""
         self._last_pos = pos
         return double
 
@@ -202,10 +202,12 @@ class _Reader:
             try:
                 body = payloads.body(payload)
                 double = doubles.is_double(body, pos, payload)
-                wanted = not double and selection.wants_ts(body.commit_ts)
+                self._see(payload)
+                if double or not selection.wants_ts(body.commit_ts):
+                    continue
                 if body.tag != DDL:
-                    yield from self._changes(body, pos, payload, wanted=wanted)
-                elif wanted:
+                    yield from self._changes(body, pos, payload)
+                else:
                     ddl = self._ddl(body, payload)
                     if selection.wants_ddl(ddl.tables):
                         yield SchemaChange(ddl, self._part.name, pos, doubles.part)
@@ -218,10 +220,13 @@ class _Reader:
         """The error with the place of the record."""
         return type(error)(f"{self._path}: offset {pos}: {error.message}", hint=error.hint)
 
+    def _see(self, payload: bytes) -> None:
+        """Every record, before it is read and whether it is or not."""
+
     def _ddl(self, body: Body, payload: bytes) -> Ddl:
         raise NotImplementedError
 
-    def _changes(self, body: Body, pos: int, payload: bytes, *, wanted: bool) -> Iterator[Changes]:
+    def _changes(self, body: Body, pos: int, payload: bytes) -> Iterator[Changes]:
         raise NotImplementedError
 
 
@@ -285,9 +290,8 @@ class PbReader(_Reader):
     def _ddl(self, body: Body, payload: bytes) -> Ddl:
         return pb_ddl(body.commit_ts, payload[body.start : body.stop])
 
-    def _changes(self, body: Body, pos: int, payload: bytes, *, wanted: bool) -> Iterator[Changes]:
-        if wanted:
-            yield from self._decoded(Piece(body.commit_ts, pos, payload, body.start))
+    def _changes(self, body: Body, pos: int, payload: bytes) -> Iterator[Changes]:
+        yield from self._decoded(Piece(body.commit_ts, pos, payload, body.start))
 
 
 class _RelayReader(_Reader):
@@ -302,19 +306,13 @@ class _RelayReader(_Reader):
         super().__init__(part, selection, path, reach)
         self._rows = RelayRows(definitions, part.time_zone)
 
+    def _see(self, payload: bytes) -> None:
+        self._rows.see(payload)
+
     def _ddl(self, body: Body, payload: bytes) -> Ddl:
-        read = _slices(payload)
-        return self._rows.ddl(read, self._rows.head(read, len(payload)))
+        return self._rows.ddl()
 
-    def _changes(self, body: Body, pos: int, payload: bytes, *, wanted: bool) -> Iterator[Changes]:
-        read = _slices(payload)
-        found = self._rows.head(read, len(payload))
-        if not wanted:
-            return
+    def _changes(self, body: Body, pos: int, payload: bytes) -> Iterator[Changes]:
         begin = Changes(body.commit_ts, 0, self._part.name, pos, 0, [])
-        for runs, last in self._rows.pieces(read, found):
+        for runs, last in self._rows.pieces():
             yield from changes(runs, self._selection, begin, last=last)
-
-
-def _slices(payload: bytes) -> binlog_file.Read:
-    return lambda offset, size: payload[offset : offset + size]

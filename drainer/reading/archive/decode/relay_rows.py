@@ -1,7 +1,7 @@
-"""Relay rows: the records of a relay log as rows, our own records and those of a Go drainer.
+"""Relay rows: the records of a relay log as rows, our own records in both formats and those of a Go drainer.
 
 In     payloads in the order of the file, definitions
-Out    DDL, and pieces of transactions as images
+Out    DDL, and pieces of transactions as images; of binlogs as pumps sent them what went downstream then
 Holds  our records bring the definitions of their tables, in the file before they are needed. For a Go
        drainer's those that were given count, then what the record itself says: names, types and unique keys
 Tests  tests/drainer/reading/archive/decode/test_reading.py
@@ -9,8 +9,9 @@ Tests  tests/drainer/reading/archive/decode/test_reading.py
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -20,51 +21,83 @@ from common.wire import secondary_binlog_pb2 as pb
 from drainer.formats.obinlog import reader
 from drainer.formats.obinlog.reader import ForeignTable, ObinlogReader, RecordHead, ToUtc
 from drainer.formats.obinlog.writer import type_name
+from drainer.formats.relay_payload.record import RecordHead as SentHead
+from drainer.formats.relay_payload.record import in_memory, is_payload_record, record_head
 from drainer.formats.segment_index import UTC
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.images import Images
 from drainer.reading.archive.decode.records import Row
 from drainer.relay import table_definitions
-from drainer.relay.source import to_utc
-from drainer.txn import Ddl, TableVersion
+from drainer.relay.payload_reader import PayloadReader, PayloadReaders
+from drainer.relay.record_time import to_utc
+from drainer.txn import Ddl, TableVersion, Transaction
+
+LARGE_BYTES: Final = 4 << 20
+"""A larger transaction is decoded in pieces."""
+Runs = Iterator[tuple[list[tuple[int, list[Row]]], bool]]
+"""Runs of rows with the place of their first one, and whether they are the last ones."""
 
 
 class RelayRows:
-    """Of one file, from its beginning. `time_zone`: of records that do not say theirs: a Go drainer writes
-    its local time."""
+    """Of one file, from its beginning: `see` for every record, then perhaps `ddl` or `pieces` for it.
+
+    `time_zone`: of records that do not say theirs: a Go drainer writes its local time.
+    """
 
     def __init__(self, definitions: Definitions, time_zone: str = UTC) -> None:
         self._definitions = definitions
         self._time_zone = time_zone
         self._numbered: dict[int, TableVersion] = {}
         self._reader = ObinlogReader(self._numbered, self._resolve)
+        self._sent = PayloadReaders(definitions.intern)
+        self._ddl: Callable[[], Ddl]
+        self._pieces: Callable[[], Runs]
         self._images = Images()
         self._zones: dict[str, ToUtc] = {}
         self._unsigned: dict[tuple[str, str], set[str]] = {}
         self._foreign: dict[tuple[ForeignTable, frozenset[str]], TableVersion] = {}
         self._commit_ts = 0
 
-    def head(self, read: Read, size: int) -> RecordHead:
-        """Take the next payload, whether its rows are wanted or not. Raises `Corruption`."""
+    def see(self, payload: bytes) -> None:
+        """The next record, whether it is wanted or not. Raises `Corruption`, `ConfigError`."""
+        read, size = in_memory(payload), len(payload)
+        if is_payload_record(payload):
+            head = record_head(read, size)
+            sent = self._sent.of(head)
+            self._ddl = lambda: sent.ddl(read, head)
+            self._pieces = lambda: self._of_sent(sent, read, head)
+            return
         found = reader.head(read, size)
         for number, document in found.definitions.items():
             self._numbered[number] = self._definitions.intern(reader.definition(document))
         self._commit_ts = found.commit_ts
-        return found
+        self._ddl = lambda: reader.ddl(read, found)
+        self._pieces = lambda: self._of_obinlog(read, found)
 
-    def ddl(self, read: Read, found: RecordHead) -> Ddl:
-        return reader.ddl(read, found)
+    def ddl(self) -> Ddl:
+        """The DDL of the record that was seen last. Raises `Corruption`."""
+        return self._ddl()
 
-    def pieces(self, read: Read, found: RecordHead) -> Iterator[tuple[list[tuple[int, list[Row]]], bool]]:
-        """Runs of rows with the place of their first one, and whether they are the last ones."""
+    def pieces(self) -> Runs:
+        """Its rows. Raises `Corruption`, `ConfigError`."""
+        return self._pieces()
+
+    def _of_sent(self, sent: PayloadReader, read: Read, head: SentHead) -> Runs:
+        large = head.size - head.body > LARGE_BYTES
+        for piece in sent.pieces(read, head) if large else (sent.transaction(read, head),):
+            yield self._runs(piece), piece.last
+
+    def _runs(self, piece: Transaction) -> list[tuple[int, list[Row]]]:
+        return [(events.first_ordinal, self._images.rows(events)) for events in piece.tables]
+
+    def _of_obinlog(self, read: Read, found: RecordHead) -> Runs:
         zone = self._zones.get(found.time_zone)
         if zone is None:
             zone = self._zones[found.time_zone] = to_utc(found.time_zone or self._time_zone)
         if not found.time_zone:
             self._note_unsigned(read, found)
         for piece in self._reader.pieces(read, found, zone):
-            runs = [(events.first_ordinal, self._images.rows(events)) for events in piece.tables]
-            yield runs, piece.last
+            yield self._runs(piece), piece.last
 
     # -- tables of a Go drainer --------------------------------------------------------------------
 

@@ -17,6 +17,8 @@ from google.protobuf.message import DecodeError
 from common.errors import Corruption
 from common.protobuf_fields import LENGTH, MalformedMessage, field_head, varint
 from common.wire import secondary_binlog_pb2
+from drainer.formats.relay_payload import record as relay_payload
+from drainer.formats.relay_payload.record import fixed_head, is_payload_record
 
 PB: Final = "pb"
 RELAY: Final = "relay"
@@ -95,6 +97,10 @@ def body(payload: bytes) -> Body:
 
 
 def _unusual_body(payload: bytes) -> Body:
+    if is_payload_record(payload):
+        head = fixed_head(payload)
+        tag = DDL if head.kind == relay_payload.DDL else DML
+        return Body(head.commit_ts, tag, head.body, len(payload))
     commit_ts = at = 0
     try:
         while at < len(payload):
@@ -120,7 +126,9 @@ def _foreign(payload: bytes) -> Corruption:
 
 
 def kind_of(payload: bytes) -> str:
-    """`pb` or `relay`. Both have rows in field 3 and a DDL in field 4; what is in them differs."""
+    """`pb` or `relay`. Both may have rows in field 3 and a DDL in field 4; what is in them differs."""
+    if is_payload_record(payload):
+        return RELAY
     found = body(payload)
     if found.tag == DDL:
         return _kind_of_ddl(payload[found.start : found.stop])
@@ -203,7 +211,11 @@ def _after_names(payload: bytes, at: int) -> int:
 
 
 def relay_head(payload: bytes, pos: int, counts: Counts | None = None) -> PayloadHead:
-    """Of a record of a relay log."""
+    """Of a record of a relay log. Rows as a pump sent them are not counted by table."""
+    if is_payload_record(payload):
+        head = fixed_head(payload)
+        is_ddl = head.kind == relay_payload.DDL
+        return PayloadHead(head.commit_ts, pos, len(payload), is_ddl, head.rows)
     commit_ts, tag, at, stop = body(payload)
     if tag == DDL:
         return PayloadHead(commit_ts, pos, len(payload), True, 0)

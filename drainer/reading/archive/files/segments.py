@@ -24,7 +24,7 @@ from common.binlog import leading_header
 from common.errors import ConfigError, Corruption
 from common.record import FILE_HEADER_SIZE, VALUE_HEADER_SIZE, RecordError
 from drainer.formats import binlog_file, segment_index
-from drainer.formats.obinlog import writer
+from drainer.formats.relay_payload.record import commit_ts_of
 from drainer.formats.segment_index import UTC, SegmentIndex
 from drainer.reading.archive.files.framing import file_records
 from drainer.reading.archive.files.location import Entry, Location
@@ -302,7 +302,7 @@ def inspect(location: Location, kind: str, index: int, entry: Entry) -> Segment:
 
 def _first_ts(payload: bytes) -> int | None:
     try:
-        return writer.commit_ts_of(payload)
+        return commit_ts_of(payload)
     except Corruption:
         return None
 

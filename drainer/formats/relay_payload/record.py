@@ -1,0 +1,161 @@
+"""Payload records: the relay log's own format, binlogs as the pump sent them.
+
+In     the bytes of a record of a binlog file
+Out    its head: format version, kind, commit_ts, what it notes, by which definitions its rows are read
+Holds  the first octet tells it from obinlog, whose records begin with 0x08: both may lie in one directory
+Never  guesses at a version that it does not know: `ConfigError` names it
+Tests  tests/drainer/formats/relay_payload/test_record.py
+
+    u8   0xB7
+    u8   version of the format: 1
+    u8   kind: 1 binlog, 2 DDL
+    u8   0
+    u64  commit_ts
+    u32  bytes of notes
+    u64  row changes that replicate
+    u32  number of definitions
+    ...  notes: JSON, none if there is nothing to note
+    u32  a definition of each table of which rows replicate
+    ...  body, up to the end: the binlog as the pump sent it, or the DDL as JSON
+
+All little-endian. Notes hold for the record and for those after it in the file:
+
+    rules    the rules in force, as `rule_set.Rules.text` has them. What was defined before is forgotten
+    tables   [number, whether changes are withheld, definition] of tables that are not defined yet
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Collection
+from typing import Any, Final, NamedTuple
+
+from common.errors import ConfigError, Corruption
+from common.foreign_document import UNREADABLE
+from common.protobuf_fields import Read
+from drainer.formats.obinlog import reader as obinlog_read
+from drainer.formats.obinlog import writer as obinlog_write
+from drainer.txn import TableVersion
+
+MARK: Final = 0xB7
+VERSION: Final = 1
+BINLOG: Final = 1
+DDL: Final = 2
+HEAD: Final = struct.Struct("<BBBxQIQI")
+_NUMBER: Final = struct.Struct("<I")
+_HINT: Final = "the record is whole, so it was written like this: compare the versions of the drainers"
+
+
+class RecordHead(NamedTuple):
+    """A record without its body, which lies in [`body`, `size`). `rules` is None where none are noted."""
+
+    commit_ts: int
+    is_ddl: bool
+    rows: int
+    body: int
+    size: int
+    rules: str | None
+    tables: tuple[tuple[int, TableVersion], ...]
+    numbers: tuple[int, ...]
+
+
+class FixedHead(NamedTuple):
+    """What every record begins with."""
+
+    kind: int
+    commit_ts: int
+    notes: int
+    rows: int
+    numbers: int
+
+    @property
+    def body(self) -> int:
+        """Where the body begins."""
+        return HEAD.size + self.notes + self.numbers * _NUMBER.size
+
+
+def is_payload_record(data: bytes) -> bool:
+    """Whether a record that begins so is of this format, in whatever version."""
+    return data[:1] == b"\xb7"
+
+
+def in_memory(payload: bytes) -> Read:
+    """A record that is in memory, for readers of stretches."""
+    return lambda offset, size: payload[offset : offset + size]
+
+
+def pack(kind: int, commit_ts: int, notes: bytes, rows: int, numbers: Collection[int]) -> bytes:
+    """What stands before the body."""
+    count = len(numbers)
+    head = HEAD.pack(MARK, VERSION, kind, commit_ts, len(notes), rows, count)
+    if count == 1 and not notes:  # of most transactions
+        (number,) = numbers
+        return head + _NUMBER.pack(number)
+    return head + notes + struct.pack(f"<{count}I", *numbers)
+
+
+def notes_of(rules: str | None, tables: Collection[tuple[int, TableVersion]]) -> bytes:
+    """Notes; none if there is nothing to note."""
+    document: dict[str, Any] = {}
+    if rules is not None:
+        document["rules"] = rules
+    if tables:
+        document["tables"] = [
+            [number, version.partial, obinlog_write.definition_document(version)]
+            for number, version in tables
+        ]
+    return json.dumps(document, separators=(",", ":")).encode() if document else b""
+
+
+def commit_ts_of(head: bytes) -> int:
+    """commit_ts of a record of either format, from its first bytes. Raises `Corruption`, `ConfigError`."""
+    if not is_payload_record(head):
+        return obinlog_write.commit_ts_of(head)
+    return fixed_head(head).commit_ts
+
+
+def record_head(read: Read, size: int) -> RecordHead:
+    """Read all but the body. Raises `Corruption`, `ConfigError` for another version."""
+    fixed = fixed_head(read(0, HEAD.size))
+    kind, commit_ts, notes_size, rows, count = fixed
+    if fixed.body > size:
+        raise Corruption(f"record with commit_ts {commit_ts} of the relay log is too short", hint=_HINT)
+    rules, tables = _notes(read(HEAD.size, notes_size), commit_ts) if notes_size else (None, ())
+    numbers = struct.unpack(f"<{count}I", read(HEAD.size + notes_size, count * _NUMBER.size)) if count else ()
+    return RecordHead(commit_ts, kind == DDL, rows, fixed.body, size, rules, tables, numbers)
+
+
+def fixed_head(head: bytes) -> FixedHead:
+    """Of the first bytes of a record. Raises `Corruption`, `ConfigError` for another version."""
+    if len(head) < 2 or head[1] != VERSION:
+        raise ConfigError(
+            f"the relay log has records of format version {head[1] if len(head) > 1 else 'none'}, and this"
+            f" release knows version {VERSION}",
+            hint="start the release that wrote them; or, with the upstream at hand, move the binlog files"
+            " away: the drainer continues from its checkpoint",
+        )
+    if len(head) < HEAD.size:
+        raise Corruption(f"record of {len(head)} bytes is none of a relay log", hint=_HINT)
+    found = FixedHead(*HEAD.unpack_from(head)[2:])
+    if found.kind not in (BINLOG, DDL):
+        raise Corruption(
+            f"record with commit_ts {found.commit_ts} of the relay log is of no known kind", hint=_HINT
+        )
+    return found
+
+
+def _notes(data: bytes, commit_ts: int) -> tuple[str | None, tuple[tuple[int, TableVersion], ...]]:
+    try:
+        document = json.loads(data)
+        rules = document.get("rules")
+        tables = tuple(
+            (int(number), obinlog_read.version_of(definition, partial=bool(partial)))
+            for number, partial, definition in document.get("tables", ())
+        )
+        return None if rules is None else str(rules), tables
+    except UNREADABLE as error:
+        raise Corruption(
+            f"notes of the record with commit_ts {commit_ts} of the relay log cannot be read: {error}",
+            hint=_HINT,
+        ) from None
