@@ -1,7 +1,6 @@
 """A child that ends with its parent, however that ended.
 
 Why    a parent that is killed ends nothing: what it started would go on for nobody
-Tests  tests/drainer/relay/test_process.py
 """
 
 from __future__ import annotations

@@ -57,6 +57,7 @@ class RecordGroups:
         self._observe = observe
         self._whole_encoder = encoder
         self._last_ts = last_ts
+        self._highest_ts = last_ts.get(index, 0)  # of the file that is written
         self._index = index
         self._size = size
         self._group = RecordGroup(index, whole=size)
@@ -116,10 +117,12 @@ class RecordGroups:
 
     def _record_ended(self, commit_ts: int, payload_size: int) -> None:
         self._observe(payload_size + FILE_OVERHEAD)
-        self._last_ts[self._index] = max(commit_ts, self._last_ts.get(self._index, 0))
+        if commit_ts > self._highest_ts:
+            self._highest_ts = commit_ts
 
     def _rotate_if_large(self) -> None:
         if self._size >= self._max_file_size:
+            self._last_ts[self._index], self._highest_ts = self._highest_ts, 0
             self._index += 1
             self._size = 0
             self._whole_encoder.begin_file()

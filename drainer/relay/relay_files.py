@@ -111,18 +111,20 @@ class RelayFiles:
         given.extend(entries)
         writer.write()
         while given:
-            self._take(given.popleft())
+            entry = given.popleft()
+            if isinstance(entry, Transaction):
+                records.transaction(entry)
+            else:
+                self._take(entry)
             if records.waiting >= WRITE_BYTES:
                 writer.write(records.take())
         writer.write(records.take())
         writer.sync()
         return self._sizes.taken()
 
-    def _take(self, entry: Entry) -> None:
+    def _take(self, entry: LoggedDdl | LoggedLarge | str) -> None:
         records = self._records
-        if isinstance(entry, Transaction):
-            records.transaction(entry)
-        elif isinstance(entry, LoggedDdl):
+        if isinstance(entry, LoggedDdl):
             records.ddl(entry.ddl, entry.text)
         elif isinstance(records, PayloadRecords):
             if isinstance(entry, str):

@@ -4,7 +4,7 @@ In     the bytes of a record of a binlog file
 Out    its head: format version, kind, commit_ts, what it notes, by which definitions its rows are read
 Holds  the first octet tells it from obinlog, whose records begin with 0x08: both may lie in one directory
 Never  guesses at a version that it does not know: `ConfigError` names it
-Tests  tests/drainer/formats/relay_payload/test_record.py
+Tests  tests/drainer/relay/test_payload_reader.py
 
     u8   0xB7
     u8   version of the format: 1
@@ -43,6 +43,8 @@ VERSION: Final = 1
 BINLOG: Final = 1
 DDL: Final = 2
 HEAD: Final = struct.Struct("<BBBxQIQI")
+USUAL_HEAD: Final = struct.Struct("<BBBxQIQII")
+"""Without notes, with one definition."""
 _NUMBER: Final = struct.Struct("<I")
 _HINT: Final = "the record is whole, so it was written like this: compare the versions of the drainers"
 
@@ -89,9 +91,6 @@ def pack(kind: int, commit_ts: int, notes: bytes, rows: int, numbers: Collection
     """What stands before the body."""
     count = len(numbers)
     head = HEAD.pack(MARK, VERSION, kind, commit_ts, len(notes), rows, count)
-    if count == 1 and not notes:  # of most transactions
-        (number,) = numbers
-        return head + _NUMBER.pack(number)
     return head + notes + struct.pack(f"<{count}I", *numbers)
 
 

@@ -5,7 +5,7 @@ Out    payloads of records, each with what a reader has to know and does not yet
 Holds  a file is read without any other: rules and definitions are noted with the first record that needs them
        in it. Whatever was written before in the file, by a Drainer that was killed perhaps, is not relied on
 Why    nothing is encoded: a transaction costs a lookup for each of its tables and a copy
-Tests  tests/drainer/formats/relay_payload/test_record.py
+Tests  tests/drainer/relay/test_payload_reader.py
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable
 
 from drainer.formats.obinlog.writer import ddl_document
-from drainer.formats.relay_payload.record import BINLOG, DDL, notes_of, pack
+from drainer.formats.relay_payload.record import BINLOG, DDL, MARK, USUAL_HEAD, VERSION, notes_of, pack
 from drainer.txn import Ddl, TableVersion, Transaction
 
 
@@ -39,14 +39,17 @@ class PayloadWriter:
 
     def transaction(self, transaction: Transaction) -> bytes:
         """A record of a whole transaction."""
+        return self.before(transaction) + transaction.payload
+
+    def before(self, transaction: Transaction) -> bytes:
+        """What stands before its payload."""
         commit_ts, tables = transaction.commit_ts, transaction.tables
         if len(tables) == 1:  # as in most transactions
             (events,) = tables
             number = self._numbers.get(events.table)
             if number is not None and self._noted:
-                return pack(BINLOG, commit_ts, b"", len(events.rows), (number,)) + transaction.payload
-        rows = sum(len(events.rows) for events in tables)
-        return self.head(commit_ts, [events.table for events in tables], rows) + transaction.payload
+                return USUAL_HEAD.pack(MARK, VERSION, BINLOG, commit_ts, 0, len(events.rows), 1, number)
+        return self.head(commit_ts, [one.table for one in tables], sum(len(one.rows) for one in tables))
 
     def head(self, commit_ts: int, tables: Iterable[TableVersion], rows: int) -> bytes:
         """What stands before a transaction that has so many rows of these tables."""

@@ -1,0 +1,192 @@
+"""Payload reader: what was logged is what the translator had made of it, by any rules, for every recorded
+scenario and for rows made up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from common.errors import Corruption
+from common.rowcodec.encoder import RowEncoder
+from common.wire import binlog_pb2
+from drainer.config.options import DrainerConfig
+from drainer.formats.obinlog.writer import definition_document
+from drainer.formats.relay_payload.record import in_memory, record_head
+from drainer.formats.relay_payload.writer import PayloadWriter
+from drainer.relay.payload_reader import PayloadReaders
+from drainer.rules.rule_set import Rules, read_rules
+from drainer.schema.tracker import SchemaTracker
+from drainer.translate.translator import Translator
+from drainer.txn import INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
+from tests.common.rowcodec.tables import kind, table
+from tests.drainer.support import recorded
+from tests.drainer.support.payloads import sent
+
+RULES: dict[str, dict[str, Any]] = {
+    "none": {},
+    "routes": {
+        "table_migrate_rule": [
+            {
+                "source": {"schema": "*", "table": "*"},
+                "target": {"schema": "elsewhere"},
+                "binlog-filter-rule": ["no-deletes"],
+            }
+        ],
+        "binlog_filter_rule": {"no-deletes": {"ignore-event": ["delete"]}},
+    },
+    "functions": {
+        "row_rule": [{"db-name": "~.*", "tbl-name": "~.*", "python": f"{__name__}:every_other"}],
+    },
+}
+
+
+def every_other(row: Any) -> Any:
+    """Leaves out some rows, by their values."""
+    image = row.after or row.before
+    return row if len(repr(sorted(image.items(), key=repr))) % 2 else None
+
+
+def rules_of(name: str) -> Rules:
+    return read_rules(replace(DrainerConfig(), **RULES[name]))
+
+
+def logged(items: Iterable[Item], rules: Iterable[Rules], per_file: int = 40) -> Iterator[tuple[Item, Item]]:
+    """Each item and what is read of its record: written in files of so many."""
+    writer, readers, before = PayloadWriter(), PayloadReaders(), None
+    for number, (item, now) in enumerate(zip(items, rules, strict=False)):
+        if now is not before:
+            writer.rules(now.text)
+            before = now
+        if number % per_file == 0:
+            writer.begin_file()
+            readers = PayloadReaders()
+        record = writer.ddl(item, "") if isinstance(item, Ddl) else writer.transaction(item)
+        head = record_head(in_memory(record), len(record))
+        assert head.commit_ts == item.commit_ts
+        reader = readers.of(head)
+        read = in_memory(record)
+        if isinstance(item, Ddl):
+            yield item, reader.ddl(read, head)
+            continue
+        assert head.rows == sum(len(events.rows) for events in item.tables)
+        found = reader.transaction(read, head)
+        yield item, found
+        pieces = list(reader.pieces(read, head))
+        assert rows(found) == [row for piece in pieces for row in rows(piece)]
+        assert [piece.last for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+
+
+def rows(transaction: Transaction) -> list[tuple[Any, ...]]:
+    """Each row with its place and all that is known of its table."""
+    return [
+        (events.first_ordinal + place, kind, row, definition_document(events.table), events.table.partial)
+        for events in transaction.tables
+        for place, (kind, row) in enumerate(zip(events.kinds, events.rows, strict=True))
+    ]
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("scenario", ["basic", "ddl", "txn", "types"])
+def test_every_recorded_row_is_read_as_it_was_translated(scenario: str, name: str) -> None:
+    """Rules change in the middle."""
+    stream = recorded.merged(scenario)
+    translator = Translator(SchemaTracker.from_history([], finished_ts=0), rules_of("none"))
+    middle, chosen = stream[len(stream) // 2].commit_ts, rules_of(name)
+    in_force: list[Rules] = []
+
+    def items() -> Iterator[Item]:
+        for entry in stream:
+            if entry.commit_ts >= middle and translator.rules is not chosen:
+                translator.take_rules(chosen)
+            in_force.append(translator.rules)
+            item = translator.translate(entry)
+            if isinstance(item, Ddl) or item.tables:
+                yield item
+            else:
+                in_force.pop()
+
+    compared = 0
+    for item, found in logged(items(), in_force):
+        compared += 1
+        if isinstance(item, Ddl):
+            assert found == item
+        else:
+            assert isinstance(found, Transaction)
+            assert rows(found) == rows(item)
+            assert found.start_ts == item.start_ts
+    assert compared > 5
+
+
+INFO = table(("id", kind("bigint", not_null=True)), ("c", kind("varchar")), handle="rowid")
+
+
+def made(random: Random, commit_ts: int, versions: list[TableVersion]) -> Transaction:
+    """Rows of some tables; of one table in several runs, as filters leave them."""
+    encoder, events, ordinal = RowEncoder(INFO), [], 0
+    for version in random.sample(versions, random.randint(1, len(versions))):
+        count = random.randint(1, 5)
+        encoded = [
+            encoder.insert((random.randrange(1 << 40), "x" * random.randrange(40)), 1) for _ in range(count)
+        ]
+        events.append(TableEvents(version, (INSERT,) * count, encoded, ordinal))
+        ordinal += count
+    return sent(Transaction(commit_ts - 1, commit_ts, tuple(events), 99))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_tables_in_any_order(seed: int) -> None:
+    random = Random(seed)
+    versions = [
+        TableVersion(
+            replace(INFO, id=number), "shop", f"t{number}", 1, ("a", "b"), frozenset({2}), bool(number % 2)
+        )
+        for number in range(1, 6)
+    ]
+    rules = [Rules(text=""), Rules(text="")]
+    items = [made(random, ts, versions) for ts in range(1, 60)]
+    per_file = random.randint(1, 30)
+    for item, found in logged(items, (random.choice(rules) for _ in items), per_file):
+        assert isinstance(item, Transaction)
+        assert isinstance(found, Transaction)
+        assert rows(found) == rows(item)
+
+
+def test_rows_of_tables_that_do_not_replicate_stay_out() -> None:
+    """They are in the record: the pump sent them."""
+    shown, hidden = (TableVersion(replace(INFO, id=number), "shop", f"t{number}", 1) for number in (1, 2))
+    whole = next(
+        one for seed in range(20) if len((one := made(Random(seed), 5, [shown, hidden])).tables) == 2
+    )
+    kept = replace(whole, tables=tuple(events for events in whole.tables if events.table is shown))
+    ((_, found),) = logged([kept], [Rules()])
+    assert isinstance(found, Transaction)
+    assert rows(found) == rows(kept)
+    payload = binlog_pb2.Binlog.FromString(whole.payload)
+    assert b"t2" not in payload.prewrite_value
+    assert len(binlog_pb2.PrewriteValue.FromString(payload.prewrite_value).mutations) == 2
+
+
+def test_what_lacks_its_beginning_is_not_guessed() -> None:
+    writer = PayloadWriter()
+    version = TableVersion(INFO, "shop", "t", 1)
+    first, second = (writer.transaction(made(Random(ts), ts, [version])) for ts in (1, 2))
+    head = record_head(in_memory(second), len(second))
+    with pytest.raises(Corruption, match="does not say which rules"):
+        PayloadReaders().of(head).transaction(in_memory(second), head)
+    readers = PayloadReaders()
+    noted = record_head(in_memory(first), len(first))
+    reader = readers.of(noted._replace(tables=()))
+    with pytest.raises(Corruption, match=r"commit_ts 2 .* definition \(1\) that the file does not have"):
+        reader.transaction(in_memory(second), head)
+
+
+@pytest.mark.parametrize("cut", [1, 10, 27, 40])
+def test_a_record_that_is_cut_is_corrupt(cut: int) -> None:
+    record = PayloadWriter().transaction(made(Random(1), 1, [TableVersion(INFO, "shop", "t", 1)]))
+    with pytest.raises(Exception) as found:
+        record_head(in_memory(record[:cut]), cut)
+    assert type(found.value).__name__ in ("Corruption", "ConfigError")
