@@ -99,6 +99,15 @@ class Source:
         return function
 
 
+def _without_nulls(result: Sequence[str]) -> Iterator[str]:
+    """The statements without `if nulls:` and what is indented below it."""
+    left_out = False
+    for line in result:
+        left_out = line.startswith("if nulls:") or (left_out and line.startswith(" "))
+        if not left_out:
+            yield line
+
+
 def _at(base: str, distance: int) -> str:
     """`base + distance` as source: "3", "i" or "i + 3"."""
     name, _, number = base.rpartition(" + ") if " + " in base else ("", "", base)
@@ -154,7 +163,7 @@ class ReaderSource:
             self.add(1, *result)
         else:
             self.source.lines.remove("    nulls = False")
-            self.add(1, *(line for line in result if not line.startswith("if nulls:")))
+            self.add(1, *_without_nulls(result))
         self.source.names["slow"] = slow
         return self.source.compile()
 

@@ -21,6 +21,7 @@ from drainer.sink.mysql.sql_literal.key_literal import key_literal
 from drainer.sink.mysql.sql_literal.keys import Key, KeyList, Keys, Values, find_keys, key_list
 from drainer.sink.mysql.sql_literal.literals import NULL, ColumnSql, column_sql, integer_literal
 from drainer.sink.mysql.sql_literal.quoting import quote_name
+from drainer.sink.mysql.sql_literal.row_source import ROW_NAMES, row_source
 
 _IMAGES: Final = {image.value: image for image in Image}
 
@@ -119,30 +120,15 @@ class SqlPlan:
 
     @cached_property
     def _names(self) -> dict[str, Any]:
-        names: dict[str, Any] = {"render": self._render, "is_text": _is_text}
+        names: dict[str, Any] = {"render": self._render, **ROW_NAMES}
         for entry in self._sql:
             names.update(entry.names)
         return names
 
     def _rendering(self) -> list[str]:
         """Statements that turn v0, v1, ... into a row literal; odd values go to `render`."""
-        values = self._values("v", self._stored)
-        lines = [f"if nulls: return render({values})"]
-        quoted = {place: self._sql[place] for place in self._stored if self._sql[place].quoted}
-        # What is a slice of the row needs no search if the row has no such byte; JSON text is made here.
-        slices = [place for place, entry in quoted.items() if entry.column.type.tp != JSON]
-        made = [place for place in quoted if place not in slices]
-        for places, condition in ((slices, "(39 in b or 92 in b) and "), (made, "")):
-            if places:
-                test = " or ".join(f"39 in v{place} or 92 in v{place}" for place in places)
-                lines.append(f"if {condition}({test}): return render({values})")
-        template = ",".join(self._sql[place].template for place in self._stored)
-        arguments = "".join(self._sql[place].argument.format(v=f"v{place}") + ", " for place in self._stored)
-        literal = f'b"({template})" % ({arguments})' if arguments else 'b"()"'
-        if not quoted:
-            return [*lines, f"return {literal}"]
-        fits = "r.isascii()" if self._narrow else "r.isascii() or is_text(r)"
-        return [*lines, f"r = {literal}", f"return r if {fits} else render({values})"]
+        entries = [(f"v{place}", self._sql[place]) for place in self._stored]
+        return row_source(entries, f"render({self._values('v', self._stored)})")
 
     def _render(self, values: Values) -> bytes:
         sql = self._sql
@@ -416,14 +402,6 @@ class SqlPlan:
         wanted = set(places)
         parts = (f"{prefix}{place}" if place in wanted else "None" for place in self._readers.all_places)
         return "(" + "".join(f"{part}, " for part in parts) + ")"
-
-
-def _is_text(literal: bytes) -> bool:
-    try:
-        literal.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def compile_sql(

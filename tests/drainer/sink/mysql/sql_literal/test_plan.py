@@ -77,6 +77,30 @@ def test_null_and_absent_columns_are_null() -> None:
     assert sql.insert_literals(encoder.insert((1, None, None))) == b"(1,NULL,NULL)"
 
 
+def test_a_column_that_became_not_null_may_be_absent_from_an_older_row() -> None:
+    """What an absent column holds is said by the definition of its time."""
+    before = table(("id", key("int")), ("a", kind("int")), ("b", kind("varchar")), ("c", kind("varchar")))
+    after = table(
+        ("id", key("int")), ("a", kind("int", not_null=True)), ("b", kind("varchar", not_null=True)),
+        ("c", kind("varchar")),
+    )  # fmt: skip
+    sql, encoder = compile_sql(after, defaults_from=before), RowEncoder(before)
+    assert sql.insert_literals(encoder.insert((1, None, None, "x"))) == b"(1,NULL,NULL,'x')"
+    assert sql.insert_literals(encoder.insert((1, None, "it's", None))) == b"(1,NULL,'it''s',NULL)"
+
+
+def test_a_row_with_nulls_is_escaped_as_any_other() -> None:
+    json = {"k": "it's"}
+    info = table(("id", key("int")), ("a", kind("varchar")), ("b", kind("varchar")), ("j", kind("json")))
+    sql, encoder = compile_sql(info), RowEncoder(info)
+    assert sql.insert_literals(encoder.insert((1, None, "a'b\\", None))) == b"(1,NULL,'a''b\\\\',NULL)"
+    assert sql.insert_literals(encoder.insert((1, None, b"\xff", None))) == b"(1,NULL,x'ff',NULL)"
+    assert (
+        sql.insert_literals(encoder.insert((1, None, "é", json)))
+        == "(1,NULL,'é','{\"k\": \"it''s\"}')".encode()
+    )
+
+
 def test_names_are_quoted() -> None:
     assert quote_name("we`ird 表") == "`we``ird 表`".encode()
     primary = index(1, ("a`b", 0), ("c", 1), primary=True)
