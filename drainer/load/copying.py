@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -25,7 +26,7 @@ from drainer.load.counters import Counters
 from drainer.load.job import insist
 from drainer.load.table_copy import TableCopy, unreadable
 from drainer.sink.mysql.connection import Connection, Target
-from drainer.sink.mysql.errors import StatementRefused
+from drainer.sink.mysql.errors import StatementRefused, TransientError
 from drainer.sink.mysql.session import DownstreamSession
 from drainer.snapshot.sessions import UpstreamSnapshot
 
@@ -164,37 +165,56 @@ class Copying:
     # -- chunks ---------------------------------------------------------------------------------------
 
     def _feed(self, tables: Iterator[TableCopy], begin_anew: Callable[[TableCopy], None]) -> None:
+        """In turns from as many tables as there are workers: two that write into one wait for each other's
+        pages of its indexes."""
         session = DownstreamSession(self._target)
         try:
-            for table in tables:
-                self._feed_table(table, session, begin_anew)
+            turns: deque[Iterator[ChunkCopy]] = deque()
+            while True:
+                while len(turns) < len(self._copiers) and (table := next(tables, None)) is not None:
+                    turns.append(self._jobs_of(table, session, begin_anew))
+                if not turns:
+                    return
+                if (job := next(turns[0], None)) is None:
+                    turns.popleft()
+                    continue
+                self._put(job)
+                turns.rotate(-1)
         finally:
             session.close()
 
-    def _feed_table(
-        self, table: TableCopy, session: DownstreamSession, begin_anew: Callable[[TableCopy], None]
-    ) -> None:
-        """Each chunk once, though sessions may be lost."""
-        given: set[int] = set()
-
-        def give() -> None:
-            with session.connection() as connection:
-                for job, rows in self._jobs_of(table, connection, begin_anew):
-                    if job.chunk.number not in given:
-                        given.add(job.chunk.number)
-                        if rows is None:
-                            self._put(job)
-                        else:
-                            self._counters.known(rows)
-
-        insist(give, wait=self._stop.wait)
-
     def _jobs_of(
-        self, table: TableCopy, connection: Connection, begin_anew: Callable[[TableCopy], None]
+        self, table: TableCopy, session: DownstreamSession, begin_anew: Callable[[TableCopy], None]
+    ) -> Iterator[ChunkCopy]:
+        """Each chunk that is not copied yet once, though sessions may be lost."""
+        given: set[int] = set()
+        chunks = self._chunks_of(table, session, begin_anew)
+
+        def next_chunk() -> tuple[ChunkCopy, int | None] | None:
+            nonlocal chunks
+            try:
+                return next(chunks, None)
+            except TransientError:
+                chunks = self._chunks_of(table, session, begin_anew)  # what is stored says how far it came
+                raise
+
+        while (found := insist(next_chunk, wait=self._stop.wait)) is not None:
+            job, rows = found
+            if job.chunk.number in given:
+                continue
+            given.add(job.chunk.number)
+            if rows is None:
+                yield job
+            else:
+                self._counters.known(rows)
+
+    def _chunks_of(
+        self, table: TableCopy, session: DownstreamSession, begin_anew: Callable[[TableCopy], None]
     ) -> Iterator[tuple[ChunkCopy, int | None]]:
-        """With the rows of those that are copied."""
-        stored = self._progress.chunks(connection, table.number)
-        connection.rollback()
+        """All of them, with the rows of those that are copied."""
+        with session.connection() as connection:
+            stored = self._progress.chunks(connection, table.number)
+            connection.rollback()
         ts = self._snapshot.ts
         outdated = any(one.state is not ChunkState.PLANNED and one.ts != ts for one in stored)
         if outdated and not table.parts_alike:
@@ -208,7 +228,8 @@ class Copying:
         while last is None or not last.is_last:
             found = self._cut(table, last)
             last = found[-1]
-            self._store(connection, table, found)
+            with session.connection() as connection:
+                self._store(connection, table, found)
             for chunk in found:
                 yield ChunkCopy(table, chunk, ChunkState.PLANNED, 0, outdated), None
 
