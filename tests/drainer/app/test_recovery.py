@@ -36,17 +36,18 @@ from drainer.formats.binlog_directory import BinlogDirectory
 from drainer.pull.merged import Merged, MergedBatch
 from drainer.relay.relay_log import RelayLog
 from drainer.relay.source import RelaySchema
+from drainer.rules.rule_set import read_rules
 from drainer.sink.mysql import session_lock
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.connection import Target, connect
 from drainer.sink.mysql.errors import SessionError
 from drainer.sink.runner import Runner
-from drainer.txn import INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
+from drainer.txn import DELETE, INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import kind, table
 from tests.drainer.support import recorded
 from tests.drainer.support import relay_world as world
 from tests.drainer.support.apply_life import clean
-from tests.drainer.support.payloads import sent
+from tests.drainer.support.payloads import payload_of, sent
 
 pytestmark = pytest.mark.integration
 
@@ -297,6 +298,31 @@ async def test_a_relay_log_that_ends_before_the_downstream_is_refused(target: Ta
     stored = stored_checkpoint(target, world.SCHEMA)
     assert stored is not None
     assert not stored.checkpoint.consistent
+
+
+async def test_rules_are_those_of_when_a_record_was_written(target: Target, tmp_path: Path) -> None:
+    """Whatever the configuration says now; what was left out then is in the log, and stays out."""
+    world.put_go_checkpoint(target, 1)
+    encoder, stream = RowEncoder(KEYLESS), keyless_stream(0, 0)
+    settings = DrainerConfig(
+        table_migrate_rule=({"source": {"schema": "once"}, "binlog-filter-rule": ["no-deletes"]},),
+        binlog_filter_rule={"no-deletes": {"ignore-event": ["delete"]}},
+    )
+    log = RelayLog.open(str(tmp_path / "relay"), 0, SystemClock())
+    await world.write(log, stream)
+    hidden = TableVersion(replace(KEYLESS, id=KEYLESS.id + 1), "hidden", "t", 1)
+    for number in range(4):
+        insert, delete = encoder.insert((number, "x"), 1), encoder.delete((number, "x"), 1)
+        both = TableEvents(KEYLESS_TABLE, (INSERT, DELETE), [insert, delete], 0)
+        others = TableEvents(hidden, (INSERT,), [insert], 2)
+        payload = payload_of(Transaction(0, 100 + number, (both, others), 40))
+        if number == 2:
+            log.rules_now = lambda: read_rules(settings).text
+        left = TableEvents(KEYLESS_TABLE, (INSERT,), [insert], 0) if number > 1 else both
+        log.append(Transaction(0, 100 + number, (left,), 40, payload=payload))
+    await log.close()
+    await world.recover(target, tmp_path / "relay")
+    assert count(target) == (2, 2)
 
 
 async def test_a_torn_end_is_where_the_recovery_ends(target: Target, tmp_path: Path) -> None:

@@ -12,13 +12,16 @@ from typing import Protocol
 from common.clock import SystemClock
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, TableInfo
+from drainer.config.relay_format import PAYLOAD
 from drainer.formats import binlog_file
 from drainer.formats.binlog_directory import BinlogDirectory
 from drainer.formats.group_writer import RelayWriter
-from drainer.formats.record_groups import RelayRecords
+from drainer.formats.record_groups import RecordGroups, RelayRecords
+from drainer.formats.relay_payload.records import PayloadRecords
 from drainer.sink.file.archive import Archive
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, TableEvents, TableVersion, Transaction
 from tests.drainer.support.apply_life import column
+from tests.drainer.support.payloads import sent
 
 FIRST_TS = 440_000_000_000_000_000
 _KEY = FLAG_NOT_NULL | FLAG_PRIMARY
@@ -130,10 +133,11 @@ class ArchiveWriter:
 class RelayLogWriter:
     """As the drainer's relay log is written."""
 
-    def __init__(self, path: Path, segment_bytes: int = 4000) -> None:
+    def __init__(self, path: Path, segment_bytes: int = 4000, form: str = PAYLOAD) -> None:
         self._directory = BinlogDirectory(str(path), SystemClock())
         newest = self._directory.newest
-        self._records = RelayRecords(newest.index, newest.size, {}, segment_bytes, lambda size: None)
+        records = PayloadRecords if form == PAYLOAD else RelayRecords
+        self._records: RecordGroups = records(newest.index, newest.size, {}, segment_bytes, lambda size: None)
         self._writer = RelayWriter(self._directory)
 
     def write(self, items: Iterator[Item], *, sync: bool = True) -> None:
@@ -141,7 +145,7 @@ class RelayLogWriter:
             if isinstance(item, Ddl):
                 self._records.ddl(item, item.query)
             else:
-                self._records.transaction(item)
+                self._records.transaction(sent(item))
         self._writer.write(self._records.take())
         if sync:
             self._writer.sync()

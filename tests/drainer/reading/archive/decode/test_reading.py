@@ -11,6 +11,7 @@ import zstandard
 
 from common.errors import ConfigError, Corruption
 from common.record import encode_file
+from drainer.config.relay_format import FORMATS
 from drainer.reading.archive.decode import coverage, definitions, reading
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.records import Changes, Record
@@ -270,6 +271,27 @@ def test_coverage_comes_from_the_index_where_it_covers_the_file(copy: Location) 
     assert [coverage.cover(copy, part, seen.segments[0]) for part in coverage.slices(seen)[:1]] == by_index[
         :1
     ]
+
+
+def test_both_formats_of_a_relay_log_are_counted_alike(tmp_path: Path) -> None:
+    """Of binlogs as pumps sent them, the rows that went downstream."""
+    counted = []
+    for form in FORMATS:
+        seen = survey(corpus.our_relay(items("txn"), tmp_path / form, 32 << 10, form))
+        covers = [coverage.cover(seen.location, part) for part in coverage.slices(seen)]
+        assert not [one.problem for one in covers if one.problem]
+        heads = [head for part in coverage.slices(seen) for head in reading.heads(seen.location, part)]
+        counted.append(
+            [
+                *(
+                    sum(getattr(one, name) for one in covers)
+                    for name in ("transactions", "ddl", "inserts", "updates", "deletes")
+                ),
+                [(head.commit_ts, head.is_ddl, head.rows) for head in heads],
+            ]
+        )
+    assert counted[0] == counted[1]
+    assert all(counted[0])
 
 
 def test_kinds_are_told_apart_and_an_empty_directory_is_no_error(tmp_path: Path, whole: Location) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import Corruption
+from drainer.config.relay_format import FORMATS
 from drainer.reading.archive.decode.records import Changes
 from drainer.txn import Ddl, Transaction
 from tests.drainer.reading.archive.support import corpus
@@ -78,9 +79,10 @@ def test_go_relay_holds_the_same_rows(scenario: str, tmp_path: Path) -> None:
     assert_same_but_for_faults(scenario, got, wanted)
 
 
+@pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("scenario", recorded.SCENARIOS)
-def test_our_relay_holds_the_same_rows(scenario: str, tmp_path: Path) -> None:
-    found = corpus.records(corpus.our_relay(items(scenario), tmp_path, 32 << 10))
+def test_our_relay_holds_the_same_rows(scenario: str, form: str, tmp_path: Path) -> None:
+    found = corpus.records(corpus.our_relay(items(scenario), tmp_path, 32 << 10, form))
     assert list(Values().of_records(found)) == expected(scenario)
     ddls = [item for item in items(scenario) if isinstance(item, Ddl)]
     assert [(ddl.commit_ts, ddl.query, ddl.job) for ddl in corpus.ddls(found)] == [

@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 
 from common.record import decode_file
 from common.rowcodec.plan import TablePlan
+from drainer.config.relay_format import PAYLOAD
 from drainer.ddl.derive.derive import same_names
 from drainer.formats import binlog_file, segment_index
 from drainer.formats.obinlog.writer import commit_ts_of
-from drainer.formats.record_groups import RelayRecords
+from drainer.formats.record_groups import RecordGroups, RelayRecords
+from drainer.formats.relay_payload.records import PayloadRecords
 from drainer.formats.segment_index import SegmentIndex
 from drainer.reading.archive.decode import definitions, reading
 from drainer.reading.archive.decode.definitions import Definitions
@@ -51,9 +53,10 @@ def unpacked(scenario: str, kind: str, directory: Path) -> Location:
     return Location(str(directory))
 
 
-def our_relay(stream: Iterable[Item], directory: Path, max_file_size: int) -> Location:
+def our_relay(stream: Iterable[Item], directory: Path, max_file_size: int, form: str = PAYLOAD) -> Location:
     """The records that this drainer writes into its relay log."""
-    made = RelayRecords(0, 0, {}, max_file_size, lambda size: None)
+    records = PayloadRecords if form == PAYLOAD else RelayRecords
+    made: RecordGroups = records(0, 0, {}, max_file_size, lambda size: None)
     directory.mkdir(parents=True, exist_ok=True)
     for item in stream:
         if isinstance(item, Ddl):
