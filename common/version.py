@@ -5,12 +5,14 @@ Tests  tests/common/config/test_loading.py
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import platform
 
 DISTRIBUTION = "tidb-binlog"
 
 
+@functools.cache  # `/status` says it each time, and the metadata is a file to be read and parsed
 def release() -> str:
     """Version of the installed distribution, `unknown` when run from a tree that was never installed."""
     try:
