@@ -77,7 +77,7 @@ class LaneSettings:
     `rows_may_wait` that is `RowsRefused`.
     """
 
-    batch_rows: int = 1600
+    batch_rows: int = 3200
     batch_bytes: int = 1 << 20
     queue_bytes_max: int = 32 << 20
     on_begin: Callable[[Connection, int], None] | None = None

@@ -156,7 +156,7 @@ class DrainerConfig(SinkOptions):
     )
     worker_count: int = option(4, key="syncer.worker-count", flag="c", kind="int", help="number of lanes")
     txn_batch: int = option(
-        1600,
+        3200,
         key="syncer.txn-batch",
         flag="txn-batch",
         kind="int",

@@ -174,7 +174,7 @@ def test_it_is_changed_while_it_runs(
         file.write_text(live + "worker-count = 3\n" + downstream(mariadb))
         status, body = put("/reload")
         assert (status, "worker-count" in body["message"]) == (409, True)
-        assert shown("/config")["syncer.txn-batch"] == 1600, "nothing half"
+        assert shown("/config")["syncer.txn-batch"] == 3200, "nothing half"
         rule = '[[syncer.ddl-rule]]\nkind = ["create view"]\naction = "skip"\n'
         file.write_text(live + "checkpoint-interval = 1\nrate-rows = 9\n" + rule + downstream(mariadb))
         status, body = put("/reload")

@@ -135,7 +135,7 @@ class Life:
         recording: Recording,
         target: Target,
         lanes: int = 2,
-        batch_rows: int = 1600,
+        batch_rows: int = 3200,
         rules: Rules | None = None,
         clock: Clock | None = None,
         history: SchemaHistory | None = None,

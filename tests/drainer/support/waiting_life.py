@@ -23,7 +23,7 @@ async def live(
     target: Target,
     lanes: int = 2,
     *,
-    batch_rows: int = 1600,
+    batch_rows: int = 3200,
     size: int = 2,
     history: SchemaHistory | None = None,
     log_values: bool = True,
