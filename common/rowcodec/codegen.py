@@ -23,8 +23,9 @@ from common.rowcodec.decimals import size_of
 from common.rowcodec.layout import Field, Layout
 from common.rowcodec.row_error import RowError
 from common.rowcodec.run import Part, can_run, ends_run, matcher
+from common.rowcodec.source import Source, offset, without_nulls
 from common.rowcodec.strict import Reader
-from common.rowcodec.varint import put_svarint, unsigned_of, uvarint
+from common.rowcodec.varint import put_svarint, signed_of, unsigned_of, uvarint
 
 # What a generated reader may find in a row that is not what it expects.
 UNEXPECTED: Final = (IndexError, ValueError, KeyError, struct.error, OverflowError, RowError)
@@ -32,6 +33,7 @@ SIGNED_VALUE: Final = "(u >> 1) ^ -(u & 1)"
 UNSIGNED_HANDLE: Final = "((u >> 1) ^ -(u & 1)) & 0xFFFFFFFFFFFFFFFF"
 RUN_MIN: Final = 4
 """Fewer columns are read in place: a match costs as much as two or three of them (measured)."""
+_RUN_MAX: Final = 12  # a matcher remembers all its groups wherever a column may be absent
 _IN_PLACE: Final = 6  # bytes of a varint that are read without a call
 
 
@@ -79,46 +81,6 @@ class Conversion:
     header: bytes = b""
 
 
-@dataclass(slots=True)
-class Source:
-    """A function under construction: its lines and the names they refer to."""
-
-    name: str
-    lines: list[str] = field(default_factory=list)
-    names: dict[str, Any] = field(default_factory=dict)
-
-    def add(self, indent: int, *lines: str) -> None:
-        self.lines.extend("    " * indent + line for line in lines)
-
-    def compile(self) -> Callable[..., Any]:
-        """The function; `__doc__` is its source, for people who debug."""
-        text = "\n".join(self.lines) + "\n"
-        exec(compile(text, f"<rowcodec {self.name}>", "exec"), self.names)
-        function: Callable[..., Any] = self.names[self.name]
-        function.__doc__ = text
-        return function
-
-
-def _without_nulls(result: Sequence[str]) -> Iterator[str]:
-    """The statements without `if nulls:` and what is indented below it."""
-    left_out = False
-    for line in result:
-        left_out = line.startswith("if nulls:") or (left_out and line.startswith(" "))
-        if not left_out:
-            yield line
-
-
-def _at(base: str, distance: int) -> str:
-    """`base + distance` as source: "3", "i" or "i + 3"."""
-    name, _, number = base.rpartition(" + ") if " + " in base else ("", "", base)
-    if not name and not number.isdecimal():
-        name, number = base, "0"
-    total = int(number) + distance
-    if not name:
-        return str(total)
-    return f"{name} + {total}" if total else name
-
-
 class ReaderSource:
     """Writes one reader. Locals: `b` the row, `n` its length, `i` the offset, `nulls` if a NULL was met.
 
@@ -133,6 +95,7 @@ class ReaderSource:
         self.source.names.update(
             uvarint=uvarint,
             unsigned_of=unsigned_of,
+            signed_of=signed_of,
             skip=skip,
             UNEXPECTED=UNEXPECTED,
             unpack_double=struct.Struct(">d").unpack_from,
@@ -163,7 +126,7 @@ class ReaderSource:
             self.add(1, *result)
         else:
             self.source.lines.remove("    nulls = False")
-            self.add(1, *_without_nulls(result))
+            self.add(1, *without_nulls(result))
         self.source.names["slow"] = slow
         return self.source.compile()
 
@@ -182,7 +145,7 @@ class ReaderSource:
                     self._value(2, conversion, part.index, base, f"h{part.index}" if keep else "")
             else:
                 self.add(2, f"if b[{base}] != 8: {self.bail}")
-                self._varint(2, _at(base, 1), keep=keep)
+                self._varint(2, offset(base, 1), keep=keep)
                 if keep:
                     assert part.column is not None
                     unsigned, raw = part.column.type.unsigned, self.conversions[part.index].raw
@@ -220,7 +183,7 @@ class ReaderSource:
     def begins(self, fields: Sequence[Field]) -> None:
         """The first column's id must lie at `i`."""
         for distance, byte in enumerate(b"\x08" + put_svarint(fields[0].id) if fields else b""):
-            self.add(2, f"if b[{_at('i', distance)}] != {byte}: {self.bail}")
+            self.add(2, f"if b[{offset('i', distance)}] != {byte}: {self.bail}")
 
     def end(self, fields: Sequence[Field]) -> None:
         """The body must end where the row ends."""
@@ -233,16 +196,16 @@ class ReaderSource:
         id_bytes = b"\x08" + put_svarint(entry.id)
         local = f"{prefix}{entry.index}" if prefix else ""
         conversion = self.conversions[entry.index] if entry.index >= 0 else None
-        flag = _at(base, len(id_bytes))
+        flag = offset(base, len(id_bytes))
         nullable = entry.column is None or not entry.column.type.not_null
         simple = conversion is not None and conversion.shape in _FLAGS
         indent = 2
         if entry.optional:
-            same = " and ".join(f"b[{_at(base, n)}] == {byte}" for n, byte in enumerate(id_bytes))
+            same = " and ".join(f"b[{offset(base, n)}] == {byte}" for n, byte in enumerate(id_bytes))
             self.add(2, f"if {base} < n and {same}:  # {entry.id}")
             indent = 3
         else:
-            differs = " or ".join(f"b[{_at(base, n)}] != {byte}" for n, byte in enumerate(id_bytes))
+            differs = " or ".join(f"b[{offset(base, n)}] != {byte}" for n, byte in enumerate(id_bytes))
             if simple and not nullable:
                 assert conversion is not None
                 differs += f" or b[{flag}] != {_FLAGS[conversion.shape]}"
@@ -251,7 +214,7 @@ class ReaderSource:
             self.add(indent, f"i = skip(b, {flag})")
         elif nullable or not simple:
             self.add(indent, f"if b[{flag}] == 0:")
-            self.add(indent + 1, f"i = {_at(flag, 1)}")
+            self.add(indent + 1, f"i = {offset(flag, 1)}")
             if local:
                 assert conversion is not None
                 self.add(indent + 1, f"{local} = {conversion.null}", "nulls = True")
@@ -283,7 +246,7 @@ class ReaderSource:
 
     def _value(self, indent: int, conversion: Conversion, index: int, flag: str, local: str) -> None:
         """Decode (or, without `local`, skip) the datum whose flag byte is at `flag` and was checked."""
-        shape, payload, expression = conversion.shape, _at(flag, 1), conversion.expression
+        shape, payload, expression = conversion.shape, offset(flag, 1), conversion.expression
         strict = f"{local}, i = read{index}(b, {flag})"
         if not local and shape not in (Shape.SIGNED, Shape.UNSIGNED, Shape.BYTES, Shape.TIME):
             self.add(indent, f"i = skip(b, {flag})")
@@ -291,23 +254,23 @@ class ReaderSource:
             self.add(indent, strict)
         elif shape is Shape.TIME and local:
             # Times of the first years have eight bytes, the zero one has one.
-            self.add(indent, f"if b[{payload}] > 127 and b[{_at(payload, 7)}] > 127:")
+            self.add(indent, f"if b[{payload}] > 127 and b[{offset(payload, 7)}] > 127:")
             if conversion.cache is not None:
-                self.add(indent + 1, f"{local} = cache{index}[b[{payload}:{_at(payload, 9)}]]")
+                self.add(indent + 1, f"{local} = cache{index}[b[{payload}:{offset(payload, 9)}]]")
             else:
-                middle, end = _at(payload, 3), _at(payload, 9)
+                middle, end = offset(payload, 3), offset(payload, 9)
                 self.add(indent + 1, f"q, t = b[{payload}:{middle}], b[{middle}:{end}]")
                 self.add(indent + 1, f"{local} = {expression}")
-            self.add(indent + 1, f"i = {_at(payload, 9)}")
+            self.add(indent + 1, f"i = {offset(payload, 9)}")
             self.add(indent, f"else: {strict}")
         elif shape is Shape.DECIMAL:
-            end = _at(flag, 3 + size_of(*conversion.header[1:]))
-            self.add(indent, f"if b[{flag}:{_at(flag, 3)}] == {conversion.header!r}:")
-            self.add(indent + 1, f"d, i = b[{_at(flag, 3)}:{end}], {end}", f"{local} = {expression}")
+            end = offset(flag, 3 + size_of(*conversion.header[1:]))
+            self.add(indent, f"if b[{flag}:{offset(flag, 3)}] == {conversion.header!r}:")
+            self.add(indent + 1, f"d, i = b[{offset(flag, 3)}:{end}], {end}", f"{local} = {expression}")
             self.add(indent, f"else: {strict}")
         elif shape is Shape.DOUBLE:
             self.add(indent, f"if b[{payload}] > 127:")
-            self.add(indent + 1, f"u = -unpack_double(b, {payload})[0]", f"i = {_at(payload, 8)}")
+            self.add(indent + 1, f"u = -unpack_double(b, {payload})[0]", f"i = {offset(payload, 8)}")
             self.add(indent + 1, f"if u - u: {self.bail}", f"{local} = {expression}")
             self.add(indent, f"else: {strict}")
         elif shape is Shape.BYTES:
@@ -338,16 +301,16 @@ class ReaderSource:
         if not keep:
             for size in range(1, in_place + 1):
                 word = "if" if size == 1 else "elif"
-                self.add(indent, f"{word} b[{_at(at, size - 1)}] < 128: {into} = {_at(at, size)}")
+                self.add(indent, f"{word} b[{offset(at, size - 1)}] < 128: {into} = {offset(at, size)}")
             self.add(indent, f"else: {into} = uvarint(b, {at})[1]")
             return
-        self.add(indent, f"u = b[{at}]", f"if u < 128: {into} = {_at(at, 1)}", "else:")
+        self.add(indent, f"u = b[{at}]", f"if u < 128: {into} = {offset(at, 1)}", "else:")
         tops = 128  # the top bits of the bytes that are in `u`
         for size in range(2, in_place + 1):
             indent += 1
             shift = 7 * (size - 1)
-            self.add(indent, f"w = b[{_at(at, size - 1)}]", "if w < 128:")
-            self.add(indent + 1, f"u += (w << {shift}) - {tops}", f"{into} = {_at(at, size)}")
+            self.add(indent, f"w = b[{offset(at, size - 1)}]", "if w < 128:")
+            self.add(indent + 1, f"u += (w << {shift}) - {tops}", f"{into} = {offset(at, size)}")
             self.add(indent, "else:")
             if size < in_place:
                 self.add(indent + 1, f"u += w << {shift}")
@@ -367,7 +330,7 @@ class ReaderSource:
                 run = []
                 continue
             run.append(entry)
-            if ends_run(entry):
+            if ends_run(entry) or len(run) == _RUN_MAX:
                 yield run
                 run = []
         if run:
@@ -380,19 +343,23 @@ class ReaderSource:
             grouped = entry.index in wanted and entry.index >= 0
             conversion = self.conversions[entry.index] if grouped else None
             whole = conversion is not None and (conversion.raw or conversion.shape is Shape.CALL)
-            parts.append(Part(entry, grouped, whole))
+            halves = conversion is not None and conversion.shape is Shape.TIME and conversion.cache is None
+            parts.append(Part(entry, grouped, whole, halves))
         names = self.source.names
         match = f"match{sum(name.startswith('match') for name in names)}"
         names[match] = matcher(parts)
         self.add(2, f"m = {match}(b, {base})  # {', '.join(str(entry.id) for entry in run)}")
         self.add(2, f"if m is None: {self.bail}", "i = m.end()")
-        groups = [f"g{number}" for number, _ in enumerate(part for part in parts if part.has_group)]
+        groups = [f"g{number}" for number in range(sum(part.groups for part in parts))]
         if groups:
             self.add(2, f"{', '.join(groups)}, = m.groups()")
         names_left = iter(groups)
         for part in parts:
-            if part.has_group:
-                self._grouped(part, next(names_left), f"{prefix}{part.field.index}" if part.grouped else "")
+            local = f"{prefix}{part.field.index}" if part.grouped else ""
+            if part.halves:
+                self._halves(part, next(names_left), next(names_left), next(names_left), local)
+            elif part.groups:
+                self._grouped(part, next(names_left), local)
 
     def _grouped(self, part: Part, group: str, local: str) -> None:
         """The value of a group; of a string the step over its content, too."""
@@ -422,11 +389,7 @@ class ReaderSource:
         elif conversion.shape is Shape.CALL:
             self.add(indent, strict)
         elif conversion.shape is Shape.TIME:
-            self.add(indent, f"if len({group}) == 9:")
-            if conversion.cache is not None:
-                self.add(indent + 1, f"{local} = cache{entry.index}[{group}]")
-            else:
-                self.add(indent + 1, f"q, t = {group}[:3], {group}[3:]", expression)
+            self.add(indent, f"if len({group}) == 9: {local} = cache{entry.index}[{group}]")
             self.add(indent, f"else: {again}")
         elif conversion.shape is Shape.DECIMAL:
             self.add(indent, f"d = {group}", expression)
@@ -434,9 +397,21 @@ class ReaderSource:
             self.add(indent, f"if {group}[0] > 127:", f"    u = -unpack_double({group})[0]")
             self.add(indent + 1, f"if u - u: {self.bail}", expression)
             self.add(indent, f"else: {again}")
+        elif conversion.expression == SIGNED_VALUE:
+            self.add(indent, f"{local} = signed_of({group})")
         else:
             self._number_of(indent, group)
             self.add(indent, expression)
+
+    def _halves(self, part: Part, first: str, second: str, other: str, local: str) -> None:
+        """A time by two groups, or the strict reader's by the third."""
+        index = part.field.index
+        conversion = self.conversions[index]
+        self.add(2, f"if {first} is not None:", f"    q, t = {first}, {second}")
+        self.add(3, f"{local} = {conversion.expression}")
+        self.add(2, f"elif {other} is not None: {local} = read{index}({bytes((UVARINT,))!r} + {other}, 0)[0]")
+        if part.may_be_null:
+            self.add(2, "else:", f"    {local} = {conversion.null}", "    nulls = True")
 
     def _number_of(self, indent: int, group: str) -> None:
         self.add(indent, f"u = {group}[0] if len({group}) == 1 else unsigned_of({group})")

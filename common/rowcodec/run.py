@@ -51,13 +51,22 @@ _DATUMS: Final[dict[ColumnKind, tuple[bytes, bytes]]] = {
 _STRINGS: Final = frozenset({ColumnKind.TEXT, ColumnKind.BINARY})
 
 
+# A time as nearly all are, in the halves by which it is shown; or any other one.
+_HALVES: Final = rb"([\x80-\xff]{3})([\x80-\xff]{5}[\x00-\x7f])|(%b)" % _VARINT
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A field in a run. `grouped`: its value is wanted; `whole`: with its flag in front."""
+    """A field in a run.
+
+    `grouped`: its value is wanted; `whole`: with its flag in front; `halves`: a time as three groups, either
+    the first three and the other six bytes or all of what has not nine.
+    """
 
     field: Field
     grouped: bool
     whole: bool = False
+    halves: bool = False
 
     @property
     def is_string(self) -> bool:
@@ -65,8 +74,8 @@ class Part:
         return ends_run(self.field)
 
     @property
-    def has_group(self) -> bool:
-        return self.grouped or self.is_string
+    def groups(self) -> int:
+        return 3 if self.halves else int(self.grouped or self.is_string)
 
     @property
     def may_be_null(self) -> bool:
@@ -106,9 +115,11 @@ def _pattern(part: Part) -> bytes:
     datum = _SIGNED if kind is None else _datum(kind)
     assert datum is not None
     flag, payload = datum
-    if part.whole and not part.is_string:
+    if part.halves:
+        found = b"%b(?:%b)" % (flag, _HALVES)
+    elif part.whole and not part.is_string:
         found = b"(%b(?:%b))" % (flag, payload)
-    elif part.has_group:
+    elif part.groups:
         found = b"%b(%b)" % (flag, payload)
     else:
         found = b"%b(?:%b)" % (flag, payload)

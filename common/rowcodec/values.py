@@ -33,8 +33,7 @@ from common.rowcodec.datum import (
     read_packed_time,
     read_unsigned,
 )
-from common.rowcodec.decimal_text import decimal_str
-from common.rowcodec.decimals import header_of, read_decimal
+from common.rowcodec.decimals import decimal_str, header_of, read_decimal
 from common.rowcodec.row_error import RowError
 from common.rowcodec.strict import Reader
 from common.rowcodec.temporal import date_text, datetime_text, duration_text, fraction_text

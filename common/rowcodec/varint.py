@@ -52,8 +52,13 @@ def uvarint(b: bytes, i: int) -> tuple[int, int]:
 
 
 def unsigned_of(group: bytes) -> int:
-    """Value of the bytes of one varint, known to be right. Unrolled, since a step costs more than its sum."""
+    """Value of the bytes of one varint, known to be right.
+
+    Unrolled, and in two halves: sums below 2**30 are the cheap ones.
+    """
     size = len(group)
+    if size == 1:
+        return group[0]
     if size == 2:
         c, d = group
         return c + (d << 7) - 0x80
@@ -64,12 +69,39 @@ def unsigned_of(group: bytes) -> int:
         c, d, e, f = group
         return c + (d << 7) + (e << 14) + (f << 21) - 0x204080
     if size == 5:
-        c, d, e, f, g = group
-        return c + (d << 7) + (e << 14) + (f << 21) + (g << 28) - 0x10204080
-    if size == 6:
+        c, d, e, f, high = group
+    elif size == 6:
         c, d, e, f, g, h = group
-        return c + (d << 7) + (e << 14) + (f << 21) + (g << 28) + (h << 35) - 0x810204080
-    return uvarint(group, 0)[0]
+        high = g + (h << 7) - 0x80
+    else:
+        return uvarint(group, 0)[0]
+    return c + (d << 7) + (e << 14) + (f << 21) - 0x10204080 + (high << 28)
+
+
+def signed_of(group: bytes) -> int:
+    """The same of a zigzag varint: its lowest bit is the sign, and is left out of the sum."""
+    size = len(group)
+    if size == 1:
+        c = group[0]
+        n = c >> 1
+    elif size == 2:
+        c, d = group
+        n = (c >> 1) + (d << 6) - 0x40
+    elif size == 3:
+        c, d, e = group
+        n = (c >> 1) + (d << 6) + (e << 13) - 0x2040
+    elif size == 4:
+        c, d, e, f = group
+        n = (c >> 1) + (d << 6) + (e << 13) + (f << 20) - 0x102040
+    elif size == 6:
+        c, d, e, f, g, h = group
+        n = (c >> 1) + (d << 6) + (e << 13) + (f << 20) - 0x8102040 + ((g + (h << 7) - 0x80) << 27)
+    elif size == 5:
+        c, d, e, f, g = group
+        n = (c >> 1) + (d << 6) + (e << 13) + (f << 20) - 0x8102040 + (g << 27)
+    else:
+        return svarint(group, 0)[0]
+    return ~n if c & 1 else n
 
 
 def svarint(b: bytes, i: int) -> tuple[int, int]:

@@ -19,8 +19,8 @@ from functools import cached_property
 from typing import Any, Final
 
 from common.errors import ConfigError
-from common.rowcodec.codegen import Source
 from common.rowcodec.plan import RowReaders
+from common.rowcodec.source import Source
 from common.table_info import Column, TableInfo
 from drainer.rules.where.column_values import ELEMENTS, Unlike, ValueClass, comparable_conversion
 from drainer.rules.where.comparison import Comparisons, Term, Truth

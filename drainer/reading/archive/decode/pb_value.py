@@ -20,12 +20,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from common.rowcodec.codegen import Source
 from common.rowcodec.datum import BYTES, FLOAT, NULL_DATUM, UVARINT, VARINT, bytes_span, skip
 from common.rowcodec.decimals import PRECISION_MAX, put_decimal
 from common.rowcodec.json_encode import put_document
 from common.rowcodec.put import put_int
 from common.rowcodec.row_error import RowError
+from common.rowcodec.source import Source
 from common.rowcodec.temporal import pack_datetime, parse_duration
 from common.rowcodec.time_caches import CACHE_MAX
 from common.rowcodec.varint import put_svarint, put_uvarint

@@ -20,7 +20,8 @@ from typing import Final, Protocol, TypeAlias
 from google.protobuf.message import DecodeError
 
 from common.errors import Corruption
-from common.rowcodec.codegen import UNEXPECTED, Source
+from common.rowcodec.codegen import UNEXPECTED
+from common.rowcodec.source import Source
 from common.rowcodec.varint import uvarint
 from common.table_info import TIMESTAMP, Column
 from common.wire import pb_binlog_pb2 as pb

@@ -38,8 +38,7 @@ from common.rowcodec.datum import (
     read_packed_time,
     read_unsigned,
 )
-from common.rowcodec.decimal_text import decimal_bytes
-from common.rowcodec.decimals import header_of, read_decimal
+from common.rowcodec.decimals import decimal_bytes, header_of, read_decimal
 from common.rowcodec.temporal import date_text, datetime_text, duration_text, fraction_text
 from common.rowcodec.time_caches import Fractions, Seconds, cached_reader
 from common.rowcodec.values import set_reader, set_text

@@ -7,8 +7,16 @@ from random import Random
 
 import pytest
 
-from common.rowcodec.decimal_text import decimal_bytes, decimal_str
-from common.rowcodec.decimals import PRECISION_MAX, SCALE_MAX, header_of, put_decimal, read_decimal, size_of
+from common.rowcodec.decimals import (
+    PRECISION_MAX,
+    SCALE_MAX,
+    decimal_bytes,
+    decimal_str,
+    header_of,
+    put_decimal,
+    read_decimal,
+    size_of,
+)
 from common.rowcodec.row_error import RowError
 from tests.common.rowcodec.tables import decimal_types
 
