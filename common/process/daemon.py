@@ -21,6 +21,7 @@ from typing import Any, Final, NoReturn
 from common.errors import BinlogError
 from common.observe.log import Logger
 from common.observe.printable import one_line
+from common.process.allocator import share_arenas
 from common.process.garbage import collect_rarely
 from common.process.systemd import Notifier
 
@@ -233,6 +234,8 @@ def main(program: str, run: Callable[[list[str]], Awaitable[int]]) -> NoReturn:
     if not __debug__:
         sys.stderr.write(f"{program}: error: assertions are off (run python without -O)\n")
         sys.exit(1)
+
+    share_arenas()
 
     async def entry() -> int:
         return await run(sys.argv[1:])
