@@ -110,7 +110,7 @@ class PumpConfig(NodeConfig):
         "64 MiB", key="storage.write-queue", kind="size", help="payloads waiting for the writer"
     )
     index_queue_bytes: int = option(
-        "32 MiB", key="storage.index-queue", kind="size", help="payloads waiting for the index"
+        "16 MiB", key="storage.index-queue", kind="size", help="payloads waiting for the index"
     )
     recent_bytes: int = option(
         "32 MiB", key="storage.recent-commits", kind="size", help="commits kept in memory for pullers"

@@ -37,7 +37,7 @@ class StorageLimits:
     write_queue_bytes_max: int = 64 << 20  # reached: writers wait
     group_bytes_max: int = 1 << 20  # of several records together; one may be larger, alone
     group_records_max: int = 4096
-    index_queue_bytes_max: int = 32 << 20  # reached: the slow chaser reads the log instead
+    index_queue_bytes_max: int = 16 << 20  # reached: the slow chaser reads the log instead
     recent_bytes_max: int = 32 << 20  # reached: older commits are served from the log
     segment_bytes_max: int = SEGMENT_BYTES_MAX
 
