@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 
 PLACE_BITS: Final = 47
-BUCKETS_MAX: Final = 1 << 12
 _RUN_BITS: Final = 10  # so many neighbours (2^10) of a whole number are in its bucket
 BATCH_ROWS: Final = 8192
 _SPREAD: Final = np.uint64(0x9E3779B97F4A7C15)

@@ -34,7 +34,8 @@ CHUNK_ROWS: Final = 5000
 _SLICE_BYTES: Final = 2 << 20
 _SHARE_BYTES: Final = (2 << 20, 256 << 20)
 _BUCKET_BYTES: Final = 4 << 20
-_BUCKETS: Final = (8, 4096)
+BUCKETS_MAX: Final = 4096
+_BUCKETS: Final = (8, BUCKETS_MAX)
 _READ_OPTIONS: Final = frozenset({"kind", "damage", "time-zone"})
 
 SparkOf = Callable[[], "SparkSession"]

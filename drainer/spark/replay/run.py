@@ -27,7 +27,7 @@ from drainer.spark.effects.operations import Operations, effects_in_order
 from drainer.spark.replay.downstream_tables import DownstreamTables
 from drainer.spark.replay.epochs import Rows
 from drainer.spark.replay.job import SCHEMA, Bucket, Job, JobState
-from drainer.spark.replay.plan import ReplayPlan, ReplayTask, SparkOf, shares
+from drainer.spark.replay.plan import BUCKETS_MAX, ReplayPlan, ReplayTask, SparkOf, shares
 from drainer.spark.replay.writer import Phase, Tables, Writer
 from drainer.txn import Ddl, TableVersion
 
@@ -160,6 +160,7 @@ class ReplayRun:
     def _rows_in_tasks(self, number: int, task: ReplayTask, step: Rows) -> None:
         assert self._spark is not None
         from drainer.spark.driver import TaskProgress
+        from drainer.spark.effects.blocks import by_bucket
         from drainer.spark.effects.fold import Reading, by_place, effects
         from drainer.spark.replay.writing_task import REPORT, Writing
 
@@ -178,12 +179,18 @@ class ReplayRun:
             task.buckets,
             plan.damage,
         )
-        frame = by_place(effects(spark, reading), min(task.buckets, cores * _PARTITIONS_PER_CORE))
+        partitions = min(task.buckets, cores * _PARTITIONS_PER_CORE)
+        # A bucket of a larger step may be too much for a task's memory; Spark's sort needs little.
+        in_blocks = task.buckets < BUCKETS_MAX
+        if in_blocks:
+            frame = by_bucket(spark, reading, partitions)
+        else:
+            frame = by_place(effects(spark, reading), partitions)
 
         def write(frame: DataFrame, phase: Phase) -> None:
-            frozen = plan.frozen
+            frozen, job = plan.frozen, self.job.name
             writing = Writing(
-                self._target, tables, self.job.name, number, phase, frozen.chunk_rows, frozen.safe
+                *(self._target, tables, job, number, phase, frozen.chunk_rows, frozen.safe, in_blocks)
             )
             frame.mapInArrow(writing, REPORT).collect()
 
@@ -196,7 +203,8 @@ class ReplayRun:
 
             frame = frame.persist(StorageLevel.DISK_ONLY)
             try:
-                write(frame.where(frame["table"].isin(sorted(tables.apart))), Phase.REMOVALS)
+                removed = frame if in_blocks else frame.where(frame["table"].isin(sorted(tables.apart)))
+                write(removed, Phase.REMOVALS)
                 write(frame, Phase.ALL)
             finally:
                 frame.unpersist()

@@ -1,6 +1,6 @@
-"""Writing task: what a task does with a sorted partition of effects.
+"""Writing task: what a task does with a partition of effects.
 
-In     record batches of `fold.by_place`
+In     blocks of effects, sorted by bucket, or effects sorted by place
 Out    how many chunks and keys it wrote; for people, since a task that was run again does not count what the
        former one wrote
 Holds  a bucket's chunks are cut by number of keys and by bytes, in the order of places: the same for every
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from common.process.garbage import collect_rarely
 from drainer.sink.mysql.connection import Target
+from drainer.spark.effects import blocks
 from drainer.spark.effects.batches import PLACE_BITS
 from drainer.spark.effects.merge import merged
 from drainer.spark.effects.operations import RowEffect
@@ -32,7 +33,8 @@ _IMAGE: Final = RowEffect._fields.index("image")
 
 @dataclass(frozen=True)
 class Writing:
-    """Picklable; the password is in no `repr`."""
+    """Picklable; the password is in no `repr`. Of removals only those of tables apart are written.
+    `in_blocks`: effects come so."""
 
     target: Target
     tables: Tables
@@ -41,12 +43,16 @@ class Writing:
     phase: Phase
     chunk_rows: int
     safe: bool
+    in_blocks: bool
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         collect_rarely()
         writer = Writer(self.target, self.tables, safe=self.safe)
         chunks = keys = 0
         try:
+            if self.in_blocks:
+                only = self.tables.apart if self.phase is Phase.REMOVALS else ()
+                batches = blocks.by_place(batches, only)
             for bucket, chunk, effects in chunked(batches, self.chunk_rows):
                 place = Bucket(self.job, self.step, self.phase, bucket)
                 if writer.write(place, chunk, self.phase, effects):

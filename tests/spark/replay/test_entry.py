@@ -71,8 +71,13 @@ def test_hard_history_ends_as_it_was_upstream(target: Target, tmp_path: Path, se
     assert history.downstream(target) == history.rows
 
 
-def test_hard_history_through_sparks_tasks(spark: SparkSession, target: Target, tmp_path: Path) -> None:
-    """Keyless rows, unique values that are exchanged, keys that differ in case: in buckets, in phases."""
+@pytest.mark.parametrize("buckets_max", [9, 8], ids=["blocks", "rows"])
+def test_hard_history_through_sparks_tasks(
+    spark: SparkSession, target: Target, tmp_path: Path, buckets_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keyless rows, unique values that are exchanged, keys that differ in case: in buckets, in phases. A step
+    of very many buckets crosses the shuffle row by row."""
+    monkeypatch.setattr("drainer.spark.replay.run.BUCKETS_MAX", buckets_max)
     history = MixedHistory(3)
     archive = archive_of(history, tmp_path)
     history.create(target)

@@ -1,0 +1,44 @@
+"""Effect blocks: packed by bucket and put together again, effects are what they were, by place."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from drainer.spark.effects.batches import ARROW
+from drainer.spark.effects.blocks import by_place, packed
+from drainer.spark.effects.merge import merged
+from tests.spark.effects.test_fold import histories
+from tests.spark.effects.test_merge import batches
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_blocks_of_several_readers_become_what_rows_in_order_would(seed: int) -> None:
+    pick = Random(seed)
+    _, pieces, _ = histories(pick, 30)
+    pick.shuffle(pieces)
+    given = list(batches(pieces, lambda place: place, pick, rows_max=90))
+    middle = len(given) // 2
+    readers = [given[:middle], given[middle:]]
+    blocks = [block for some in readers for block in packed(some, 1 << 12 + 2 * seed)]
+    shuffled = pa.Table.from_batches(blocks).sort_by("bucket").combine_chunks()
+    assert len(set(shuffled["bucket"].to_pylist())) == 8 < shuffled.num_rows
+    found = list(by_place(shuffled.to_batches(pick.randrange(1, 9))))
+    places = [place for batch in found for place in batch.column("place").to_pylist()]
+    assert places == sorted(places)
+    in_order = pa.Table.from_batches(given).sort_by("place").combine_chunks()
+    wanted = pa.Table.from_batches(merged(in_order.to_batches()), ARROW)
+    assert pa.Table.from_batches(merged(found), ARROW).equals(wanted)
+    tables = set(in_order["table"].to_pylist()[::97])
+    some = pa.Table.from_batches(by_place(shuffled.to_batches(3), tables), ARROW)
+    assert set(some["table"].to_pylist()) == tables
+    assert some.num_rows == sum(table in tables for table in in_order["table"].to_pylist())
+
+
+def test_no_effects_are_no_blocks() -> None:
+    assert list(packed([], 1)) == []
+    nothing = pa.RecordBatch.from_pylist([], ARROW)
+    assert list(packed([nothing], 1)) == []
+    assert list(by_place([])) == []
