@@ -5,7 +5,7 @@ Holds   lanes get chunks in the order in which they were cut. While one lot is b
         cut, but not a third: the log bounds what waits
 Stops   `settled` returns when nothing is under way; it raises what made it impossible to feed the lanes
 
-Tests  tests/drainer/app/test_recovery.py
+Tests  tests/drainer/apply/test_lane_feed.py, tests/drainer/app/test_recovery.py
 """
 
 from __future__ import annotations

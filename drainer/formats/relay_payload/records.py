@@ -33,14 +33,20 @@ class PayloadRecords(RecordGroups):
         super().__init__(index, size, last_ts, max_file_size, observe, self._encoder)
 
     def transaction(self, item: Transaction) -> None:
-        """As that of `RecordGroups`, without a copy of the payload: there are a hundred thousand a second."""
-        head, payload = self._encoder.before(item), item.payload
+        """As that of `RecordGroups`, in one step: there are tens of thousands a second."""
+        head, payload, commit_ts = self._encoder.before(item), item.payload, item.commit_ts
         size = len(head) + len(payload)
         checksum = crc32c_extend(crc32c(head), payload).to_bytes(CHECKSUM_BYTES, "little")
-        self._group.parts += (FILE_HEADER.pack(BINLOG_FILE_MAGIC, size) + head, payload, checksum)
-        self._count(size + FILE_OVERHEAD)
-        self._record_ended(item.commit_ts, size)
-        self._rotate_if_large()
+        group = self._group
+        group.parts += (FILE_HEADER.pack(BINLOG_FILE_MAGIC, size) + head, payload, checksum)
+        size += FILE_OVERHEAD
+        self._observe(size)
+        self.waiting += size
+        self._size = group.whole = end = self._size + size
+        if commit_ts > self._highest_ts:
+            self._highest_ts = commit_ts
+        if end >= self._max_file_size:
+            self._rotate_if_large()
 
     def rules(self, text: str) -> None:
         """What follows goes by these rules."""

@@ -103,6 +103,24 @@ async def test_our_relay_log(
     assert (stored.checkpoint.consistent, stored.checkpoint.commit_ts) == (True, summary.to_ts)
 
 
+async def test_a_go_drainers_relay_log_that_ours_went_on_with(
+    mariadb: MariaDbServer, target: Target, tmp_path: Path, form: str
+) -> None:
+    """In files of its own, or after the last record of Go's; and once more in the other format."""
+    path = world.go_relay("basic", tmp_path / "relay")
+    last_ts = max(item.commit_ts for item in world.items("basic"))
+    stream = [replace(item, commit_ts=last_ts + item.commit_ts) for item in keyless_stream(6, 3)]
+    other = FORMATS[1 - FORMATS.index(form)]
+    await world.our_relay(stream[:5], path, form=form)
+    await world.our_relay(stream[5:], path, form=other)
+    world.put_go_checkpoint(target, 1)
+    summary = await world.recover(target, path)
+    assert summary.to_ts == stream[-1].commit_ts
+    assert count(target) == (18, 18)
+    differences = world.report(mariadb, "basic").differences
+    assert [str(difference) for difference in differences] == ["once.t: table exists downstream only"]
+
+
 async def test_done_again_there_is_nothing_to_do(target: Target, tmp_path: Path) -> None:
     world.put_go_checkpoint(target, 1)
     path = await world.our_relay(world.items("basic"), tmp_path / "relay")
