@@ -39,7 +39,8 @@ FILE_BYTES_MAX: Final = 64 << 20
 _logger = log.get("trace")
 
 _Event = tuple[str, str, str, int, int, int, dict[str, Any]]
-"""(phase, name, track, begin and length in ns, CPU ns or -1, what is known of it)"""
+"""(phase, name, track, begin and length in ns, CPU ns or -1, what is known of it). Names and ids are words of
+this project, without quotes; all else may be any text."""
 _NOTHING: Final = contextlib.nullcontext()
 
 
@@ -50,6 +51,7 @@ class TraceFile:
         """Raises `OSError`."""
         self._path = path
         self._program = program
+        self._pid = os.getpid()
         self._shift_ns = round(wall_s * 1e9) - began_ns
         self._bytes_max = bytes_max
         self._events: deque[_Event] = deque()
@@ -81,9 +83,8 @@ class TraceFile:
             raise
         self._size += len(data)
 
-    @staticmethod
-    def _metadata(kind: str, track: int, name: str) -> str:
-        named = {"name": kind, "ph": "M", "pid": os.getpid(), "tid": track, "args": {"name": name}}
+    def _metadata(self, kind: str, track: int, name: str) -> str:
+        named = {"name": kind, "ph": "M", "pid": self._pid, "tid": track, "args": {"name": name}}
         return json.dumps(named)
 
     def add(self, event: _Event) -> None:
@@ -115,25 +116,19 @@ class TraceFile:
         if number is None:
             number = self._tracks[track] = len(self._tracks) + 1
             named = ",\n" + self._metadata("thread_name", number, track)
-        found: dict[str, Any] = {
-            "name": name,
-            "ph": phase,
-            "pid": os.getpid(),
-            "tid": number,
-            "ts": (begin_ns + self._shift_ns) / 1000,
-        }
+        ts = (begin_ns + self._shift_ns) / 1000
+        line = (
+            f'{named},\n{{"name": "{name}", "ph": "{phase}", "pid": {self._pid}, "tid": {number}, "ts": {ts}'
+        )
         if phase == "X":
-            found["dur"] = length_ns / 1000
+            line += f', "dur": {length_ns / 1000}'
             if cpu_ns >= 0:
-                found["tdur"] = cpu_ns / 1000
+                line += f', "tdur": {cpu_ns / 1000}'
         elif phase == "i":
-            found["s"] = "t"
+            line += ', "s": "t"'
         else:  # of something that waits: it may overlap with others of its kind
-            found["cat"] = name
-            found["id"] = what.pop("id")
-        if what:
-            found["args"] = log.plain(what)
-        return f"{named},\n{json.dumps(found)}"
+            line += f', "cat": "{name}", "id": "{what.pop("id")}"'
+        return f'{line}, "args": {json.dumps(what)}}}' if what else line + "}"
 
     def close(self) -> None:
         """What waits is not written any more. Raises `OSError`."""
