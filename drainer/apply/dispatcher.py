@@ -216,10 +216,11 @@ class Dispatcher:
         if kind != UPDATE:
             lane = self._lane(target, sql.delete_lane_key, row)
             return [(lane, (target, REMOVE, sql.delete_key(row), row, 0))]
-        old_key, key, split = sql.update_keys(row)
-        old_lane = lane = target.lane
-        if target.spread is not Spread.BY_TABLE:
-            old_lane_key, lane_key, _ = sql.update_lane_keys(row)
+        if target.spread is Spread.BY_TABLE:
+            old_key, key, split = sql.update_keys(row)
+            old_lane = lane = target.lane
+        else:
+            (old_key, old_lane_key), (key, lane_key), split = sql.update_both_keys(row)
             old_lane = lane_of_key(target.fold_id, old_lane_key, self.lanes)
             lane = lane_of_key(target.fold_id, lane_key, self.lanes)
         if old_key == key:

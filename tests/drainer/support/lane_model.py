@@ -41,7 +41,9 @@ class TextPlan:
         old, _, new = row.partition(b">")
         return self.insert_key(old), self.insert_key(new), len(old) + 1
 
-    update_lane_keys = update_keys
+    def update_both_keys(self, row: bytes) -> tuple[tuple[bytes, bytes], tuple[bytes, bytes], int]:
+        old, new, split = self.update_keys(row)
+        return (old, old), (new, new), split
 
     def update_split(self, row: bytes) -> int:
         return row.index(b">") + 1

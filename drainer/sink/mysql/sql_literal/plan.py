@@ -168,11 +168,13 @@ class SqlPlan:
         return self._of_delete(self._row_key.places, self._row_key.normal_form)
 
     @cached_property
-    def update_lane_keys(self) -> Callable[[bytes], tuple[bytes, bytes, int]]:
-        """Old and new coarse key of an UPDATE row, and the offset of its new half."""
-        if self._is_exact:
-            return self.update_keys
-        return self._of_update(self._row_key.places, self._row_key.normal_form)
+    def update_both_keys(self) -> Callable[[bytes], tuple[tuple[bytes, bytes], tuple[bytes, bytes], int]]:
+        """Identity and coarse key of the old and of the new image, and the offset of the new half.
+
+        The old half is walked once for both kinds of key.
+        """
+        key = self._row_key
+        return self._of_update(key.places, lambda values: (key.identity(values), key.normal_form(values)))
 
     @cached_property
     def key_literal_of_insert(self) -> Callable[[bytes], bytes]:

@@ -120,7 +120,9 @@ def keys_of_all_images(info: TableInfo, values: Any, rowid: int | None = None) -
         sql.key_literal_of_update_old(update), sql.key_literal_of_update_new(update),
     }  # fmt: skip
     assert len(literals) == 1
-    assert sql.insert_lane_key(insert) == sql.delete_lane_key(delete) == sql.update_lane_keys(update)[0]
+    coarse = sql.insert_lane_key(insert)
+    assert sql.delete_lane_key(delete) == coarse
+    assert sql.update_both_keys(update) == ((old, coarse), (new, coarse), split)
     return {sql.insert_key(insert), sql.delete_key(delete), old, new}
 
 
