@@ -181,7 +181,8 @@ def _time(field_type: FieldType, place: int) -> Conversion:
     return Conversion(Shape.TIME, f"second[t] + fraction{fsp}[q]", read, names)
 
 
-def _decimal(field_type: FieldType, place: int) -> Conversion:
+def decimal_conversion(field_type: FieldType, place: int) -> Conversion:
+    """DECIMAL as text."""
     precision, scale = field_type.flen, field_type.decimal
     header = header_of(precision, scale)
     if not header:
@@ -208,7 +209,7 @@ _CONVERSIONS: Final[dict[ColumnKind, Callable[[FieldType, int], Conversion]]] = 
     ColumnKind.BIT: _always(Conversion(Shape.UNSIGNED, "u", read_unsigned)),
     ColumnKind.FLOAT: _always(Conversion(Shape.CALL, "", read_float)),
     ColumnKind.DOUBLE: _always(Conversion(Shape.DOUBLE, "u", read_double)),
-    ColumnKind.DECIMAL: _decimal,
+    ColumnKind.DECIMAL: decimal_conversion,
     ColumnKind.TEXT: _always(Conversion(Shape.BYTES, "s.decode()", read_text)),
     ColumnKind.BINARY: _always(Conversion(Shape.BYTES, "s", read_bytes)),
     ColumnKind.ENUM: _enum,

@@ -26,16 +26,16 @@ import functools
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 from common.rowcodec.binary_json import read_json
 from common.rowcodec.codegen import Conversion, Shape
-from common.rowcodec.datum import read_duration
-from common.rowcodec.decimals import read_decimal
+from common.rowcodec.datum import read_duration, read_packed_time
+from common.rowcodec.decimals import decimal_str, header_of, read_decimal
 from common.rowcodec.row_error import RowError
 from common.rowcodec.strict import Reader
 from common.rowcodec.temporal import TIME_END_NS, date_text, datetime_text
-from common.rowcodec.time_caches import CACHE_MAX, cached_reader
+from common.rowcodec.time_caches import CACHE_MAX, Fractions, Seconds, cached_reader
 from common.rowcodec.values import (
     EnumValue,
     JsonText,
@@ -68,9 +68,19 @@ PYTHON_TYPES: Final[dict[ColumnKind, type]] = {
 _decimal_of: Final = functools.lru_cache(maxsize=CACHE_MAX)(Decimal)
 
 
-def _decimal(b: bytes, i: int) -> tuple[Decimal, int]:
+def _read_decimal(b: bytes, i: int) -> tuple[Decimal, int]:
     text, end = read_decimal(b, i)
     return _decimal_of(text), end
+
+
+def _decimal(field_type: FieldType) -> Conversion:
+    precision, scale = field_type.flen, field_type.decimal
+    header = header_of(precision, scale)
+    if not header:
+        return Conversion(Shape.CALL, "", _read_decimal)
+    name = f"decimal_{precision}_{scale}"
+    names = {name: decimal_str(precision, scale), "decimal_of": _decimal_of}
+    return Conversion(Shape.DECIMAL, f"decimal_of({name}(d))", _read_decimal, names, header=header)
 
 
 def _json(b: bytes, i: int) -> tuple[JsonText, int]:
@@ -104,18 +114,43 @@ def _datetime_value(packed: int, fsp: int, zone: tzinfo | None) -> datetime | Pa
         return PartialDate(datetime_text(packed, fsp))
 
 
+_dates: Final = cached_reader(_date_value)
+
+
+def _date(field_type: FieldType) -> Conversion:
+    read, cache = _dates
+    return Conversion(Shape.TIME, "", read, cache=cache)
+
+
 @functools.cache
-def _time_reader(kind: ColumnKind, fsp: int) -> tuple[Reader, dict[bytes, Any]]:
-    """One cache for all columns whose times are alike."""
-    if kind is ColumnKind.DATE:
-        return cached_reader(_date_value)
-    zone = UTC if kind is ColumnKind.TIMESTAMP else None
-    return cached_reader(lambda packed: _datetime_value(packed, fsp, zone))
+def _seconds(zone: tzinfo | None) -> Seconds[datetime]:
+    """One cache for all columns with the zone. ValueError for a time that no calendar has."""
+
+    def moment(packed: int) -> datetime:
+        found = _datetime_value(packed, 0, zone)
+        if not isinstance(found, datetime):
+            raise ValueError(found)
+        return found
+
+    return Seconds(moment)
+
+
+@functools.cache
+def _fractions(fsp: int) -> Fractions[timedelta]:
+    unit = 10 ** (6 - fsp)
+    return Fractions(lambda micro: timedelta(microseconds=micro - micro % unit))
 
 
 def _time(field_type: FieldType) -> Conversion:
-    read, cache = _time_reader(field_type.kind, field_type.fsp)
-    return Conversion(Shape.TIME, "", read, cache=cache)
+    zone, fsp = UTC if field_type.kind is ColumnKind.TIMESTAMP else None, field_type.fsp
+
+    def read(b: bytes, i: int) -> tuple[datetime | PartialDate, int]:
+        packed, end = read_packed_time(b, i)
+        return _datetime_value(packed, fsp, zone), end
+
+    second = "second" if zone is None else "second_utc"
+    names = {second: _seconds(zone), f"fraction{fsp}": _fractions(fsp)}
+    return Conversion(Shape.TIME, f"{second}[t] + fraction{fsp}[q]", read, names)
 
 
 def _duration(field_type: FieldType) -> Conversion:
@@ -138,8 +173,8 @@ def _call(read: Reader) -> Callable[[FieldType], Conversion]:
 
 
 _CONVERSIONS: Final[dict[ColumnKind, Callable[[FieldType], Conversion]]] = {
-    ColumnKind.DECIMAL: _call(_decimal),
-    ColumnKind.DATE: _time,
+    ColumnKind.DECIMAL: _decimal,
+    ColumnKind.DATE: _date,
     ColumnKind.DATETIME: _time,
     ColumnKind.TIMESTAMP: _time,
     ColumnKind.TIME: _duration,

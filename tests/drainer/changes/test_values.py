@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from common.rowcodec.datum import NULL_DATUM, skip
 from common.rowcodec.encoder import RowEncoder, UnwritableValue
 from common.rowcodec.plan import RowReaders
 from common.rowcodec.put import put_value
+from common.rowcodec.row_error import RowError
 from common.rowcodec.values import EnumValue, JsonText, PartialDate, SetValue
 from common.rowcodec.varint import svarint
 from common.table_info import DATE_AND_TIME_KINDS, Column, ColumnKind, FieldType, TableInfo
@@ -25,6 +28,7 @@ from drainer.rules.table_filter import TableFilter
 from drainer.schema.tracker import SchemaTracker
 from drainer.translate.translator import Translator
 from drainer.txn import DELETE, INSERT, TableEvents, TableVersion, Transaction
+from tests.common.rowcodec.random_rows import RandomTable
 from tests.common.rowcodec.tables import binary, index, key, kind, table
 from tests.drainer.support import recorded
 
@@ -299,3 +303,43 @@ def test_a_time_in_a_clustered_key_may_be_a_timedelta() -> None:
 def test_what_does_not_fit_names_column_and_table(field_type: FieldType, value: Any) -> None:
     with pytest.raises(UnwritableValue, match="column v of table t: "):
         RowEncoder(one_column(field_type)).insert((1, value))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_values_of_random_rows_are_those_of_the_plain_form(seed: int) -> None:
+    """Of rows as they are written, and of rows with changed bytes: the same values or the same error."""
+    chance = Random(seed)
+    made = RandomTable(chance)
+    readers, encoder = RowReaders(made.info, value_conversion, None), RowEncoder(made.info)
+    places, strict = readers.all_places, readers.strict
+    fast = readers.of_insert(
+        places, [f"return ({''.join(f'v{place}, ' for place in places)})"], strict.insert
+    )
+
+    def outcome(read: Callable[[bytes], object], row: bytes) -> str:
+        try:
+            return repr(read(row))
+        except RowError as error:
+            return str(error)
+
+    for number in range(20):
+        row = encoder.insert(made.row(number))
+        assert repr(fast(row)) == repr(strict.insert(row))
+        for _ in range(20):
+            changed = bytearray(row)
+            changed[chance.randrange(len(row))] ^= 1 << chance.randrange(8)
+            assert outcome(fast, bytes(changed)) == outcome(strict.insert, bytes(changed))
+
+
+def test_a_day_that_no_calendar_has_is_text_beside_times_that_there_are() -> None:
+    info = table(("id", key("int")), *((f"c{number}", kind("datetime", decimal=3)) for number in range(5)))
+    readers, encoder = RowReaders(info, value_conversion, None), RowEncoder(info)
+    places, strict = readers.all_places, readers.strict
+    fast = readers.of_insert(
+        places, [f"return ({''.join(f'v{place}, ' for place in places)})"], strict.insert
+    )
+    odd, plain = "2026-02-30 01:02:03.004", "2026-02-28 01:02:03.004"
+    values = fast(encoder.insert((1, plain, odd, "0000-00-00 00:00:00", plain, None)))
+    assert values[1] == values[4] == datetime(2026, 2, 28, 1, 2, 3, 4000)
+    assert (values[2], type(values[2])) == (odd, PartialDate)
+    assert (values[3], values[5]) == ("0000-00-00 00:00:00.000", None)

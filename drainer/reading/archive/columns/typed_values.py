@@ -14,20 +14,26 @@ from __future__ import annotations
 
 import base64
 import datetime
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from common.rowcodec.binary_json import read_json
 from common.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
-from common.rowcodec.datum import read_bytes, read_double, read_duration, read_float, read_int, read_unsigned
-from common.rowcodec.decimals import read_decimal
+from common.rowcodec.datum import (
+    read_bytes,
+    read_double,
+    read_duration,
+    read_float,
+    read_int,
+    read_packed_time,
+    read_unsigned,
+)
 from common.rowcodec.defaults import absent_datum
 from common.rowcodec.plan import RowReaders
 from common.rowcodec.strict import Reader, StrictReader
-from common.rowcodec.time_caches import cached_reader
-from common.rowcodec.values import python_conversion
+from common.rowcodec.time_caches import Fractions, Seconds, cached_reader
+from common.rowcodec.values import decimal_conversion, python_conversion
 from common.table_info import Column, ColumnKind, FieldType, TableInfo
 from drainer.reading.archive.columns.column_types import Family, family_of
 from drainer.reading.archive.columns.json_text import name_of
@@ -59,10 +65,9 @@ def _microseconds(packed: int) -> int:
     return _days(packed) * _DAY_US + seconds * 1_000_000 + (packed & 0xFFFFFF)
 
 
-@functools.cache
-def _times(is_date: bool) -> tuple[Reader, dict[bytes, Any]]:
-    """One cache for all columns that are built alike."""
-    return cached_reader(_days if is_date else _microseconds)
+# One cache for all columns that are built alike.
+_dates: Final = cached_reader(_days)
+_TIME_NAMES: Final = {"second": Seconds(_microseconds), "fraction": Fractions(int)}
 
 
 class _Names(dict[int, str]):
@@ -93,8 +98,8 @@ def _always(conversion: Conversion) -> Callable[[FieldType, int], Conversion]:
     return lambda field_type, place: conversion
 
 
-def _time(field_type: FieldType, place: int) -> Conversion:
-    reader, cache = _times(field_type.kind is ColumnKind.DATE)
+def _date(field_type: FieldType, place: int) -> Conversion:
+    reader, cache = _dates
     return Conversion(Shape.TIME, "", reader, cache=cache)
 
 
@@ -106,6 +111,9 @@ def _named(field_type: FieldType, place: int) -> Conversion:
 
 _SIGNED: Final = _always(Conversion(Shape.SIGNED, SIGNED_VALUE, read_int))
 _STRING: Final = _always(Conversion(Shape.BYTES, "s", read_bytes))
+_TIME: Final = _always(
+    Conversion(Shape.TIME, "second[t] + fraction[q]", _then(read_packed_time, _microseconds), _TIME_NAMES)
+)
 _CONVERSIONS: Final[dict[ColumnKind, Callable[[FieldType, int], Conversion]]] = {
     ColumnKind.SIGNED: _SIGNED,
     ColumnKind.UNSIGNED: _always(Conversion(Shape.UNSIGNED, "u", read_int)),
@@ -113,14 +121,14 @@ _CONVERSIONS: Final[dict[ColumnKind, Callable[[FieldType, int], Conversion]]] = 
     ColumnKind.BIT: _always(Conversion(Shape.UNSIGNED, "u", read_unsigned)),
     ColumnKind.FLOAT: _always(Conversion(Shape.CALL, "", read_float)),
     ColumnKind.DOUBLE: _always(Conversion(Shape.DOUBLE, "u", read_double)),
-    ColumnKind.DECIMAL: _always(Conversion(Shape.CALL, "", read_decimal)),
+    ColumnKind.DECIMAL: decimal_conversion,
     ColumnKind.TEXT: _STRING,
     ColumnKind.BINARY: _STRING,
     ColumnKind.ENUM: _named,
     ColumnKind.SET: _named,
-    ColumnKind.DATE: _time,
-    ColumnKind.DATETIME: _time,
-    ColumnKind.TIMESTAMP: _time,
+    ColumnKind.DATE: _date,
+    ColumnKind.DATETIME: _TIME,
+    ColumnKind.TIMESTAMP: _TIME,
     ColumnKind.TIME: _always(Conversion(Shape.CALL, "", _then(read_duration, lambda ns: ns // 1000))),
     ColumnKind.JSON: _always(Conversion(Shape.CALL, "", read_json)),
 }
