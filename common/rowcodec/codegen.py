@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-from common.rowcodec.datum import BYTES, DECIMAL, FLOAT, UVARINT, VARINT, skip
+from common.rowcodec.datum import BYTES, DECIMAL, FLOAT, NIL, UVARINT, VARINT, skip
 from common.rowcodec.decimals import size_of
 from common.rowcodec.layout import Field, Layout
 from common.rowcodec.row_error import RowError
@@ -193,40 +193,44 @@ class ReaderSource:
         self.add(2, f"if i != n: {self.bail}")
 
     def _field(self, entry: Field, prefix: str, base: str) -> None:
+        """One column in place. Id and flag are compared as one slice, which costs less than byte by byte."""
         id_bytes = b"\x08" + put_svarint(entry.id)
         local = f"{prefix}{entry.index}" if prefix else ""
         conversion = self.conversions[entry.index] if entry.index >= 0 else None
         flag = offset(base, len(id_bytes))
         nullable = entry.column is None or not entry.column.type.not_null
-        simple = conversion is not None and conversion.shape in _FLAGS
-        indent = 2
-        if entry.optional:
-            same = " and ".join(f"b[{offset(base, n)}] == {byte}" for n, byte in enumerate(id_bytes))
-            self.add(2, f"if {base} < n and {same}:  # {entry.id}")
-            indent = 3
+        same_id = f"b[{base}:{flag}] == {id_bytes!r}"
+        if conversion is None or conversion.shape not in _FLAGS:
+            self.add(2, f"if {same_id}:  # {entry.id}")
+            self.add(3, f"if b[{flag}] == 0:")
+            self._null(4, conversion, local, offset(flag, 1))
+            self.add(3, "else:")
+            if conversion is None:
+                self.add(4, f"i = skip(b, {flag})")
+            else:
+                self._value(4, conversion, entry.index, flag, local)
         else:
-            differs = " or ".join(f"b[{offset(base, n)}] != {byte}" for n, byte in enumerate(id_bytes))
-            if simple and not nullable:
-                assert conversion is not None
-                differs += f" or b[{flag}] != {_FLAGS[conversion.shape]}"
-            self.add(2, f"if {differs}: {self.bail}  # {entry.id}")
-        if conversion is None:
-            self.add(indent, f"i = skip(b, {flag})")
-        elif nullable or not simple:
-            self.add(indent, f"if b[{flag}] == 0:")
-            self.add(indent + 1, f"i = {offset(flag, 1)}")
-            if local:
-                assert conversion is not None
-                self.add(indent + 1, f"{local} = {conversion.null}", "nulls = True")
-            self.add(indent, "else:")
-            self._flag_check(indent + 1, conversion, flag)
-            self._value(indent + 1, conversion, entry.index, flag, local)
-        else:
+            head = id_bytes + (conversion.header or bytes((_FLAGS[conversion.shape],)))
+            self.add(2, f"if b[{base}:{offset(base, len(head))}] == {head!r}:  # {entry.id}")
+            if conversion.shape is Shape.DECIMAL and local:
+                self._decimal(3, conversion, flag, local)
+            else:
+                self._value(3, conversion, entry.index, flag, local)
+            if nullable:
+                self.add(2, f"elif b[{base}:{offset(flag, 1)}] == {id_bytes + bytes((NIL,))!r}:")
+                self._null(3, conversion, local, offset(flag, 1))
             if entry.optional:
-                self._flag_check(indent, conversion, flag)
-            self._value(indent, conversion, entry.index, flag, local)
+                self.add(2, f"elif {same_id}: {self.bail}")
         if entry.optional:
             self._absent(entry, local, base)
+        else:
+            self.add(2, f"else: {self.bail}")
+
+    def _null(self, indent: int, conversion: Conversion | None, local: str, after: str) -> None:
+        self.add(indent, f"i = {after}")
+        if local:
+            assert conversion is not None
+            self.add(indent, f"{local} = {conversion.null}", "nulls = True")
 
     def _absent(self, entry: Field, local: str, base: str) -> None:
         in_handle = any(part.index == entry.index for part in self.layout.handle) and entry.index >= 0
@@ -264,9 +268,8 @@ class ReaderSource:
             self.add(indent + 1, f"i = {offset(payload, 9)}")
             self.add(indent, f"else: {strict}")
         elif shape is Shape.DECIMAL:
-            end = offset(flag, 3 + size_of(*conversion.header[1:]))
             self.add(indent, f"if b[{flag}:{offset(flag, 3)}] == {conversion.header!r}:")
-            self.add(indent + 1, f"d, i = b[{offset(flag, 3)}:{end}], {end}", f"{local} = {expression}")
+            self._decimal(indent + 1, conversion, flag, local)
             self.add(indent, f"else: {strict}")
         elif shape is Shape.DOUBLE:
             self.add(indent, f"if b[{payload}] > 127:")
@@ -286,6 +289,12 @@ class ReaderSource:
             self._varint(indent, payload, keep=bool(local) and not raw)
             if local:
                 self.add(indent, f"{local} = " + ("b[d:i]" if raw else expression))
+
+    def _decimal(self, indent: int, conversion: Conversion, flag: str, local: str) -> None:
+        """Of a datum with the header that is expected."""
+        end = offset(flag, 3 + size_of(*conversion.header[1:]))
+        self.add(indent, f"d = b[{offset(flag, 3)}:{end}]", f"i = {end}")
+        self.add(indent, f"{local} = {conversion.expression}")
 
     def _string(self, indent: int, conversion: Conversion, local: str) -> None:
         """The content from `j` to `i`; of a raw one the datum from `d` on."""
