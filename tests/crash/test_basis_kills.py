@@ -98,7 +98,7 @@ class Kills:
         (b"DELETE FROM " + BASIS, 1, 2),
         (b"UPDATE " + BASIS, 1, 1),
         (b"CREATE TABLE IF NOT EXISTS " + BASIS, 1, 1),
-        (b"", 23, 6),
+        (b"", 41, 3),
     ],
 )
 async def test_death_before_and_after(mariadb: MariaDbServer, word: bytes, every: int, at_least: int) -> None:

@@ -23,7 +23,7 @@ from pump.log.record import START, LogRecord, ValuePointer
 from tests.crash.faults import index_damage
 from tests.pump.support.payloads import opened, pull, put_pair, wait_watermark
 
-EVERY = 11
+EVERY = 29
 _FORKS = multiprocessing.get_context("forkserver")
 
 
@@ -54,8 +54,8 @@ async def test_damage_of_any_file_of_the_index(scratch: Path) -> None:
     ):
         for damage in damages:
             seen[await index_damage.judge(image, damage, scratch / "damaged")] += 1
-    assert seen["rebuilt"] > 1000
-    assert seen["no loss"] > 1000
+    assert seen["rebuilt"] > 400
+    assert seen["no loss"] > 400
 
 
 async def test_a_table_that_is_damaged_while_the_pump_runs_does_not_stop_pulls_for_good(

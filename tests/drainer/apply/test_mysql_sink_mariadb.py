@@ -50,7 +50,7 @@ async def test_contents_equal_tidb(name: str, target: Target) -> None:
     assert differences(name, target) == []
 
 
-@pytest.mark.parametrize("name", ["basic", "keys", "ddl"])
+@pytest.mark.parametrize("name", ["basic", "keys", "txn", "ddl"])
 async def test_contents_equal_after_crashes_at_random_moments(name: str, target: Target) -> None:
     recording = read(name)
     rng = random.Random(name)

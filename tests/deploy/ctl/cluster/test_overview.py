@@ -252,7 +252,7 @@ def test_nonsense_in_documents_is_not_believed_and_does_no_harm() -> None:
             return [spoil(one) for one in document]
         return rng.choice(values) if rng.random() < 0.4 else document
 
-    for _ in range(2000):
+    for _ in range(500):
         one, other = spoil({**PUMP, "status": {}, "Checkpoint": {}}), spoil({**DRAINER, "NodeID": "d"})
         seen = of(pump(document=one), drainer(document=other))
         assert len(seen.nodes) == 2
