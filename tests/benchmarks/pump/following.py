@@ -1,18 +1,20 @@
 """A drainer's collector without a drainer: it pulls from all pumps of the registry and merges.
 
 What comes is handed to a function in the order of commit timestamps, as soon as it is certain that nothing
-comes before it.
+comes before it. Another one is told when a pump has sent it: from then on it waits for the other pumps.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+from common import rpc
 from common.clock import SystemClock
 from common.etcd.registry import connect_registry
+from common.wire import pump_pb2
 from drainer.pull.collector import Collector
 from drainer.pull.merged import MergedBatch
 from drainer.pull.spill import SpillDirectory
@@ -20,11 +22,39 @@ from tests.benchmarks.pump.nodes import PumpNodes
 
 QUEUE_BYTES: Final = 64 << 20
 POLL_S: Final = 0.01
+Arrived = Callable[[Sequence[int]], None]
+
+
+class WatchedClient:
+    """A connection to a pump. `arrived` gets the commit_ts of each message's transactions."""
+
+    def __init__(self, address: str, arrived: Arrived) -> None:
+        self._client = rpc.Client(address)
+        self._arrived = arrived
+
+    def server_stream(self, path: str, request: bytes) -> AsyncIterator[bytes]:
+        return self._client.server_stream(path, request)
+
+    async def bidi(self, path: str, requests: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+        replies = self._client.bidi(path, requests)
+        try:
+            async for data in replies:
+                self._arrived(pump_pb2.PullBatchesResp.FromString(data).commit_ts)
+                yield data
+        finally:
+            await replies.aclose()
+
+    async def close(self) -> None:
+        await self._client.close()
 
 
 @asynccontextmanager
 async def following(
-    nodes: PumpNodes, pumps: int, after_ts: int, took: Callable[[MergedBatch], None]
+    nodes: PumpNodes,
+    pumps: int,
+    after_ts: int,
+    took: Callable[[MergedBatch], None],
+    arrived: Arrived = lambda _: None,
 ) -> AsyncIterator[None]:
     """From when all `pumps` send until the end of the block."""
     registry = await connect_registry(nodes.etcd_endpoint)
@@ -36,6 +66,7 @@ async def following(
         clock=SystemClock(),
         queue_bytes_max=QUEUE_BYTES,
         spill=SpillDirectory(str(nodes.directory / "spill")),
+        connect=lambda address: WatchedClient(address, arrived),
     )
 
     async def take() -> None:
