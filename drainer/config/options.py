@@ -194,7 +194,7 @@ class DrainerConfig(SinkOptions):
         "32 MiB", key="syncer.lane-queue", kind="size", help="encoded rows that may wait in one lane"
     )
     pull_bytes: int = option(
-        "64 MiB", key="syncer.pull-queue", kind="size", help="binlogs that may wait between pumps and lanes"
+        "32 MiB", key="syncer.pull-queue", kind="size", help="binlogs that may wait between pumps and lanes"
     )
     spill_above_bytes: int = option(
         "8 MiB",
