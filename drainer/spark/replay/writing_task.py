@@ -5,7 +5,7 @@ Out    how many chunks and keys it wrote; for people, since a task that was run 
        former one wrote
 Holds  a bucket's chunks are cut by number of keys and by bytes, in the order of places: the same for every
        attempt
-Tests  tests/spark/replay/test_entry.py
+Tests  tests/spark/replay/test_writing_task.py
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from common.process.garbage import collect_rarely
 from drainer.sink.mysql.connection import Target
@@ -28,7 +30,6 @@ from drainer.spark.replay.writer import Phase, Tables, Writer
 CHUNK_BYTES: Final = 4 << 20
 REPORT: Final = "chunks long, keys long"
 _REPORT: Final = pa.schema([("chunks", pa.int64()), ("keys", pa.int64())])
-_IMAGE: Final = RowEffect._fields.index("image")
 
 
 @dataclass(frozen=True)
@@ -65,19 +66,30 @@ class Writing:
 
 def chunked(batches: Iterable[Any], chunk_rows: int) -> Iterator[tuple[int, int, Sequence[RowEffect]]]:
     """(bucket, number of the chunk in it, effects)."""
-    effects: list[RowEffect] = []
+    waiting: list[RowEffect] = []
     bucket, chunk, size = -1, 0, 0
     for batch in merged(batches):
-        columns = [column.to_pylist() for column in batch.columns]
-        for place, *values in zip(*columns, strict=True):
-            if place >> PLACE_BITS != bucket or len(effects) >= chunk_rows or size >= CHUNK_BYTES:
-                if effects:
-                    yield bucket, chunk, effects
-                    effects, size, chunk = [], 0, chunk + 1
-                if place >> PLACE_BITS != bucket:
-                    bucket, chunk = place >> PLACE_BITS, 0
-            effect = cast(RowEffect, values)  # unpacked like one; there is one for every key
-            effects.append(effect)
-            size += len(values[_IMAGE] or b"")
-    if effects:
-        yield bucket, chunk, effects
+        places, *columns = batch.columns
+        # Unpacked like effects; there is one for every key.
+        effects = cast(list[RowEffect], list(zip(*(column.to_pylist() for column in columns), strict=True)))
+        buckets = places.to_numpy() >> PLACE_BITS
+        sizes = np.cumsum(pc.fill_null(pc.binary_length(batch.column("image")), 0).to_numpy())
+        start, before = 0, 0
+        while start < len(effects):
+            of_bucket = int(buckets[start])
+            full = len(waiting) >= chunk_rows or size >= CHUNK_BYTES
+            if waiting and (of_bucket != bucket or full):
+                yield bucket, chunk, waiting
+                waiting, size, chunk = [], 0, chunk + 1
+            if of_bucket != bucket:
+                bucket, chunk = of_bucket, 0
+            stop = min(
+                int(np.searchsorted(buckets, of_bucket, "right")),
+                start + chunk_rows - len(waiting),
+                int(np.searchsorted(sizes, before + CHUNK_BYTES - size)) + 1,
+            )
+            waiting += effects[start:stop]
+            size += int(sizes[stop - 1]) - before
+            start, before = stop, int(sizes[stop - 1])
+    if waiting:
+        yield bucket, chunk, waiting
