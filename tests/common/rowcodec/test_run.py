@@ -139,3 +139,38 @@ def test_long_varints_and_long_strings_are_read_in_a_run() -> None:
     for size in range(1, 12):
         overlong = b"\x88" + b"\x80" * (size - 1) + b"\x00"
         forms.agree(row.replace(b"\x08\x08\x08\x08", b"\x08\x08\x08" + overlong, 1))
+
+
+def test_what_is_skipped_is_looked_at_as_strictly() -> None:
+    """A reader that wants other columns must not step over a datum that the strict reader refuses."""
+    columns = [(f"c{number}", kind("bigint")) for number in range(5)]
+    info = table(("id", key("bigint")), *columns, ("s", kind("varchar")), ("t", kind("varchar")))
+    readers, encoder = RowReaders(info, python_conversion, None), RowEncoder(info)
+    split = readers.of_update((), (), ["return 'fast'"], lambda row: "slow", whole=False)
+    row = encoder.update((1, *range(5), "ab", "c"), (1, *range(5), "ab", "c"))
+    assert split(row) == "fast"
+    three = b"\x08\x0a\x08\x06"
+    assert three in row
+    for datum, said in (
+        (b"\x08" + b"\xff" * 9 + b"\x01", "fast"),  # 64 bits
+        (b"\x08" + b"\xff" * 9 + b"\x02", "slow"),  # more
+        (b"\x08" + b"\x80" * 9 + b"\x00", "fast"),
+        (b"\x08" + b"\x80" * 10 + b"\x00", "slow"),
+        (b"\x09\x06", "slow"),
+        (b"\x00", "fast"),
+    ):
+        assert split(row.replace(three, b"\x08\x0a" + datum)) == said
+    text = b"\x02\x04ab"
+    assert split(row.replace(text, b"\x02\x05ab", 1)) == "slow"  # a negative length
+    assert split(row.replace(text, b"\x02\x84\x00ab", 1)) == "fast"  # an overlong one
+    assert split(row.replace(text, b"\x02\x85\x00ab", 1)) == "slow"
+
+
+def test_a_column_with_another_flag_is_not_an_absent_one() -> None:
+    """A reader that stops behind it would take NULL for its value."""
+    info = table(("id", key("int")), ("a", kind("int")), ("b", kind("int")))
+    readers = RowReaders(info, python_conversion, None)
+    one = readers.of_insert((1,), ["return v1"], lambda row: "slow", whole=False)
+    for datum, value in ((b"\x08\x06", 3), (b"\x09\x03", "slow"), (b"\x00", None)):
+        assert one(b"\x08\x02" + b"\x08\x04" + datum + b"\x08\x06\x08\x02") == value
+    assert one(b"\x08\x02" + b"\x08\x06\x08\x02") is None

@@ -75,3 +75,13 @@ def test_caches_have_a_bound() -> None:
     assert len(times) <= CACHE_MAX
     assert len(seconds) <= CACHE_MAX
     assert len(fractions) < CACHE_MAX
+
+
+def test_the_upper_bits_of_a_fraction_are_no_seconds() -> None:
+    """Whoever shows seconds may rely on it."""
+    seconds = Seconds(lambda packed: packed)
+    packed = pack_datetime("2026-01-02 03:04:05")
+    for bit in (21, 22, 23):
+        with pytest.raises(KeyError):
+            seconds[put_uvarint(packed | 1 << bit)[3:]]
+    assert seconds[put_uvarint(packed | 1 << 20)[3:]] == packed
