@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -101,14 +102,30 @@ _MODULES = {
     "drainer.sink.context": ("SinkContext",),
 }
 
+_EXTRAS = {"drainer.reading.subscribe": "subscribe", "drainer.reading.archive": "arrow"}
+
 
 def __getattr__(name: str) -> Any:
     for module, names in _MODULES.items():
         if name in names:
             _check_common()
-            found = globals()[name] = getattr(import_module(module), name)
+            found = globals()[name] = getattr(_imported(module, name), name)
             return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _imported(module: str, name: str) -> ModuleType:
+    """Raises `ImportError` that says what to install where a package is missing."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if not missing or missing in ("common", "drainer"):
+            raise
+        extra = next((extra for part, extra in _EXTRAS.items() if module.startswith(part)), "server")
+        raise ImportError(
+            f"drainer.{name} needs the package {missing}: pip install 'tidb-binlog[{extra}]'", name=missing
+        ) from error
 
 
 def _check_common() -> None:
