@@ -25,10 +25,9 @@ from contextlib import closing, contextmanager
 from itertools import islice
 from typing import Any, Final, Self
 
-import plyvel
-
 from common.binlog import PREWRITE
 from common.errors import ConfigError, Corruption
+from pump.index.leveldb import plyvel
 from pump.log.record import POINTER, START, LogRecord, ValuePointer, decode_pointer, encode_pointer
 
 _PREFIX: Final = b"ts:"

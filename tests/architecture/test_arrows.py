@@ -20,7 +20,8 @@ ALLOWED = {
 }
 # One adapter module (or package of them) for each third-party library.
 ADAPTERS = {
-    "plyvel": ("pump.index.index",),
+    "plyvel": ("pump.index.leveldb",),
+    "plyvel_next": ("pump.index.leveldb",),
     "aetcd": ("common.etcd",),
     "confluent_kafka": ("drainer.sink.kafka.client",),
     "pymysql": ("drainer.sink.mysql.connection",),

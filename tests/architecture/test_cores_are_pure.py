@@ -230,6 +230,7 @@ FORBIDDEN = {
     "os",
     "pathlib",
     "plyvel",
+    "plyvel_next",
     "pymysql",
     "secrets",
     "select",

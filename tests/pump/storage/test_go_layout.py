@@ -12,11 +12,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import plyvel
 import pytest
 
 from common import binlog
 from common.errors import ConfigError, Corruption, DirectoryLocked
+from pump.index.leveldb import plyvel
 from pump.storage.data_dir import DataDir
 from pump.storage.opening import StorageLimits
 from tests.pump.support import corpus, go_layout
@@ -309,7 +309,10 @@ async def test_go_pump_is_kept_out_of_our_directory(tmp_path: Path) -> None:
 async def test_index_in_use_is_not_taken_for_a_damaged_one(tmp_path: Path) -> None:
     async with opened(tmp_path) as storage:
         await put(storage, *transactions(1000, 10, 100))
-    hold = "import plyvel, sys; db = plyvel.DB(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
+    hold = (
+        "import sys; from pump.index.leveldb import plyvel\n"
+        "db = plyvel.DB(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
+    )
     holder = subprocess.Popen(
         [sys.executable, "-c", hold, str(tmp_path / "kv")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )

@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import google_crc32c
-import plyvel
+
+from pump.index.leveldb import plyvel
 
 HEADER = struct.Struct("<IQI")
 FOOTER = struct.Struct("<qI")
