@@ -247,6 +247,6 @@ def _versions(nodes: Sequence[NodeFacts]) -> list[Finding]:
             shown,
             "nodes of different releases are meant for the time of an"
             " upgrade; later each has other bugs and other options",
-            "pip install --upgrade tidb-binlog on the older hosts: pumps one by one, then drainers",
+            "pip install --upgrade 'tidb-binlog[server]' on the older hosts: pumps one by one, then drainers",
         )
     ]
