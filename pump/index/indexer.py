@@ -167,24 +167,20 @@ class Indexer:
     async def _follow_queue(self) -> None:
         records: list[LogRecord] = []
         payloads: list[bytes] = []
-        groups: list[WrittenGroup] = []
+        groups = 0
         for group in self._queue:
             if records and len(records) + len(group.records) > _BATCH_RECORDS_MAX:
                 break
             records += group.records
             payloads += group.payloads
-            groups.append(group)
+            groups += 1
         await self._write(records, records[-1].place)
-        for _ in groups:
-            self._queue.popleft()
+        for _ in range(groups):
+            end = self._queue.popleft().end
         self._queued_bytes -= _size(payloads)
+        self.cursor = end
         self._recent.record(records, payloads)
-        now_s = self._clock.monotonic_s()
-        for group in groups:
-            self.cursor = group.end
-            self._publish(self._sorter.feed(group.records, now_s, group.ahead))
-            self._settle_marks()
-        self._on_settled()
+        self._settle(records)
 
     async def _chase(self) -> None:
         """Read what memory does not hold. Groups written meanwhile queue again, after what is read here."""
@@ -248,12 +244,9 @@ class Indexer:
 
     def _settle(self, records: list[LogRecord]) -> None:
         self._publish(self._sorter.feed(records, self._clock.monotonic_s()))
-        self._settle_marks()
-        self._on_settled()
-
-    def _settle_marks(self) -> None:
         while self._marks and self._marks[0][0] <= self.cursor:
             self._publish(self._sorter.mark(self._marks.popleft()[1]))
+        self._on_settled()
 
     def _publish(self, effects: list[Effect]) -> None:
         for effect in effects:

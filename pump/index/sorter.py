@@ -10,17 +10,9 @@ Why    a commit timestamp is drawn after its prewrite was acknowledged. So once 
 Holds  the watermark never falls; memory grows with open prewrites only, not with what came after them
 Never  touches disk, network or clock; the indexer drives it
 
-A timestamp waits only for open prewrites that may still commit at or below it. Two kinds cannot:
-- one whose start_ts is not below it: a transaction commits above its start_ts;
-- one that was acknowledged after the timestamp had come to this pump: it was drawn by then, and the
-  prewrite's commit_ts was not. What has come when a group is acknowledged is more than what stands before
-  it in the log: all of the group, and what was queued meanwhile (`ahead`).
-A prewrite that its client repeated at another pump, which was quicker, commits there: what this pump hears
-of it later, from the upstream, is a repetition.
-
-The queue holds a block for each group of prewrites in log order: those of a group are acknowledged together.
-A block carries the largest timestamp that waits for it and not for the next block, and the last place before
-the next one. Settled blocks leave from the front, each taking its timestamp into the watermark.
+The queue holds an entry for each open prewrite in log order; an entry carries the largest timestamp and the
+last place seen between its prewrite and the next entry. Settled entries leave from the front, each taking
+its timestamp into the watermark.
 
 A prewrite that arrives after the end of its transaction (a client repeated it, or the two changed places)
 is settled at once as long as the end is among the last `ended_max` at least; otherwise it stays open until
@@ -29,10 +21,8 @@ the upstream is asked, which is slower and equally right.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from sys import maxsize
-from typing import Final
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from common.binlog import PREWRITE, ROLLBACK
 from pump.log.record import START, LogRecord, ValuePointer
@@ -70,28 +60,15 @@ Effect = Advanced | Late | GivenUp
 
 
 @dataclass(slots=True)
-class _Block:
-    """Prewrites that were acknowledged together."""
-
-    start_ts: int  # the smallest among them
-    acknowledged: int  # how many records had come by then
-    last_place: ValuePointer  # of the records between its first prewrite and the next block
-    open_count: int = 0
-    max_ts: int = 0  # the largest timestamp that waits for them
-
-
-@dataclass(slots=True)
 class OpenPrewrite:
     """A prewrite without an end. `since_s`: when it was fed, on the caller's clock."""
 
     start_ts: int
     place: ValuePointer
     since_s: float
-    block: _Block = field(default_factory=lambda: _Block(0, 0, START))
-
-
-_LAST: Final = maxsize
-_LOOK_BACK: Final = 64  # blocks that a timestamp passes at most: more is rare, and waiting is right too
+    last_place: ValuePointer  # of the records between this prewrite and the next entry
+    max_ts: int = 0  # the largest timestamp among them
+    settled: bool = False
 
 
 class Sorter:
@@ -110,9 +87,8 @@ class Sorter:
         self.decided = decided
         self.clients_know = clients_know
         self._ended_max = ended_max
-        self._queue: list[_Block] = []
-        self._front = 0  # blocks before it have left
-        self._fed = 0  # records
+        self._queue: list[OpenPrewrite] = []
+        self._front = 0  # entries before it have left
         self._open: dict[int, OpenPrewrite] = {}
         # Two generations, of which the older goes as a whole: forgetting costs nothing for each record.
         self._ended: set[int] = set()
@@ -121,34 +97,23 @@ class Sorter:
 
     # -- events ----------------------------------------------------------------------------------
 
-    def feed(self, records: Sequence[LogRecord], now_s: float, ahead: int | None = None) -> list[Effect]:
-        """Records in log order, each indexed already. `ahead`: they are a group that was acknowledged when so
-        many of the records behind them had come; None if nothing is known but their order."""
+    def feed(self, records: Iterable[LogRecord], now_s: float) -> list[Effect]:
+        """Records in log order, each indexed already."""
         published = self.watermark
         effects: list[Effect] = []
-        opened = self._open
-        block: _Block | None = None
-        first = self._fed
-        self._fed += len(records)
-        acknowledged = 0 if ahead is None else self._fed + ahead
-        for number, (tp, start_ts, commit_ts, place) in enumerate(records, first):
+        opened, queue = self._open, self._queue
+        for tp, start_ts, commit_ts, place in records:
             if tp == PREWRITE:
                 if start_ts in opened or start_ts == 0 or self._has_ended(start_ts):
-                    self._pass(0, place, number)
-                    continue
-                if block is None or ahead is None or not block.open_count:
-                    block = _Block(start_ts, acknowledged, place)
-                    self._queue.append(block)
-                elif start_ts < block.start_ts:
-                    block.start_ts = start_ts
-                block.last_place = place
-                block.open_count += 1
-                opened[start_ts] = OpenPrewrite(start_ts, place, now_s, block)
+                    self._pass(0, place)
+                else:
+                    opened[start_ts] = entry = OpenPrewrite(start_ts, place, now_s, place)
+                    queue.append(entry)
                 continue
             if not commit_ts and tp == ROLLBACK and not self.clients_know:
                 if start_ts in opened:
                     effects.append(GivenUp(start_ts))
-                self._pass(0, place, number)
+                self._pass(0, place)
                 continue
             if (
                 start_ts != commit_ts
@@ -156,7 +121,7 @@ class Sorter:
                 and 0 < commit_ts <= published
             ):
                 effects.append(Late(start_ts, commit_ts, was_open))
-            self._pass(commit_ts, place, number)
+            self._pass(commit_ts, place)
         self._compact()
         if self.watermark > published:
             effects.append(Advanced(self.watermark, self.decided))
@@ -165,17 +130,15 @@ class Sorter:
     def mark(self, ts: int) -> list[Effect]:
         """A timestamp that was drawn before now, though after everything fed so far was acknowledged."""
         published = self.watermark
-        self._pass(ts, None, _LAST)
+        self._pass(ts, None)
         return [Advanced(self.watermark, self.decided)] if self.watermark > published else []
 
     def _end(self, start_ts: int) -> bool | None:
         """Settle a transaction; whether it was open, None if it has ended before."""
         entry = self._open.pop(start_ts, None)
         if entry is not None:
-            block = entry.block
-            block.open_count -= 1
-            if not block.open_count:
-                self._settled_inside += 1
+            entry.settled = True
+            self._settled_inside += 1
         elif self._has_ended(start_ts):
             return None
         ended = self._ended
@@ -187,9 +150,8 @@ class Sorter:
     def _has_ended(self, start_ts: int) -> bool:
         return start_ts in self._ended or start_ts in self._ended_before
 
-    def _pass(self, ts: int, place: ValuePointer | None, number: int) -> None:
-        """Record `number` was read: its timestamp joins the queue as far ahead as it may; let settled blocks
-        leave."""
+    def _pass(self, ts: int, place: ValuePointer | None) -> None:
+        """A timestamp stands at the end of the queue; let settled entries leave."""
         queue, front = self._queue, self._front
         if front == len(queue):
             if ts > self.watermark:
@@ -197,34 +159,20 @@ class Sorter:
             if place is not None:
                 self.decided = place
             return
+        last = queue[-1]
+        if ts > last.max_ts:
+            last.max_ts = ts
         if place is not None:
-            queue[-1].last_place = place
-        if ts > self.watermark:
-            self._join(ts, number)
-        if queue[front].open_count:
+            last.last_place = place
+        if not queue[front].settled:
             return
-        while front < len(queue) and not (block := queue[front]).open_count:
-            if block.max_ts > self.watermark:
-                self.watermark = block.max_ts
-            self.decided = block.last_place
+        while front < len(queue) and (entry := queue[front]).settled:
+            if entry.max_ts > self.watermark:
+                self.watermark = entry.max_ts
+            self.decided = entry.last_place
             front += 1
         self._settled_inside -= front - self._front
         self._front = front
-
-    def _join(self, ts: int, number: int) -> None:
-        """Have the timestamp of record `number` wait for the last block that may commit at or below it."""
-        queue, at = self._queue, len(self._queue) - 1
-        lowest = max(self._front, at - _LOOK_BACK)
-        while (block := queue[at]).open_count == 0 or number < block.acknowledged or ts <= block.start_ts:
-            if at == lowest:
-                break
-            at -= 1
-        else:
-            lowest = -1
-        if at == self._front == lowest:  # none is in its way
-            self.watermark = ts
-        elif ts > block.max_ts:
-            block.max_ts = ts
 
     def _compact(self) -> None:
         """Drop what has left, and merge settled entries that follow an open one."""
@@ -233,16 +181,16 @@ class Sorter:
             self._front = 0
         if self._settled_inside <= len(self._open) + 1024:
             return
-        merged: list[_Block] = []
-        for block in self._queue[self._front :]:
-            if merged and not block.open_count:
+        merged: list[OpenPrewrite] = []
+        for entry in self._queue[self._front :]:
+            if entry.settled and merged:
                 before = merged[-1]
-                before.max_ts = max(before.max_ts, block.max_ts)
-                before.last_place = block.last_place
+                before.max_ts = max(before.max_ts, entry.max_ts)
+                before.last_place = entry.last_place
             else:
-                merged.append(block)
+                merged.append(entry)
         self._queue, self._front = merged, 0
-        self._settled_inside = sum(not block.open_count for block in merged)
+        self._settled_inside = sum(entry.settled for entry in merged)
 
     # -- questions -------------------------------------------------------------------------------
 
@@ -263,14 +211,11 @@ class Sorter:
     def check(self) -> None:
         """Assert what must hold between calls."""
         waiting = self._queue[self._front :]
-        assert not waiting or waiting[0].open_count
-        assert self._settled_inside == sum(not block.open_count for block in waiting)
-        for block in waiting:
-            held = [entry for entry in self._open.values() if entry.block is block]
-            assert len(held) == block.open_count
-            assert all(entry.start_ts >= block.start_ts for entry in held)
-        assert sum(block.open_count for block in waiting) == len(self._open)
-        places = [entry.place for entry in self._open.values()]
+        assert not waiting or not waiting[0].settled
+        assert [entry.start_ts for entry in waiting if not entry.settled] == list(self._open)
+        assert all(entry.start_ts in self._open for entry in waiting if not entry.settled)
+        assert self._settled_inside == sum(entry.settled for entry in waiting)
+        places = [entry.place for entry in waiting]
         assert places == sorted(places)
         assert len(self._ended) < self._ended_max
         assert len(self._ended_before) <= self._ended_max

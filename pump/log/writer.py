@@ -53,8 +53,6 @@ class WrittenGroup:
     write_s: float
     sync_s: float
     waited_s: float  # about, of the group's first member in the queue
-    ahead: int = 0
-    """How many of the records behind it had come when it was durable, before it was acknowledged."""
 
 
 _new = tuple.__new__  # a NamedTuple's own constructor is a Python function
@@ -93,7 +91,6 @@ class Writer:
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._stopping = False
         self._queued_bytes = 0
-        self._received = self._stored = 0  # records
         self._first_s = 0.0  # when the inbox got its first write
         self._space = asyncio.Event()
         self._space.set()
@@ -173,7 +170,6 @@ class Writer:
 
     def _enqueue(self, write: _Write) -> None:
         self._queued_bytes += write[2]
-        self._received += len(write[0])
         inbox = self._inbox
         inbox.append(write)
         # Checked after the append: if another write is here, the thread, which was woken for it, has not
@@ -269,9 +265,7 @@ class Writer:
         self._log.commit(places, len(payloads[-1]), max_ts, sync=self._sync)
         synced = self._clock.monotonic_s()
         records = [_new(LogRecord, (*head, place)) for head, place in zip(heads, places, strict=True)]
-        self._stored += len(records)
-        ahead = self._received - self._stored
-        return WrittenGroup(records, payloads, self._log.end, wrote - began, synced - wrote, waited, ahead)
+        return WrittenGroup(records, payloads, self._log.end, wrote - began, synced - wrote, waited)
 
 
 def _settle(done: asyncio.Future[None], failure: WriteFailed | None) -> None:

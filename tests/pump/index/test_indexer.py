@@ -73,58 +73,6 @@ async def test_index_that_cannot_be_written_is_tried_again(tmp_path: Path) -> No
     index.close()
 
 
-async def test_what_came_before_an_acknowledgement_does_not_wait_for_it_and_a_mark_stands_at_its_place(
-    tmp_path: Path,
-) -> None:
-    log = ValueLog(MemoryDirectory(), group_bytes_max=1 << 20)
-    log.open(START, START, 0)
-    index = Index.open(str(tmp_path / "kv"))
-    advanced: list[int] = []
-    indexer = Indexer(
-        log,
-        index,
-        Sorter(),
-        RecentCommits(0, bytes_max=1 << 20),
-        cursor=log.end,
-        indexed_to=log.end,
-        queue_bytes_max=1 << 20,
-        clock=SystemClock(),
-        on_advance=advanced.append,
-        on_settled=lambda: None,
-        on_late=lambda _: None,
-        on_given_up=lambda _: None,
-        on_trouble=lambda _: None,
-        on_replayed=lambda _: None,
-    )
-
-    def accept(payload: bytes, ahead: int) -> None:
-        places = log.append([payload])
-        head = binlog.header(binlog.parse(payload))
-        log.commit(places, len(payload), 1, sync=True)
-        record = LogRecord(head.tp, head.start_ts, head.commit_ts, places[0])
-        indexer.accept(WrittenGroup([record], [payload], log.end, 0.0, 0.0, 0.0, ahead))
-
-    following = asyncio.create_task(indexer.run())
-    async with asyncio.timeout(10):
-        while indexer.chasing:
-            await asyncio.sleep(0)
-    # All of it is filed in one step. The commit 15 came before prewrite 12 was acknowledged, although it
-    # stands behind it in the log; the mark was drawn before prewrite 11 was.
-    accept(binlog.prewrite(10, b"k", b"v"), 0)
-    accept(binlog.prewrite(12, b"k", b"v"), 1)
-    accept(binlog.commit(10, 15), 0)
-    indexer.mark(17)
-    accept(binlog.prewrite(11, b"k", b"v"), 0)
-    accept(binlog.rollback(12), 0)
-    async with asyncio.timeout(10):
-        while indexer.lag_bytes:
-            await asyncio.sleep(0)
-    assert advanced == [15, 17]
-    await indexer.close()
-    await following
-    index.close()
-
-
 async def test_pending_marks_are_bounded(tmp_path: Path) -> None:
     log = ValueLog(MemoryDirectory(), group_bytes_max=1 << 20)
     log.open(START, START, 0)

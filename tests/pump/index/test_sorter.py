@@ -49,27 +49,20 @@ class NaiveSorter:
 
     def __init__(self) -> None:
         self.history: list[Event] = []
-        self.waits: list[tuple[int, int]] = []  # a timestamp, and the last prewrite that it waits for
-
-    def add(self, event: Event) -> None:
-        self.history.append(event)
-        ts = event.ts if isinstance(event, Mark) else event[2]
-        lower = [start_ts for start_ts in self.open() if start_ts < ts]
-        self.waits.append((ts, max(map(self.place, lower), default=-1)))
-
-    def place(self, start_ts: int) -> int:
-        return self.history.index(prewrite(start_ts))
 
     def watermark(self) -> int:
-        """Largest timestamp that waits for nothing any more."""
-        first = min(map(self.place, self.open()), default=len(self.history))
-        return max([ts for ts, last in self.waits if last < first], default=0)
-
-    def in_front(self) -> int:
-        """Largest timestamp with no open prewrite before its place, which is never above the watermark."""
-        first = min(map(self.place, self.open()), default=len(self.history))
-        seen = self.history[:first]
-        return max([one.ts if isinstance(one, Mark) else one[2] for one in seen], default=0)
+        """Largest timestamp with no open prewrite before its place."""
+        ended = {event[1] for event in self.history if not isinstance(event, Mark) and event[0] != PREWRITE}
+        best = 0
+        for event in self.history:
+            if isinstance(event, Mark):
+                best = max(best, event.ts)
+            elif event[0] == PREWRITE:
+                if event[1] not in ended:
+                    break
+            else:
+                best = max(best, event[2])
+        return best
 
     def open(self) -> list[int]:
         ended = {event[1] for event in self.history if not isinstance(event, Mark) and event[0] != PREWRITE}
@@ -81,7 +74,7 @@ def replay(events: Sequence[Event], *, compact_always: bool = False) -> list[int
     """Feed events one by one; the watermark after each equals the oracle's."""
     sorter, naive, watermarks = Sorter(), NaiveSorter(), []
     for at, event in enumerate(events):
-        naive.add(event)
+        naive.history.append(event)
         before = sorter.watermark
         if isinstance(event, Mark):
             effects = sorter.mark(event.ts)
@@ -91,7 +84,7 @@ def replay(events: Sequence[Event], *, compact_always: bool = False) -> list[int
             sorter._settled_inside += 2000
             sorter._compact()
         sorter.check()
-        assert sorter.watermark == naive.watermark() >= naive.in_front(), events[: at + 1]
+        assert sorter.watermark == naive.watermark(), events[: at + 1]
         assert [entry.start_ts for entry in sorter.open_prewrites()] == naive.open()
         advanced = [effect for effect in effects if isinstance(effect, Advanced)]
         assert [effect.watermark for effect in advanced] == (
@@ -180,153 +173,12 @@ def test_four_transactions_in_random_interleavings_with_marks_and_fakes() -> Non
         replay(events, compact_always=rng.random() < 0.5)
 
 
-def test_transactions_that_start_above_a_timestamp_do_not_hold_it() -> None:
-    rng = random.Random(11)
-    for _ in range(500):
-        starts = rng.sample(range(1, 60), 6)
-        order = [start_ts for start_ts in starts for _ in range(2)]
-        rng.shuffle(order)
-        events: list[Event] = []
-        for start_ts in order:
-            if prewrite(start_ts) not in events:
-                events.append(prewrite(start_ts))
-            else:
-                events.append(
-                    rng.choice([commit(start_ts, start_ts + rng.randrange(1, 30)), rollback(start_ts)])
-                )
-            if rng.random() < 0.3:
-                events.append(Mark(rng.randrange(90)))
-        replay(events, compact_always=rng.random() < 0.5)
-
-
-class BusyPump:
-    """Clients, a queue, groups and acknowledgements, as the upstream and the writer make them: a start_ts is
-    drawn before the prewrite is sent, the commit_ts after it was acknowledged; what comes is queued, a group
-    is what stands in front of the queue, and the sorter gets it some time after it was acknowledged."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng = random.Random(seed)
-        self.clock = 0
-        self.drawn: list[int] = []
-        self.to_send: list[tuple[int, int, int]] = []
-        self.inbox: list[tuple[int, int, int]] = []
-        self.stored: list[tuple[list[LogRecord], int]] = []
-        self.acknowledged = self.fed = self.numbers = 0
-        self.ready: list[int] = []  # acknowledged prewrites
-        self.marks: list[tuple[int, int]] = []
-        self.sorter, self.naive = Sorter(), NaiveSorter()
-        self.ahead_of_order = 0
-
-    def draw(self) -> int:
-        self.clock += self.rng.randrange(1, 4)
-        self.drawn.append(self.clock)
-        return self.clock
-
-    def step(self) -> None:
-        rng = self.rng
-        match rng.randrange(7):
-            case 0:
-                self.to_send.append(prewrite(self.draw()))
-            case 1 if self.ready:
-                start_ts = self.ready.pop(rng.randrange(len(self.ready)))
-                self.to_send.append(
-                    commit(start_ts, self.draw()) if rng.random() < 0.9 else rollback(start_ts)
-                )
-            case 2 | 3 if self.to_send:
-                self.inbox.append(self.to_send.pop(rng.randrange(len(self.to_send))))
-            case 4 if self.inbox:
-                self.store(rng.randrange(1, len(self.inbox) + 1))
-            case 5:
-                self.feed()
-            case 6 if self.drawn:  # by this pump or by others, now or some time ago
-                self.marks.append((self.acknowledged, rng.choice(self.drawn[-8:])))
-                self.settle_marks()
-
-    def store(self, count: int) -> None:
-        group, self.inbox = self.inbox[:count], self.inbox[count:]
-        records = [LogRecord(*event, ValuePointer(0, self.numbers + at)) for at, event in enumerate(group)]
-        self.numbers += len(records)
-        for _ in range(self.rng.randrange(3)):  # more comes while the group is written
-            if self.to_send:
-                self.inbox.append(self.to_send.pop())
-        self.stored.append((records, len(self.inbox)))
-        self.acknowledged += len(records)
-        self.ready += [event[1] for event in group if event[0] == PREWRITE]
-
-    def feed(self) -> None:
-        if not self.stored:
-            return
-        records, ahead = self.stored.pop(0)
-        for record in records:
-            assert not record.commit_ts or record.commit_ts > self.sorter.watermark
-            self.naive.history.append(record[:3])
-        effects = self.sorter.feed(records, 0.0, ahead)
-        assert not any(isinstance(effect, Late) for effect in effects)
-        self.sorter.check()
-        self.fed += len(records)
-        self.settle_marks()
-
-    def settle_marks(self) -> None:
-        while self.marks and self.marks[0][0] <= self.fed:
-            _, ts = self.marks.pop(0)
-            self.sorter.mark(ts)
-            self.naive.history.append(Mark(ts))
-        in_front = self.naive.in_front()
-        self.ahead_of_order += self.sorter.watermark > in_front
-        assert self.sorter.watermark >= in_front
-
-
-def test_what_came_before_an_acknowledgement_lies_below_its_commits_in_every_order_of_a_busy_pump() -> None:
-    sooner = 0
-    for seed in range(50):
-        pump = BusyPump(seed)
-        for _ in range(300):
-            pump.step()
-        sooner += pump.ahead_of_order
-        while pump.to_send or pump.inbox or pump.stored or pump.ready:
-            pump.to_send += [commit(start_ts, pump.draw()) for start_ts in pump.ready]
-            pump.ready = []
-            pump.inbox += pump.to_send
-            pump.to_send = []
-            if pump.inbox:
-                pump.store(len(pump.inbox))
-            pump.feed()
-        pump.settle_marks()
-        assert pump.sorter.open_count == 0
-        assert pump.sorter.watermark == pump.naive.in_front()
-        assert pump.sorter.decided == ValuePointer(0, pump.numbers - 1)
-    assert sooner > 1000, "it is worth it"
-
-
-def test_a_commit_passes_the_prewrites_of_its_group_and_of_groups_that_it_came_before() -> None:
-    sorter = Sorter()
-    sorter.feed(records(prewrite(1)), 0.0, 0)
-    # Prewrite 2 is acknowledged when the next two have come, prewrite 3 together with the commit of 1.
-    sorter.feed([LogRecord(*prewrite(2), ValuePointer(0, 10))], 0.0, 2)
-    third = [LogRecord(*prewrite(3), ValuePointer(0, 20)), LogRecord(*commit(1, 9), ValuePointer(0, 30))]
-    assert sorter.feed(third, 0.0, 0) == [Advanced(9, ValuePointer(0, 0))]
-    assert [entry.start_ts for entry in sorter.open_prewrites()] == [2, 3]
-    # What comes after their acknowledgement waits for them, a drawn mark too.
-    assert sorter.feed([LogRecord(ROLLBACK, 11, 11, ValuePointer(0, 40))], 0.0, 5) == []
-    assert sorter.mark(12) == []
-    sorter.feed([LogRecord(*commit(2, 20), ValuePointer(0, 50))], 0.0, 0)
-    assert sorter.watermark == 9
-    sorter.feed([LogRecord(*rollback(3), ValuePointer(0, 60))], 0.0, 0)
-    assert (sorter.watermark, sorter.decided) == (20, ValuePointer(0, 60))
-    sorter.check()
-
-
 def test_arbitrary_orders_with_duplicates_and_ends_before_prewrites() -> None:
     # Orders that no upstream makes must not break the rules either: all sequences over a small alphabet.
     alphabet: list[Event] = [prewrite(1), commit(1, 10), prewrite(2), commit(2, 9), rollback(2), Mark(11)]
     for length in range(1, 6):
         for events in itertools.product(alphabet, repeat=length):
             replay(events)
-            stored = [event for event in events if not isinstance(event, Mark)]
-            together = Sorter()
-            together.feed(records(*stored), 0.0, 1)
-            together.check()
-            assert together.watermark == max((event[2] for event in stored), default=0)
 
 
 def test_prewrite_on_two_pumps_waits_for_the_resolver_here_and_commits_there() -> None:

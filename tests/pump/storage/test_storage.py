@@ -8,7 +8,6 @@ import os
 import resource
 import shutil
 import signal
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from pump.storage.history import PositionPurged
 from pump.storage.opening import StorageLimits, oldest_whole_commit
 from pump.storage.storage import Storage
 from tests.pump.support import corpus
-from tests.pump.support.memory_log import MemoryDirectory, MemoryFile
+from tests.pump.support.memory_log import MemoryDirectory
 from tests.pump.support.payloads import header, opened, pull, put, put_pair, wait_watermark
 
 CLEAN = corpus.recordings(killed=False)
@@ -356,38 +355,6 @@ async def test_a_group_is_synced_before_any_of_it_is_acknowledged(tmp_path: Path
         syncs = directory.happened.count("sync 000000.vlog")
         assert 1 <= syncs < 100, "writes queued together share a sync"
         assert directory.happened.index("create 000000.vlog") == 0
-
-
-async def test_a_commit_that_came_while_a_prewrite_was_synced_does_not_wait_for_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    syncs, released = threading.Event(), threading.Event()
-    sync = MemoryFile.sync
-
-    def slow_sync(file: MemoryFile) -> None:
-        syncs.set()
-        assert released.wait(10)
-        sync(file)
-
-    async with opened(tmp_path, directory=MemoryDirectory()) as storage:
-        await put(storage, binlog.prewrite(10, b"k", b"v"))
-        monkeypatch.setattr(MemoryFile, "sync", slow_sync)
-        second = asyncio.ensure_future(put(storage, binlog.prewrite(20, b"k", b"v")))
-        await asyncio.to_thread(syncs.wait, 10)
-        end = asyncio.ensure_future(put(storage, binlog.commit(10, 25, b"k")))
-        await asyncio.sleep(0)
-        released.set()
-        await asyncio.gather(second, end)
-        await wait_watermark(storage, 25)
-        assert [one.start_ts for one in storage.open_prewrites()] == [20]
-        # What comes after the acknowledgement waits.
-        await put(storage, binlog.fake(30))
-        while storage.index_lag_bytes:
-            await asyncio.sleep(0)
-        assert storage.watermark == 25
-        await put(storage, binlog.commit(20, 40, b"k"))
-        await wait_watermark(storage, 40)
-        assert [one.commit_ts for one in await pull(storage)] == [25, 30, 40]
 
 
 async def test_full_queue_makes_writers_wait_but_loses_none(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ pulls from every position, kills, power cuts, flipped bits, a lost or damaged in
     PUMP_MODEL_EXAMPLES=5000 PUMP_MODEL_SEED=7 python -m pytest tests/pump/test_storage_model.py
 
 Always: what was acknowledged is there, byte for byte; a pull gives exactly the commits in (position,
-watermark], ascending, none twice; the watermark stays below every commit that is still to come, and is at
-least where the list says as soon as the index has caught up; what was purged is refused, never passed over.
+watermark], ascending, none twice; the watermark stays below every commit that is still to come, and is where
+the list says as soon as the index has caught up; what was purged is refused, never passed over.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ class StorageMachine(RuleBasedStateMachine):
         self.do(settled())
         # Marks are not stored: what an earlier life told may be above what this one knows, never below.
         watermark = self.storage.watermark
-        assert self.model.watermark() <= watermark <= max(self.model.newest(), self.told)
+        assert self.model.watermark() <= watermark <= max(self.model.watermark(), self.told)
         self.told = max(self.told, watermark)
         assert [one.start_ts for one in self.storage.open_prewrites()] == self.model.open()
         self.compare(self.storage.gc_ts, 1 << 20, from_disk=True)
@@ -308,7 +308,7 @@ class StorageMachine(RuleBasedStateMachine):
         self.do(self.open())
         self.model.survived(map(self.storage.value_log.read, self.places()), acknowledged)
         # A mark that took effect while the process died is filed with the index, seen by us or not.
-        self.told = max(self.told, self.model.newest())
+        self.told = max(self.told, self.model.watermark())
         self.model.marks.clear()
         drawn = {one.start_ts: one.commit_ts for one in self.model.log if one.tp == binlog.COMMIT}
         self.drawn = {ts: drawn_ts for ts, drawn_ts in self.drawn.items() if ts not in drawn}

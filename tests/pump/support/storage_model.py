@@ -42,7 +42,7 @@ class Model:
         return [start_ts for start_ts in found if start_ts not in ended]
 
     def watermark(self) -> int:
-        """Largest timestamp in front of the first open prewrite: the watermark is there, or above it."""
+        """Largest timestamp in front of the first open prewrite."""
         still = set(self.open())
         first = next(
             (at for at, one in enumerate(self.log) if one.tp == binlog.PREWRITE and one.start_ts in still),
@@ -51,11 +51,6 @@ class Model:
         stored = (one.commit_ts for one in self.log[:first] if one.tp != binlog.PREWRITE)
         marked = (ts for at, ts in self.marks if at <= first)
         return max([*stored, *marked], default=0)
-
-    def newest(self) -> int:
-        """The largest timestamp that was ever told: the watermark is never above it."""
-        marked = (ts for _, ts in self.marks)
-        return max([*(one.commit_ts for one in self.log), *marked], default=0)
 
     def between(self, after: int, upto: int) -> list[Delivery]:
         """What a puller gets of (after, upto]."""
