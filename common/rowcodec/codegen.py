@@ -357,6 +357,9 @@ class ReaderSource:
         names = self.source.names
         match = f"match{sum(name.startswith('match') for name in names)}"
         names[match] = matcher(parts)
+        if all(entry.optional for entry in run) and base == "i":
+            # A string may have ended behind the row: the matcher would begin at the row's end, and match.
+            self.add(2, f"if i > n: {self.bail}")
         self.add(2, f"m = {match}(b, {base})  # {', '.join(str(entry.id) for entry in run)}")
         self.add(2, f"if m is None: {self.bail}", "i = m.end()")
         groups = [f"g{number}" for number in range(sum(part.groups for part in parts))]

@@ -76,6 +76,18 @@ def test_rows_of_every_type(seed: int) -> None:
             assert forms.agree(row)
 
 
+def test_a_string_that_ends_behind_the_row_is_refused_though_all_after_it_may_be_absent() -> None:
+    """The matcher takes an offset behind the end for the end."""
+    nullable = ((f"c{number}", kind("bigint")) for number in range(6))
+    info = table(("id", key("bigint")), ("s", kind("varchar", not_null=True)), *nullable)
+    forms, values = BothForms(info), (7, "text", *range(6))
+    row = RowEncoder(info).insert(values)
+    end = row.index(b"text") + 4
+    assert forms.agree(row)
+    assert forms.agree(row[:end])
+    assert not forms.agree(row[: end - 1])
+
+
 def test_rows_as_they_are_written_never_need_the_strict_reader() -> None:
     """Else the fast form would be right and slow."""
     chance = Random(1)
