@@ -131,7 +131,9 @@ class TraceFile:
         return f'{line}, "args": {json.dumps(what)}}}' if what else line + "}"
 
     def close(self) -> None:
-        """What waits is not written any more. Raises `OSError`."""
+        """What waits is not written any more; once is enough. Raises `OSError`."""
+        if self._file.closed:  # where another one could not begin
+            return
         try:
             self._write("\n]\n")
         finally:

@@ -176,7 +176,8 @@ class Writer:
         # emptied the inbox yet and takes this one too.
         if len(inbox) == 1:
             self._first_s = self._clock.monotonic_s()
-            self._wake.put(None)
+            if self._wake.empty():  # a thread that is never idle takes none of them
+                self._wake.put(None)
 
     async def stop(self) -> None:
         """Finish what is queued, then end the thread."""

@@ -92,6 +92,15 @@ def test_a_file_that_is_full_is_kept_beside_the_next_one_and_no_other(tmp_path: 
     assert all(file.stat().st_size < 800 for file in tmp_path.iterdir())
 
 
+def test_where_no_other_file_can_begin_the_trace_ends(tmp_path: Path) -> None:
+    file = begin(tmp_path / "trace", bytes_max=1)
+    (tmp_path / "trace.1").mkdir()
+    with pytest.raises(OSError):
+        file.flush()
+    file.close()
+    assert named(read(tmp_path / "trace"), "process_name")
+
+
 def test_what_finds_no_room_in_memory_is_counted(tmp_path: Path) -> None:
     path = tmp_path / "trace"
     file = begin(path, bytes_max=1 << 26)

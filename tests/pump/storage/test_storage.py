@@ -8,6 +8,7 @@ import os
 import resource
 import shutil
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from pump.storage.history import PositionPurged
 from pump.storage.opening import StorageLimits, oldest_whole_commit
 from pump.storage.storage import Storage
 from tests.pump.support import corpus
-from tests.pump.support.memory_log import MemoryDirectory
+from tests.pump.support.memory_log import MemoryDirectory, MemoryFile
 from tests.pump.support.payloads import header, opened, pull, put, put_pair, wait_watermark
 
 CLEAN = corpus.recordings(killed=False)
@@ -355,6 +356,34 @@ async def test_a_group_is_synced_before_any_of_it_is_acknowledged(tmp_path: Path
         syncs = directory.happened.count("sync 000000.vlog")
         assert 1 <= syncs < 100, "writes queued together share a sync"
         assert directory.happened.index("create 000000.vlog") == 0
+
+
+async def test_wakes_of_a_writer_that_is_never_idle_do_not_pile_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs, released = threading.Semaphore(0), threading.Semaphore(0)
+    sync = MemoryFile.sync
+
+    def slow_sync(file: MemoryFile) -> None:
+        syncs.release()
+        assert released.acquire(timeout=10)
+        sync(file)
+
+    async with opened(tmp_path, directory=MemoryDirectory()) as storage:
+        await put(storage, binlog.prewrite(10, b"k", b"v"))
+        monkeypatch.setattr(MemoryFile, "sync", slow_sync)
+        writes = []
+        for ts in range(20, 30):
+            writes.append(asyncio.ensure_future(put(storage, binlog.prewrite(ts, b"k", b"v"))))
+            await asyncio.sleep(0)
+            if ts > 20:
+                released.release()
+            await asyncio.to_thread(syncs.acquire, timeout=10)
+        wakes = storage._writer._wake.qsize()
+        released.release()
+        await asyncio.gather(*writes)
+        monkeypatch.undo()
+        assert wakes <= 1
 
 
 async def test_full_queue_makes_writers_wait_but_loses_none(tmp_path: Path) -> None:
