@@ -145,9 +145,9 @@ def _stretch(file: File, at: int, kind: str, found: FileCoverage, counts: Counts
     for pos, payload in file_records(file.read, at):
         try:
             head = head_of(payload, pos, counts)
+            found.see(head.commit_ts, is_ddl=head.is_ddl)
             if is_payload_record(payload):
                 _count_sent(payload, sent, found)
-            found.see(head.commit_ts, is_ddl=head.is_ddl)
         except Corruption as error:
             found.fail(error.message, pos)
         found.bytes_ok += len(payload) + FILE_OVERHEAD

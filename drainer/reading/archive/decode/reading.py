@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from common.errors import BinlogError, ConfigError, Corruption
-from common.record import RecordError
+from common.record import FILE_OVERHEAD, RecordError
 from drainer.formats import binlog_file
 from drainer.formats.segment_index import UTC
 from drainer.reading.archive.decode.definitions import Definitions
@@ -197,8 +197,11 @@ class _Reader:
 
     def records(self, file: File, damage: str) -> Iterator[Record]:
         doubles = _Doubles(file, self._part, self._reach)
-        selection = self._selection
+        selection, end = self._selection, self._part.start
         for pos, payload in _payloads(file, self._part, self._path, damage):
+            if pos != end:
+                self._lose()
+            end = pos + len(payload) + FILE_OVERHEAD
             try:
                 body = payloads.body(payload)
                 double = doubles.is_double(body, pos, payload)
@@ -222,6 +225,9 @@ class _Reader:
 
     def _see(self, payload: bytes) -> None:
         """Every record, before it is read and whether it is or not."""
+
+    def _lose(self) -> None:
+        """Records before the next one are damaged, and were passed over."""
 
     def _ddl(self, body: Body, payload: bytes) -> Ddl:
         raise NotImplementedError
@@ -308,6 +314,9 @@ class _RelayReader(_Reader):
 
     def _see(self, payload: bytes) -> None:
         self._rows.see(payload)
+
+    def _lose(self) -> None:
+        self._rows.lose()
 
     def _ddl(self, body: Body, payload: bytes) -> Ddl:
         return self._rows.ddl()

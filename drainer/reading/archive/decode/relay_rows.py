@@ -74,6 +74,11 @@ class RelayRows:
         self._ddl = lambda: reader.ddl(read, found)
         self._pieces = lambda: self._of_obinlog(read, found)
 
+    def lose(self) -> None:
+        """Records were passed over: of binlogs as pumps sent them, rules and numbers of definitions may have
+        begun anew there. Rows are read by what is noted from here on, or not at all."""
+        self._sent = PayloadReaders(self._definitions.intern)
+
     def ddl(self) -> Ddl:
         """The DDL of the record that was seen last. Raises `Corruption`."""
         return self._ddl()

@@ -11,6 +11,7 @@ import zstandard
 
 from common.errors import ConfigError, Corruption
 from common.record import encode_file
+from common.rowcodec.encoder import RowEncoder
 from drainer.config.relay_format import FORMATS
 from drainer.reading.archive.decode import coverage, definitions, reading
 from drainer.reading.archive.decode.definitions import Definitions
@@ -18,9 +19,11 @@ from drainer.reading.archive.decode.records import Changes, Record
 from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.segments import Slice, Survey, survey
 from drainer.reading.archive.files.selection import Selection
-from drainer.txn import Ddl
+from drainer.txn import INSERT, Ddl, TableEvents, TableVersion, Transaction
+from tests.common.rowcodec.tables import kind, table
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.reading.archive.support.corpus import Change, Values
+from tests.drainer.support.payloads import sent
 from tests.drainer.support.relay_world import items
 
 SCENARIO = "keys"
@@ -292,6 +295,28 @@ def test_both_formats_of_a_relay_log_are_counted_alike(tmp_path: Path) -> None:
         )
     assert counted[0] == counted[1]
     assert all(counted[0])
+
+
+def test_behind_damage_rows_of_a_relay_log_are_not_read_by_older_definitions(tmp_path: Path) -> None:
+    """A Drainer that was started again numbers them anew; with the first of its records that is lost."""
+    columns = [("id", kind("bigint", not_null=True)), ("a", kind("varchar")), ("b", kind("varchar"))]
+    for life, shown in enumerate((columns[:2], columns)):
+        version = TableVersion(table(*shown, handle="rowid"), "shop", "t", life)
+        row = RowEncoder(version.info).insert((1, *("text" for _ in shown[1:])), 1)
+        stream = [
+            sent(Transaction(ts - 1, ts, (TableEvents(version, [INSERT], [row], 0),), 9))
+            for ts in (10 + 10 * life, 15 + 10 * life)
+        ]
+        log = corpus.our_relay(stream, tmp_path, 1 << 20)
+    (path,) = files(log)
+    data, (part,) = bytearray(path.read_bytes()), coverage.slices(survey(log))
+    third = [head.pos for head in reading.heads(log, part)][2]
+    assert [one.commit_ts for one in corpus.records(log)] == [10, 15, 20, 25]
+    data[third + 20] ^= 1
+    path.write_bytes(data)
+    assert [one.commit_ts for one in corpus.records(log, damage="report")] == [10, 15]
+    found = coverage.cover(log, part)
+    assert (found.problem_pos, found.transactions, found.inserts) == (third, 3, 2)
 
 
 def test_kinds_are_told_apart_and_an_empty_directory_is_no_error(tmp_path: Path, whole: Location) -> None:
