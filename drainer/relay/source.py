@@ -106,10 +106,14 @@ class RelaySource:
 
     def take(self, after_ts: int, to_ts: int, stop_ts: int = 0) -> None:
         """Leave out what lies at or below `after_ts`, or above `stop_ts` if that is given. The stream
-        continues to `to_ts`, with or without a record there."""
+        continues to `to_ts`, with or without a record there. Raises `ConfigError` for rules that cannot be
+        had any more: a function of a row rule is gone perhaps."""
         self._after_ts = after_ts
         self._to_ts = to_ts
         self._stop_ts = stop_ts
+        for commit_ts, found in self._index.items():
+            if commit_ts > after_ts and not (stop_ts and commit_ts > stop_ts):
+                _ = found.reader.rules  # read before the first row goes out
 
     @property
     def records(self) -> int:

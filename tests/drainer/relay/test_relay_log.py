@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -28,6 +29,9 @@ from drainer.relay import relay_log
 from drainer.relay.record_readers import RecordReaders
 from drainer.relay.relay_files import RelayFiles
 from drainer.relay.relay_log import RelayLog
+from drainer.relay.source import RelaySource
+from drainer.relay.table_definitions import RelayTables
+from drainer.sink.mysql.connection import Target
 from drainer.txn import INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import kind, table
 from tests.crash.faults import disk
@@ -98,6 +102,23 @@ async def test_what_was_synced_is_there(tmp_path: Path, form: str) -> None:
     await log.close()
     assert timestamps(tmp_path / "log") == list(range(1, 30))
     assert len(list((tmp_path / "log").glob("binlog-*"))) > 2
+
+
+async def test_rules_that_are_gone_are_told_before_the_first_row_goes_out(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    log.append(transaction(1))
+    log.rules_now = lambda: json.dumps(
+        {"row_rule": [{"db-name": "shop", "tbl-name": "t", "python": "a_module_that_is_gone:function"}]}
+    )
+    log.append(transaction(2))
+    await log.close()
+    directory = BinlogDirectory(str(tmp_path), ManualClock())
+    source = RelaySource(directory, RelayTables(Target("nowhere", 0, "", "")), ManualClock())
+    source.survey()
+    source.take(2, 2)
+    with pytest.raises(ConfigError, match="a_module_that_is_gone"):
+        source.take(0, 2)
+    directory.close()
 
 
 async def test_syncs_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
