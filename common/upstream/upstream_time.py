@@ -24,7 +24,7 @@ from common.tso import Ts
 from common.upstream_port import TimestampOracle
 
 AHEAD_MAX_S: Final = 86_400.0
-_UNSURE_S: Final = 1.0  # how far what this process takes for now may be from what it is upstream
+_UNSURE_S: Final = 0.1  # how far what this process takes for now may be from what it is upstream
 SKEW_S: Final = 5.0  # from here on it is logged
 _DRAW_S: Final = 60.0
 _MOVE_S: Final = 1.0

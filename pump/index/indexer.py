@@ -12,8 +12,10 @@ Stops   files what is queued and stores the positions; what the chaser has not r
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 
 from common.clock import Clock
 from common.observe import log
@@ -32,6 +34,7 @@ _RETRY_S = 1.0
 _MARKS_MAX = 64
 _logger = log.get("indexer")
 _OVERHEAD = 250  # bytes that a queued record costs besides its payload
+_place = attrgetter("place")
 
 
 class Indexer:
@@ -243,9 +246,17 @@ class Indexer:
             return
 
     def _settle(self, records: list[LogRecord]) -> None:
-        self._publish(self._sorter.feed(records, self._clock.monotonic_s()))
+        """Feed what lies before the cursor. A mark stands behind what was durable when it was drawn: it does
+        not wait for prewrites that were filed in the same step."""
+        now_s, fed = self._clock.monotonic_s(), 0
         while self._marks and self._marks[0][0] <= self.cursor:
-            self._publish(self._sorter.mark(self._marks.popleft()[1]))
+            place, ts = self._marks.popleft()
+            upto = bisect_left(records, place, fed, key=_place)
+            if fed < upto:
+                self._publish(self._sorter.feed(records[fed:upto], now_s))
+                fed = upto
+            self._publish(self._sorter.mark(ts))
+        self._publish(self._sorter.feed(records[fed:] if fed else records, now_s))
         self._on_settled()
 
     def _publish(self, effects: list[Effect]) -> None:

@@ -100,8 +100,8 @@ async def test_what_others_say_was_drawn_is_believed_up_to_now_and_not_before_th
     clock.advance(50)
     now_s = clock.wall_s()
     assert time.may_have_given(tso.from_wall_s(now_s))
-    assert time.may_have_given(tso.from_wall_s(now_s + 0.9)), "a clock that runs a little fast upstream"
-    assert not time.may_have_given(tso.from_wall_s(now_s + 1.1))
+    assert time.may_have_given(tso.from_wall_s(now_s + 0.09)), "a clock that runs a little fast upstream"
+    assert not time.may_have_given(tso.from_wall_s(now_s + 0.11))
 
 
 async def test_nonsense_of_the_oracle_is_shown_and_asked_again() -> None:

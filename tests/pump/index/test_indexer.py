@@ -108,3 +108,45 @@ async def test_pending_marks_are_bounded(tmp_path: Path) -> None:
     await following
     assert advanced[-1] == 1099
     index.close()
+
+
+async def test_a_mark_waits_for_what_stood_before_it_alone_though_more_is_indexed_with_it(
+    tmp_path: Path,
+) -> None:
+    log = ValueLog(MemoryDirectory(), group_bytes_max=1 << 20)
+    log.open(START, START, 0)
+    index = Index.open(str(tmp_path / "kv"))
+    advanced: list[int] = []
+    indexer = Indexer(
+        log,
+        index,
+        Sorter(),
+        RecentCommits(0, bytes_max=1 << 20),
+        cursor=log.end,
+        indexed_to=log.end,
+        queue_bytes_max=1 << 20,
+        clock=SystemClock(),
+        on_advance=advanced.append,
+        on_settled=lambda: None,
+        on_late=lambda _: None,
+        on_given_up=lambda _: None,
+        on_trouble=lambda _: None,
+        on_replayed=lambda _: None,
+    )
+    for payload, tp, commit_ts, mark_ts in (
+        (binlog.fake(10), binlog.ROLLBACK, 10, 20),
+        (binlog.prewrite(30, b"k", b"v"), binlog.PREWRITE, 0, 40),
+    ):
+        (place,) = log.append([payload])
+        log.commit([place], len(payload), commit_ts, sync=True)
+        record = LogRecord(tp, 10 if commit_ts else 30, commit_ts, place)
+        indexer.accept(WrittenGroup([record], [payload], log.end, 0.0, 0.0, 0.0))
+        indexer.mark(mark_ts)
+    following = asyncio.create_task(indexer.run())
+    async with asyncio.timeout(5):
+        while indexer.lag_bytes:
+            await asyncio.sleep(0)
+    await indexer.close()
+    await following
+    assert advanced[-1] == 20, "the prewrite that came after it holds the second mark"
+    index.close()
