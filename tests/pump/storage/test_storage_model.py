@@ -421,7 +421,7 @@ class StorageMachine(RuleBasedStateMachine):
             self.stop()
         shutil.rmtree(aside)
         self.path, self.disk = path, whole
-        self.do(self.open())
+        self.reopen(len(self.model.log))
         assert ".vlog" in refused, "refused, and the file is not named"
 
     @rule(jump=st.booleans(), age_steps=st.integers(0, 40))
