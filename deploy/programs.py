@@ -24,9 +24,8 @@ def run(program: str, module: str, extra: str) -> Any:
         missing = (error.name or "").partition(".")[0]
         if not missing or missing in OWN or missing in sys.stdlib_module_names:
             raise
-        print(
-            f"{program}: error: the package {missing} is missing (pip install 'tidb-binlog[{extra}]')",
-            file=sys.stderr,
+        sys.stderr.write(
+            f"{program}: error: the package {missing} is missing (pip install 'tidb-binlog[{extra}]')\n"
         )
         sys.exit(WRONG_CONFIGURATION)
 
