@@ -87,6 +87,7 @@ OWN_WRITERS = {
     "deploy.ctl.__main__",  # -h
     "deploy.ctl.commands.completion",
     "deploy.ctl.commands.tail",  # cleaned value by value, between colours of its own; tested with it
+    "deploy.programs",  # one line with the name of a package: what show needs may be what is missing
     "deploy.ctl.doctor.show",  # cleaned; tested with the doctor
     "drainer.__main__",  # the summary of a recovery: numbers
 }
