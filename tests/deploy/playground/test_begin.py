@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 
 def test_what_exists_is_loaded_while_it_is_written_to_and_killed(scratch: Path) -> None:
     few = ("--seconds", "2", "--rate", "40", "--sessions", "4", "--seed", "5")
-    status, out, err = run(scratch, "--load", "--kills", "2", *few)
+    status, out, err = run(scratch, "--load", "--kills", "3", *few)
     assert status == 0, f"{out}\n{err}"
     there = re.search(r"^(\d+) tables with (\d+) rows that nobody published$", out, re.M)
     loaded = re.search(

@@ -332,7 +332,9 @@ async def test_what_waits_keeps_its_route(target: Target) -> None:
 
 
 class Logged(RelayLog):
-    """What would go into a relay log. `on_sync` is called before a sync is done."""
+    """What would go into a relay log, in pieces. `on_sync` is called before a sync is done."""
+
+    keeps_payloads = False
 
     def __init__(self) -> None:
         self.items: list[tuple[Any, str | None]] = []
