@@ -32,28 +32,36 @@ class FailingIndex(Index):
         super().write(records, head, watermark, decided)
 
 
-async def test_index_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
-    log = ValueLog(MemoryDirectory(), group_bytes_max=1 << 20)
-    log.open(START, START, 0)
-    index = FailingIndex.open(str(tmp_path / "kv"))
-    advanced: list[int] = []
-    troubles: list[str] = []
-    indexer = Indexer(
+def indexer_of(
+    log: ValueLog, index: Index, cursor: ValuePointer, advanced: list[int], troubles: list[str] | None = None
+) -> Indexer:
+    """Of an index that has all before `cursor`. Notes watermarks and troubles."""
+    told = [] if troubles is None else troubles
+    return Indexer(
         log,
         index,
         Sorter(),
         RecentCommits(0, bytes_max=1 << 20),
-        cursor=log.end,
-        indexed_to=log.end,
+        cursor=cursor,
+        indexed_to=cursor,
         queue_bytes_max=1 << 20,
         clock=SystemClock(),
         on_advance=advanced.append,
         on_settled=lambda: None,
         on_late=lambda _: None,
         on_given_up=lambda _: None,
-        on_trouble=lambda error: troubles.append(str(error)),
+        on_trouble=lambda error: told.append(str(error)),
         on_replayed=lambda _: None,
     )
+
+
+async def test_index_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
+    log = ValueLog(MemoryDirectory(), group_bytes_max=1 << 20)
+    log.open(START, START, 0)
+    index = FailingIndex.open(str(tmp_path / "kv"))
+    advanced: list[int] = []
+    troubles: list[str] = []
+    indexer = indexer_of(log, index, log.end, advanced, troubles)
     payloads = [binlog.prewrite(10, b"k", b"v"), binlog.commit(10, 11)]
     places = log.append(payloads)
     log.commit(places, len(payloads[-1]), 11, sync=True)
@@ -80,22 +88,7 @@ async def test_pending_marks_are_bounded(tmp_path: Path) -> None:
     log.commit(log.append([payload]), len(payload), 5, sync=True)
     index = Index.open(str(tmp_path / "kv"))
     advanced: list[int] = []
-    indexer = Indexer(
-        log,
-        index,
-        Sorter(),
-        RecentCommits(0, bytes_max=1 << 20),
-        cursor=START,  # one record behind, so marks have to wait
-        indexed_to=START,
-        queue_bytes_max=1 << 20,
-        clock=SystemClock(),
-        on_advance=advanced.append,
-        on_settled=lambda: None,
-        on_late=lambda _: None,
-        on_given_up=lambda _: None,
-        on_trouble=lambda _: None,
-        on_replayed=lambda _: None,
-    )
+    indexer = indexer_of(log, index, START, advanced)  # one record behind, so marks have to wait
     for ts in range(100, 1100):
         indexer.mark(ts)
     assert len(indexer._marks) <= 64
@@ -117,22 +110,7 @@ async def test_a_mark_waits_for_what_stood_before_it_alone_though_more_is_indexe
     log.open(START, START, 0)
     index = Index.open(str(tmp_path / "kv"))
     advanced: list[int] = []
-    indexer = Indexer(
-        log,
-        index,
-        Sorter(),
-        RecentCommits(0, bytes_max=1 << 20),
-        cursor=log.end,
-        indexed_to=log.end,
-        queue_bytes_max=1 << 20,
-        clock=SystemClock(),
-        on_advance=advanced.append,
-        on_settled=lambda: None,
-        on_late=lambda _: None,
-        on_given_up=lambda _: None,
-        on_trouble=lambda _: None,
-        on_replayed=lambda _: None,
-    )
+    indexer = indexer_of(log, index, log.end, advanced)
     for payload, tp, commit_ts, mark_ts in (
         (binlog.fake(10), binlog.ROLLBACK, 10, 20),
         (binlog.prewrite(30, b"k", b"v"), binlog.PREWRITE, 0, 40),
