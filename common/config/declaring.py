@@ -25,7 +25,10 @@ _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Where one field comes from and how its text is read."""
+    """Where one field comes from, how its text is read, and all that its users are told of it.
+
+    `written` is the default as a user would write it. The rest is as `option` has it.
+    """
 
     key: str | None
     flag: str | None
@@ -33,6 +36,12 @@ class Option:
     kind: OptionKind
     secret: bool
     deprecated: bool
+    written: Any
+    more: str
+    unit: str
+    live: bool
+    starter: bool
+    example: str
 
 
 def option(
@@ -44,6 +53,11 @@ def option(
     kind: OptionKind = "str",
     secret: bool = False,
     deprecated: bool = False,
+    more: str = "",
+    unit: str = "",
+    live: bool = False,
+    starter: bool = False,
+    example: str = "",
 ) -> Any:
     """A field of a config dataclass.
 
@@ -52,9 +66,13 @@ def option(
     `tables` a tuple of dicts (the last three only in the file; default None: empty; annotate a table as
     `Mapping`). The default may be written as a user would.
 
-    `deprecated`: accepted for old files, not in the help.
+    `help` is the line of `-h`, without a full stop; `more` the sentences that the reference has after it, and
+    `example` lines of TOML that it shows. `unit`: what a bare number counts, where the kind does not say it.
+    `live`: a reload (SIGHUP) changes it in the running daemon. `starter`: it is in the short file that users
+    copy. `deprecated`: accepted for old files, not in the help.
     """
-    entry = Option(key, flag, help, kind, secret or log.is_secret_key(key or flag or ""), deprecated)
+    is_secret = secret or log.is_secret_key(key or flag or "")
+    entry = Option(key, flag, help, kind, is_secret, deprecated, default, more, unit, live, starter, example)
     if isinstance(default, str | int | float) and kind in ("size", "duration", "retention"):
         default = convert(kind, default)
     if kind in ("list", "ints") and not isinstance(default, tuple):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from common.config import loading
+from common.config import declaring, loading
 from common.config.declaring import option
 from common.errors import ConfigError, FlagError
 
@@ -249,3 +249,16 @@ def test_version_and_help_end_with_0(capsys: pytest.CaptureFixture[str]) -> None
     assert "-heartbeat-interval duration" in text
     assert "log-rotate" not in text
     assert load("-V=false").workers == 16
+
+
+def test_what_users_are_told_is_said_where_an_option_is_declared() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Told:
+        size: int = option(
+            "10 GiB", key="size", kind="size", help="room", more="Less is refused.", live=True, starter=True
+        )
+        plain: int = option(5, key="plain", kind="int", unit="minutes", help="pause", example="plain = 7")
+
+    size, plain = declaring.options(Told).values()
+    assert (size.written, size.more, size.live, size.starter) == ("10 GiB", "Less is refused.", True, True)
+    assert (plain.unit, plain.example, plain.live, plain.starter) == ("minutes", "plain = 7", False, False)
