@@ -28,48 +28,103 @@ _ACCEPT_LOSS: Final = re.compile(r"(\d{6,10}\.vlog):(\d+)")
 class PumpConfig(NodeConfig):
     """See `deploy/pump.toml` for every key with its reason."""
 
-    node_id: str = option("", key="node-id", flag="node-id", help="name in the registry; kept in data-dir")
-    addr: str = option("", key="addr", flag="addr", help="host:port to listen on")
-    advertise_addr: str = option("", key="advertise-addr", flag="advertise-addr", help="host:port for others")
+    node_id: str = option(
+        "",
+        key="node-id",
+        flag="node-id",
+        help="name in the registry; empty: host name and port of addr",
+        more="Kept in data-dir from the first start on, because drainers know this pump by it.",
+    )
+    addr: str = option(
+        "",
+        key="addr",
+        flag="addr",
+        help="host:port to listen on; empty: this host's first address, port 8250",
+        starter=True,
+    )
+    advertise_addr: str = option(
+        "",
+        key="advertise-addr",
+        flag="advertise-addr",
+        help="host:port that other nodes connect to; empty: addr",
+        more="It must not be 0.0.0.0.",
+        starter=True,
+    )
     socket: str = option(
-        "", key="socket", flag="socket", help="unix:///path of a socket for gRPC besides addr"
+        "",
+        key="socket",
+        flag="socket",
+        help="unix:///path of a socket for gRPC besides addr",
+        more="For clients on this host: the pump's owner and group may connect. It speaks in clear, "
+        "also where addr has TLS. Its directory must exist.",
     )
-    start_wait_s: float = option(
-        "10m",
-        key="start-wait",
-        flag="start-wait",
-        kind="duration",
-        help="how long a start waits for etcd and timestamps; 0: not at all",
+    data_dir: str = option(
+        "data.pump",
+        key="data-dir",
+        flag="data-dir",
+        help="directory of the value log and its index",
+        more="One pump per directory. A Go pump's directory opens as it is.",
+        starter=True,
     )
-    data_dir: str = option("data.pump", key="data-dir", flag="data-dir", help="directory of the value log")
     heartbeat_interval_s: float = option(
-        2, key="heartbeat-interval", flag="heartbeat-interval", kind="duration", help="seconds between beats"
+        2,
+        key="heartbeat-interval",
+        flag="heartbeat-interval",
+        kind="duration",
+        help="pause between two beats in the registry",
+        more="A pump counts as dead after five missed beats. A beat extends the lease; the entry "
+        "(watermark, time) is written by every fifth beat, and at once when the state changes.",
     )
-    gc_s: float = option("7", key="gc", flag="gc", kind="retention", help="how long binlogs are kept")
+    gc_s: float = option(
+        "7",
+        key="gc",
+        flag="gc",
+        kind="retention",
+        help="how long binlogs are kept at least",
+        more="Days, or a duration as \"12h\", in the upstream's time: this host's clock has no part in "
+        "it. A file goes ten minutes after the newest binlog in it has reached this age. What a "
+        "live drainer has not applied stays longer (storage.retention-protects).",
+        starter=True,
+    )
     pull_streams: int = option(
         128,
         key="pull-streams",
         kind="int",
-        help="pull streams at once, of one address half: RESOURCE_EXHAUSTED",
+        help="pull streams at once, of one address half as many: RESOURCE_EXHAUSTED",
+        more="A drainer or reader has one; each may hold a megabyte or two in memory.",
     )
     pull_streams_per_connection: int = option(
-        32, key="pull-streams-per-connection", kind="int", help="and of one connection"
+        32,
+        key="pull-streams-per-connection",
+        kind="int",
+        help="pull streams of one connection at once: RESOURCE_EXHAUSTED",
     )
-    log_level: str = option("info", key="log-level", flag="L", help="debug, info, warn, error, fatal")
-    log_file: str = option("", key="log-file", flag="log-file", help="log file; empty: standard output")
+    log_level: str = option(
+        "info",
+        key="log-level",
+        flag="L",
+        help="least level that is logged: debug, info, warn, error or fatal",
+    )
+    log_file: str = option(
+        "", key="log-file", flag="log-file", help="file to log into; empty: standard output", starter=True
+    )
     gen_binlog_interval_s: float = option(
         3,
         key="gen-binlog-interval",
         flag="fake-binlog-interval",
         kind="duration",
-        help="pause of stored time marks for old drainers while nothing is written",
+        help="pause between stored time marks for old drainers while nothing is written",
+        more="Drainers of the newer protocol ask for a watermark and get one at once; this counts "
+        "while none of them, or no drainer at all, is connected.",
     )
     resolve_after_s: float = option(
         "100ms",
         key="resolve-after",
         flag="resolve-after",
         kind="duration",
-        help="age at which the upstream is asked about an open prewrite that a puller waits for",
+        help="age at which the upstream is asked about an open prewrite that a drainer waits for",
+        more="A shorter time asks about transactions that merely take their time; a longer one lets a "
+        "crashed client hold replication up for longer.",
     )
     accept_loss: str = option(
         "",
@@ -78,51 +133,92 @@ class PumpConfig(NodeConfig):
         help="FILE:OFFSET of a damage that an error names; what is lost there is given up for good",
     )
     sync_log: bool = option(
-        True, key="storage.sync-log", kind="bool", help="acknowledge only what is on the medium"
+        True,
+        key="storage.sync-log",
+        kind="bool",
+        help="acknowledge a write only when it is on the disk",
+        more="Without it a power cut may lose acknowledged binlogs.",
     )
     stop_write_at_bytes: int = option(
         "10 GiB",
         key="storage.stop-write-at-available-space",
         kind="size",
-        help="no prewrite enters when less is free",
+        help="free disk space below which prewrites are refused",
+        more="Ends of transactions are still accepted until a sixteenth of it is left: a log that runs "
+        "into a full disk takes nothing more before a restart, while an end that is refused is "
+        "sent again.",
+        starter=True,
     )
     retention_bytes: int = option(
-        0, key="storage.retention-bytes", kind="size", help="the log grows no larger than this; 0: no limit"
+        0,
+        key="storage.retention-bytes",
+        kind="size",
+        help="size that the value log may grow to; 0: no limit",
+        more="Beyond it the oldest binlogs go, younger than gc or not, but never what a live drainer "
+        "has not applied.",
+        starter=True,
     )
     retention_free_bytes: int = option(
         0,
         key="storage.retention-free-space",
         kind="size",
-        help="the oldest binlogs go when less is free; 0: no limit",
+        help="free disk space below which the oldest binlogs go; 0: no limit",
+        more="They go whether younger than gc or not. It must be above stop-write-at-available-space, "
+        "or prewrites are refused first.",
     )
     retention_protects: str = option(
         "disk",
         key="storage.retention-protects",
-        help="disk or drainers: which one wins when space runs out",
+        help="what wins when space runs out: disk or drainers",
+        more='It counts where a live drainer has not applied the oldest binlogs. "disk": they go once '
+        "less than retention-free-space is free; the database goes on, and that drainer needs a "
+        'new snapshot. "drainers": they stay whatever the disk does, and prewrites are refused at '
+        "stop-write-at-available-space. A drainer is live while its lease is held, or if it "
+        "showed itself within the last hour; `binlogctl forget` takes out one that never comes "
+        "back.",
     )
     retention_alarm_s: float = option(
         "20h",
         key="storage.retention-alarm",
         kind="duration",
-        help="how long before retention reaches a drainer the alarm is raised",
+        help="how long before retention reaches a drainer an alarm is raised",
+        more="In the log and in the metrics, at once and every hour. Set at most half of the time that "
+        "binlogs are kept: with more, a drainer that is up to date raises it.",
     )
     write_queue_bytes: int = option(
-        "64 MiB", key="storage.write-queue", kind="size", help="payloads waiting for the writer"
+        "64 MiB",
+        key="storage.write-queue",
+        kind="size",
+        help="payloads that may wait for the writer; then requests wait",
     )
     index_queue_bytes: int = option(
-        "16 MiB", key="storage.index-queue", kind="size", help="payloads waiting for the index"
+        "16 MiB",
+        key="storage.index-queue",
+        kind="size",
+        help="payloads that may wait for the index; then it follows by reading the log",
     )
     recent_bytes: int = option(
-        "32 MiB", key="storage.recent-commits", kind="size", help="commits kept in memory for pullers"
+        "32 MiB",
+        key="storage.recent-commits",
+        kind="size",
+        help="commits kept in memory, so that drainers that keep up cost no disk read",
     )
     segment_bytes: int = option(
-        500 << 20, key="storage.segment-size", kind="size", help="size at which a new log file begins"
+        "500 MiB", key="storage.segment-size", kind="size", help="size at which a new log file begins"
     )
     cache_bytes: int = option(
-        8 << 20, key="storage.kv.block-cache-capacity", kind="int", help="LevelDB's block cache"
+        8 << 20,
+        key="storage.kv.block-cache-capacity",
+        kind="int",
+        help="LevelDB's cache of index blocks",
+        unit="bytes",
     )
     write_buffer_bytes: int = option(
-        64 << 20, key="storage.kv.write-buffer", kind="int", help="LevelDB's write buffer"
+        64 << 20,
+        key="storage.kv.write-buffer",
+        kind="int",
+        help="LevelDB's buffer, which is written out as one table",
+        unit="bytes",
     )
 
     # Accepted, no effect.

@@ -40,31 +40,31 @@ class Limits:
         key="door.message-size",
         flag="max-message-size",
         kind="size",
-        help="of one gRPC message, also when unpacked; at most 2 GiB - 1: RESOURCE_EXHAUSTED",
+        help="size of one gRPC message, also when unpacked; at most 2 GiB - 1: RESOURCE_EXHAUSTED",
     )
     gzip_ratio_max: int = option(
         100,
         key="door.gzip-ratio",
         kind="int",
-        help="of a packed message that unpacks to more than 4 MiB: RESOURCE_EXHAUSTED",
+        help="ratio of a packed message that unpacks to more than 4 MiB: RESOURCE_EXHAUSTED",
     )
     header_list_bytes_max: int = option(
         "16 KiB",
         key="door.header-list-size",
         kind="size",
-        help="names and values of a request, and 32 each: 431",
+        help="names and values of a request's headers, and 32 for each: 431",
     )
     header_fields_max: int = option(
-        100, key="door.header-fields", kind="int", help="fields of a request: 431"
+        100, key="door.header-fields", kind="int", help="header fields of a request: 431"
     )
     header_block_bytes_max: int = option(
-        "32 KiB", key="door.header-block-size", kind="size", help="packed fields of a request: GOAWAY"
+        "32 KiB", key="door.header-block-size", kind="size", help="packed header fields of a request: GOAWAY"
     )
     continuations_max: int = option(
         8, key="door.continuations", kind="int", help="frames that continue one header block: GOAWAY"
     )
     header_table_bytes: int = option(
-        "4 KiB", key="door.header-table-size", kind="size", help="memory of our header decoder"
+        "4 KiB", key="door.header-table-size", kind="size", help="memory of the header decoder"
     )
     streams_max: int = option(
         1024,
@@ -85,7 +85,10 @@ class Limits:
         "32 KiB", key="door.stream-window", kind="size", help="what a peer may send ahead in one call"
     )
     connection_window_bytes: int = option(
-        "64 MiB", key="door.connection-window", kind="size", help="and in all its calls"
+        "64 MiB",
+        key="door.connection-window",
+        kind="size",
+        help="what a peer may send ahead in all calls of a connection",
     )
     stream_send_bytes_max: int = option(
         "256 KiB",
@@ -129,12 +132,20 @@ class Limits:
         kind="int",
         help="reset streams at once, beyond one for each call that ended well: GOAWAY",
     )
-    resets_per_s: float = option(50.0, key="door.resets-per-second", kind="float", help="and in the long run")
+    resets_per_s: float = option(
+        50.0,
+        key="door.resets-per-second",
+        kind="float",
+        help="reset streams a second in the long run: GOAWAY",
+    )
     settings_burst: int = option(
         20, key="door.settings-burst", kind="int", help="SETTINGS frames at once: GOAWAY"
     )
     settings_per_s: float = option(
-        1.0, key="door.settings-per-second", kind="float", help="and in the long run"
+        1.0,
+        key="door.settings-per-second",
+        kind="float",
+        help="SETTINGS frames a second in the long run: GOAWAY",
     )
     ping_gap_s: float = option(
         "10s",
@@ -146,22 +157,28 @@ class Limits:
         10,
         key="door.ping-strikes",
         kind="int",
-        help="and more of them end the connection: GOAWAY too_many_pings",
+        help="strikes of a connection; one more ends it: GOAWAY too_many_pings",
     )
     glitches_burst: int = option(
         1000, key="door.glitches-burst", kind="int", help="frames that do nothing, at once: GOAWAY"
     )
     glitches_per_s: float = option(
-        100.0, key="door.glitches-per-second", kind="float", help="and in the long run"
+        100.0,
+        key="door.glitches-per-second",
+        kind="float",
+        help="frames that do nothing, a second in the long run: GOAWAY",
     )
     handshake_s: float = option(
-        "10s", key="door.handshake-time", kind="duration", help="TLS and the first words of a connection"
+        "10s",
+        key="door.handshake-time",
+        kind="duration",
+        help="time for TLS and the first words of a connection",
     )
     header_block_s: float = option(
         "10s",
         key="door.header-time",
         kind="duration",
-        help="from the first to the last frame of a header block: GOAWAY",
+        help="time from the first to the last frame of a header block: GOAWAY",
     )
     silent_body_s: float = option(
         "1m", key="door.silent-request-time", kind="duration", help="silence inside a request: CANCEL"
@@ -173,16 +190,19 @@ class Limits:
         help="a finished reply that the peer does not take: CANCEL",
     )
     keepalive_s: float = option(
-        "1m", key="door.keepalive", kind="duration", help="silence after which we PING"
+        "1m", key="door.keepalive", kind="duration", help="silence after which the node sends a PING"
     )
     keepalive_answer_s: float = option(
-        "20s", key="door.keepalive-answer", kind="duration", help="and the time to answer"
+        "20s", key="door.keepalive-answer", kind="duration", help="time that a peer has to answer that PING"
     )
     idle_s: float = option(
-        0, key="door.idle-time", kind="duration", help="connection without calls; 0: no limit"
+        0, key="door.idle-time", kind="duration", help="age of a connection without calls; 0: no limit"
     )
     age_s: float = option(
-        0, key="door.age", kind="duration", help="connection in all, a tenth more or less; 0: no limit"
+        0,
+        key="door.age",
+        kind="duration",
+        help="age of a connection in all, a tenth more or less; 0: no limit",
     )
     files_reserved: int = option(
         256,
@@ -190,9 +210,9 @@ class Limits:
         kind="int",
         help="files of the process that connections leave to the rest",
     )
-    connections_max: int = option(10000, key="door.connections", kind="int", help="connections in all")
+    connections_max: int = option(10000, key="door.connections", kind="int", help="connections at once")
     connections_per_address_max: int = option(
-        1000, key="door.connections-per-address", kind="int", help="connections of one address"
+        1000, key="door.connections-per-address", kind="int", help="connections of one address at once"
     )
     handshakes_max: int = option(
         100,

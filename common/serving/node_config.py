@@ -27,20 +27,26 @@ class NodeConfig(Limits):
     """The options that a pump and a drainer share. The daemon says what `listen` and `advertised` are."""
 
     rpc_server: str = option(
-        DOOR, key="rpc-server", flag="rpc-server", help="door, or grpcio with HTTP on status-addr"
+        DOOR,
+        key="rpc-server",
+        flag="rpc-server",
+        help="what serves addr: door (gRPC and HTTP on one port) or grpcio (gRPC alone)",
+        more="With grpcio HTTP is served on status-addr.",
     )
     status_addr: str = option(
         "",
         key="status-addr",
         flag="status-addr",
-        help="host:port of HTTP alone (default: none; with grpcio the host of addr, port + 100)",
+        help="host:port of HTTP alone; empty: none, with grpcio the host of addr and its port + 100",
     )
     admin_from: tuple[str, ...] = option(
         (),
         key="admin-from",
         flag="admin-from",
         kind="list",
-        help="networks that may change this node's state over HTTP, besides this host and mutual TLS",
+        help="networks that may change this node's state over HTTP, as 10.1.0.0/16",
+        more="This host always may, and clients with mutual TLS. A `binlogctl` on another host needs "
+        "it where there is no TLS.",
     )
     debug_routes: bool = option(
         False,
@@ -48,31 +54,45 @@ class NodeConfig(Limits):
         flag="debug-routes",
         kind="bool",
         help="serve /debug/..., which shows what is stored",
+        more="To all who may change the node's state. A drainer has none yet.",
     )
     ssl_ca: str = option(
-        "", key="security.ssl-ca", flag="ssl-ca", help="authority of all certificates; empty: no TLS"
+        "",
+        key="security.ssl-ca",
+        flag="ssl-ca",
+        help="PEM file of the authority of all certificates; empty: no TLS",
+        more="With it ssl-cert and ssl-key are needed; without it they are refused. Both sides must "
+        "show a certificate of this authority. The downstream has TLS settings of its own.",
+        starter=True,
     )
-    ssl_cert: str = option("", key="security.ssl-cert", flag="ssl-cert", help="our certificate")
-    ssl_key: str = option("", key="security.ssl-key", flag="ssl-key", help="our private key")
+    ssl_cert: str = option(
+        "", key="security.ssl-cert", flag="ssl-cert", help="PEM file of this node's certificate", starter=True
+    )
+    ssl_key: str = option(
+        "", key="security.ssl-key", flag="ssl-key", help="PEM file of this node's private key", starter=True
+    )
     cert_allowed_cn: tuple[str, ...] = option(
         (),
         key="security.cert-allowed-cn",
         flag="cert-allowed-cn",
         kind="list",
         help="common names of the clients that may connect; empty: all of the authority",
+        more="They are looked up in the client's own certificate.",
     )
 
     pd_urls: str = option(
         "http://127.0.0.1:2379",
         key="pd-urls",
         flag="pd-urls",
-        help="URLs of PD or etcd, comma separated",
+        help="PD's client URLs, comma separated; or those of an etcd, which then holds everything",
+        starter=True,
     )
     upstream: str = option(
         "auto",
         key="upstream",
         flag="upstream",
-        help="tidb (PD and TiKV), standalone (all in etcd), or auto: what answers at pd-urls",
+        help="tidb (PD and TiKV), standalone (everything in etcd), or auto: what answers at pd-urls",
+        more="It is where timestamps, outcomes of transactions and DDL come from.",
     )
     start_wait_s: float = option(
         "10m",
@@ -80,13 +100,29 @@ class NodeConfig(Limits):
         flag="start-wait",
         kind="duration",
         help="how long a start waits for etcd and the upstream; 0: not at all",
+        more="Then the start fails. Machines that come up together need no order this way; a wrong "
+        "pd-urls shows in /readyz at once. A drainer with a relay log brings its downstream to a "
+        "consistent state meanwhile.",
     )
-    log_format: str = option("tidb", key="log-format", flag="log-format", help="tidb or json")
+    log_format: str = option(
+        "tidb",
+        key="log-format",
+        flag="log-format",
+        help="form of the log: tidb (the unified log format) or json",
+    )
     metrics_addr: str = option(
-        "", key="MetricsAddr", flag="metrics-addr", help="Pushgateway that gets the metrics; empty: none"
+        "",
+        key="MetricsAddr",
+        flag="metrics-addr",
+        help="URL of a Prometheus Pushgateway that gets the metrics; empty: none",
+        more="For a host that cannot be scraped.",
     )
     metrics_interval_s: float = option(
-        15, key="MetricsInterval", flag="metrics-interval", kind="duration", help="pause of pushes; 0: off"
+        15,
+        key="MetricsInterval",
+        flag="metrics-interval",
+        kind="duration",
+        help="pause between two pushes; 0: none",
     )
 
     @property

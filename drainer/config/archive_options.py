@@ -19,23 +19,32 @@ COMPRESSIONS: Final = ("", "zstd")
 class ArchiveOptions(DatabaseOptions):
     """Beside the keys of databases."""
 
-    to_dir: str = option("", key="syncer.to.dir", help="directory of the archive (default: data-dir)")
+    to_dir: str = option(
+        "",
+        key="syncer.to.dir",
+        help="archive: its directory, for this drainer alone; empty: data-dir",
+        more="With db-type file. The checkpoint is the file savepoint in data-dir.",
+        starter=True,
+    )
     retention_days: int = option(
         0,
         key="syncer.to.retention-time",
         kind="int",
-        help="days after which the archive's files are removed; 0: never",
+        help="archive: age at which files are removed; 0: never",
+        unit="days",
+        more="By this host's clock and the upstream's, the oldest first and never the newest.",
     )
     compression: str = option(
         "",
         key="syncer.to.compression",
-        help="zstd: closed files of the archive are compressed; Go drainers and reparo cannot read them then",
+        help="archive: zstd compresses closed files; Kafka: none, gzip, snappy, lz4 or zstd",
+        more="Go drainers and reparo cannot read compressed files.",
     )
     to_file_size: int = option(
         "512 MiB",
         key="syncer.to.file-size",
         kind="size",
-        help="a file of the archive ends with the record that reaches this",
+        help="archive: a file ends with the record that reaches this size",
     )
 
     def check_archive(self) -> None:

@@ -28,80 +28,156 @@ class DatabaseOptions(VerifyOptions):
     sql_mode: str = option(
         "",
         key="syncer.sql-mode",
-        help="sql_mode of the session that writes rows; empty: strict, but for dates that upstream took",
+        help="sql_mode of the session that writes rows; empty: strict, with invalid and zero dates",
+        more="The default refuses a value that does not fit and never clips it, and takes the invalid "
+        "and zero dates that upstream took. A value takes the place of that: without a STRICT "
+        "mode values are clipped. NO_AUTO_VALUE_ON_ZERO and ALLOW_INVALID_DATES are always added.",
     )
-    to_host: str = option("", key="syncer.to.host", help="downstream host (default: MYSQL_HOST or localhost)")
+    to_host: str = option(
+        "",
+        key="syncer.to.host",
+        help="host of the downstream; empty: MYSQL_HOST, else localhost",
+        starter=True,
+    )
     to_port: int = option(
-        0, key="syncer.to.port", kind="int", help="downstream port (default: MYSQL_PORT or 3306)"
+        0,
+        key="syncer.to.port",
+        kind="int",
+        help="port of the downstream; 0: MYSQL_PORT, else 3306",
+        starter=True,
     )
-    to_user: str = option("", key="syncer.to.user", help="downstream user (default: MYSQL_USER or root)")
+    to_user: str = option(
+        "",
+        key="syncer.to.user",
+        help="user of the downstream; empty: MYSQL_USER, else root",
+        more="With Kafka: of the SASL login.",
+        starter=True,
+    )
     to_password: str = option(
-        "", key="syncer.to.password", secret=True, help="downstream password (default: MYSQL_PSWD)"
+        "",
+        key="syncer.to.password",
+        secret=True,
+        help="password of the downstream; empty: MYSQL_PSWD, else none",
     )
     to_encrypted_password: str = option(
-        "", key="syncer.to.encrypted_password", secret=True, help="as a Go drainer's file has it; wins"
+        "",
+        key="syncer.to.encrypted_password",
+        secret=True,
+        help="password of the downstream as `binlogctl encrypt` wrote it; wins over password",
+        more="The key is BINLOG_SECRET_KEY of the environment. Go drainers' files have it in the same form.",
     )
     to_password_file: str = option(
-        "", key="syncer.to.password-file", help="file that holds the downstream password and nothing else"
+        "",
+        key="syncer.to.password-file",
+        help="file that holds the password of the downstream and nothing else",
+        more="Only the drainer's user should be able to read it.",
+        starter=True,
     )
     to_socket: str = option(
-        "", key="syncer.to.socket", help="downstream unix socket instead of host and port"
+        "", key="syncer.to.socket", help="unix socket of the downstream, instead of host and port"
     )
     to_read_timeout_s: float = option(
-        "1m", key="syncer.to.read-timeout", kind="duration", help="limit of a row statement; DDL has none"
+        "1m",
+        key="syncer.to.read-timeout",
+        kind="duration",
+        help="limit of a row statement; DDL has none",
+        more="It is doubled each time a statement takes longer.",
     )
     to_sync_mode: int = option(
         0,
         key="syncer.to.sync-mode",
         kind="int",
-        help="tables that lack a column downstream: 1 (or 0) refused, 2 the column is left out",
+        help="tables that lack a column downstream: 0 or 1 rows are refused, 2 the column is left out",
+        more="2 also gives columns that only the downstream has, NOT NULL and without a default, the "
+        "zero of their type.",
     )
     to_params: Mapping[str, Any] = option(
-        None, key="syncer.to.params", kind="table", help="session variables of the downstream"
+        None,
+        key="syncer.to.params",
+        kind="table",
+        help="session variables of the downstream",
+        more="time_zone is passed over: TIMESTAMPs are sent in UTC.",
+        example="[syncer.to.params]\ninnodb_lock_wait_timeout = 10",
     )
-    to_ssl_ca: str = option("", key="syncer.to.security.ssl-ca", help="downstream's authority; empty: no TLS")
+    to_ssl_ca: str = option(
+        "",
+        key="syncer.to.security.ssl-ca",
+        help="PEM file of the downstream's authority; empty: no TLS",
+        more="The files are read again at every connect.",
+    )
     to_ssl_cert: str = option(
-        "", key="syncer.to.security.ssl-cert", help="our certificate for the downstream"
+        "",
+        key="syncer.to.security.ssl-cert",
+        help="PEM file of our certificate, if the downstream asks for one",
     )
-    to_ssl_key: str = option("", key="syncer.to.security.ssl-key", help="our private key for the downstream")
+    to_ssl_key: str = option(
+        "", key="syncer.to.security.ssl-key", help="PEM file of our private key for the downstream"
+    )
     to_cert_allowed_cn: tuple[str, ...] = option(
         (),
         key="syncer.to.security.cert-allowed-cn",
         kind="list",
         help="common names that the downstream's certificate may have; empty: all",
+        more="It has to be the host's in any case.",
     )
     checkpoint_schema: str = option(
-        "tidb_binlog", key="syncer.to.checkpoint.schema", help="database of the checkpoint tables"
+        "tidb_binlog",
+        key="syncer.to.checkpoint.schema",
+        help="database of everything that a drainer stores downstream",
+        more="Rows are distinguished by cluster id, so two drainers of one upstream need two.",
     )
     checkpoint_table: str = option(
-        "checkpoint", key="syncer.to.checkpoint.table", help="table of the row, on a server of its own"
+        "checkpoint",
+        key="syncer.to.checkpoint.table",
+        help="table of the checkpoint row, where checkpoint.type is set",
+        more="What a lane needs in its transactions stays downstream.",
     )
-    checkpoint_host: str = option("127.0.0.1", key="syncer.to.checkpoint.host", help="server of the row")
-    checkpoint_port: int = option(3306, key="syncer.to.checkpoint.port", kind="int", help="and its port")
-    checkpoint_user: str = option("root", key="syncer.to.checkpoint.user", help="and its user")
+    checkpoint_host: str = option(
+        "127.0.0.1",
+        key="syncer.to.checkpoint.host",
+        help="host of the checkpoint row, where checkpoint.type is set",
+    )
+    checkpoint_port: int = option(
+        3306, key="syncer.to.checkpoint.port", kind="int", help="port of the server of the checkpoint row"
+    )
+    checkpoint_user: str = option(
+        "root", key="syncer.to.checkpoint.user", help="user of the server of the checkpoint row"
+    )
     checkpoint_password: str = option(
-        "", key="syncer.to.checkpoint.password", secret=True, help="and the password"
+        "",
+        key="syncer.to.checkpoint.password",
+        secret=True,
+        help="password of the server of the checkpoint row",
     )
     checkpoint_encrypted_password: str = option(
         "",
         key="syncer.to.checkpoint.encrypted_password",
         secret=True,
-        help="as a Go drainer's file has it; wins",
+        help="the same as `binlogctl encrypt` wrote it; wins over password",
     )
     checkpoint_password_file: str = option(
-        "", key="syncer.to.checkpoint.password-file", help="file that holds this password and nothing else"
+        "",
+        key="syncer.to.checkpoint.password-file",
+        help="file that holds the password of the checkpoint row's server and nothing else",
     )
     checkpoint_ssl_ca: str = option(
-        "", key="syncer.to.checkpoint.security.ssl-ca", help="and its authority; empty: no TLS"
+        "",
+        key="syncer.to.checkpoint.security.ssl-ca",
+        help="PEM file of the authority of the checkpoint row's server; empty: no TLS",
     )
     checkpoint_ssl_cert: str = option(
-        "", key="syncer.to.checkpoint.security.ssl-cert", help="our certificate for it"
+        "",
+        key="syncer.to.checkpoint.security.ssl-cert",
+        help="PEM file of our certificate, if that server asks for one",
     )
     checkpoint_ssl_key: str = option(
-        "", key="syncer.to.checkpoint.security.ssl-key", help="our private key for it"
+        "", key="syncer.to.checkpoint.security.ssl-key", help="PEM file of our private key for that server"
     )
     checkpoint_cert_allowed_cn: tuple[str, ...] = option(
-        (), key="syncer.to.checkpoint.security.cert-allowed-cn", kind="list", help="names of its certificate"
+        (),
+        key="syncer.to.checkpoint.security.cert-allowed-cn",
+        kind="list",
+        help="common names that the certificate of that server may have; empty: all",
     )
 
     def check_database(self) -> None:

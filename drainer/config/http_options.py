@@ -27,7 +27,13 @@ _OWN: Final = ("host", "content-", "connection", "transfer-encoding", "webhook-"
 class HttpOptions(KafkaOptions):
     """Beside the keys of Kafka. The URL may hold a token: it is shown nowhere."""
 
-    to_url: str = option("", key="syncer.to.url", secret=True, help="http: where rows are posted to")
+    to_url: str = option(
+        "",
+        key="syncer.to.url",
+        secret=True,
+        help="http: URL that rows are posted to, as lines of JSON",
+        more="It may hold a token, and is shown nowhere.",
+    )
     batch_rows: int = option(
         1000, key="syncer.to.batch-rows", kind="int", help="http: rows of a request at most"
     )
@@ -35,18 +41,26 @@ class HttpOptions(KafkaOptions):
         "1 MiB",
         key="syncer.to.batch-size",
         kind="size",
-        help="http: a body ends with the row that reaches this",
+        help="http: a body ends with the row that reaches this size",
     )
     http_timeout_s: float = option(
-        "30s", key="syncer.to.timeout", kind="duration", help="http: silence of the server that is a failure"
+        "30s",
+        key="syncer.to.timeout",
+        kind="duration",
+        help="http: silence of the server that is a failure",
+        more="The request is sent again then.",
     )
     headers_file: str = option(
         "",
         key="syncer.to.headers-file",
-        help="http: file with headers of every request, a line each: Name: value",
+        help="http: file with headers of every request, a line each",
+        more="As Authorization: Bearer ...",
     )
     secret_file: str = option(
-        "", key="syncer.to.secret-file", help="http: file with the secret that requests are signed with"
+        "",
+        key="syncer.to.secret-file",
+        help="http: file with the secret that requests are signed with",
+        more="As Standard Webhooks has it.",
     )
 
     def check_http(self) -> None:

@@ -34,39 +34,57 @@ class KafkaOptions(ArchiveOptions):
     """Beside the keys of databases and archives; `user` and the passwords of [syncer.to] are SASL's here."""
 
     zookeeper_addrs: str = option(
-        "", key="syncer.to.zookeeper-addrs", help="Kafka: ZooKeepers that know the brokers; wins"
+        "",
+        key="syncer.to.zookeeper-addrs",
+        help="Kafka: ZooKeepers that know the brokers; they win over kafka-addrs",
     )
     kafka_addrs: str = option(
         "",
         key="syncer.to.kafka-addrs",
         help=f"Kafka: brokers, comma separated (default: KAFKA_ADDRS or {DEFAULT_ADDRESS})",
+        more="The checkpoint is the file savepoint in data-dir.",
     )
     kafka_version: str = option(
         "0.8.2.0",
         key="syncer.to.kafka-version",
-        help="Kafka: what brokers are that cannot say it, those before 0.10",
+        help="Kafka: version of brokers that cannot say it, those before 0.10",
     )
     kafka_max_messages: int = option(
         1024, key="syncer.to.kafka-max-messages", kind="int", help="Kafka: messages of one batch at most"
     )
     kafka_client_id: str = option(
-        "tidb_binlog", key="syncer.to.kafka-client-id", help="Kafka: client's name in the brokers' logs"
+        "tidb_binlog", key="syncer.to.kafka-client-id", help="Kafka: name of this client in the brokers' logs"
     )
     kafka_max_message_size: int = option(
-        1 << 30,
+        "1 GiB",
         key="syncer.to.kafka-max-message-size",
         kind="size",
-        help="Kafka: a message may have so many bytes; the topic's max.message.bytes counts, too",
+        help="Kafka: bytes that a message may have",
+        more="Less where the topic's max.message.bytes is less.",
     )
     topic_name: str = option(
-        "", key="syncer.to.topic-name", help="Kafka: the topic (default: <cluster id>_obinlog)"
+        "", key="syncer.to.topic-name", help="Kafka: the topic; empty: <cluster id>_obinlog"
     )
-    topic: str = option("", key="syncer.to.topic", help='Kafka: topics of tables, as in "{schema}_{table}"')
-    format: str = option("obinlog", key="syncer.to.format", help=f"Kafka: {', '.join(FORMATS)}")
+    topic: str = option(
+        "",
+        key="syncer.to.topic",
+        help="Kafka: topics of tables, as in {schema}_{table}",
+        more="What the name of a topic cannot have becomes _, and two tables that would share a topic "
+        "stop the drainer.",
+    )
+    format: str = option(
+        "obinlog",
+        key="syncer.to.format",
+        help="Kafka: form of messages: obinlog, canal-json, debezium-json or avro",
+        more="obinlog has a message for each transaction or DDL, as the Go drainer has it; the others "
+        "one for each row. See [messages](messages.md).",
+    )
     messages: str = option(
         "row",
         key="syncer.to.messages",
-        help="Kafka: canal-json has a message for each row, or for rows of one table in a transaction",
+        help="Kafka: row, or with canal-json transaction: rows of one kind and table share a message",
+        more="transaction: rows of one kind that follow each other in a table of a transaction are one "
+        "message.",
     )
     message_schema: bool = option(
         False,
@@ -75,25 +93,36 @@ class KafkaOptions(ArchiveOptions):
         help="Kafka: debezium-json with the schema in each message",
     )
     schema_registry: str = option(
-        "", key="syncer.to.schema-registry", secret=True, help="Kafka: URL of the registry that avro needs"
+        "",
+        key="syncer.to.schema-registry",
+        secret=True,
+        help="Kafka: URL of the Confluent schema registry that avro needs",
     )
     partition: str = option(
-        "", key="syncer.to.partition", help="Kafka: key, table or ts decides; empty: partition 0"
+        "",
+        key="syncer.to.partition",
+        help="Kafka: what decides the partition: key, table or ts; empty: always 0",
+        more="By CRC-32; ts is the commit timestamp.",
     )
     headers: bool = option(
-        False, key="syncer.to.headers", kind="bool", help="Kafka: commit_ts and seq with obinlog, too"
+        False,
+        key="syncer.to.headers",
+        kind="bool",
+        help="Kafka: commit_ts and seq as headers of obinlog messages, too",
+        more="Other forms always have them.",
     )
     watermark_interval_s: float = option(
         0.0,
         key="syncer.to.watermark-interval",
         kind="duration",
-        help="Kafka: pace of watermark messages to all partitions; 0: none",
+        help="Kafka: pause between messages to all partitions that say how far the stream is; 0: none",
     )
     idempotent: bool = option(
         True,
         key="syncer.to.idempotent",
         kind="bool",
-        help="Kafka: what is sent again is stored once; brokers before 0.11 cannot",
+        help="Kafka: what is sent again is stored once",
+        more="false for brokers before 0.11.",
     )
     transactions: bool = option(
         False,
@@ -106,9 +135,15 @@ class KafkaOptions(ArchiveOptions):
         key="syncer.to.exactly-once",
         kind="bool",
         help="Kafka: nothing is sent where it is not known what is there already",
+        more="At a start the end of each topic is read, and what is there is not sent again. With true "
+        "a drainer that may not read it, or finds another program's message there, does not "
+        "start.",
     )
     oversize: str = option(
-        "fail", key="syncer.to.oversize", help=f"Kafka: too large messages: {', '.join(OVERSIZE)}"
+        "fail",
+        key="syncer.to.oversize",
+        help="Kafka: messages that are too large: fail, split, handle-key-only or claim-check",
+        more="split is for obinlog, handle-key-only for messages of rows.",
     )
     claim_check: str = option(
         "",
@@ -121,7 +156,10 @@ class KafkaOptions(ArchiveOptions):
         help="Kafka: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512, with user and password-file; empty: no login",
     )
     in_flight_bytes: int = option(
-        "64 MiB", key="syncer.to.in-flight", kind="size", help="Kafka: bytes that are not acknowledged"
+        "64 MiB",
+        key="syncer.to.in-flight",
+        kind="size",
+        help="Kafka: bytes that are sent and not acknowledged; what comes waits",
     )
 
     def check_kafka(self) -> None:

@@ -7,14 +7,13 @@ changes of one downstream transaction, and both default to what multi-row statem
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from common.config.declaring import defaults, option, options
 from common.errors import ConfigError
 from common.net.port import split_address
-from drainer.config.sink_options import SinkOptions
+from drainer.config.rule_options import RuleOptions
 
 ENV_PREFIX: Final = "BINLOG_SERVER"
 EXIT_CODES: Final = """
@@ -35,21 +34,34 @@ Exit codes:
 
 
 @dataclass(frozen=True, slots=True)
-class DrainerConfig(SinkOptions):
+class DrainerConfig(RuleOptions):
     usage_notes: ClassVar[str] = EXIT_CODES
 
-    addr: str = option("127.0.0.1:8249", key="addr", flag="addr", help="address to listen on, host:port")
+    addr: str = option("127.0.0.1:8249", key="addr", flag="addr", help="host:port to listen on", starter=True)
     advertise_addr: str = option(
-        "", key="advertise-addr", flag="advertise-addr", help="address given to others (default: addr)"
+        "",
+        key="advertise-addr",
+        flag="advertise-addr",
+        help="host:port that is given to other nodes; empty: addr",
+        starter=True,
     )
-    node_id: str = option("", key="node-id", flag="node-id", help="name in the registry (default: host:port)")
-    data_dir: str = option("data.drainer", key="data-dir", flag="data-dir", help="directory of this node")
+    node_id: str = option(
+        "", key="node-id", flag="node-id", help="name in the registry; empty: host name and port of addr"
+    )
+    data_dir: str = option(
+        "data.drainer",
+        key="data-dir",
+        flag="data-dir",
+        help="directory of what this node keeps on disk",
+        starter=True,
+    )
     initial_commit_ts: int = option(
         -1,
         key="initial-commit-ts",
         flag="initial-commit-ts",
         kind="int",
-        help="where to begin without a checkpoint; -1: now, 0: everything the pumps hold",
+        help="where to begin without a checkpoint: -1 now, 0 everything the pumps hold, or a timestamp",
+        starter=True,
     )
     load: bool = option(
         False,
@@ -64,85 +76,52 @@ class DrainerConfig(SinkOptions):
         flag="standby",
         kind="bool",
         help="wait while another drainer has this node id, and take over when it ends",
+        more="Both have the same node-id, and each an addr of its own.",
     )
     heartbeat_interval_s: float = option(
-        1.0, key="heartbeat-interval", kind="duration", help="pace of the registry entry"
+        1.0,
+        key="heartbeat-interval",
+        kind="duration",
+        help="pause between two beats in the registry",
+        more="A beat extends the lease; the entry is written with it when the checkpoint has moved, "
+        "otherwise by every fifth.",
     )
     trace: str = option(
         "", key=None, flag="trace", help="timeline to write, for the trace viewers of Chrome and Perfetto"
     )
-    log_level: str = option("info", key="log-level", flag="L", help="debug, info, warn or error")
-    log_file: str = option("", key="log-file", flag="log-file", help="log file (default: standard error)")
+    log_level: str = option(
+        "info", key="log-level", flag="L", help="least level that is logged: debug, info, warn or error"
+    )
+    log_file: str = option(
+        "", key="log-file", flag="log-file", help="file to log into; empty: standard error", starter=True
+    )
     synced_check_time: int = option(
         5,
         key="synced-check-time",
         flag="synced-check-time",
         kind="int",
-        help="minutes without a change after which /status says Synced",
-    )
-    ignore_schemas: str = option(
-        "INFORMATION_SCHEMA,PERFORMANCE_SCHEMA,mysql",
-        key="syncer.ignore-schemas",
-        flag="ignore-schemas",
-        help="databases left out, comma separated",
-    )
-    replicate_do_db: tuple[str, ...] = option(
-        (), key="syncer.replicate-do-db", kind="list", help="databases to replicate; ~ begins a pattern"
-    )
-    replicate_do_table: tuple[dict[str, Any], ...] = option(
-        (), key="syncer.replicate-do-table", kind="tables", help="tables to replicate: db-name, tbl-name"
-    )
-    ignore_table: tuple[dict[str, Any], ...] = option(
-        (), key="syncer.ignore-table", kind="tables", help="tables left out: db-name, tbl-name"
-    )
-    ddl_rules: tuple[dict[str, Any], ...] = option(
-        (),
-        key="syncer.ddl-rule",
-        kind="tables",
-        help="what becomes of DDL: kind, db-name, tbl-name, sql; action apply, skip, rewrite (text) or stop",
+        help="time without a change after which /status says Synced",
+        unit="minutes",
     )
     load_schema_snapshot: bool = option(
         True,
         key="syncer.load-schema-snapshot",
         flag="load-schema-snapshot",
         kind="bool",
-        help="read the schema at the checkpoint from TiKV, and hold it there; false: read the DDL history",
+        help="read the schema at the checkpoint from TiKV, and hold it there",
+        more="It is needed where no schema is stored with the checkpoint: at a first start, or after a "
+        "Go drainer. So that it works for a checkpoint that lags, garbage newer than it (but of a "
+        "day at most) is not collected upstream while the drainer runs. false: the whole DDL "
+        "history is read instead, and nothing is held.",
     )
     quarantine_bytes: int = option(
         "4 GiB",
         key="syncer.quarantine-size",
         kind="size",
-        help="rows that may wait on disk for a decision about a refused DDL; 0: stop at such a DDL",
-    )
-    ignore_txn_commit_ts: tuple[str | int, ...] = option(
-        (), key="syncer.ignore-txn-commit-ts", kind="ints", help="commit timestamps of binlogs to pass over"
-    )
-    case_sensitive: bool = option(
-        False,
-        key="syncer.case-sensitive",
-        kind="bool",
-        help="source patterns of table-migrate-rule distinguish upper and lower case",
-    )
-    table_migrate_rule: tuple[dict[str, Any], ...] = option(
-        (),
-        key="syncer.table-migrate-rule",
-        kind="tables",
-        help="source and target of tables, and the binlog-filter-rule names that count for them",
-    )
-    binlog_filter_rule: Mapping[str, Any] = option(
-        None, key="syncer.binlog-filter-rule", kind="table", help="by name: ignore-event, ignore-sql"
-    )
-    column_rule: tuple[dict[str, Any], ...] = option(
-        (), key="syncer.column-rule", kind="tables", help="db-name, tbl-name, columns or ignore-columns"
-    )
-    row_rule: tuple[dict[str, Any], ...] = option(
-        (),
-        key="syncer.row-rule",
-        kind="tables",
-        help="db-name, tbl-name, and where, mask (salt-file), python: docs/row-rules.md",
-    )
-    sync_ddl: bool = option(
-        True, key="syncer.sync-ddl", flag="sync-ddl", kind="bool", help="run DDL downstream"
+        help="size of the rows that may wait for a decision about a refused DDL; 0: stop at such a DDL",
+        more="A DDL that the downstream refuses in every form waits for a decision (`binlogctl ddl "
+        "list`), and its tables with it, while all others go on: their rows are kept in "
+        "data-dir/quarantine. When this is used up, the whole stream waits.",
     )
     loopback_control: bool = option(
         False,
@@ -150,22 +129,40 @@ class DrainerConfig(SinkOptions):
         flag="loopback-control",
         kind="bool",
         help="two-way replication: mark what is written, drop what a drainer of this channel wrote",
+        more="The mark is in retl._drainer_repl_mark; what comes with such a mark is dropped, and so "
+        "are the checkpoint tables.",
     )
     channel_id: int = option(
-        0, key="syncer.channel-id", flag="channel-id", kind="int", help="channel of loopback-control"
+        0,
+        key="syncer.channel-id",
+        flag="channel-id",
+        kind="int",
+        help="channel of loopback-control, the same in both directions",
     )
-    worker_count: int = option(4, key="syncer.worker-count", flag="c", kind="int", help="number of lanes")
+    worker_count: int = option(
+        4,
+        key="syncer.worker-count",
+        flag="c",
+        kind="int",
+        help="number of lanes that write downstream at once",
+        more="2 on a downstream with two cores, 4 where commits wait for a disk, 8 to 16 over a network.",
+        starter=True,
+    )
     txn_batch: int = option(
         3200,
         key="syncer.txn-batch",
         flag="txn-batch",
         kind="int",
         help="row changes of one downstream transaction at most",
+        more="A statement needs 80 to 200 rows of one table to be cheap, and changes of one row within "
+        "one transaction are written once.",
     )
     dispatch: str = option(
         "row",
         key="syncer.dispatch",
-        help="row: lanes by key, or transaction: whole upstream transactions, in order, on one lane",
+        help="row: lanes by key; transaction: whole upstream transactions in their order, on one lane",
+        more="With row a statement has many rows. With transaction readers never see half of an "
+        "upstream transaction; several of them go into one downstream transaction.",
     )
     safe_mode: bool = option(
         False,
@@ -173,22 +170,31 @@ class DrainerConfig(SinkOptions):
         flag="safe-mode",
         kind="bool",
         help="use only statements that may be repeated",
+        more="It is switched on by itself after a Go drainer's checkpoint.",
     )
     strict: bool = option(
         False,
         key="syncer.strict",
         kind="bool",
-        help="stop where downstream rows are not as they should be, instead of counting them, or of letting"
-        " their table wait",
+        help="stop where downstream rows are not as they should be",
+        more="Such rows: one to delete is missing, one to insert is there already. Without it they are "
+        "counted (binlog_drainer_drift_rows_total, /status), and a table whose rows break a key "
+        "or a CHECK waits (`binlogctl ddl list`).",
     )
     log_values: bool = option(
-        False, key="syncer.log-values", kind="bool", help="errors of the downstream may show row values"
+        False,
+        key="syncer.log-values",
+        kind="bool",
+        help="errors of the downstream may show row values, in the log too",
     )
     keep_dropped_s: float = option(
-        1800.0,
+        "30m",
         key="syncer.keep-dropped",
         kind="duration",
-        help="dropped and truncated tables are kept for so long, for a RECOVER or FLASHBACK",
+        help="how long dropped and truncated tables are kept, for a RECOVER or FLASHBACK",
+        more="They are moved to the schema of the checkpoint: what RECOVER and FLASHBACK bring back "
+        "upstream is not in the binlog. The time is the stream's. Set at least TiDB's GC life "
+        'time; "0s" drops them at once.',
     )
     lane_queue_bytes: int = option(
         "32 MiB", key="syncer.lane-queue", kind="size", help="encoded rows that may wait in one lane"
@@ -200,32 +206,45 @@ class DrainerConfig(SinkOptions):
         "8 MiB",
         key="syncer.spill-above",
         kind="size",
-        help="larger transactions wait on disk, below data-dir",
+        help="size of a transaction beyond which it waits on disk, below data-dir",
+        more="It is not held in memory, but in a file without a name in data-dir/spill, and applied "
+        "piece by piece. Smaller values save memory, larger ones disk writes.",
     )
     spill_ahead_bytes: int = option(
         "1 GiB",
         key="syncer.spill-ahead",
         kind="size",
-        help="a pump is not read further while more than this of it waits on disk",
+        help="what may wait on disk of one pump before it is read no further",
+        more="One transaction of any size always fits.",
     )
     checkpoint_interval_s: float = option(
-        0.5, key="syncer.checkpoint-interval", kind="duration", help="pace of the checkpoint row"
+        "500ms",
+        key="syncer.checkpoint-interval",
+        kind="duration",
+        help="pause between two writes of the checkpoint row",
+        more="A restart pulls again what follows it, and skips what lanes have applied.",
     )
     rate_rows: int = option(
-        0, key="syncer.rate-rows", kind="int", help="row changes a second that may go downstream; 0: no limit"
+        0,
+        key="syncer.rate-rows",
+        kind="int",
+        help="row changes a second that may go downstream; 0: no limit",
+        more="Also while the drainer runs: PUT /apply/rate?rows=N&bytes=M.",
     )
     rate_bytes: int = option(
         0,
         key="syncer.rate-size",
         kind="size",
         help="encoded bytes a second that may go downstream; 0: no limit",
+        more="Also while the drainer runs: PUT /apply/rate?rows=N&bytes=M.",
     )
     relay_max_file_size: int = option(
         "10 MiB",
         key="syncer.relay.max-file-size",
         flag="relay-max-file-size",
         kind="size",
-        help="a file of the relay log ends with the record that reaches this",
+        help="a file of the relay log ends with the record that reaches this size",
+        more="A file is removed when all in it is applied.",
     )
 
     def validate(self) -> None:
@@ -250,10 +269,7 @@ class DrainerConfig(SinkOptions):
             raise ConfigError(f"syncer.rate-rows is {self.rate_rows}", hint="0 is no limit")
         if self.initial_commit_ts < -1:
             raise ConfigError(f"initial-commit-ts is {self.initial_commit_ts}", hint="-1, 0 or a timestamp")
-        if self.ignore_schemas.strip() and any(not name.strip() for name in self.ignore_schemas.split(",")):
-            raise ConfigError("empty schema name in `ignore-schemas` config", hint="remove the stray comma")
-        if not all(self.replicate_do_db):
-            raise ConfigError("empty schema name in `replicate-do-db` config", hint="remove the empty entry")
+        self.check_names()
         if self.load and (self.standby or not self.to_database):
             raise ConfigError(
                 "--load is for the first start of a drainer of a database",

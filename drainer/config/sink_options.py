@@ -30,21 +30,37 @@ class SinkOptions(HttpOptions):
         "mysql",
         key="syncer.db-type",
         flag="dest-db-type",
-        help="kind of downstream: mysql, tidb, file, kafka, stdout, http, python:...",
+        help="kind of downstream: mysql, tidb, file, kafka, stdout, http or python:...",
+        more="mysql is MariaDB too. file: an archive in the Go drainer's form (pb is the same), see "
+        "dir. kafka: messages, see [Kafka](kafka.md). stdout and http: rows as lines of JSON, see "
+        "[sinks](sinks.md). python:package.module:Class, or a name that an installed package "
+        "brings: a sink of one's own.",
+        starter=True,
     )
     checkpoint_type: str = option(
         "",
         key="syncer.to.checkpoint.type",
-        help="mysql or tidb: the checkpoint row has a server of its own; file: of an archive, the only one",
+        help="mysql or tidb: the checkpoint row has a server of its own; empty: it is downstream",
+        more="Without a type the row is in the table `checkpoint` downstream. An archive, Kafka, "
+        "stdout and http keep theirs in the file savepoint in data-dir; file says the same of an "
+        "archive.",
     )
     relay_log_dir: str = option(
-        "", key="syncer.relay.log-dir", flag="relay-log-dir", help="directory of the relay log; empty: none"
+        "",
+        key="syncer.relay.log-dir",
+        flag="relay-log-dir",
+        help="directory of the relay log, on a disk of its own; empty: none",
+        more="What goes downstream is written there before: a downstream can be brought to a "
+        "consistent state with it when the upstream is lost. See [relay log](relay-log.md).",
+        starter=True,
     )
 
     relay_format: str = option(
         PAYLOAD,
         key="syncer.relay.format",
         help="payload: binlogs as pumps sent them; obinlog: what a Go drainer writes and reads",
+        more="payload has the rules and table definitions that binlogs are read by; obinlog encodes "
+        "each row. Both are read, also side by side after a change.",
     )
 
     to_options: Mapping[str, Any] = option(
@@ -52,7 +68,8 @@ class SinkOptions(HttpOptions):
         key="syncer.to.options",
         kind="table",
         secret=True,
-        help="of a sink of one's own (db-type python:... or an entry point), which says what it knows",
+        help="options of a sink of one's own, which says what it knows",
+        example='[syncer.to.options]\npath = "/var/lib/prices.db"',
     )
 
     @property

@@ -33,21 +33,21 @@ class UpstreamOptions(FormerOptions):
         "", key="syncer.from.host", help="upstream's SQL host, for load and verify; empty: it is not known"
     )
     from_port: int = option(
-        0, key="syncer.from.port", kind="int", help="its port (default: 4000, with outcome-table 3306)"
+        0, key="syncer.from.port", kind="int", help="upstream's SQL port; 0: 4000, with outcome-table 3306"
     )
-    from_user: str = option("root", key="syncer.from.user", help="its user")
-    from_password: str = option("", key="syncer.from.password", secret=True, help="and the password")
+    from_user: str = option("root", key="syncer.from.user", help="upstream's SQL user")
+    from_password: str = option("", key="syncer.from.password", secret=True, help="upstream's SQL password")
     from_encrypted_password: str = option(
         "",
         key="syncer.from.encrypted_password",
         secret=True,
-        help="as `binlogctl encrypt` wrote it; wins",
+        help="the same as `binlogctl encrypt` wrote it; wins over password",
     )
     from_password_file: str = option(
-        "", key="syncer.from.password-file", help="file that holds this password and nothing else"
+        "", key="syncer.from.password-file", help="file that holds the upstream's password and nothing else"
     )
     from_socket: str = option(
-        "", key="syncer.from.socket", help="upstream's unix socket instead of host and port"
+        "", key="syncer.from.socket", help="upstream's unix socket, instead of host and port"
     )
     from_outcome_table: str = option(
         "",
@@ -55,14 +55,21 @@ class UpstreamOptions(FormerOptions):
         help="database.table of the OutcomeTable with which programs publish; empty: upstream is a TiDB",
     )
     from_ssl_ca: str = option(
-        "", key="syncer.from.security.ssl-ca", help="upstream's authority; empty: no TLS"
+        "", key="syncer.from.security.ssl-ca", help="PEM file of the upstream's authority; empty: no TLS"
     )
     from_ssl_cert: str = option(
-        "", key="syncer.from.security.ssl-cert", help="our certificate for the upstream"
+        "",
+        key="syncer.from.security.ssl-cert",
+        help="PEM file of our certificate, if the upstream asks for one",
     )
-    from_ssl_key: str = option("", key="syncer.from.security.ssl-key", help="our private key for it")
+    from_ssl_key: str = option(
+        "", key="syncer.from.security.ssl-key", help="PEM file of our private key for the upstream"
+    )
     from_cert_allowed_cn: tuple[str, ...] = option(
-        (), key="syncer.from.security.cert-allowed-cn", kind="list", help="names of its certificate"
+        (),
+        key="syncer.from.security.cert-allowed-cn",
+        kind="list",
+        help="common names that the upstream's certificate may have; empty: all",
     )
 
     @property

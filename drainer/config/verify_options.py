@@ -20,7 +20,9 @@ class VerifyOptions(UpstreamOptions):
         "0s",
         key="verify.every",
         kind="duration",
-        help="how often all tables are compared with the upstream, from [syncer.from]; 0s: never",
+        help="pause between two comparisons of all tables with the upstream; 0s: never",
+        more="A process of its own compares, with [syncer.from]. The result is in /status (Verify), in "
+        "the metrics and in `binlogctl status`. See [verify](verify.md).",
     )
     verify_rows: int = option(
         50_000,
