@@ -5,7 +5,10 @@ STAMP := .venv/.ready
 # Java and PySpark are half a gigabyte that the demo does without.
 SPARK_STAMP := .venv/.ready-spark
 
-.PHONY: setup setup-spark demo demo-spark test bench lint clean
+# mkdocs and its theme, which nothing else needs.
+DOCS_STAMP := .venv/.ready-docs
+
+.PHONY: setup setup-spark demo demo-spark test bench lint docs clean
 
 setup: $(STAMP)
 
@@ -16,6 +19,10 @@ $(STAMP): pyproject.toml deploy/install.sh
 
 $(SPARK_STAMP): pyproject.toml deploy/install.sh
 	sh deploy/install.sh spark
+
+$(DOCS_STAMP): $(STAMP) pyproject.toml
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	touch $@
 
 demo: setup
 	$(PYTHON) -m deploy.playground $(ARGS)
@@ -39,6 +46,11 @@ lint: setup-spark
 
 bench: setup-spark
 	$(PYTHON) -m tests.benchmarks $(ARGS)
+
+# Strict: a link that leads nowhere, or a page that the navigation lacks, fails it.
+docs: $(DOCS_STAMP)
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
 
 clean:
 	rm -rf .venv build

