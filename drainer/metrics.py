@@ -14,6 +14,14 @@ from common.observe.metrics import counter, gauge, histogram, tally_histogram
 EVENTS: Final = counter("binlog_drainer_event", "Row events and DDL handed to the sink, by type.", ["type"])
 ROW_EVENTS: Final = tuple(EVENTS.labels(kind) for kind in ("Insert", "Update", "Delete"))
 """By row kind (`drainer.txn`); counted once per lane feed: a call each would cost as much as dispatching."""
+ERRORS: Final = counter(
+    "binlog_drainer_error_count", "Binlogs that could not be decoded; the drainer ends.", ["type"]
+)
+UNDECODABLE: Final = ERRORS.labels("unmarshal_binlog")
+DISORDER: Final = counter(
+    "binlog_drainer_disorder_binlog_count",
+    "Binlogs that came below what a pump had promised, or that pumps have differently; the drainer ends.",
+)
 CHECKPOINT_TSO: Final = gauge(
     "binlog_drainer_checkpoint_tso", "Physical milliseconds of the stored checkpoint."
 )

@@ -27,9 +27,9 @@ from common import binlog, time_text, tso, version
 from common.clock import Clock
 from common.cluster import node
 from common.cluster.registry import Registry
+from common.door.http.metrics_route import add_metrics_route
 from common.door.http.routes import Response, Routes, json_response
 from common.errors import BinlogError, Rejected
-from common.observe import metrics
 from common.status.codec import plain
 from common.status.pump import (
     DiskStatus,
@@ -108,7 +108,7 @@ class StatusRoutes:
         routes.add("PUT", "/transactions/{start_ts}/{end}", self._decide, guarded=True)
         routes.add("POST", "/debug/gc/trigger", self._trigger_gc, guarded=True)
         routes.add("GET", "/debug/binlog/{ts}", self._binlog if debug else _debug_is_off, guarded=True)
-        routes.add("*", "/metrics", self._metrics)
+        add_metrics_route(routes)
 
     def pump(self) -> PumpStatus:
         """This pump, from memory alone."""
@@ -259,9 +259,6 @@ class StatusRoutes:
             "prewrite_value_bytes": len(message.prewrite_value),
         }
         return Response(200, "".join(f"{key}: {value}\n" for key, value in lines.items()).encode())
-
-    async def _metrics(self, _: dict[str, str]) -> Response:
-        return Response(200, metrics.exposition(), metrics.CONTENT_TYPE)
 
 
 async def _debug_is_off(_: dict[str, str]) -> Response:

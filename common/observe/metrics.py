@@ -23,6 +23,7 @@ from prometheus_client.metrics_core import (
     HistogramMetricFamily,
     Metric,
 )
+from prometheus_client.openmetrics.exposition import generate_latest as open_metrics
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
@@ -30,6 +31,7 @@ from prometheus_client.utils import floatToGoString
 REGISTRY: Final = CollectorRegistry()
 PUSH_JOB: Final = "binlog"
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+OPEN_METRICS_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 # Seconds, from 50 microseconds to 6.5 seconds.
 SECONDS_BUCKETS: Final = tuple(5e-5 * 2**power for power in range(18))
 
@@ -210,6 +212,27 @@ def exposition() -> bytes:
     for name in _bare_counters:
         text = text.replace(f"# TYPE {name} untyped\n".encode(), f"# TYPE {name} counter\n".encode())
     return text
+
+
+def answer(accept: str) -> tuple[bytes, str]:
+    """Everything in the form that a request's `Accept` asks for, and its content type.
+
+    OpenMetrics where it is named, the text form for all others. Old counters without `_total` are of unknown
+    type there: OpenMetrics has no counters of such a name.
+    """
+    if _takes_open_metrics(accept):
+        body: bytes = open_metrics(REGISTRY)  # type: ignore[no-untyped-call]
+        return body, OPEN_METRICS_TYPE
+    return exposition(), CONTENT_TYPE
+
+
+def _takes_open_metrics(accept: str) -> bool:
+    for part in accept.lower().split(","):
+        kind, *parameters = (piece.replace(" ", "") for piece in part.split(";"))
+        refused = any(re.fullmatch(r"q=0(\.0*)?", parameter) for parameter in parameters)
+        if kind == "application/openmetrics-text" and not refused:
+            return True
+    return False
 
 
 def push(gateway: str, instance: str, text: bytes, deadline_s: float) -> None:

@@ -28,6 +28,8 @@ from drainer import metrics
 from drainer.app.operations import Operating
 from drainer.checkpoint.fencing import WentBack
 from drainer.pull.collector import Collector
+from drainer.pull.merger import OrderBroken
+from drainer.pull.pull_message import Undecodable
 from drainer.sink.runner import Runner
 
 logger = log.get("drainer.pipeline")
@@ -114,7 +116,7 @@ class Pipeline:
         self, work: Coroutine[Any, Any, None], rebuilt_after: tuple[type[BinlogError], ...]
     ) -> None:
         try:
-            await work
+            await _counted(work)
         except rebuilt_after as error:
             if self._process.stopping:
                 raise
@@ -157,3 +159,15 @@ class Pipeline:
             if await self._heartbeat.beat():
                 return
             await asyncio.sleep(backoff.next_s())
+
+
+async def _counted(work: Coroutine[Any, Any, None]) -> None:
+    """Errors that the Go drainer counts; there it drops what is out of order, here both end the process."""
+    try:
+        await work
+    except OrderBroken:
+        metrics.DISORDER.inc()
+        raise
+    except Undecodable:
+        metrics.UNDECODABLE.inc()
+        raise

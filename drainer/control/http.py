@@ -2,7 +2,7 @@
 
     GET /status                    JSON of the Go drainer (PumpPos, Synced, LastTS, TsMap) plus our own keys
     GET /commit_ts                 the stored checkpoint
-    GET /metrics                   Prometheus text
+    GET /metrics                   for Prometheus: text, or OpenMetrics if Accept names it
     PUT /state/{node_id}/{action}  pause or close this node
 
 The Go drainer answers logical errors with HTTP 200 and a code in the body; so do these. Ours, which change a
@@ -31,9 +31,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from common.cluster import node
+from common.door.http.metrics_route import add_metrics_route
 from common.door.http.routes import Response, Routes, json_response
 from common.errors import ConfigError, Conflict, Rejected, Unavailable
-from common.observe import metrics
 from common.quantities import size_bytes
 from common.rpc import Service
 from common.status.codec import plain
@@ -107,9 +107,6 @@ def add_routes(routes: Routes, source: StatusSource, state: NodeState, stop: Cal
     async def commit_ts(_params: dict[str, str]) -> Response:
         return _answer("get drainer's latest ts success!", CODE_OK, {"ts": source.stored_ts})
 
-    async def exposition(_params: dict[str, str]) -> Response:
-        return Response(200, metrics.exposition(), metrics.CONTENT_TYPE)
-
     async def change_state(params: dict[str, str]) -> Response:
         asked, action = params["node_id"], params["action"]
         if asked != state.node_id:
@@ -125,7 +122,7 @@ def add_routes(routes: Routes, source: StatusSource, state: NodeState, stop: Cal
 
     routes.add("GET", "/status", status)
     routes.add("GET", "/commit_ts", commit_ts)
-    routes.add("*", "/metrics", exposition)
+    add_metrics_route(routes)
     routes.add("PUT", "/state/{node_id}/{action}", change_state, guarded=True)
 
 

@@ -24,6 +24,10 @@ _NO_DDL: Final = b"\x38\x00\x40\x00"  # how a stored payload ends unless it is a
 _new_tuple = tuple.__new__  # a NamedTuple's own constructor is a Python function
 
 
+class Undecodable(Corruption):
+    """What a pump sent, or the rows in it, is no message of the protocol."""
+
+
 @dataclass(frozen=True, slots=True)
 class DdlMark:
     """Among the payloads just decoded, one of a DDL. `query` is its beginning, in lower case."""
@@ -50,7 +54,7 @@ def arrival(
     payloads: Sequence[bytes], watermark: int, node_id: str, stamps: Sequence[int] | None = None
 ) -> Arrival:
     """Payloads of a message; a time mark raises the watermark. `stamps`: the commit_ts of each, where the
-    pump tells it; there are no time marks among them then. Raises `Corruption` for undecodable ones."""
+    pump tells it; there are no time marks among them then. Raises `Undecodable`."""
     if stamps is None or len(stamps) != len(payloads):
         return _decoded(payloads, watermark, node_id)
     none = (None, None)
@@ -88,7 +92,7 @@ def _decode(payload: bytes, node_id: str, before: Sequence[Merged]) -> binlog_pb
     except DecodeError as error:
         last = before[-1].commit_ts if before else None
         where = f"after commit_ts {last}" if last else "as the first of a message"
-        raise Corruption(
+        raise Undecodable(
             f"pump {node_id} sent {len(payload)} bytes {where} that are not a binlog: {error}",
             hint=f"`binlogctl -cmd pumps` shows where {node_id} is; check its data directory",
         ) from None

@@ -33,7 +33,7 @@ from common.observe import log, trace
 from common.wire import pump_pb2
 from drainer.pull import large_txn
 from drainer.pull.merged import Merged, stretch
-from drainer.pull.pull_message import Arrival, arrival
+from drainer.pull.pull_message import Arrival, Undecodable, arrival
 from drainer.pull.spill import Account, SpillDirectory, SpillFile
 
 PULL_BATCHES: Final = "/binlog.PumpBatch/PullBatches"
@@ -307,8 +307,8 @@ class PumpSource:
         except DecodeError as error:
             raise self._nonsense(data, error) from None
 
-    def _nonsense(self, data: bytes, error: Exception) -> Corruption:
-        return Corruption(
+    def _nonsense(self, data: bytes, error: Exception) -> Undecodable:
+        return Undecodable(
             f"pump {self.node_id} ({self.address}) sent a message of {len(data)} bytes after commit_ts "
             f"{self.position} that cannot be decoded: {error}",
             hint=f"check that a pump, and of which version, listens on {self.address}",
@@ -402,7 +402,7 @@ class PumpSource:
         try:
             yield
         except Corruption as error:
-            raise Corruption(
+            raise Undecodable(
                 f"pump {self.node_id} ({self.address}) sent a large binlog after commit_ts {self.position} "
                 f"that cannot be read: {error.message}",
                 hint=f"`binlogctl -cmd pumps` shows where {self.node_id} is; check its data directory",

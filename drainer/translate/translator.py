@@ -23,6 +23,7 @@ from common.table_info import SchemaState
 from common.wire import binlog_pb2
 from drainer.pull import large_txn
 from drainer.pull.merged import Merged, Spilled
+from drainer.pull.pull_message import Undecodable
 from drainer.rules.rule_history import Era, RuleHistory
 from drainer.rules.rule_set import Rules
 from drainer.rules.table_filter import TableFilter
@@ -148,7 +149,7 @@ class Translator:
         except DecodeError as error:
             if passed_over:
                 return Transaction(commit_ts, commit_ts, (), len(payload))
-            raise Corruption(
+            raise Undecodable(
                 f"binlog with commit_ts {commit_ts} ({len(payload)} bytes) cannot be decoded: {error}",
                 hint=REPAIR_HINT,
             ) from None
@@ -170,7 +171,7 @@ class Translator:
         try:
             prewrite = binlog_pb2.PrewriteValue.FromString(value)
         except DecodeError as error:
-            raise Corruption(
+            raise Undecodable(
                 f"rows of the binlog with commit_ts {commit_ts} cannot be decoded: {error}", hint=REPAIR_HINT
             ) from None
         tables = self._tables(prewrite, commit_ts)

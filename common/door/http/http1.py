@@ -54,6 +54,7 @@ class Ask:
     origin: str | None
     keep_alive: bool
     body: bytes | None = b""  # None: too large to be kept
+    accept: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +226,7 @@ class Http1:
             host=authority or headers.get(b"host", b"").decode("latin-1"),
             origin=None if origin is None else origin.decode("latin-1"),
             keep_alive=request.http_version != b"1.0" and not _says_close(request),
+            accept=headers.get(b"accept", b"").decode("latin-1"),
         )
         self._parser, self._room, self._chunks, self._kept = parser, room, 0, bytearray()
         return self._read_body(parser)

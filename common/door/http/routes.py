@@ -50,6 +50,7 @@ class Request:
     origin: str | None  # set by web pages
     peer: Peer
     body: bytes | None = b""  # None: larger than BODY_KEPT_MAX
+    accept: str = ""  # media types that the asker takes; "": it did not say
 
 
 Handler = Callable[[dict[str, str]], Awaitable[Response]]
@@ -102,6 +103,10 @@ class Routes:
             return await handler(params)
 
         self._add(method, pattern, answer, guarded=guarded)
+
+    def add_for(self, method: str, pattern: str, handler: Changer) -> None:
+        """A route for everybody that is given who asks, and for what media type."""
+        self._add(method, pattern, handler, guarded=False)
 
     def add_change(self, method: str, pattern: str, handler: Changer) -> None:
         """A guarded route that is given who asks, and the body."""

@@ -28,7 +28,8 @@ TIMEOUT: Final = 8
 ENCODING: Final = 9
 ACCEPT_ENCODING: Final = 10
 ORIGIN: Final = 11
-_KINDS: Final = 12
+ACCEPT: Final = 12
+_KINDS: Final = 13
 
 _KIND_OF: Final = {
     b":method": METHOD,
@@ -42,6 +43,7 @@ _KIND_OF: Final = {
     b"grpc-encoding": ENCODING,
     b"grpc-accept-encoding": ACCEPT_ENCODING,
     b"origin": ORIGIN,
+    b"accept": ACCEPT,
 }
 # R8.2.2
 _CONNECTION_FIELDS: Final = frozenset(
@@ -74,6 +76,7 @@ class Head:
     """What a request's fields say. `plan` is the reader's own: what it found out about heads like this."""
 
     __slots__ = (
+        "accept",
         "accept_encoding",
         "authority",
         "content_length",
@@ -99,6 +102,7 @@ class Head:
         self.encoding = values[ENCODING] or b""
         self.accept_encoding = values[ACCEPT_ENCODING]
         self.origin = values[ORIGIN]
+        self.accept = values[ACCEPT] or b""
         self.too_large = too_large
         self.plan: Any = None
 

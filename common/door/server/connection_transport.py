@@ -340,7 +340,7 @@ class Wire(asyncio.Protocol):
             self._transport.pause_reading()
 
     async def _answer(self, http1: Http1, ask: Ask) -> None:
-        request = Request(ask.method, ask.target, ask.host, ask.origin, self.peer, ask.body)
+        request = Request(ask.method, ask.target, ask.host, ask.origin, self.peer, ask.body, ask.accept)
         response = Response(503)
         if self._seat.takes(1):
             response = await self._door.routes.answer(request, self._door.guard)

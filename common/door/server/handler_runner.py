@@ -332,6 +332,7 @@ class Runner:
             None if head.origin is None else head.origin.decode("latin-1"),
             self._peer,
             call.body,
+            head.accept.decode("latin-1"),
         )
         call.answer(await self._routes.answer(request, self._guard))
 

@@ -4,6 +4,7 @@ import itertools
 import re
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from common.observe import metrics
 
@@ -79,3 +80,37 @@ def test_observations_that_are_made_together_are_those_made_one_by_one() -> None
     repeated.observe(3, 4)
     repeated.observe(1, 0)
     assert (repeated.counts, repeated.total) == ([0, 0, 4, 0], 12)
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_open_metrics"),
+    [
+        ("", False),
+        ("*/*", False),
+        ("text/plain;version=0.0.4", False),
+        ("application/openmetrics-text", True),
+        ("text/plain;q=0.5, Application/OpenMetrics-Text; version=1.0.0; q=0.7", True),
+        ("application/openmetrics-text;version=0.0.1;q=0.0,application/openmetrics-text;version=1.0.0", True),
+        ("application/openmetrics-text;q=0, */*", False),
+        ("application/openmetrics-textual", False),
+    ],
+)
+def test_the_form_is_the_one_that_is_asked_for(accept: str, is_open_metrics: bool) -> None:
+    body, content_type = metrics.answer(accept)
+    expected = metrics.OPEN_METRICS_TYPE if is_open_metrics else metrics.CONTENT_TYPE
+    assert content_type == expected
+    assert body.endswith(b"# EOF\n") is is_open_metrics
+
+
+def test_open_metrics_has_every_series_under_the_same_name() -> None:
+    metrics.counter(_name("old_count"), "Old.", ["type"]).labels("a").inc()
+    metrics.counter(_name("rows_total"), "New.").inc(2)
+    metrics.gauge(_name("lag_seconds"), "Lag.").set(float("inf"))
+    metrics.tally_histogram(_name("write_seconds"), "Writes.", ["type"]).labels("a").observe(1.0)
+    body, _ = metrics.answer("application/openmetrics-text")
+    families = list(text_string_to_metric_families(body.decode()))
+    found = {sample.name for family in families for sample in family.samples}
+    text = {
+        re.split("[{ ]", line)[0] for line in metrics.exposition().decode().splitlines() if line[0] != "#"
+    }
+    assert found == text

@@ -98,6 +98,10 @@ EXCHANGES: dict[str, tuple[bytes, list[Event]]] = {
     "absolute target": (head("GET", "http://o:2/a?b"), [Ask("GET", "http://o:2/a?b", "o:2", None, True)]),
     "origin": (head("PUT", "/a", "Origin: null"), [ask("PUT", origin="null")]),
     "empty origin": (head("PUT", "/a", "Origin:"), [ask("PUT", origin="")]),
+    "accept": (
+        head("GET", "/a", "Accept: text/html, */*", "Accept: x/y"),
+        [Ask("GET", "/a", "h:1", None, True, accept="text/html, */*")],
+    ),
     "latin-1": (head("GET", "/a", "Origin: \xe4"), [ask(origin="\xe4")]),
     "h2c": (
         head("GET", "/a", "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMA")

@@ -18,6 +18,7 @@ import pytest
 from common.door.http.admin_guard import AdminGuard
 from common.door.http.routes import Peer, Request, Response
 from common.door.limits import Limits
+from common.observe import metrics
 from tests.attacks import frames
 from tests.attacks.frames import DATA, END_HEADERS, END_STREAM, HEADERS, frame
 from tests.common.door.support.peers import House, Raw, house, polite
@@ -143,6 +144,23 @@ async def test_a_change_is_told_who_asks_and_its_body_unless_it_is_large(ask: As
             assert (status, json.loads(body)) == (200, {"name": "x", "from": "127.0.0.1", "octets": told})
     async with house(guard=Suspicious()) as here:
         assert (await ask(here, "PUT", "/echo/x", b"y"))[0] == 403
+
+
+PROMETHEUS = (  # what Prometheus 2.42 sends
+    "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
+    "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+)
+
+
+@BOTH
+async def test_metrics_come_as_open_metrics_where_that_is_asked_for(ask: Ask) -> None:
+    async with house() as here:
+        status, fields, body = await ask(here, "GET", "/metrics", accept=PROMETHEUS)
+        assert (status, fields["content-type"]) == (200, metrics.OPEN_METRICS_TYPE)
+        assert body.endswith(b"# EOF\n")
+        status, fields, body = await ask(here, "GET", "/metrics")
+        assert (status, fields["content-type"]) == (200, metrics.CONTENT_TYPE)
+        assert b"# EOF" not in body
 
 
 async def test_paths_of_grpc_asked_for_without_grpc() -> None:

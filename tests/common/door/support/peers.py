@@ -13,6 +13,7 @@ from typing import Any, Final
 import pytest
 
 from common import rpc
+from common.door.http.metrics_route import add_metrics_route
 from common.door.http.routes import Guard, Request, Response, Routes, json_response
 from common.door.limits import Limits
 from common.door.server.listener import Server, serve
@@ -151,6 +152,7 @@ def routes() -> Routes:
     made.add("PUT", "/state/{name}", page, guarded=True)
     made.add("POST", "/post", page)
     made.add_change("PUT", "/echo/{name}", echo)
+    add_metrics_route(made)
     return made
 
 
