@@ -26,7 +26,7 @@ _ACCEPT_LOSS: Final = re.compile(r"(\d{6,10}\.vlog):(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class PumpConfig(NodeConfig):
-    """See `deploy/pump.toml` for every key with its reason."""
+    """`docs/config-pump.md` is made from it."""
 
     node_id: str = option(
         "",
@@ -76,7 +76,7 @@ class PumpConfig(NodeConfig):
         "(watermark, time) is written by every fifth beat, and at once when the state changes.",
     )
     gc_s: float = option(
-        "7",
+        7,
         key="gc",
         flag="gc",
         kind="retention",

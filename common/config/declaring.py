@@ -106,6 +106,19 @@ def defaults(cls: type[Any]) -> dict[str, Any]:
     return found
 
 
+def table_notes(cls: type[Any]) -> dict[str, str]:
+    """What config classes say of whole tables of the file, in their class variables `table_notes`."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        found |= vars(base).get("table_notes", {})
+    return found
+
+
+def variable(env_prefix: str, flag: str) -> str:
+    """The environment variable that stands for a flag."""
+    return f"{env_prefix.rstrip('_')}_{flag.upper().replace('-', '_')}"
+
+
 _EXPECTED: Final[dict[str, str]] = {
     "str": "a text in quotes is expected",
     "int": "a whole number is expected",

@@ -9,7 +9,6 @@ class may define `validate(self)`, called last, which raises `ConfigError` when 
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import re
 import sys
@@ -19,7 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from common import version
-from common.config.declaring import convert, convert_text, defaults, options
+from common.config import reference
+from common.config.declaring import convert, convert_text, defaults, options, variable
 from common.errors import ConfigError, FlagError
 from common.observe import log
 
@@ -48,7 +48,7 @@ class _Loader:
         self._problems = problems
         self._cls = cls
         self._program = program
-        self._env_prefix = env_prefix.rstrip("_")
+        self._env_prefix = env_prefix
         self._options = options(cls)
         self._by_flag = {entry.flag: name for name, entry in self._options.items() if entry.flag}
         self._by_key = {entry.key: name for name, entry in self._options.items() if entry.key}
@@ -61,7 +61,7 @@ class _Loader:
             if flag == "config":
                 path = text
             elif flag in ("h", "help"):
-                sys.stdout.write(usage(self._cls, self._program))
+                sys.stdout.write(usage(self._cls, self._program, self._env_prefix))
                 raise SystemExit(0)
             elif flag == "V":
                 if convert_text("bool", text):
@@ -107,18 +107,18 @@ class _Loader:
     def from_environ(self, environ: Mapping[str, str]) -> dict[str, _Given]:
         given: dict[str, _Given] = {}
         for flag, name in self._by_flag.items():
-            variable = f"{self._env_prefix}_{flag.upper().replace('-', '_')}"
-            text = environ.get(variable, "")
+            name_there = variable(self._env_prefix, flag)
+            text = environ.get(name_there, "")
             if not text:
                 continue
             entry = self._options[name]
             try:
-                given[name] = _Given(convert_text(entry.kind, text), variable)
+                given[name] = _Given(convert_text(entry.kind, text), name_there)
             except ValueError as error:
                 shown = log.MASK if entry.secret else repr(text)
                 self._found(
                     ConfigError(
-                        f"environment variable {variable} is {shown}: {error}",
+                        f"environment variable {name_there} is {shown}: {error}",
                         hint=f"unset it or set -{flag}",
                     )
                 )
@@ -283,16 +283,16 @@ def describe(config: Any) -> dict[str, Any]:
     return described
 
 
-def usage(cls: type[Any], program: str) -> str:
+def usage(cls: type[Any], program: str, env_prefix: str) -> str:
     """The text of `-h`."""
     lines = [f"Usage of {program}:", "  -config FILE", "        TOML file to read", "  -V    print version"]
-    defaults = {field.name: field.default for field in dataclasses.fields(cls)}
-    for name, entry in sorted(options(cls).items(), key=lambda item: (item[1].flag or "").lower()):
+    for entry in sorted(options(cls).values(), key=lambda entry: (entry.flag or "").lower()):
         if entry.flag is None or entry.deprecated:
             continue
-        default = defaults[name]
-        shown = "" if entry.secret or default in ("", (), None, False) else f" (default {default})"
+        is_plain = entry.secret or entry.written in ("", (), None, False)
+        shown = "" if is_plain else f" (default {reference.default(entry)})"
         kind = "" if entry.kind == "bool" else f" {entry.kind}"
         lines += [f"  -{entry.flag}{kind}", f"        {entry.help}{shown}"]
+    lines += ["", f"The environment may have them too, as {variable(env_prefix, 'log-file')}."]
     notes: str = getattr(cls, "usage_notes", "")
     return "\n".join(lines) + "\n" + notes

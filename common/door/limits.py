@@ -8,8 +8,9 @@ Why    the defaults allow what real clients do: one PING a call (grpc-go), two W
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from common.budget import UNLIMITED, BudgetPart, Share
 from common.config.declaring import option, options
@@ -34,6 +35,16 @@ _ADDRESS_QUARTERS: Final = 3
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Each is an option of the daemons, section `door`, and says what happens when it is reached."""
+
+    table_notes: ClassVar[Mapping[str, str]] = {
+        "door": "What peers may cost. The defaults do for nearly all; each key says what happens when its "
+        "limit is reached. Of requests, send-queue and calls one address (of IPv6 one /64) may "
+        "have three quarters, so that some is left for others. What peers can make a node hold is "
+        "the sum of requests, send-queue, calls x 8 KiB and connections x 64 KiB (TLS: 256 KiB). "
+        "A pump adds storage.write-queue, index-queue, recent-commits x 3, the index's buffer x "
+        "2, pull-streams x 2 MiB, and three times the largest message or transaction that really "
+        "comes. MemoryHigh in the systemd units is set by it."
+    }
 
     message_bytes_max: int = option(
         "1 GiB",

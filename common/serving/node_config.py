@@ -7,8 +7,9 @@ Tests  tests/pump/test_config.py
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from common.config.declaring import option
 from common.door.http.admin_guard import AdminGuard
@@ -25,6 +26,10 @@ GRPCIO: Final = "grpcio"
 @dataclass(frozen=True, slots=True)
 class NodeConfig(Limits):
     """The options that a pump and a drainer share. The daemon says what `listen` and `advertised` are."""
+
+    table_notes: ClassVar[Mapping[str, str]] = {
+        "security": "TLS between the nodes of the cluster, with etcd, PD and TiKV, and with clients.",
+    }
 
     rpc_server: str = option(
         DOOR,
@@ -91,8 +96,8 @@ class NodeConfig(Limits):
         "auto",
         key="upstream",
         flag="upstream",
-        help="tidb (PD and TiKV), standalone (everything in etcd), or auto: what answers at pd-urls",
-        more="It is where timestamps, outcomes of transactions and DDL come from.",
+        help="where timestamps and DDL come from: tidb (PD and TiKV), standalone (etcd) or auto",
+        more="The outcomes of transactions, too. auto asks pd-urls whether PD answers there.",
     )
     start_wait_s: float = option(
         "10m",

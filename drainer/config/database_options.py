@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from common.config.declaring import option
 from common.errors import ConfigError
@@ -24,6 +24,15 @@ from drainer.sink.mysql.session_mode import session_mode, session_variables
 @dataclass(frozen=True, slots=True)
 class DatabaseOptions(VerifyOptions):
     """`downstream` and `checkpoint_server` have the defaults of the environment."""
+
+    table_notes: ClassVar[Mapping[str, str]] = {
+        "syncer.to": "The downstream that db-type names. A key that begins with archive, Kafka or http is "
+        "for that kind alone; the keys of the connection are for databases, and user and passwords "
+        "are the SASL login with Kafka.",
+        "syncer.to.security": "TLS to the downstream: a database, Kafka or an HTTP server.",
+        "syncer.to.checkpoint": "Where the checkpoint row is. Without a type it is downstream, in the "
+        "same transactions as the rows.",
+    }
 
     sql_mode: str = option(
         "",

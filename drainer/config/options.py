@@ -160,9 +160,10 @@ class DrainerConfig(RuleOptions):
     dispatch: str = option(
         "row",
         key="syncer.dispatch",
-        help="row: lanes by key; transaction: whole upstream transactions in their order, on one lane",
-        more="With row a statement has many rows. With transaction readers never see half of an "
-        "upstream transaction; several of them go into one downstream transaction.",
+        help="what lanes are given: row (rows by key) or transaction (whole transactions, one lane)",
+        more="With row a statement has many rows. With transaction they go downstream in their order, "
+        "and readers never see half of an upstream transaction; several of them go into one "
+        "downstream transaction.",
     )
     safe_mode: bool = option(
         False,

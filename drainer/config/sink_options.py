@@ -30,7 +30,7 @@ class SinkOptions(HttpOptions):
         "mysql",
         key="syncer.db-type",
         flag="dest-db-type",
-        help="kind of downstream: mysql, tidb, file, kafka, stdout, http or python:...",
+        help="kind of downstream: mysql, tidb, file, kafka, stdout, http, or a sink of one's own",
         more="mysql is MariaDB too. file: an archive in the Go drainer's form (pb is the same), see "
         "dir. kafka: messages, see [Kafka](kafka.md). stdout and http: rows as lines of JSON, see "
         "[sinks](sinks.md). python:package.module:Class, or a name that an installed package "
@@ -40,7 +40,7 @@ class SinkOptions(HttpOptions):
     checkpoint_type: str = option(
         "",
         key="syncer.to.checkpoint.type",
-        help="mysql or tidb: the checkpoint row has a server of its own; empty: it is downstream",
+        help="empty: the checkpoint row is downstream; mysql or tidb: it has a server of its own",
         more="Without a type the row is in the table `checkpoint` downstream. An archive, Kafka, "
         "stdout and http keep theirs in the file savepoint in data-dir; file says the same of an "
         "archive.",
@@ -58,7 +58,7 @@ class SinkOptions(HttpOptions):
     relay_format: str = option(
         PAYLOAD,
         key="syncer.relay.format",
-        help="payload: binlogs as pumps sent them; obinlog: what a Go drainer writes and reads",
+        help="form of the relay log: payload (binlogs as pumps sent them) or obinlog (Go's)",
         more="payload has the rules and table definitions that binlogs are read by; obinlog encodes "
         "each row. Both are read, also side by side after a change.",
     )

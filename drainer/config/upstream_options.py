@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from common.config.declaring import option
 from common.errors import ConfigError
@@ -28,6 +29,12 @@ _TABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*")
 @dataclass(frozen=True, slots=True)
 class UpstreamOptions(FormerOptions):
     """Nothing of it is needed to replicate."""
+
+    table_notes: ClassVar[Mapping[str, str]] = {
+        SECTION: "SQL of the upstream, for `binlogctl load`, `binlogctl verify` and [verify], which read "
+        "its tables: a TiDB, or the MySQL or MariaDB of programs that publish with pumpclient's "
+        "OutcomeTable. Replication does not need it.",
+    }
 
     from_host: str = option(
         "", key="syncer.from.host", help="upstream's SQL host, for load and verify; empty: it is not known"

@@ -1,45 +1,18 @@
-"""Configuration of the pump: precedence, refusals, and the commented file that is shipped."""
+"""Configuration of the pump: precedence and refusals."""
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 import pytest
 
-from common.config import declaring, loading
+from common.config import loading
 from common.errors import ConfigError
 from pump.config import ENV_PREFIX, PumpConfig
-
-SHIPPED = Path(__file__).parents[2] / "deploy" / "pump.toml"
 
 
 def load(*argv: str, environ: dict[str, str] | None = None) -> PumpConfig:
     return loading.load(PumpConfig, list(argv), environ or {}, program="pump", env_prefix=ENV_PREFIX)
-
-
-def test_shipped_file_has_every_key_with_its_default_and_a_reason() -> None:
-    assert load("-config", str(SHIPPED)) == load()
-    text = SHIPPED.read_text()
-    document = tomllib.loads(text)
-    flat: set[str] = set()
-
-    def walk(table: dict[str, object], prefix: str) -> None:
-        for key, value in table.items():
-            if isinstance(value, dict):
-                walk(value, f"{prefix}{key}.")
-            else:
-                flat.add(prefix + key)
-
-    walk(document, "")
-    known = {
-        entry.key
-        for entry in declaring.options(PumpConfig).values()
-        if entry.key is not None and not entry.deprecated
-    }
-    assert flat == known
-    for paragraph in text.split("\n\n"):
-        assert paragraph.lstrip().startswith(("#", "[")), paragraph
 
 
 def test_flags_win_over_environment_over_file(tmp_path: Path) -> None:

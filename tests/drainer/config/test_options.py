@@ -1,55 +1,22 @@
-"""The shipped drainer.toml names every key with its default."""
+"""Configuration of the drainer: the Go drainer's spellings, refusals, and what is remarked on."""
 
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
 
 from common import errors
-from common.config import declaring, loading
+from common.config import loading
 from common.errors import ConfigError
 from common.net.port import split_address
 from drainer.config.options import ENV_PREFIX, DrainerConfig
 from drainer.rules.rule_set import read_rules
 
-SHIPPED = Path(__file__).resolve().parents[3] / "deploy" / "drainer.toml"
-
 
 def load(*argv: str, **environ: str) -> DrainerConfig:
     return loading.load(DrainerConfig, list(argv), environ, program="drainer", env_prefix=ENV_PREFIX)
-
-
-def test_the_shipped_file_is_the_default() -> None:
-    assert load(f"--config={SHIPPED}") == load()
-
-
-def test_the_shipped_file_names_every_key() -> None:
-    def keys(table: dict[str, object], prefix: str = "") -> set[str]:
-        found = set()
-        for name, value in table.items():
-            found |= keys(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name}
-        return found
-
-    named = keys(tomllib.loads(SHIPPED.read_text()))
-    options = declaring.options(DrainerConfig).values()
-    known = {entry.key for entry in options if entry.key and not entry.deprecated}
-    in_comments = (
-        "replicate-do-table",
-        "ignore-table",
-        "ddl-rule",
-        "table-migrate-rule",
-        "binlog-filter-rule",
-        "column-rule",
-        "row-rule",
-        "to.params",
-        "to.options",
-    )
-    assert known - named == {f"syncer.{key}" for key in in_comments}
-    assert all(f"[syncer.{key}" in SHIPPED.read_text() for key in in_comments)
-    assert named <= known
 
 
 def test_go_spellings() -> None:
