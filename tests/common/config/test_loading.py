@@ -236,7 +236,7 @@ def test_secrets_are_masked_everywhere(tmp_path: Path) -> None:
     assert "log-rotate" not in described
     assert "c4n4ry" not in repr(described)
     assert "c4n4ry" not in repr(load("-password", "c4n4ry"))
-    assert "c4n4ry" not in loading.usage(Example, "drainer")
+    assert "c4n4ry" not in loading.usage(Example, "drainer", "D")
 
 
 def test_version_and_help_end_with_0(capsys: pytest.CaptureFixture[str]) -> None:
