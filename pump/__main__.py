@@ -36,7 +36,7 @@ from common.upstream import choice
 from common.upstream.upstream_time import UpstreamTime
 from common.upstream_port import Upstream
 from pump.config import ENV_PREFIX, PumpConfig, read_environment
-from pump.membership import identity
+from pump.membership import identity, score
 from pump.membership.closing import Closing
 from pump.membership.registration import Registration
 from pump.pull.puller import Pullers
@@ -240,6 +240,14 @@ async def register(
         clock=services.clock,
         tls=settings.tls,
         confirmation=opened.data_dir,
+        labels=settings.labels,
+        score=score.of_pump(
+            services.storage,
+            lambda: services.disk_guard.disk,
+            services.clock,
+            write_queue_bytes=settings.write_queue_bytes,
+            index_queue_bytes=settings.index_queue_bytes,
+        ),
     )
     await starting.wait_for(registration.register)
     opened.beating = process.task("heartbeat", registration.run())

@@ -58,6 +58,15 @@ class PumpConfig(NodeConfig):
         more="For clients on this host: the pump's owner and group may connect. It speaks in clear, "
         "also where addr has TLS. Its directory must exist.",
     )
+    label: tuple[str, ...] = option(
+        (),
+        key="label",
+        flag="label",
+        kind="list",
+        help="NAME=VALUE, as zone=a: clients with the same label write to this pump first",
+        more="Any number of them: a client prefers the pumps that have all of its own. See docs/zones.md.",
+        example='label = ["zone=shanghai-a", "rack=r12"]',
+    )
     data_dir: str = option(
         "data.pump",
         key="data-dir",
@@ -276,6 +285,7 @@ class PumpConfig(NodeConfig):
             if value <= 0:
                 raise ConfigError(f"{key} is {value:g}, it must be above zero", hint=f"correct {key}")
         self._validate_retention()
+        _ = self.labels
         if self.accept_loss and not _ACCEPT_LOSS.fullmatch(self.accept_loss):
             raise ConfigError(
                 f"accept-loss {self.accept_loss!r} is not FILE:OFFSET", hint="copy it from the error at start"
@@ -295,6 +305,19 @@ class PumpConfig(NodeConfig):
                 f"refused at {self.stop_write_at_bytes} already (storage.stop-write-at-available-space)",
                 hint="set retention-free-space above stop-write-at-available-space",
             )
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Raises `ConfigError`."""
+        found: dict[str, str] = {}
+        for text in self.label:
+            name, is_pair, value = (part.strip() for part in text.partition("="))
+            if not (name and is_pair and value):
+                raise ConfigError(f"label {text!r} is not NAME=VALUE", hint='write label = ["zone=a"]')
+            if name in found:
+                raise ConfigError(f"label {name} is given twice", hint="a pump has one value of each")
+            found[name] = value
+        return found
 
     @property
     def retention_policy(self) -> Policy:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Final, Literal, Protocol, Self, get_args
@@ -41,7 +41,7 @@ from pumpclient.errors import (
 )
 from pumpclient.options import Options
 from pumpclient.pumps import health
-from pumpclient.pumps.roster import PumpView, Roster
+from pumpclient.pumps.roster import PumpView, Roster, checked_label
 from pumpclient.pumps.selector import LOCAL_UNIX, strategy_of
 from pumpclient.pumps.socket_pump import LocalPump
 from pumpclient.send.delivery import Counters, Delivery
@@ -86,6 +86,7 @@ class PumpClient:
         clock: Clock | None = None,
         sleep: Sleep = asyncio.sleep,
         offset: int = 0,
+        label: Mapping[str, str] | None = None,
     ) -> None:
         self.cluster_id = cluster_id
         self._directory = directory
@@ -94,7 +95,7 @@ class PumpClient:
         self._clock = clock or SystemClock()
         self._now_s = self._clock.monotonic_s
         self._pauses = Pauses(self._clock, sleep)
-        self._roster = Roster(strategy, self._options, offset=offset)
+        self._roster = Roster(strategy, self._options, offset=offset, label=label)
         self._closing = asyncio.Event()
         self._delivery = Delivery(
             self._roster,
@@ -363,17 +364,19 @@ async def connect(
     socket: str = "",
     options: Options | None = None,
     tls: TlsConfig | None = None,
+    label: Mapping[str, str] | None = None,
 ) -> PumpClient:
     """A client for the pumps registered in etcd (or PD) at `endpoints`, a comma list of host:port.
 
     `cluster_id` is asked of the upstream at the same endpoints when not given. `strategy` is range, hash or
     score. `tls` is for etcd and the pumps alike. `socket` (unix:///path) is that of one pump on this host:
-    it gets everything, without TLS, and no other pump is searched.
+    it gets everything, without TLS, and no other pump is searched. `label`, as {"zone": "a"}: pumps that have
+    it get the prewrites as long as one of them takes them; while none does, the others.
 
-    Raises `ConfigError` (strategy, endpoints, socket), `Unavailable` (etcd or PD does not answer), `Rejected`
-    (no cluster there), `NoPumpRegistered`.
+    Raises `ConfigError` (strategy, endpoints, socket, label), `Unavailable` (etcd or PD does not answer),
+    `Rejected` (no cluster there), `NoPumpRegistered`.
     """
-    options = options or Options()
+    options, label = options or Options(), checked_label(label)
     local = LocalPump(socket) if socket else None
     if local is not None:
         strategy, tls_of_pumps = LOCAL_UNIX, None
@@ -390,6 +393,7 @@ async def connect(
         strategy=strategy,
         options=options,
         offset=random.randrange(1 << 16),  # many hosts starting at once spread over the pumps
+        label=label,
     )
     try:
         await client.start()

@@ -15,7 +15,7 @@ May be used from any number of threads at once. A process that forks makes its c
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Future, wait
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -145,10 +145,17 @@ def connect_sync(
     socket: str = "",
     options: Options | None = None,
     tls: TlsConfig | None = None,
+    label: Mapping[str, str] | None = None,
 ) -> SyncPumpClient:
     """The blocking counterpart of `connect`, with the same arguments and errors."""
     return SyncPumpClient(
         lambda: connect(
-            endpoints, cluster_id=cluster_id, strategy=strategy, socket=socket, options=options, tls=tls
+            endpoints,
+            cluster_id=cluster_id,
+            strategy=strategy,
+            socket=socket,
+            options=options,
+            tls=tls,
+            label=label,
         )
     )

@@ -1,12 +1,14 @@
 """What a node reports of itself, and which states it may go through.
 
 Source of layout and states: `/tidb-binlog/v1/{pumps,drainers}/<nodeID>` in PD's etcd, JSON with the keys
-below in this order. `isAlive` and `score` are not written today and kept for old readers.
+below in this order. `isAlive` is not written today and kept for old readers. `score` and `label` are a
+pump's; Go nodes read and show them, and no TiDB goes by them.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final
 
@@ -45,6 +47,11 @@ LIFECYCLE: Final[dict[tuple[str, str], str]] = {
 }
 
 
+def label_of(labels: Mapping[str, str]) -> dict[str, Any] | None:
+    """The `label` of an entry, as Go nodes have it; None without any."""
+    return {"labels": dict(labels)} if labels else None
+
+
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
     """One node's registry entry."""
@@ -63,10 +70,16 @@ class NodeStatus:
         return replace(self, state=state)
 
     @property
+    def labels(self) -> dict[str, str]:
+        """Its labels, name to value; what is not text to text is left out."""
+        labels = (self.label or {}).get("labels")
+        pairs = labels.items() if isinstance(labels, dict) else ()
+        return {name: value for name, value in pairs if isinstance(value, str)}
+
+    @property
     def is_reader(self) -> bool:
         """Whether a program reads the stream under this name; no Drainer does."""
-        labels = (self.label or {}).get("labels")
-        return isinstance(labels, dict) and labels.get("kind") == "reader"
+        return self.labels.get("kind") == "reader"
 
     def to_json(self) -> bytes:
         document = {

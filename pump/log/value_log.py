@@ -249,6 +249,11 @@ class ValueLog:
                     again = self._given_up(found, after, error)
             fid, offset = (fid + 1, 0) if again is None else (fid, again)
 
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum([found.end for found in tuple(self._segments.values())])
+
     def end_of(self, fid: int) -> int:
         """Bytes of a file, a footer included where the file was there at start."""
         return self.segment(fid).end

@@ -12,7 +12,7 @@ Tests   tests/pump/membership/test_lifecycle.py
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from common import tso
@@ -54,7 +54,11 @@ class Registration:
         clock: Clock,
         tls: TlsConfig | None,
         confirmation: Confirmation,
+        labels: Mapping[str, str] | None = None,
+        score: Callable[[], int] = lambda: 0,
     ) -> None:
+        self._label = node.label_of(labels or {})
+        self._score = score
         self._confirmation = confirmation
         self._registry = registry
         self._oracle = oracle
@@ -76,7 +80,15 @@ class Registration:
         passed_s = int(self._clock.monotonic_s() - self._registered_s)
         update_ts = self._registered_ts + (passed_s * 1000 << tso.LOGICAL_BITS) if self._registered_ts else 0
         watermark = self._complete_ts or self._watermark()
-        return NodeStatus(self.node_id, self._host, self.state, watermark, update_ts)
+        return NodeStatus(
+            self.node_id,
+            self._host,
+            self.state,
+            watermark,
+            update_ts,
+            score=self._score(),
+            label=self._label,
+        )
 
     async def register(self) -> None:
         """Take the node id. Raises `Conflict` if it is another's, `Unavailable`; may be called again then."""

@@ -47,7 +47,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self
@@ -412,17 +412,24 @@ async def open_publisher(
     tls: TlsConfig | None = None,
     cluster_id: int | None = None,
     outcomes: Outcomes | None = None,
+    label: Mapping[str, str] | None = None,
 ) -> Publisher:
     """A publisher on the standalone upstream in etcd at `endpoints`, a comma list of host:port.
 
     `cluster_id` is checked against the upstream's, and becomes it where there is none yet. `outcomes`: the
-    application's own database, whose commits decide (see `Transaction.prepare`). Raises what `connect`
+    application's own database, whose commits decide (see `Transaction.prepare`). `label`: the pumps that come
+    first, as for `connect`. Raises what `connect`
     raises, and what `outcomes.name()` raises.
     """
     upstream = await StandaloneUpstream.connect(endpoints, tls=tls, cluster_id=cluster_id)
     try:
         client = await connect(
-            endpoints, cluster_id=upstream.cluster_id, strategy=strategy, options=options, tls=tls
+            endpoints,
+            cluster_id=upstream.cluster_id,
+            strategy=strategy,
+            options=options,
+            tls=tls,
+            label=label,
         )
     except BaseException:
         await upstream.close()

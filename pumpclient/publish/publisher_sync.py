@@ -20,7 +20,7 @@ Tests  tests/pumpclient/publish/test_schema_publishing.py
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
@@ -204,11 +204,18 @@ def open_publisher_sync(
     tls: TlsConfig | None = None,
     cluster_id: int | None = None,
     outcomes: Outcomes | None = None,
+    label: Mapping[str, str] | None = None,
 ) -> SyncPublisher:
     """The blocking counterpart of `open_publisher`, with the same arguments and errors."""
     return SyncPublisher(
         lambda: open_publisher(
-            endpoints, strategy=strategy, options=options, tls=tls, cluster_id=cluster_id, outcomes=outcomes
+            endpoints,
+            strategy=strategy,
+            options=options,
+            tls=tls,
+            cluster_id=cluster_id,
+            outcomes=outcomes,
+            label=label,
         ),
         outcomes,
     )

@@ -1,23 +1,26 @@
 """Selector: which pump takes this prewrite, and which pump took that one.
 
-In     list (the usable pumps), choose, started and finished (calls, while `score` chooses), remember and take
+In     list (the usable pumps, and which are preferred), choose, started and finished (calls, while `score`
+       chooses), remember and take
 Out    Chosen(pump_id) or NoPump()
-Holds  a write never gets a pump again that has failed it in this round while an untried one is usable;
-       a commit gets exactly the pump that acknowledged its prewrite, whatever became of it since;
-       the affinity map is bounded in entries and in age
+Holds  a write never gets a pump again that has failed it in this round while an untried one is usable, and
+       no pump while an untried one of a better rank is usable; a commit gets exactly the pump that
+       acknowledged its prewrite, whatever became of it since; the affinity map is bounded in entries and age
 Why    a pump keeps a prewrite open until its end arrives there: an end sent elsewhere is an end without
        a beginning
 Never  reads a clock or sends anything; `client` drives it
 
-Strategies
+Strategies, each among the pumps of the best rank that has an untried one
     range   round robin over the usable pumps in order of their ids
     hash    index (start_ts + attempt) modulo the number of usable pumps, then onward: the same start_ts
             goes to the same pump as long as the list does not change
     score   the smallest expected wait:
-                max(latency, 1 ms) x (calls in flight + 1) x (1 + 4 x errors)
-            latency is a moving average of successful calls (weight 0.2 for the newest) that halves for
-            every 10 s without one, so that a pump once slow is tried again; errors is the count of failed
-            calls, halving every 10 s and forgotten below 0.1. Equal: the one chosen longest ago.
+                max(latency, 1 ms) x (calls in flight + 1) x (1 + 4 x errors) x 100 / score
+            score is what the pump says of itself in the registry, 1 to 100; one that says nothing (0, as Go
+            pumps do) counts as 100. latency is a moving average of successful calls (weight 0.2 for the
+            newest) that halves for every 10 s without one, so that a pump once slow is tried again; errors is
+            the count of failed calls, halving every 10 s and forgotten below 0.1. Equal: the one chosen
+            longest ago.
     local unix
             the one pump that listens on a socket of this host; more than one would take turns
 """
@@ -26,10 +29,11 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from types import MappingProxyType
+from typing import Final, Literal, NamedTuple, get_args
 
 from common.errors import ConfigError
 
@@ -42,6 +46,18 @@ LATENCY_WEIGHT: Final = 0.2
 ERROR_WEIGHT: Final = 4.0
 ERRORS_FORGOTTEN: Final = 0.1
 HALF_LIFE_S: Final = 10.0
+BEST_SCORE: Final = 100
+
+
+class Standing(NamedTuple):
+    """How much a pump is wanted. `rank`: the least comes first; `score`: what it says of itself, or 0."""
+
+    rank: int = 0
+    score: int = 0
+
+
+_ALIKE: Final = Standing()
+_NO_STANDINGS: Final[Mapping[str, Standing]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +84,7 @@ class Load:
     updated_s: float = 0.0
     in_flight: int = 0
     chosen_at: int = 0
+    score: int = 0
 
     def decay(self, now_s: float) -> None:
         """Bring averages forward to `now_s`."""
@@ -83,7 +100,41 @@ class Load:
         errors = self.errors * factor
         if errors < ERRORS_FORGOTTEN:
             errors = 0.0
-        return latency_s * (self.in_flight + 1) * (1 + ERROR_WEIGHT * errors)
+        penalty = BEST_SCORE / self.score if self.score > 0 else 1.0
+        return latency_s * (self.in_flight + 1) * (1 + ERROR_WEIGHT * errors) * penalty
+
+
+class _Tier:
+    """The usable pumps of one rank, in order of their ids, and whose turn it is."""
+
+    __slots__ = ("members", "offset", "pumps", "turns")
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.fill(())
+
+    def fill(self, pumps: Iterable[str]) -> None:
+        self.pumps = tuple(pumps)
+        self.members = frozenset(self.pumps)
+        self.turns = tuple(map(Chosen, self.pumps))  # the same, as choices
+
+    def next(self) -> Chosen:
+        at = self.offset % len(self.turns)
+        self.offset = at + 1
+        return self.turns[at]
+
+    def next_of(self, fresh: tuple[str, ...]) -> Chosen:
+        chosen = self.onward(self.offset, fresh)
+        self.offset = self.turns.index(chosen) + 1
+        return chosen
+
+    def onward(self, at: int, fresh: tuple[str, ...]) -> Chosen:
+        """The first pump of `fresh` at or after position `at`, wrapping."""
+        for step in range(len(self.turns)):
+            choice = self.turns[(at + step) % len(self.turns)]
+            if choice.pump_id in fresh:
+                return choice
+        raise AssertionError("fresh is a non-empty part of the tier")
 
 
 def strategy_of(name: str) -> Strategy:
@@ -101,7 +152,8 @@ class Selector:
         self._strategy = strategy_of(strategy)
         self._offset = offset
         self._listed: tuple[str, ...] = ()
-        self._turns: tuple[Chosen, ...] = ()  # the same, as choices
+        self._by_rank: dict[int, _Tier] = {}
+        self._tiers: tuple[_Tier, ...] = ()  # those that have pumps, the best first
         self._loads: dict[str, Load] = {}
         self._choices = 0
 
@@ -123,50 +175,42 @@ class Selector:
         """Use another strategy from the next choice on; raises `ConfigError` for an unknown one."""
         self._strategy = strategy_of(strategy)
 
-    def list(self, pump_ids: Iterable[str]) -> None:
-        """Replace the usable pumps. Loads of the others are kept while they have calls in flight."""
+    def list(self, pump_ids: Iterable[str], standings: Mapping[str, Standing] = _NO_STANDINGS) -> None:
+        """Replace the usable pumps; without a standing all are wanted alike. Loads of the others are kept
+        while they have calls in flight."""
         self._listed = tuple(sorted(set(pump_ids)))
-        self._turns = tuple(map(Chosen, self._listed))
+        ranked: dict[int, list[str]] = {rank: [] for rank in self._by_rank}
+        for pump_id in self._listed:
+            ranked.setdefault(standings.get(pump_id, _ALIKE).rank, []).append(pump_id)
+        for rank, pumps in ranked.items():
+            self._by_rank.setdefault(rank, _Tier(self._offset)).fill(pumps)
+        self._tiers = tuple(self._by_rank[rank] for rank in sorted(ranked) if ranked[rank])
         self._loads = {
             pump_id: load
             for pump_id, load in self._loads.items()
             if pump_id in self._listed or load.in_flight
         }
         for pump_id in self._listed:
-            self._loads.setdefault(pump_id, Load())
+            self._loads.setdefault(pump_id, Load()).score = standings.get(pump_id, _ALIKE).score
 
     def choose(self, start_ts: int, attempt: int, tried: AbstractSet[str], now_s: float) -> Choice:
         """The pump for attempt number `attempt` (from 0), other than those in `tried` if there is one."""
-        listed = self._listed
-        if not listed:
+        tiers = self._tiers
+        if not tiers:
             return NoPump()
         takes_turns = self._strategy in ("range", LOCAL_UNIX)
         if takes_turns and not tried:
-            at = self._offset % len(listed)
-            self._offset = at + 1
-            return self._turns[at]
-        fresh = tuple(pump for pump in listed if pump not in tried) or listed
+            return tiers[0].next()
+        tier = next((one for one in tiers if not tried >= one.members), tiers[0])
+        fresh = tuple(pump for pump in tier.pumps if pump not in tried) or tier.pumps
         if takes_turns:
-            return self._round_robin(fresh)
+            return tier.next_of(fresh)
         if self._strategy == "hash":
-            return self._onward((start_ts + attempt) % len(listed), fresh)
+            return tier.onward(start_ts + attempt, fresh)
         chosen = min(fresh, key=lambda pump: (self._loads[pump].cost_s(now_s), self._loads[pump].chosen_at))
         self._choices += 1
         self._loads[chosen].chosen_at = self._choices
         return Chosen(chosen)
-
-    def _round_robin(self, fresh: tuple[str, ...]) -> Chosen:
-        chosen = self._onward(self._offset % len(self._listed), fresh)
-        self._offset = self._turns.index(chosen) + 1
-        return chosen
-
-    def _onward(self, at: int, fresh: tuple[str, ...]) -> Chosen:
-        """The first pump of `fresh` at or after position `at`, wrapping."""
-        for step in range(len(self._listed)):
-            choice = self._turns[(at + step) % len(self._listed)]
-            if choice.pump_id in fresh:
-                return choice
-        raise AssertionError("fresh is a non-empty part of listed")
 
     def started(self, pump_id: str) -> None:
         """A call to the pump begins."""
@@ -196,6 +240,7 @@ class Selector:
 
     def check(self) -> None:
         assert list(self._listed) == sorted(set(self._listed))
+        assert sorted(pump for tier in self._tiers for pump in tier.pumps) == list(self._listed)
         assert set(self._listed) <= set(self._loads)
         for pump_id, load in self._loads.items():
             assert load.in_flight >= 0, pump_id

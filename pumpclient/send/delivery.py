@@ -19,7 +19,7 @@ from common.clock import Clock
 from pumpclient.errors import BinlogTooLarge, ClientClosed, WriteFailed
 from pumpclient.options import Options
 from pumpclient.pumps import health
-from pumpclient.pumps.roster import Effect, ReplaceAddress, Roster
+from pumpclient.pumps.roster import Effect, LabelServed, ReplaceAddress, Roster
 from pumpclient.pumps.selector import NoPump
 from pumpclient.send.batch_stream import Outcome
 from pumpclient.send.transport import PumpTransport, QueueingTransport, TransportFailure
@@ -204,6 +204,12 @@ class Delivery:
                 self.probe_schedule_changed.set()
             elif isinstance(effect, ReplaceAddress):
                 await self._transport.drop(effect.old)
+            elif isinstance(effect, LabelServed):
+                label = ", ".join(f"{name}={value}" for name, value in self._roster.label.items())
+                if effect.served:
+                    logger.info("pumps with label %s take prewrites again", label)
+                else:
+                    logger.warning("no pump with label %s takes prewrites: they go to other pumps", label)
             elif isinstance(effect, health.Reconnect):
                 await self._transport.drop(self._roster.address(effect.pump_id))
 

@@ -14,7 +14,7 @@ The doubles keep the contracts of what they stand for; the library's own tests r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from types import MappingProxyType
 
 from common.clock import ManualClock
@@ -128,10 +128,13 @@ class MemoryRegistry:
         state: str = node.ONLINE,
         alive: bool | None = None,
         max_commit_ts: int = 0,
+        labels: Mapping[str, str] | None = None,
+        score: int = 0,
     ) -> None:
         """Write one pump's entry."""
         self._revision += 1
-        status = node.NodeStatus(node_id, host or node_id, state, max_commit_ts)
+        label = node.label_of(labels or {})
+        status = node.NodeStatus(node_id, host or node_id, state, max_commit_ts, score=score, label=label)
         self._pumps[node_id] = NodeEntry(status, self._revision, alive)
         self._tell()
 
@@ -191,7 +194,12 @@ class MemoryCluster:
         return self.pumps[pump_id]
 
     def client(
-        self, strategy: str = "range", options: Options | None = None, *, batches: bool = False
+        self,
+        strategy: str = "range",
+        options: Options | None = None,
+        *,
+        batches: bool = False,
+        label: Mapping[str, str] | None = None,
     ) -> PumpClient:
         """A client of these pumps; enter it to start it. `batches`: with the real transport on connections
         that end in memory, so that what real pumps get as one message is one here (`MemoryPump.messages`).
@@ -204,6 +212,7 @@ class MemoryCluster:
             options=options,
             clock=self.time,
             sleep=self.time.sleep,
+            label=label,
         )
 
     def rpc_transport(self) -> RpcTransport:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from common import binlog
 from common.cluster import node
-from common.errors import Unavailable
+from common.errors import ConfigError, Unavailable
 from pumpclient import (
     BinlogTooLarge,
     ClientClosed,
@@ -431,3 +432,98 @@ async def test_four_hundred_writers_at_once() -> None:
             entry[1] for entry in stored if entry[0] == C
         }
     assert sum(len(pump.payloads) for pump in cluster.pumps.values()) == 800
+
+
+# -- labels and scores ------------------------------------------------------------------------------
+
+
+def zones(*, a_score: int = 0, b_score: int = 0) -> MemoryCluster:
+    """Pumps a and b in zone one, c in zone two."""
+    cluster = MemoryCluster(["a", "b", "c"])
+    for pump_id, zone, score in (("a", "one", a_score), ("b", "one", b_score), ("c", "two", 0)):
+        cluster.registry.set(pump_id, labels={"zone": zone, "host": pump_id}, score=score)
+    return cluster
+
+
+def prewrites_at(cluster: MemoryCluster) -> dict[str, int]:
+    counts = {
+        pump_id: sum(tp == P for tp, _, _ in pump.transactions()) for pump_id, pump in cluster.pumps.items()
+    }
+    for pump in cluster.pumps.values():
+        pump.payloads.clear()
+    return counts
+
+
+@pytest.mark.parametrize("strategy", ["range", "hash", "score"])
+async def test_pumps_of_the_own_zone_first_others_while_none_of_them_takes_it_and_back(
+    strategy: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "pumpclient")
+    cluster = zones()
+    numbers = itertools.count(1)
+
+    async def write(count: int) -> dict[str, int]:
+        for _ in range(count):
+            await while_time_passes(cluster, client.write_prewrite(next(numbers), b"k", b"v"))
+        return prewrites_at(cluster)
+
+    async with cluster.client(strategy, Options(errors_max=1), label={"zone": "one"}) as client:
+        assert {pump.pump_id: pump.labels["zone"] for pump in client.pumps()} == {
+            "a": "one",
+            "b": "one",
+            "c": "two",
+        }
+        at = await write(6)
+        assert (at["a"] + at["b"], at["c"]) == (6, 0)
+        assert at["a"]
+        assert at["b"]
+        cluster.pumps["a"].broken = Failure.FAILED
+        at = await write(6)
+        assert (at["b"], at["c"]) == (6, 0)
+        cluster.pumps["b"].broken = Failure.FAILED
+        at = await write(6)
+        assert at == {"a": 0, "b": 0, "c": 6}
+        assert states(client) == {"a": State.OUT, "b": State.OUT, "c": State.USABLE}
+        cluster.pumps["b"].broken = None
+        await cluster.time.run(31.0)  # the probe finds it again
+        assert await write(6) == {"a": 0, "b": 6, "c": 0}
+    lost, back = [record for record in caplog.records if "zone=one" in record.getMessage()]
+    assert lost.getMessage() == "no pump with label zone=one takes prewrites: they go to other pumps"
+    assert back.getMessage() == "pumps with label zone=one take prewrites again"
+
+
+async def test_a_label_that_no_pump_has_and_all_of_a_label_of_two() -> None:
+    cluster = zones()
+    async with cluster.client(label={"zone": "three"}) as client:
+        for start_ts in range(1, 4):
+            await client.write_prewrite(start_ts, b"k", b"v")
+    assert prewrites_at(cluster) == {"a": 1, "b": 1, "c": 1}
+    async with cluster.client(label={"zone": "one", "host": "b"}) as client:
+        for start_ts in range(11, 14):
+            await client.write_prewrite(start_ts, b"k", b"v")
+    assert prewrites_at(cluster) == {"a": 0, "b": 3, "c": 0}
+
+
+@pytest.mark.parametrize("strategy", ["range", "hash", "score"])
+async def test_a_pump_that_says_it_takes_nothing_is_asked_last_until_it_says_otherwise(strategy: str) -> None:
+    cluster = zones(a_score=-1, b_score=-1)
+    async with cluster.client(strategy, label={"zone": "one"}) as client:
+        await client.write_prewrite(1, b"k", b"v")
+        assert prewrites_at(cluster) == {"a": 0, "b": 0, "c": 1}
+        cluster.pumps["c"].broken = Failure.REFUSED
+        await client.write_prewrite(2, b"k", b"v")
+        at = prewrites_at(cluster)
+        assert at["a"] + at["b"] == 1, "better than not at all"
+        cluster.registry.set("b", labels={"zone": "one"}, score=50)
+        await settle()
+        attempts = cluster.pumps["c"].attempts
+        for start_ts in range(3, 6):
+            await client.write_prewrite(start_ts, b"k", b"v")
+        assert prewrites_at(cluster) == {"a": 0, "b": 3, "c": 0}
+        assert cluster.pumps["c"].attempts == attempts
+
+
+@pytest.mark.parametrize("label", [{"": "a"}, {"zone": ""}, {"zone": 1}])
+def test_a_label_is_names_with_values(label: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="is not a name with its value"):
+        zones().client(label=label)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from common import time_text, tso
 from common.clock import SystemClock
 from common.cluster.node import OFFLINE, PAUSED
-from common.cluster.registry import NodeEntry
+from common.cluster.registry import PUMPS, NodeEntry
 from common.observe import show
 from common.quantities import span
 from deploy.ctl.cluster.node_lookup import role
@@ -19,6 +19,8 @@ BEAT_MAX_S: Final = 30.0
 _GONE: Final = (PAUSED, OFFLINE)
 """Who says so is not dead: his process ended in order."""
 _HEADINGS: Final = ("kind", "node id", "address", "state", "alive", "position", "of", "updated")
+_OF_PUMPS: Final = ("label", "score")
+"""Where a pump has labels: the table is wide enough. JSON always has both."""
 
 
 def alive(state: str, held: bool | None) -> str:
@@ -63,7 +65,12 @@ def print_entries(entries: Sequence[tuple[str, NodeEntry]], title: str) -> None:
     """As a table."""
     wall_s = SystemClock().wall_s()
     times = {kind: clock_s([entry for of, entry in entries if of == kind], wall_s) for kind, _ in entries}
-    show.print_table(title, _HEADINGS, [_row(kind, entry, times[kind]) for kind, entry in entries])
+    rows = [_row(kind, entry, times[kind]) for kind, entry in entries]
+    headings = _HEADINGS
+    if any(entry.status.labels for kind, entry in entries if kind == PUMPS):
+        headings += _OF_PUMPS
+        rows = [row + _of_pump(kind, entry) for row, (kind, entry) in zip(rows, entries, strict=True)]
+    show.print_table(title, headings, rows)
     for kind, now_s in times.items():
         if now_s != wall_s:
             apart = f"{span(abs(now_s - wall_s))} {'ahead of' if now_s > wall_s else 'behind'}"
@@ -86,3 +93,11 @@ def _row(kind: str, entry: NodeEntry, now_s: float) -> tuple[str, ...]:
         time_text.local(status.max_commit_ts) if status.max_commit_ts else "",
         updated,
     )
+
+
+def _of_pump(kind: str, entry: NodeEntry) -> tuple[str, str]:
+    if kind != PUMPS:
+        return "", ""
+    status = entry.status
+    label = ", ".join(f"{name}={value}" for name, value in sorted(status.labels.items()))
+    return label, str(status.score) if status.score else ""

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from common.errors import ConfigError
-from pumpclient.pumps.selector import STRATEGIES, Affinity, Chosen, NoPump, Selector
+from pumpclient.pumps.selector import STRATEGIES, Affinity, Chosen, NoPump, Selector, Standing
 
 PUMPS = ("a", "b", "c")
 
@@ -39,6 +39,67 @@ def test_every_list_and_every_tried_set(strategy: str) -> None:
                 continue
             assert isinstance(choice, Chosen)
             assert choice.pump_id in (set(listed) - set(tried) or set(listed))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_rank_of_every_listed_pump_and_every_tried_set(strategy: str) -> None:
+    """An untried pump of the best rank that has one; when all were tried, one of the best rank of all."""
+    for ranks in itertools.product((None, 0, 1, 2), repeat=len(PUMPS)):
+        standings = {
+            pump: Standing(rank) for pump, rank in zip(PUMPS, ranks, strict=True) if rank is not None
+        }
+        for tried, start_ts, attempt in itertools.product(subsets(PUMPS), range(3), range(3)):
+            selector = Selector(strategy, offset=start_ts)
+            selector.list(standings, standings)
+            selector.check()
+            choice = selector.choose(start_ts, attempt, frozenset(tried), 0.0)
+            if not standings:
+                assert choice == NoPump()
+                continue
+            assert isinstance(choice, Chosen)
+            left = set(standings) - set(tried) or set(standings)
+            assert choice.pump_id in left
+            assert standings[choice.pump_id].rank == min(standings[pump].rank for pump in left)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_while_the_preferred_pumps_refuse_the_others_share_fairly(strategy: str) -> None:
+    """Every list of preferred and other pumps; each write is refused by all preferred ones first."""
+    pumps = ("a", "b", "c", "d", "e")
+    for split, offset in itertools.product(range(1, len(pumps)), range(3)):
+        near, far = pumps[:split], pumps[split:]
+        selector = Selector(strategy, offset=offset)
+        selector.list(pumps, {pump: Standing(1) for pump in far})
+        taken: Counter[str] = Counter()
+        for start_ts in range(4 * len(far) * len(near)):
+            tried: set[str] = set()
+            while (pump := chosen(selector, start_ts, len(tried), "".join(sorted(tried)))) in near:
+                tried.add(pump)
+            assert tried == set(near)
+            taken[pump] += 1
+        assert dict(taken) == dict.fromkeys(far, 4 * len(near))
+
+
+def test_turns_go_on_in_each_rank_when_pumps_change_ranks() -> None:
+    selector = Selector("range")
+    selector.list(PUMPS, {"c": Standing(1)})
+    assert [chosen(selector) for _ in range(3)] == ["a", "b", "a"]
+    selector.list(PUMPS, {"a": Standing(1), "b": Standing(1), "c": Standing(1)})
+    assert [chosen(selector) for _ in range(2)] == ["a", "b"]
+    selector.list(PUMPS, {"c": Standing(1)})
+    assert [chosen(selector) for _ in range(2)] == ["b", "a"]
+
+
+def test_score_weighs_what_pumps_say_and_takes_silence_for_the_best() -> None:
+    """Go pumps say 0. With 25 a pump gets a quarter, also when all are equally quick."""
+    selector = Selector("score")
+    selector.list(PUMPS, {"a": Standing(0, 100), "b": Standing(0, 25), "c": Standing(0, 0)})
+    picks: Counter[str] = Counter()
+    for _ in range(9):
+        pump_id = chosen(selector)
+        selector.started(pump_id)
+        picks[pump_id] += 1
+    assert picks == {"a": 4, "b": 1, "c": 4}
 
 
 def test_range_takes_turns() -> None:

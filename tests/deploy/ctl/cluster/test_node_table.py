@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from common import tso
 from common.clock import SystemClock
-from common.cluster.node import ONLINE, NodeStatus
+from common.cluster.node import ONLINE, NodeStatus, label_of
 from common.cluster.registry import DRAINERS, PUMPS, NodeEntry
 from deploy.ctl.cluster import node_table
 
@@ -34,3 +36,15 @@ def test_where_the_clocks_agree_this_hosts_counts() -> None:
     assert node_table.document(DRAINERS, entry("d", wall_s - 2), wall_s)["updated_s_ago"] == pytest.approx(
         2, abs=0.1
     )
+
+
+def test_label_and_score_where_a_pump_has_labels(capsys: pytest.CaptureFixture[str]) -> None:
+    moment_s = SystemClock().wall_s()
+    go, drainer = entry("go", moment_s), entry("d1", moment_s)
+    node_table.print_entries([(PUMPS, go), (DRAINERS, drainer)], "nodes")
+    assert "score" not in capsys.readouterr().out
+    status = replace(go.status, node_id="p1", score=-1, label=label_of({"zone": "a", "rack": "r1"}))
+    node_table.print_entries([(PUMPS, go), (PUMPS, NodeEntry(status, 1, True)), (DRAINERS, drainer)], "nodes")
+    told = capsys.readouterr().out.split()
+    assert told.index("score") == told.index("label") + 1
+    assert {"rack=r1,", "zone=a", "-1"} <= set(told)

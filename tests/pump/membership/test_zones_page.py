@@ -1,0 +1,81 @@
+"""docs/zones.md: its file, programs and commands, on two pumps in two zones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from common.config import loading
+from common.etcd.registry import connect_registry
+from pump.config import ENV_PREFIX, PumpConfig
+from pump.membership import score
+from pumpclient.options import Options
+from tests.pump.support.process import Start
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "zones.md").read_text()
+FILES = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.M | re.S)
+PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
+COMMANDS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.M | re.S)
+
+
+def run(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, check=False, cwd=ROOT, timeout=60
+    )
+    assert done.returncode == 0, f"{arguments}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.integration
+async def test_its_pump_programs_and_command(pump: Start, etcd_clean: str, tmp_path: Path) -> None:
+    (tmp_path / "pump.toml").write_text(FILES[0])
+    near = pump(f"-config={tmp_path}/pump.toml", directory="near")
+    far = pump("-node-id=pump-b", "-label=zone=b", directory="far")
+    await near.start_and_wait()
+    await far.start_and_wait()
+    registry = await connect_registry(etcd_clean)
+    entries = (await registry.view()).pumps
+    await registry.close()
+    assert entries["pump-a"].status.labels == {"zone": "a", "rack": "r12"}
+    assert entries["pump-b"].status.label == {"labels": {"zone": "b"}}
+    assert all(1 <= entry.status.score <= score.BEST for entry in entries.values())
+
+    endpoint = etcd_clean.removeprefix("http://")
+    printed = [
+        await asyncio.to_thread(run, "-c", program.replace("127.0.0.1:2379", endpoint))
+        for program in PROGRAMS
+    ]
+    rates = [f"{entries[name].status.score}" for name in ("pump-a", "pump-b")]
+    assert printed == [
+        "",
+        f"pump-a {{'zone': 'a', 'rack': 'r12'}} {rates[0]}\npump-b {{'zone': 'b'}} {rates[1]}\n",
+    ]
+    stored = {name: (await one.status())["pump"]["stages"] for name, one in (("near", near), ("far", far))}
+    assert stored["near"]["written"]["records"] >= 2, "prewrite and commit of the DDL"
+    assert stored["far"]["written"]["records"] == 0
+
+    (command,) = COMMANDS
+    program, *words = command.split()
+    assert program == "binlogctl"
+    told = await asyncio.to_thread(run, "-m", "deploy.ctl", *words, f"-pd-urls={etcd_clean}")
+    shown = {one["nodeId"]: (one["label"]["labels"], str(one["score"])) for one in json.loads(told)["pumps"]}
+    assert shown == {"pump-a": ({"zone": "a", "rack": "r12"}, rates[0]), "pump-b": ({"zone": "b"}, rates[1])}
+
+
+def test_its_figures() -> None:
+    given = loading.load(PumpConfig, ["-label", "zone=a,rack=r12"], {}, program="pump", env_prefix=ENV_PREFIX)
+    assert given.labels == {"zone": "a", "rack": "r12"}
+    assert [f"{name}={value}" for name, value in given.labels.items()] == tomllib.loads(FILES[0])["label"]
+    assert f"changes by {score.STEP} at least and once in {score.PAUSE_S:g} s at most" in PAGE
+    assert f"halves every {score.HALF_LIFE_S:g} s" in PAGE
+    assert f"every {Options().probe_interval_s:g} s" in PAGE
+    assert Options().errors_max + 1 == 11
+    assert "eleven times in a row" in PAGE
