@@ -66,7 +66,7 @@ def print_entries(entries: Sequence[tuple[str, NodeEntry]], title: str) -> None:
     wall_s = SystemClock().wall_s()
     times = {kind: clock_s([entry for of, entry in entries if of == kind], wall_s) for kind, _ in entries}
     rows = [_row(kind, entry, times[kind]) for kind, entry in entries]
-    headings = _HEADINGS
+    headings: tuple[str, ...] = _HEADINGS
     if any(entry.status.labels for kind, entry in entries if kind == PUMPS):
         headings += _OF_PUMPS
         rows = [row + _of_pump(kind, entry) for row, (kind, entry) in zip(rows, entries, strict=True)]
