@@ -98,7 +98,7 @@ def test_what_is_chosen_can_be_chosen(tmp_path: Path) -> None:
 
 
 def test_flags_and_codes_of_the_page_are_those_of_the_command() -> None:
-    helped = loading.usage(ReparoConfig, "reparo")
+    helped = loading.usage(ReparoConfig, "reparo", ENV_PREFIX)
     flags = set(re.findall(r"(?<![\w-])-([a-z][a-z-]+|c)\b", PAGE))
     assert flags
     assert {flag for flag in flags if f"  -{flag}" not in helped} == set()
