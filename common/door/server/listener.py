@@ -82,7 +82,7 @@ class Server:
         self._wires: set[Wire] = set()  # of these, past the handshake
         self._addresses: Counter[str] = Counter()
         self._count = 0
-        self._handshakes: dict[asyncio.Task[None], str] = {}
+        self._handshakes: dict[asyncio.Task[None], Wire] = {}
         self._logged_s: dict[tuple[str, str], float] = {}
         self._random = random.Random()
         self._timer: asyncio.TimerHandle | None = None
@@ -193,13 +193,13 @@ class Server:
         if self._tls is not None and len(self._handshakes) >= limits.handshakes_max:
             self._end_a_handshake()
         task = asyncio.get_running_loop().create_task(self._begin(accepted, wire), name="accept")
-        self._handshakes[task] = network
+        self._handshakes[task] = wire
         task.add_done_callback(lambda task: self._begun(task, accepted, wire))
 
     def _end_a_handshake(self) -> None:
         """The oldest of the address that has most: the one that holds many open pays for it."""
-        most = Counter(self._handshakes.values()).most_common(1)[0][0]
-        oldest = next(task for task, address in self._handshakes.items() if address == most)
+        most = Counter(wire.address for wire in self._handshakes.values()).most_common(1)[0][0]
+        oldest = next(task for task, wire in self._handshakes.items() if wire.address == most)
         del self._handshakes[oldest]
         oldest.cancel()
         self.log_refused(Peer(most), "handshakes", "too many TLS handshakes at once: its oldest was ended")
@@ -314,8 +314,10 @@ class Server:
             return
         self.stopping = True
         self._close_listeners()
-        for task in list(self._handshakes):
-            task.cancel()
+        for task, wire in list(self._handshakes.items()):
+            # What is open already ends below: uvloop, cancelled just then, would close it and tell nobody.
+            if wire not in self._wires:
+                task.cancel()
         for wire in list(self._wires):
             wire.drain()
         if self._wires:

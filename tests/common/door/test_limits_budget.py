@@ -183,6 +183,7 @@ async def test_one_address_s_unread_answers_leave_no_room_for_more_of_them() -> 
     limits = Limits(ping_strikes_max=1 << 30, control_bytes_max=1 << 12, send_bytes_max=1 << 16)
     async with house(limits) as here, AsyncExitStack() as stack:
         deaf = [await stack.enter_async_context(Raw.to(here.port, receive_bytes=4096)) for _ in range(8)]
+        await until(lambda: here.open == 8, "all of them")
         tasks = [asyncio.create_task(raw.send(frame(PING, 0, 0, bytes(8)) * 400_000)) for raw in deaf]
         await until(lambda: here.open < 8, "the first ones beyond the limit", 60.0)
         for task in tasks:

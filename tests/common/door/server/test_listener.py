@@ -19,7 +19,7 @@ from common.door.server.listener import serve
 from common.errors import Unavailable
 from tests.attacks import frames
 from tests.attacks.frames import DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, frame
-from tests.common.door.support.peers import PATIENCE_S, Raw, call, flow, goaway_of, house, until
+from tests.common.door.support.peers import PATIENCE_S, Raw, call, connected, flow, goaway_of, house, until
 
 LOOPS = ("asyncio", "uvloop")
 
@@ -229,6 +229,17 @@ async def test_a_fault_cancels_what_runs() -> None:
         await raw.send(frame(PING, 0, 1, bytes(8)))
         assert goaway_of(await raw.rest())[0] == 1
         await here.at_rest()
+
+
+async def test_stop_ends_a_connection_that_has_just_come() -> None:
+    """However far its transport has got by then."""
+    for turns in range(8):
+        async with house() as here:
+            sock = connected(here.port)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await asyncio.wait_for(here.server.stop(0), PATIENCE_S)
+            sock.close()
 
 
 async def test_stop_cancels_after_the_grace() -> None:
