@@ -27,6 +27,7 @@ from deploy.ctl.doctor.checks import addresses
 from deploy.ctl.doctor.checks.checkpoint import check_checkpoint
 from deploy.ctl.doctor.checks.clocks import check_clocks
 from deploy.ctl.doctor.checks.downstream import check_downstream, check_row_server
+from deploy.ctl.doctor.checks.etcd_release import check_etcd_release
 from deploy.ctl.doctor.checks.files import check_urls
 from deploy.ctl.doctor.checks.nodes import check_nodes
 from deploy.ctl.doctor.checks.storage import check_disks, check_retention
@@ -36,7 +37,7 @@ from deploy.ctl.doctor.facts import ClockFacts, MemberFacts, host_of
 from deploy.ctl.doctor.findings import Finding, Report, error, ok, unchecked
 from deploy.ctl.doctor.gather.downstream import gather_downstream
 from deploy.ctl.doctor.gather.nodes import NodeGatherer, RegistryFacts
-from deploy.ctl.doctor.gather.upstream import TIDB, UpstreamFacts, UpstreamGatherer
+from deploy.ctl.doctor.gather.upstream import STANDALONE, TIDB, UpstreamFacts, UpstreamGatherer
 from drainer.sink.mysql.connection import Target
 
 TIMEOUT_S: Final = 5.0
@@ -172,6 +173,8 @@ class Examination:
         seen = await gatherer.gather(options.pd_urls, options.upstream)
         self._clocks += seen.clocks
         self._findings += check_members(seen.members)
+        if seen.kind == STANDALONE:
+            self._findings += check_etcd_release(seen.members)
         if seen.kind == TIDB:
             self._findings += check_stores(seen.stores)
             if seen.stores_error is not None:
