@@ -1,6 +1,7 @@
 # Three commands do everything on a fresh Debian-like machine: `make demo`, `make demo-spark` and `make test`.
+# `make test PYTHON=/usr/bin/python3.13` makes .venv of that interpreter; without it, deploy/install.sh chooses.
 
-PYTHON := .venv/bin/python
+PY := .venv/bin/python
 STAMP := .venv/.ready
 # Java and PySpark are half a gigabyte that the demo does without.
 SPARK_STAMP := .venv/.ready-spark
@@ -14,6 +15,15 @@ setup: $(STAMP)
 
 setup-spark: $(SPARK_STAMP)
 
+ifdef PYTHON
+export PYTHON
+# Asked for by name, the interpreter is compared with the one that .venv has.
+$(STAMP) $(SPARK_STAMP): | same-python
+.PHONY: same-python
+same-python:
+	sh deploy/install.sh same-python
+endif
+
 $(STAMP): pyproject.toml deploy/install.sh
 	sh deploy/install.sh
 
@@ -25,18 +35,18 @@ $(DOCS_STAMP): $(STAMP) pyproject.toml
 	touch $@
 
 demo: setup
-	$(PYTHON) -m deploy.playground $(ARGS)
+	$(PY) -m deploy.playground $(ARGS)
 
 demo-spark: setup-spark
-	$(PYTHON) -m deploy.playground.spark_demo $(ARGS)
+	$(PY) -m deploy.playground.spark_demo $(ARGS)
 
 # What reckons goes first, what waits for real servers behind it, each on both cores.
 test: lint
 ifdef ARGS
-	$(PYTHON) -m pytest $(ARGS)
+	$(PY) -m pytest $(ARGS)
 else
-	$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not integration"
-	$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m integration
+	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not integration"
+	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m integration
 endif
 
 lint: setup-spark
@@ -45,7 +55,7 @@ lint: setup-spark
 	.venv/bin/mypy
 
 bench: setup-spark
-	$(PYTHON) -m tests.benchmarks $(ARGS)
+	$(PY) -m tests.benchmarks $(ARGS)
 
 # Strict: a link that leads nowhere, or a page that the navigation lacks, fails it.
 docs: $(DOCS_STAMP)
