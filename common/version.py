@@ -1,24 +1,22 @@
-"""Which build this is: what `-V` prints and what daemons log at start.
+"""Which release this is: what `-V` prints, daemons log at start and packages are built as.
 
-Tests  tests/common/config/test_loading.py
+Why    the number stands in the code and packaging reads it from here: a tree that was never installed, or the
+       zip on a Spark executor, knows its release as an installed one does
+Tests  tests/deploy/test_release.py, tests/common/config/test_loading.py
 """
 
 from __future__ import annotations
 
-import functools
-import importlib.metadata
 import platform
+from typing import Final
 
-DISTRIBUTION = "tidb-binlog"
+DISTRIBUTION: Final = "tidb-binlog"
+VERSION: Final = "1.0.0"
+"""By semantic versioning; CHANGELOG.md says what each release brought."""
 
 
-@functools.cache  # `/status` says it each time, and the metadata is a file to be read and parsed
 def release() -> str:
-    """Version of the installed distribution, `unknown` when run from a tree that was never installed."""
-    try:
-        return f"v{importlib.metadata.version(DISTRIBUTION)}"
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
+    return f"v{VERSION}"
 
 
 def fields() -> dict[str, str]:

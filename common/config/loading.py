@@ -3,8 +3,9 @@
 Precedence: command line, then environment (`<PREFIX>_<FLAG>`; empty values do not count), then the file,
 then the default. Flags take one or two dashes and `-name value` or `-name=value`; a bool may stand alone.
 The file is read strictly: an unknown key or a wrong type is an error that names the key, its line and what
-is expected. Built in everywhere: `-config FILE`, `-V`, `-h` (which adds a class variable `usage_notes`). A
-class may define `validate(self)`, called last, which raises `ConfigError` when values do not fit together.
+is expected. Built in everywhere: `-config FILE`, `-V` or `--version`, `-h` (which adds a class variable
+`usage_notes`). A class may define `validate(self)`, called last, which raises `ConfigError` when values do
+not fit together.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from common.errors import ConfigError, FlagError
 from common.observe import log
 
 C = TypeVar("C")
-_BUILT_IN: Final = ("config", "V", "h", "help")
+_BUILT_IN: Final = ("config", "V", "version", "h", "help")
 
 
 def _similar(name: str, known: Sequence[str], *, prefix: str = "") -> str:
@@ -63,7 +64,7 @@ class _Loader:
             elif flag in ("h", "help"):
                 sys.stdout.write(usage(self._cls, self._program, self._env_prefix))
                 raise SystemExit(0)
-            elif flag == "V":
+            elif flag in ("V", "version"):
                 if convert_text("bool", text):
                     sys.stdout.write(version.text())
                     raise SystemExit(0)
@@ -93,7 +94,7 @@ class _Loader:
                 hint = _similar(flag, known, prefix="-") or f"see {self._program} -h"
                 raise FlagError(f"flag provided but not defined: -{flag}", hint=hint)
             if not has_value:
-                is_bool = flag in ("V", "h", "help") or (
+                is_bool = flag in ("V", "version", "h", "help") or (
                     flag != "config" and self._options[self._by_flag[flag]].kind == "bool"
                 )
                 if is_bool:
@@ -285,7 +286,8 @@ def describe(config: Any) -> dict[str, Any]:
 
 def usage(cls: type[Any], program: str, env_prefix: str) -> str:
     """The text of `-h`."""
-    lines = [f"Usage of {program}:", "  -config FILE", "        TOML file to read", "  -V    print version"]
+    lines = [f"Usage of {program}:", "  -config FILE", "        TOML file to read"]
+    lines += ["  -V, --version", "        print version"]
     for entry in sorted(options(cls).values(), key=lambda entry: (entry.flag or "").lower()):
         if entry.flag is None or entry.deprecated:
             continue

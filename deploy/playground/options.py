@@ -6,6 +6,8 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
+from common import version
+
 DESCRIPTION = """\
 Runs a private etcd, two Pumps, a Drainer and a MariaDB, feeds them with a recorded TiDB workload and then
 with random transactions and DDL, and compares every table row by row at the end. Everything lives in a
@@ -42,6 +44,7 @@ def parse(argv: list[str]) -> Options:
     )
     default = Options()
     add = parser.add_argument
+    add("-V", "--version", action="version", version=f"Release Version: {version.release()}")
     add("--seconds", type=_seconds, default=default.seconds, help="length of the random part (default 20)")
     add("--rate", type=_rate, default=default.rate, help="transactions/s, 0: as many as go (default 200)")
     add("--sessions", type=_positive, default=default.sessions, help="concurrent sessions (default 16)")

@@ -14,7 +14,7 @@ import sys
 from types import ModuleType
 from typing import Final
 
-from common import clock
+from common import clock, version
 from common.errors import BinlogError
 from common.observe import log
 from common.process import daemon
@@ -56,6 +56,7 @@ def names() -> list[str]:
 def parser(only: str = "") -> Parser:
     """The whole command line; with `only` what that one command needs of it."""
     made = Parser(prog=PROGRAM, description=_TEXT, epilog=_AFTER)
+    made.add_argument("-V", "--version", action="version", version=f"Release Version: {version.release()}")
     below = made.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     for name in [only] if only else names():
         command = load(name)

@@ -240,7 +240,7 @@ def test_secrets_are_masked_everywhere(tmp_path: Path) -> None:
 
 
 def test_version_and_help_end_with_0(capsys: pytest.CaptureFixture[str]) -> None:
-    for flag in ("-V", "--V", "-h", "--help"):
+    for flag in ("-V", "--V", "-version", "--version", "-h", "--help"):
         with pytest.raises(SystemExit) as caught:
             load(flag)
         assert caught.value.code == 0
