@@ -31,7 +31,7 @@ $(SPARK_STAMP): pyproject.toml deploy/install.sh
 	sh deploy/install.sh spark
 
 $(DOCS_STAMP): $(STAMP) pyproject.toml
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
 	touch $@
 
 demo: setup
@@ -59,7 +59,7 @@ bench: setup-spark
 
 # Strict: a link that leads nowhere, or a page that the navigation lacks, fails it.
 docs: $(DOCS_STAMP)
-	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 	@echo "open build/site/index.html"
 
 clean:
