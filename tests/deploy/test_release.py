@@ -1,0 +1,40 @@
+"""A release: its number stands in one place, and the texts that come with it know it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+from common import version
+from tests.architecture.source import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
+SECURITY = (ROOT / "SECURITY.md").read_text()
+
+
+def test_packaging_reads_the_number_from_the_code() -> None:
+    assert "version" not in PROJECT["project"]
+    assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "common.version.VERSION"}
+    assert re.fullmatch(r"\d+\.\d+\.\d+", version.VERSION)
+    assert version.text().startswith(f"Release Version: v{version.VERSION}\n")
+
+
+def test_the_changelog_begins_with_this_release() -> None:
+    headings = re.findall(r"^## \[(.+?)\]", CHANGELOG, re.M)
+    assert headings[:2] == ["Unreleased", version.VERSION]
+    kinds = re.findall(r"^### (.+)$", CHANGELOG, re.M)
+    assert set(kinds) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+def test_this_release_gets_security_fixes() -> None:
+    line = version.VERSION.rpartition(".")[0]
+    assert f"| {line}.x | yes |" in SECURITY
+
+
+def test_floors_leave_out_releases_with_known_vulnerabilities() -> None:
+    """What SECURITY.md says of them is what is required."""
+    extras = PROJECT["project"]["optional-dependencies"]
+    floors = dict(re.findall(r"^([A-Za-z0-9-]+)>=([\d.]+)", "\n".join(extras["server"]), re.M))
+    assert f"h11 that is {floors['h11']} " in SECURITY
+    assert f"PyMySQL {floors['PyMySQL']} " in SECURITY
