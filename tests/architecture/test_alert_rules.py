@@ -1,4 +1,7 @@
-"""The alert rules that are shipped speak of metrics that the daemons export, with labels that they have."""
+"""Alerts, recording rules and dashboards that are shipped speak of metrics that the daemons export.
+
+What they say when is tried in tests/deploy/prometheus.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,19 @@ import pytest
 from drainer.sink.mysql.transient import Trouble
 from drainer.status.lag import STAGES
 from tests.architecture.source import ROOT
+from tests.deploy.prometheus.rules import Alert, alerts, records
 
 DAEMONS = ("pump", "drainer")
+OF_PROMETHEUS = {"up", "process_start_time_seconds"}
+RUNBOOK = "docs/alerts.md"
 SCRIPT = """
 import importlib, sys
 importlib.import_module(sys.argv[1] + ".__main__")
 from common.observe import metrics
 print(metrics.exposition().decode())
 """
-
-
-def text_of(daemon: str) -> str:
-    return (ROOT / "deploy" / "prometheus" / f"{daemon}-rules.yml").read_text()
+_SERIES = re.compile(r"\b((?:instance|job):binlog_\w+:\w+|binlog_\w+|up|process_\w+)\b(?=[{\[) ]|$)")
+each_alert = pytest.mark.parametrize("alert", alerts().values(), ids=alerts())
 
 
 @cache
@@ -32,61 +36,74 @@ def exposition(daemon: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def expressions(daemon: str) -> dict[str, str]:
-    """Expression by name of the alert; every alert has one."""
-    text = text_of(daemon)
-    found = dict(re.findall(r"- alert: (\w+)\n +expr: (.+)\n", text))
-    assert len(found) == text.count("- alert: ") == text.count("summary: ") == text.count("action: ")
-    return found
+@cache
+def exported() -> frozenset[str]:
+    """Names of series that Prometheus has of daemons, histograms in full."""
+    text = "\n".join(exposition(daemon) for daemon in DAEMONS)
+    found = set(re.findall(r"^# HELP (\S+) ", text, re.MULTILINE))
+    for name in re.findall(r"^# TYPE (\S+) histogram$", text, re.MULTILINE):
+        found |= {f"{name}_bucket", f"{name}_sum", f"{name}_count"}
+    return frozenset(found)
 
 
-@pytest.mark.parametrize("daemon", DAEMONS)
-def test_every_metric_of_a_rule_is_declared(daemon: str) -> None:
-    text = exposition(daemon)
-    declared = set(re.findall(r"^# HELP (\S+) ", text, re.MULTILINE))
-    for alert, expression in expressions(daemon).items():
-        (name,) = re.findall(r"\bbinlog_\w+", expression)
-        assert name in declared or (
-            name.endswith("_bucket") and f"# TYPE {name.removesuffix('_bucket')} histogram" in text
-        ), f"{alert}: {name}"
+def series(expression: str) -> set[str]:
+    """Names of series that an expression asks for."""
+    return set(_SERIES.findall(re.sub(r'"[^"]*"', '""', expression)))
 
 
-def test_the_rules_of_older_pumps_and_the_states_that_need_a_person_are_there() -> None:
-    rules = expressions("pump")
+@each_alert
+def test_every_series_of_an_alert_is_exported_or_recorded(alert: Alert) -> None:
+    asked = series(alert.expression)
+    assert asked
+    assert asked <= exported() | set(records()) | OF_PROMETHEUS
+
+
+@pytest.mark.parametrize("record", records())
+def test_every_series_of_a_recording_rule_is_exported(record: str) -> None:
+    asked = series(records()[record])
+    assert asked
+    assert asked <= exported()
+
+
+@each_alert
+def test_an_alert_says_how_bad_it_is_and_what_to_do(alert: Alert) -> None:
+    assert alert.labels["severity"] in ("critical", "warning")
+    assert alert.labels["level"] in ("emergency", "critical", "warning")
+    assert set(alert.annotations) == {"summary", "description", "runbook_url"}
+    assert "{{" not in alert.annotations["summary"]
+    assert "{{ $labels." in alert.annotations["description"]
+    assert alert.annotations["runbook_url"] == f"{RUNBOOK}#{alert.name.lower()}"
+
+
+def test_the_page_has_each_alert_once_and_no_other() -> None:
+    """An anchor is the heading in lower case, in MkDocs and where Markdown is shown beside the code."""
+    headings = re.findall(r"^### (\w+)$", (ROOT / RUNBOOK).read_text(), re.MULTILINE)
+    assert sorted(headings) == sorted(alerts())
+
+
+def test_alerts_of_older_nodes_keep_their_expressions() -> None:
+    rules = {name: alert.expression for name, alert in alerts().items()}
     assert rules["BinlogPumpStorageError"] == "changes(binlog_pump_storage_error_count[1m]) > 0"
     assert 'type="available"' in rules["BinlogPumpSpaceLow"]
-    assert {"BinlogPumpWriterFailed", "BinlogPumpTransactionStuck", "BinlogPumpDrainerWouldLose"} <= set(
-        rules
-    )
-
-
-def test_series_of_a_rule_that_watches_for_a_change_exist_from_the_start() -> None:
-    assert 'binlog_pump_storage_error_count{type="write_binlog_batch"} 0.0' in exposition("pump")
-
-
-def test_the_rules_of_older_drainers_keep_their_expressions() -> None:
-    rules = expressions("drainer")
-    assert rules["BinlogDrainerCheckpointHighDelay"] == (
+    assert rules["BinlogDrainerCheckpointHighDelay"].startswith(
         "(time() - binlog_drainer_checkpoint_tso / 1000) > 3600"
     )
-    assert rules["BinlogDrainerCheckpointStands"] == "changes(binlog_drainer_checkpoint_tso[1m]) < 1"
+    assert rules["BinlogDrainerCheckpointStands"].startswith("changes(binlog_drainer_checkpoint_tso[1m]) < 1")
     assert "binlog_drainer_execute_duration_time_bucket" in rules["BinlogDrainerExecuteSlow"]
 
 
-def test_stages_and_reasons_that_a_rule_names_exist() -> None:
-    named = set(re.findall(r'stage="(\w+)"', text_of("drainer")))
+def test_series_of_an_alert_that_watches_for_a_change_exist_from_the_start() -> None:
+    """One that appears with its first error is no change to Prometheus: such an alert looks for new ones, too."""
+    text = "\n".join(exposition(daemon) for daemon in DAEMONS)
+    for alert in alerts().values():
+        for name in re.findall(r"(?:changes|increase)\((binlog_\w+)", alert.expression):
+            if f"{name} offset" not in alert.expression:
+                assert re.search(rf"^{name}(\{{.*\}})? 0\.0$", text, re.MULTILINE), alert.name
+
+
+def test_stages_and_reasons_that_an_alert_names_exist() -> None:
+    text = "\n".join(alert.expression for alert in alerts().values())
+    named = set(re.findall(r'stage="(\w+)"', text))
     assert named
-    assert named <= set(STAGES)
-    reasons = set(re.findall(r'reason!="([^"]+)"', text_of("drainer")))
-    assert reasons == {Trouble.LOCK.value}
-
-
-@pytest.mark.parametrize("daemon", DAEMONS)
-def test_the_file_keeps_its_form(daemon: str) -> None:
-    """No YAML parser is at hand: two blanks a level, no tabs, braces and quotes closed on their line."""
-    for line in text_of(daemon).splitlines():
-        indent = len(line) - len(line.lstrip(" "))
-        assert indent % 2 == 0, line
-        assert "\t" not in line
-        assert line.count('"') % 2 == 0, line
-        assert line.count("{") == line.count("}"), line
+    assert named <= {*STAGES, "indexed"}
+    assert set(re.findall(r'reason!="([^"]+)"', text)) == {Trouble.LOCK.value}

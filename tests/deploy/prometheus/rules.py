@@ -1,0 +1,61 @@
+"""The rules and dashboards that are shipped, read once, and the programs of Prometheus that try them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+DIRECTORY: Final = ROOT / "deploy" / "prometheus"
+RULE_FILES: Final = sorted(DIRECTORY.glob("*-rules.yml"))
+INSTALL: Final = "apt-get install -y --no-install-recommends prometheus, or: sh deploy/install.sh spark"
+
+
+@dataclass(frozen=True)
+class Alert:
+    name: str
+    expression: str
+    labels: dict[str, str]
+    annotations: dict[str, str]
+
+
+@cache
+def _rules() -> list[dict[str, Any]]:
+    groups = [group for path in RULE_FILES for group in yaml.safe_load(path.read_text())["groups"]]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+@cache
+def alerts() -> dict[str, Alert]:
+    """By name; each name once."""
+    found = [rule for rule in _rules() if "alert" in rule]
+    made = {
+        rule["alert"]: Alert(rule["alert"], rule["expr"], rule["labels"], rule["annotations"])
+        for rule in found
+    }
+    assert len(made) == len(found)
+    return made
+
+
+@cache
+def records() -> dict[str, str]:
+    """Expressions of recording rules by the name of their series."""
+    return {rule["record"]: rule["expr"] for rule in _rules() if "record" in rule}
+
+
+def program(name: str) -> str:
+    """Where `prometheus` or `promtool` is."""
+    found = shutil.which(name)
+    assert found is not None, f"{name} is not installed: {INSTALL}"
+    return found
+
+
+def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [program("promtool"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
