@@ -101,6 +101,7 @@ apt_install() {
         case $package in
         etcd-server) $as_root systemctl --quiet disable etcd ;;
         mariadb-server) $as_root systemctl --quiet disable mariadb ;;
+        prometheus) $as_root systemctl --quiet disable prometheus ;;
         esac
     done
 }
@@ -139,6 +140,8 @@ missing=""
 command -v mariadbd >/dev/null 2>&1 || [ -x /usr/sbin/mariadbd ] || missing="$missing mariadb-server"
 command -v etcd >/dev/null 2>&1 || wants_etcd=yes
 command -v curl >/dev/null 2>&1 || missing="$missing curl"
+# The tests try alerts and dashboards with it.
+[ "$extras" = dev ] || command -v promtool >/dev/null 2>&1 || missing="$missing prometheus"
 if python=$(find_python); then
     "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python$(version_of "$python")-venv"
 elif [ -n "${PYTHON:-}" ]; then

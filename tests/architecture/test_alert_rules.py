@@ -93,7 +93,7 @@ def test_alerts_of_older_nodes_keep_their_expressions() -> None:
 
 
 def test_series_of_an_alert_that_watches_for_a_change_exist_from_the_start() -> None:
-    """One that appears with its first error is no change to Prometheus: such an alert looks for new ones, too."""
+    """One that begins with its first error is no change to Prometheus: such an alert looks for new ones."""
     text = "\n".join(exposition(daemon) for daemon in DAEMONS)
     for alert in alerts().values():
         for name in re.findall(r"(?:changes|increase)\((binlog_\w+)", alert.expression):
