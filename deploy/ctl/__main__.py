@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable
 from common.errors import BinlogError
 from common.observe import log
 from deploy.ctl.cli import command_line
-from deploy.ctl.cli.command_line import PROGRAM, Call, Help
+from deploy.ctl.cli.command_line import Call, Help
+from deploy.ctl.cli.parsers import PROGRAM
 
 _logger = log.get("ctl")
 

@@ -323,6 +323,10 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
 )
 
 
+GO_FORM: Final = Command("", "", "", cmd="NAME")
+"""Stands for all of the Go form, where one is named."""
+
+
 def by_cmd(cmd: str) -> Command | None:
     """The command that `-cmd` names."""
     return next((command for command in TABLE_OF_COMMANDS if command.cmd == cmd), None)
@@ -338,6 +342,9 @@ def worded() -> list[Command]:
     return [command for command in TABLE_OF_COMMANDS if command.words]
 
 
-def group(word: str) -> list[Command]:
-    """The commands that begin with a word: one, several (`ddl`), or none."""
-    return [command for command in worded() if command.words.split()[0] == word]
+def groups() -> dict[str, list[Command]]:
+    """The commands by their first word: one, or several (`ddl`)."""
+    found: dict[str, list[Command]] = {}
+    for command in worded():
+        found.setdefault(command.words.split()[0], []).append(command)
+    return found

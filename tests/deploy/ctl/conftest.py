@@ -12,7 +12,7 @@ from common.errors import BinlogError
 from common.etcd.registry import EtcdRegistry, connect_registry
 from common.process import daemon
 from deploy.ctl import __main__ as program
-from deploy.ctl.cli.command_line import PROGRAM
+from deploy.ctl.cli.parsers import PROGRAM
 
 
 @dataclass(frozen=True)

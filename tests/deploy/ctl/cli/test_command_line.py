@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import subprocess
 
 import pytest
 
+from common import version
 from common.config import declaring
 from common.errors import FlagError
-from deploy.ctl.cli import command_line, commands
+from deploy.ctl.cli import commands, parsers
 from deploy.ctl.cli.command_line import Call, Help, parse
 from deploy.ctl.cli.commands import TABLE_OF_COMMANDS, Command
 from deploy.ctl.cli.settings import CtlSettings
-from deploy.ctl.commands import completion
 
 FLAGS = {entry.flag for entry in declaring.options(CtlSettings).values()}
 
@@ -31,14 +30,30 @@ def test_every_command_has_a_function_known_flags_and_a_help(command: Command) -
     home = importlib.import_module(f"deploy.ctl.commands.{module}")
     assert inspect.iscoroutinefunction(getattr(home, function))
     assert set(command.all_flags) <= FLAGS
-    assert all(len(line) <= 100 for line in command_line.of_command(command).splitlines())
+    helped = parsers.of_command(command).format_help()
+    assert all(len(line) <= 100 for line in helped.splitlines())
     for flag in command.all_flags:
-        assert f"  -{flag}" in command_line.of_command(command)
+        assert f"  -{flag}" in helped
     if command.words:
-        helped = parse([*command.words.split(), "-h"], {})
-        assert helped == Help(command_line.of_command(command))
-        assert parse(["help", *command.words.split()], {}) == helped
-        assert command.usage in command_line.overview()
+        assert parse([*command.words.split(), "-h"], {}) == Help(helped)
+        assert parse(["help", *command.words.split()], {}) == Help(helped)
+        assert parse(["-output=json", *command.words.split(), "--help"], {}) == Help(helped)
+
+
+def test_the_help_of_all_names_every_command_and_exit_code() -> None:
+    helped = parse(["-h"], {})
+    assert isinstance(helped, Help)
+    for command in commands.worded():
+        first, _, second = command.words.partition(" ")
+        assert f"    {first} " in helped.text
+        assert second in helped.text
+        grouped = parse([first, "-h"], {})
+        assert isinstance(grouped, Help)
+        assert commands.EXIT_CODES in grouped.text
+        assert f"\n    {second}" in grouped.text or not second
+    for cmd in commands.cmds():
+        assert f"  {cmd} " in helped.text
+    assert parse(["-V"], {}) == Help(version.text())
 
 
 def test_words_and_flags_in_any_order() -> None:
@@ -50,7 +65,9 @@ def test_words_and_flags_in_any_order() -> None:
         call = called(*argv)
         assert (call.command.words, call.words) == ("close", ("n",))
         assert (call.settings.timeout_s, call.settings.force) == (5.0, True)
+    assert not called("close", "n", "-force=false").settings.force
     assert called("position", "-2h").words == ("-2h",)
+    assert called("tail", "-from", "-10m", "--where=a = 1").settings.begin == "-10m"
     assert called("config", "check", "f").command.words == "config check"
     assert called("ddl", "rewrite", "7", "--text", "-x").settings.text == "-x"
 
@@ -79,13 +96,16 @@ def test_only_where_to_connect_comes_from_the_environment() -> None:
     [
         (["nods"], "'nods' is no command (did you mean nodes?)"),
         (["config"], "config: nothing is no command of it (binlogctl config check FILE|show FILE)"),
-        (["pause"], "pause needs NODE (binlogctl pause NODE)"),
+        (["pause"], "the following arguments are required: NODE"),
         (["pause", "a", "b"], "'b' is one word too many"),
         (["nodes", "-text", "x"], "nodes takes no -text (see binlogctl nodes -h)"),
         (["forget", "n", "--forse"], "flag provided but not defined: -forse (did you mean -force?)"),
         (["nodes", "-config", "x"], "flag provided but not defined: -config"),
         (["nodes", "-cmd", "pumps"], "nodes and -cmd are two commands"),
-        (["completion", "tcsh"], "completion: SHELL is 'tcsh' (use bash, zsh, fish)"),
+        (["completion", "tcsh"], "SHELL: invalid choice: 'tcsh' (choose from"),
+        (["close", "n", "-force=maybe"], "flag -force: invalid value 'maybe'"),
+        (["close", "n", "-timeout"], "flag -timeout: expected one argument"),
+        (["nodes", "--outpu", "json"], "flag provided but not defined: -outpu (did you mean -output?)"),
         (["nodes", "-output", "log"], "output 'log' is unknown (use table, json)"),
         (["close", "n", "-timeout", "soon"], "flag -timeout: invalid value 'soon'"),
     ],
@@ -95,41 +115,3 @@ def test_refused(argv: list[str], text: str) -> None:
         parse(argv, {})
     assert text in str(error.value)
     assert error.value.exit_code == 2
-
-
-def offered(*words: str) -> set[str]:
-    """What bash offers for the last word."""
-    script = completion.bash() + (
-        f"COMP_WORDS=(binlogctl {' '.join(repr(word) for word in words)}); COMP_CWORD={len(words)}\n"
-        '_binlogctl; printf "%s\\n" "${COMPREPLY[@]}"\n'
-    )
-    done = subprocess.run(
-        ["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=20, check=True
-    )
-    assert done.stderr == ""
-    return set(done.stdout.split())
-
-
-def test_bash_completes() -> None:
-    first = offered("")
-    assert {command.words.split()[0] for command in commands.worded()} <= first
-    assert offered("no") == {"nodes"}
-    assert offered("config", "") == {"check", "show"}
-    assert offered("ddl", "re") == {"retry", "rewrite"}
-    assert offered("close", "n", "-f") == {"-force"}
-    assert offered("-pd-urls", "http://x:1", "forget", "n", "-y") == {"-yes"}
-    assert offered("completion", "") == {"bash", "zsh", "fish"}
-    assert offered("-cmd", "pause") == {"pause-pump", "pause-drainer"}
-    assert offered("nodes", "-output", "") == {"table", "json"}
-    assert "pyproject.toml" in offered("config", "check", "pypro")
-
-
-async def test_scripts_of_all_shells_name_all_commands_and_flags(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    for shell in ("bash", "zsh", "fish"):
-        assert await completion.run(called("completion", shell)) == 0
-        told = capsys.readouterr().out
-        for command in commands.worded():
-            assert all(word in told for word in command.words.split()), (shell, command.words)
-            assert all(flag in told for flag in command.all_flags), (shell, command.words)
