@@ -22,6 +22,7 @@ from deploy.ctl.cli.parsers import FLAGS, PROGRAM, Parser
 from deploy.ctl.cli.settings import ENV_PREFIX, ENVIRONMENT, CtlSettings
 
 _HELP: Final = ("h", "help")
+_VERSION: Final = ("V", "version")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Call | Help:
     names = {flag.lstrip("-").partition("=")[0] for flag in flags}
     if words[:1] == ["help"] or names & set(_HELP):
         return Help(_help([word for word in words if word != "help"]))
-    if "V" in names:
+    if names & set(_VERSION):
         return Help(version.text())
     if not words:
         return _go_call(flags, environ)
@@ -150,7 +151,7 @@ def _similar(word: str, known: Sequence[str], otherwise: str, *, prefix: str = "
 
 def _go_call(flags: Sequence[str], environ: Mapping[str, str]) -> Call:
     given = _read(parsers.of_go_form(), flags, commands.GO_FORM)
-    settings = _settings({name: value for name, value in given.items() if name != "V"}, environ)
+    settings = _settings(given, environ)
     command = commands.by_cmd(settings.cmd)
     if command is None:
         raise FlagError(f"cmd {settings.cmd} not supported", hint="use " + ", ".join(commands.cmds()))

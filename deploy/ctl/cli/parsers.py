@@ -82,7 +82,9 @@ def of_go_form() -> Parser:
 
 
 def _add_go_form(parser: Parser) -> None:
-    parser.add_argument("-V", action="store_true", help="print the version")
+    parser.add_argument(
+        "-V", "--version", action="store_true", default=argparse.SUPPRESS, help="print the version"
+    )
     connection = parser.add_argument_group(
         "the connection", f"The environment may have these too, as {ENV_PREFIX}_PD_URLS."
     )

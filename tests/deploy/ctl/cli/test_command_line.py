@@ -53,7 +53,7 @@ def test_the_help_of_all_names_every_command_and_exit_code() -> None:
         assert f"\n    {second}" in grouped.text or not second
     for cmd in commands.cmds():
         assert f"  {cmd} " in helped.text
-    assert parse(["-V"], {}) == Help(version.text())
+    assert parse(["-V"], {}) == parse(["--version"], {}) == Help(version.text())
 
 
 def test_words_and_flags_in_any_order() -> None:
