@@ -38,17 +38,28 @@ class LoopThread:
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine there. Raises `closed` after `stop`, and in a process forked since."""
-        if not self.is_here:
+        try:
+            with self._lock:
+                self._check()
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        except self._closed:
             work.close()
+            raise
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        """Call it there. Raises as `submit` does."""
+        with self._lock:
+            self._check()
+            self._loop.call_soon_threadsafe(function)
+
+    def _check(self) -> None:
+        if not self.is_here:
             raise self._closed(
                 f"{self._what} was opened before this process was forked, its thread is not in here",
                 hint="open one in each process, after the fork",
             )
-        with self._lock:
-            if self._stopped:
-                work.close()
-                raise self._closed(f"{self._what} is closed")
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
+        if self._stopped:
+            raise self._closed(f"{self._what} is closed")
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine there and wait for it; cancelled when the waiting is interrupted."""

@@ -13,8 +13,8 @@ Stops   `close`, or the end of the `with`, wherever it is left: Ctrl-C loses no 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from types import TracebackType
@@ -29,15 +29,54 @@ AHEAD: Final = 256
 """Changes made at once: a thread is woken once for so many."""
 
 
+class _Handful:
+    """Changes that are made at once, and what is left of them."""
+
+    def __init__(self, before_ts: int) -> None:
+        self.before_ts = before_ts
+        self.left: list[Change] = []
+        """What is to be given, the next one last. Filled when they were seen in the program's thread."""
+        self._made: Future[list[Change]] = Future()
+        self._making: asyncio.Task[None] | None = None
+
+    def ask(self, running: LoopThread, stream: Subscription) -> None:
+        """Wait for them. One that is interrupted is asked again and waits for the same changes."""
+        if not self._made.done():
+            running.call_soon(lambda: self._make(stream))
+        self.left = self._made.result()
+
+    def _make(self, stream: Subscription) -> None:
+        if self._making is None:
+            self._making = asyncio.ensure_future(self._take(stream))
+
+    async def _take(self, stream: Subscription) -> None:
+        try:
+            taken = await stream.take(AHEAD)
+        except BaseException as error:
+            self._made.set_exception(error)
+        else:
+            self._made.set_result(taken[::-1])
+
+    @property
+    def is_given(self) -> bool:
+        """Nothing of it is left; what failed stays failed."""
+        return self._made.done() and self._made.exception() is None and not self._made.result()
+
+    @property
+    def given_ts(self) -> int:
+        """At or below it everything was given, while something is left."""
+        if self._made.done() and self._made.exception() is None:
+            return self._made.result()[-1].commit_ts - 1
+        return self.before_ts
+
+
 class SyncSubscription:
     """What `subscribe_sync` gives: open it with `with`, read it with `for`. For one thread at a time."""
 
     def __init__(self, stream: Subscription) -> None:
         self._stream = stream
         self._thread: LoopThread | None = None
-        self._ahead: deque[Change] = deque()
-        self._coming: Future[list[Change]] | None = None
-        self._given_ts = 0
+        self._handful = _Handful(stream.position)
 
     def __enter__(self) -> Self:
         self._thread = LoopThread("drainer.subscribe", "the stream", StreamEnded)
@@ -53,26 +92,28 @@ class SyncSubscription:
         return self
 
     def __next__(self) -> Change:
-        ahead = self._ahead
-        if not ahead:
-            if self._coming is None:
-                self._given_ts = self._stream.position
-                self._coming = self._running.submit(self._stream.take(AHEAD))
-            found = self._coming.result()  # interrupted: the next call waits for the same changes
-            self._coming = None
-            ahead.extend(found)
-        if not ahead:
-            raise StopIteration
-        return ahead.popleft()
+        # Ctrl-C may come behind each call: what it must not part is a step without one, and the rest lies in
+        # the handful, with which the next call goes on.
+        left = self._handful.left
+        if not left:
+            left = self._next_handful()
+            if not left:
+                raise StopIteration
+        change = left[-1]
+        del left[-1]
+        return change
+
+    def _next_handful(self) -> list[Change]:
+        if self._handful.is_given:
+            self._handful = _Handful(self._stream.position)
+        self._handful.ask(self._running, self._stream)
+        return self._handful.left
 
     @property
     def position(self) -> int:
         """Everything at or below this commit timestamp was given, or is filtered."""
-        if self._ahead:
-            return self._ahead[0].commit_ts - 1
-        if self._coming is not None:  # it was interrupted, or failed: what came of it was not given
-            return self._given_ts
-        return self._stream.position
+        handful = self._handful
+        return self._stream.position if handful.is_given else handful.given_ts
 
     @property
     def waits_for(self) -> str:
@@ -87,10 +128,9 @@ class SyncSubscription:
         """End the stream, the loop and the thread. Idempotent."""
         thread = self._thread
         if thread is not None:
-            self._ahead.clear()
+            self._handful = _Handful(self.position)
             with contextlib.suppress(StreamEnded):
                 thread.close(self._stream.close())
-            self._coming = None
 
     @property
     def _running(self) -> LoopThread:

@@ -13,9 +13,11 @@ Tests  tests/drainer/sink/kafka/test_kafka_sink.py
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import threading
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
@@ -363,6 +365,16 @@ class Client:
             hint="check kafka-addrs and the brokers",
         )
 
+    def _serve_the_rest(self, wait_s: float) -> None:
+        """Until each message is stored, or given up.
+
+        Not by `flush`, which calls on after a fatal error and fails: to give up what is under way is one.
+        """
+        end = time.monotonic() + wait_s
+        while len(self._producer) and (left_s := end - time.monotonic()) > 0:
+            with contextlib.suppress(KafkaException):  # what is left is given up
+                self._producer.poll(min(left_s, SERVE_S))
+
     def close(self, *, wait_s: float) -> None:
         """What is not stored after `wait_s` is given up."""
         if self._ends:
@@ -370,9 +382,9 @@ class Client:
         self._ends = True
         self._thread.join()
         if wait_s:
-            self._producer.flush(wait_s)
+            self._serve_the_rest(wait_s)
         self._producer.purge()
-        self._producer.flush(ANSWER_S)
+        self._serve_the_rest(ANSWER_S)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a transaction that cannot be ended any more
             self._producer.close()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import itertools
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any, Self
 
 import pytest
@@ -14,7 +18,32 @@ import pytest
 from common.errors import Corruption
 from drainer.changes.model import Transaction
 from drainer.reading.errors import StreamEnded
-from drainer.reading.subscribe.subscription_sync import AHEAD, SyncSubscription
+from drainer.reading.subscribe.subscription_sync import AHEAD, SyncSubscription, _Handful
+
+_lines, _first = inspect.getsourcelines(SyncSubscription.__next__)
+LAST_LINE = _first + len(_lines) - 1
+assert "return change" in _lines[-1]
+LINES_OF = {
+    function.__code__
+    for function in (SyncSubscription.__next__, SyncSubscription._next_handful, _Handful.ask)
+}
+
+
+class Interrupt:
+    """A trace function: Ctrl-C before line `at` of the lines that `__next__` runs."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.seen = 0
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if frame.f_code not in LINES_OF:
+            return None
+        if event == "line" and frame.f_lineno != LAST_LINE:
+            self.seen += 1
+            if self.seen == self.at:
+                raise KeyboardInterrupt
+        return self
 
 
 class MemoryStream:
@@ -115,6 +144,28 @@ def test_an_interrupt_loses_no_change() -> None:
         assert next(face).commit_ts == 4
 
 
+def test_an_interrupt_at_any_line_loses_no_change_and_repeats_none() -> None:
+    """But for the last, the `return`: CPython looks for signals in calls and jumps."""
+    for at in itertools.count(1):
+        interrupt = Interrupt(at)
+        stream = MemoryStream(5)
+        found: list[int] = []
+        with opened(stream) as face:
+            sys.settrace(interrupt)
+            try:
+                while len(found) < 5:
+                    try:
+                        found.append(next(face).commit_ts)
+                    except KeyboardInterrupt:
+                        assert face.position == len(found)
+            finally:
+                sys.settrace(None)
+        assert found == [1, 2, 3, 4, 5], f"interrupted at line {at} of those that ran"
+        if interrupt.seen < at:
+            break
+    assert at > 30
+
+
 @pytest.mark.parametrize("moment", ["before", "ahead", "waiting"])
 def test_it_may_be_left_anywhere(moment: str) -> None:
     stream = MemoryStream(5)
@@ -123,8 +174,9 @@ def test_it_may_be_left_anywhere(moment: str) -> None:
             next(face)
         if moment == "waiting":
             stream.held = True
-            face._ahead.clear()
-            face._coming = face._running.submit(stream.take(1))  # type: ignore[arg-type]
+            next(face), next(face)
+            face._handful = _Handful(3)
+            face._running.call_soon(lambda: face._handful._make(face._stream))
             stream.waits.wait(10)
     face.close()
     assert stream.closed == 1
