@@ -17,11 +17,11 @@ import contextlib
 import functools
 import logging
 import threading
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from common.clock import SystemClock
 from common.errors import BinlogError, ConfigError, DownstreamError, Unavailable
 from drainer.sink.kafka.position import Headers, Position, position_of
 from drainer.sink.kafka.settings import ClientSettings
@@ -370,8 +370,8 @@ class Client:
 
         Not by `flush`, which calls on after a fatal error and fails: to give up what is under way is one.
         """
-        end = time.monotonic() + wait_s
-        while len(self._producer) and (left_s := end - time.monotonic()) > 0:
+        end = SystemClock.monotonic_s() + wait_s
+        while len(self._producer) and (left_s := end - SystemClock.monotonic_s()) > 0:
             with contextlib.suppress(KafkaException):  # what is left is given up
                 self._producer.poll(min(left_s, SERVE_S))
 
