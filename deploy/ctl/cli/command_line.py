@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -51,6 +51,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Call | Help:
         return Help(_help([word for word in words if word != "help"]))
     if names & set(_VERSION):
         return Help(version.text())
+    _check_known(names)
     if not words:
         return _go_call(flags, environ)
     if "cmd" in names:
@@ -89,6 +90,13 @@ def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     return words, flags
 
 
+def _check_known(names: Collection[str]) -> None:
+    """A flag that no command has is told before its value is taken for a command."""
+    for name in sorted(set(names) - set(FLAGS)):
+        hint = _similar(name, list(FLAGS), f"see {PROGRAM} -h", prefix="-")
+        raise FlagError(f"flag provided but not defined: -{name}", hint=hint)
+
+
 def _switch(name: str, text: str) -> bool:
     try:
         found: bool = convert_text("bool", text)
@@ -107,13 +115,10 @@ def _read(parser: Parser, items: Sequence[str], command: Command) -> dict[str, A
         what = f"flag {name}: " if name.startswith("-") else f"{name}: " if name else ""
         raise FlagError(f"{what}{error.message}", hint=usage) from None
     for item in (item for item in unknown if item != "--"):
-        name = item.lstrip("-").partition("=")[0]
         if not item.startswith("--"):
             raise FlagError(f"{item!r} is one word too many", hint=usage)
-        if name in FLAGS:
-            raise FlagError(f"{command.words} takes no -{name}", hint=f"see {PROGRAM} {command.words} -h")
-        hint = _similar(name, list(FLAGS), f"see {PROGRAM} -h", prefix="-")
-        raise FlagError(f"flag provided but not defined: -{name}", hint=hint)
+        name = item.lstrip("-").partition("=")[0]
+        raise FlagError(f"{command.words} takes no -{name}", hint=f"see {PROGRAM} {command.words} -h")
     return vars(given)
 
 
