@@ -10,15 +10,17 @@ import signal
 from collections.abc import Callable
 from dataclasses import asdict
 from types import FrameType
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from common import quantities
 from common.observe import show
 from drainer.reading.archive.files.selection import Selection, parse_bound
 from drainer.spark import arguments
 from drainer.spark.replay.plan import ReplayOptions
-from drainer.spark.replay.stream_apply import INTERVAL_S, ArchiveStream, Batch, StreamSettings
-from drainer.spark.source.stream_reader import BATCH_BYTES
+from drainer.spark.source.stream_offsets import BATCH_BYTES, INTERVAL_S
+
+if TYPE_CHECKING:
+    from drainer.spark.replay.stream_apply import Batch
 
 HELP: Final = """\
 apply an archive downstream while a drainer writes it, and resume where the last run ended
@@ -60,6 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    # It needs what PySpark has since 4.2: the other commands do without, and so does --help.
+    from drainer.spark.replay.stream_apply import ArchiveStream, StreamSettings
+
     target = arguments.database(args)
     options = ReplayOptions(
         tables=Selection.of(tables=args.tables).tables,

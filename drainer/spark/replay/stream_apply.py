@@ -27,7 +27,8 @@ from drainer.spark.replay import stream_jobs
 from drainer.spark.replay.entry import replay
 from drainer.spark.replay.plan import ReplayOptions
 from drainer.spark.source.stream_archive import StreamArchive
-from drainer.spark.source.stream_reader import BATCH_BYTES, RANGES, RangesSource
+from drainer.spark.source.stream_offsets import BATCH_BYTES, INTERVAL_S
+from drainer.spark.source.stream_reader import RANGES, RangesSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 logger = log.get("drainer.spark.stream_apply")
 
-INTERVAL_S: Final = 1.0
 _POLL_S: Final = 1
 
 

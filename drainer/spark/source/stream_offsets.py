@@ -20,6 +20,10 @@ from typing import Any, Final, NamedTuple
 from common.errors import ConfigError, Corruption
 from drainer.formats.binlog_file import Synced
 
+BATCH_BYTES: Final = 64 << 20
+"""Of the archive, that a batch reads, where nothing else was asked for."""
+INTERVAL_S: Final = 1.0
+"""Between batches."""
 BEFORE_ALL: Final = -1
 """Segment of an offset in front of whatever segment is the first one."""
 

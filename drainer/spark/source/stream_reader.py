@@ -18,13 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import LongType, StructField, StructType
 
 from common.errors import ConfigError
@@ -35,7 +30,20 @@ from drainer.reading.archive.views import VIEWS
 from drainer.reading.archive.views.view import ReadTask
 from drainer.spark.source.spark_types import arrow_schema
 from drainer.spark.source.stream_archive import StreamArchive, StreamPart
-from drainer.spark.source.stream_offsets import Admission, Offset
+from drainer.spark.source.stream_offsets import BATCH_BYTES, Admission, Offset
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+except ModuleNotFoundError:
+    raise ConfigError(
+        f"a stream needs PySpark 4.2 or newer, and this is {pyspark.__version__}",
+        hint="pip install 'pyspark>=4.2', or read the archive without a stream",
+    ) from None
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +51,6 @@ if TYPE_CHECKING:
     from drainer.txn import TableVersion
 
 RANGES: Final = "binlog_ranges"
-BATCH_BYTES: Final = 64 << 20
 PARTS_MIN: Final = 4
 PART_BYTES_MIN: Final = 1 << 20
 _VIEWS: Final = ("changes", "transactions", "ddl")
