@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -23,7 +24,7 @@ def test_conditions_compare_as_rows_do(columns: int) -> None:
     """Every row against every place, by a database that is no server of ours."""
     key = ("a", "b", "c")[:columns]
     rows = list(itertools.product(range(3), repeat=columns))
-    with sqlite3.connect(":memory:") as database:
+    with closing(sqlite3.connect(":memory:")) as database:
         database.execute(f"CREATE TABLE t ({','.join(key)})")
         database.executemany(f"INSERT INTO t VALUES ({','.join('?' * columns)})", rows)
         for place in rows:
