@@ -9,7 +9,7 @@ SPARK_STAMP := .venv/.ready-spark
 # mkdocs and its theme, which nothing else needs.
 DOCS_STAMP := .venv/.ready-docs
 
-.PHONY: setup setup-spark demo demo-spark test bench lint docs clean
+.PHONY: setup setup-spark demo demo-spark test bench lint docs deb clean
 
 setup: $(STAMP)
 
@@ -61,6 +61,10 @@ bench: setup-spark
 docs: $(DOCS_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 	@echo "open build/site/index.html"
+
+# For this Debian's Python, or for PYTHON: build/deb/tidb-binlog_VERSION_ARCHITECTURE.deb
+deb:
+	sh deploy/debian/build.sh build/deb
 
 clean:
 	rm -rf .venv build

@@ -106,15 +106,25 @@ apt_install() {
     done
 }
 
+# What builds the Debian package and installs it below a directory, which a test does.
+debian_tools() {
+    command -v dpkg >/dev/null 2>&1 || return 0
+    command -v dh >/dev/null 2>&1 || printf ' debhelper'
+    command -v systemd-sysusers >/dev/null 2>&1 || printf ' systemd'
+    [ "$(id -u)" = 0 ] || command -v fakeroot >/dev/null 2>&1 || printf ' fakeroot'
+}
+
 extras=dev
 stamp=.venv/.ready
 needs_java=""
+debian=""
 case "$#${1:-}" in
 0) ;;
 1spark)
     extras=dev,spark
     stamp=.venv/.ready-spark
     has_java || needs_java=yes
+    debian=$(debian_tools)
     ;;
 1which-python)
     find_python || no_python
@@ -150,7 +160,7 @@ else
     wants_python=yes
 fi
 
-if [ -n "$missing$needs_java${wants_etcd:-}${wants_python:-}" ]; then
+if [ -n "$missing$needs_java$debian${wants_etcd:-}${wants_python:-}" ]; then
     as_root=""
     [ "$(id -u)" = 0 ] || as_root="sudo -n"
     may_install=""
@@ -159,6 +169,10 @@ if [ -n "$missing$needs_java${wants_etcd:-}${wants_python:-}" ]; then
         $as_root apt-get update -qq >/dev/null || say "apt-get update failed; going on with what apt knows"
         # Where it cannot be had, the one of the extra `playground` will do for a demo.
         [ -z "${wants_etcd:-}" ] || ! is_offered etcd-server || missing="$missing etcd-server"
+        # Where they cannot be had, that test says what it lacks.
+        for package in $debian; do
+            ! is_offered "$package" || missing="$missing $package"
+        done
     fi
     if [ -n "${wants_python:-}" ]; then
         package=$(python_packages) || no_python

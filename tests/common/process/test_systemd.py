@@ -245,7 +245,7 @@ def test_systemd_understands_the_units(name: str, tmp_path: Path) -> None:
     assert parser.sections() == ["Unit", "Service", "Install"]
     text = (ROOT / "deploy" / "systemd" / f"{name}.service").read_text()
     copy = tmp_path / f"{name}.service"
-    copy.write_text(text.replace(f"/opt/tidb-binlog/bin/{name}", sys.executable))
+    copy.write_text(text.replace(f"/usr/bin/{name}", sys.executable))
     analyze = shutil.which("systemd-analyze")
     if analyze is not None:
         checked = subprocess.run([analyze, "verify", str(copy)], capture_output=True, text=True, timeout=60)
