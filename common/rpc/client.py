@@ -136,9 +136,20 @@ class Client:
             self._release(channel)
         return reply
 
-    async def server_stream(self, path: str, request: bytes) -> AsyncGenerator[bytes, None]:
-        """Messages until the peer ends the stream. Raises `Unavailable`, `RpcStatus`."""
-        async for reply in self._stream(path, lambda grpcio: grpcio.unary_stream(_path(path))(request)):
+    async def server_stream(
+        self, path: str, request: bytes, *, gzip: bool = False
+    ) -> AsyncGenerator[bytes, None]:
+        """Messages until the peer ends the stream. Raises `Unavailable`, `RpcStatus`.
+
+        `gzip`: of gRPC, which servers answer in kind. What comes out of a message has no limit then: it is
+        for peers that are trusted, as any stream of theirs is.
+        """
+        packing = grpc.Compression.Gzip if gzip else None
+
+        def start(grpcio: Any) -> Any:
+            return grpcio.unary_stream(_path(path))(request, compression=packing)
+
+        async for reply in self._stream(path, start):
             yield reply
 
     async def bidi(self, path: str, requests: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:

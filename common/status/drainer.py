@@ -61,7 +61,7 @@ class MismatchStatus(Struct, kw_only=True, rename="pascal"):
 
 
 class SourceStatus(Struct, kw_only=True):
-    """The stream of one pump. `holds`: the merged stream waits for it."""
+    """The stream of one pump. `holds`: the merged stream waits for it. `compression`: of what it sends."""
 
     state: str = ""
     alive: bool | None = None
@@ -70,6 +70,7 @@ class SourceStatus(Struct, kw_only=True):
     lag_s: float = 0.0
     connected: bool = False
     protocol: str = ""
+    compression: str = ""
     held_bytes: int = 0
     spilled_bytes: int = 0
     waits_for_start_ts: int = 0

@@ -81,9 +81,12 @@ class StreamsStatus(Struct, kw_only=True):
 
 
 class PullerStatus(Struct, kw_only=True):
-    """An open pull stream. `lag_s`: upstream seconds from its position to the watermark."""
+    """An open pull stream. `lag_s`: upstream seconds from its position to the watermark. `compression`: how
+    its messages are compressed, `compressed_share`: what is left of them then, of 1."""
 
     protocol: str = ""
+    compression: str | UnsetType = UNSET
+    compressed_share: float | UnsetType = UNSET
     position: int = 0
     lag_s: float = 0.0
     credit_bytes: int | UnsetType = UNSET

@@ -185,7 +185,8 @@ Global___PullBinlogResp: _TypeAlias = PullBinlogResp  # noqa: Y015
 
 @_typing.final
 class PullBatchesReq(_message.Message):
-    """The first message opens the stream: cluster_id, after_ts, parts_above and silence_ms are read from it alone.
+    """The first message opens the stream: cluster_id, after_ts, parts_above, silence_ms and takes_compression are read
+    from it alone.
     Every message may add credit, raise the watermark that the puller waits for, and say what the oracle has given.
     """
 
@@ -198,6 +199,7 @@ class PullBatchesReq(_message.Message):
     PARTS_ABOVE_FIELD_NUMBER: _builtins.int
     SILENCE_MS_FIELD_NUMBER: _builtins.int
     GIVEN_TS_FIELD_NUMBER: _builtins.int
+    TAKES_COMPRESSION_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.int
     after_ts: _builtins.int
     """last commit_ts already consumed"""
@@ -211,6 +213,12 @@ class PullBatchesReq(_message.Message):
     """"say something at least this often, so that I know you are there"; 0: no need"""
     given_ts: _builtins.int
     """a commit_ts at another pump, that is, one the oracle has given: "use it as if you had"""
+    @_builtins.property
+    def takes_compression(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """drawn it now, and tell me each rise of your watermark until it is there"; 0: none
+        "zstd", "gzip": what the puller reads, the best first; none: messages as
+        """
+
     def __init__(
         self,
         *,
@@ -221,10 +229,11 @@ class PullBatchesReq(_message.Message):
         parts_above: _builtins.int = ...,
         silence_ms: _builtins.int = ...,
         given_ts: _builtins.int = ...,
+        takes_compression: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_ts", b"after_ts", "cluster_id", b"cluster_id", "credit_bytes", b"credit_bytes", "given_ts", b"given_ts", "parts_above", b"parts_above", "silence_ms", b"silence_ms", "wait_watermark", b"wait_watermark"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_ts", b"after_ts", "cluster_id", b"cluster_id", "credit_bytes", b"credit_bytes", "given_ts", b"given_ts", "parts_above", b"parts_above", "silence_ms", b"silence_ms", "takes_compression", b"takes_compression", "wait_watermark", b"wait_watermark"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -239,6 +248,7 @@ class PullBatchesResp(_message.Message):
     PART_FIELD_NUMBER: _builtins.int
     WAITS_FOR_START_TS_FIELD_NUMBER: _builtins.int
     COMMIT_TS_FIELD_NUMBER: _builtins.int
+    COMPRESSED_FIELD_NUMBER: _builtins.int
     watermark: _builtins.int
     """every commit_ts at or below it has been sent by now"""
     waits_for_start_ts: _builtins.int
@@ -255,6 +265,10 @@ class PullBatchesResp(_message.Message):
     def commit_ts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """of each payload, so that none need be decoded for it"""
 
+    @_builtins.property
+    def compressed(self) -> Global___Compressed:
+        """stands alone: the message is in it"""
+
     def __init__(
         self,
         *,
@@ -263,14 +277,44 @@ class PullBatchesResp(_message.Message):
         part: Global___Part | None = ...,
         waits_for_start_ts: _builtins.int = ...,
         commit_ts: _abc.Iterable[_builtins.int] | None = ...,
+        compressed: Global___Compressed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["compressed", b"compressed", "part", b"part"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_ts", b"commit_ts", "part", b"part", "payloads", b"payloads", "waits_for_start_ts", b"waits_for_start_ts", "watermark", b"watermark"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_ts", b"commit_ts", "compressed", b"compressed", "part", b"part", "payloads", b"payloads", "waits_for_start_ts", b"waits_for_start_ts", "watermark", b"watermark"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PullBatchesResp: _TypeAlias = PullBatchesResp  # noqa: Y015
+
+@_typing.final
+class Compressed(_message.Message):
+    """A PullBatchesResp as one frame. Credit counts what comes out."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMPRESSION_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    compression: _builtins.str
+    """one of takes_compression"""
+    size: _builtins.int
+    """of what comes out, bytes"""
+    data: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        compression: _builtins.str = ...,
+        size: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compression", b"compression", "data", b"data", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Compressed: _TypeAlias = Compressed  # noqa: Y015
 
 @_typing.final
 class Part(_message.Message):

@@ -97,6 +97,7 @@ def open_collector(
         ),
         connect=functools.partial(rpc.Client, tls=tls),
         unbroken=unbroken,
+        compressor=settings.compressor,
     )
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from common.config.declaring import option
-from common.errors import ConfigError
 from common.serving.node_config import NodeConfig
 
 
@@ -19,13 +18,6 @@ from common.serving.node_config import NodeConfig
 class FormerOptions(NodeConfig):
     """Options that the help does not list."""
 
-    compressor: str = option(
-        "",
-        key="compressor",
-        flag="compressor",
-        deprecated=True,
-        help="gzip between pump and drainer costs more than it saves here",
-    )
     cache_binlog_count: int = option(
         8,
         key=None,
@@ -84,13 +76,6 @@ class FormerOptions(NodeConfig):
         deprecated=True,
         help="changes of one row are always folded into one",
     )
-
-    def check_former(self) -> None:
-        """Raises `ConfigError` for what the Go drainer refused, too."""
-        if self.compressor not in ("", "gzip"):
-            raise ConfigError(
-                f"Invalid compressor: {self.compressor}, must be one of these: [gzip]", hint="remove it"
-            )
 
     @property
     def dispatch_is_off(self) -> bool:

@@ -10,6 +10,7 @@ import socket
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from common import compression
 from common.config.declaring import defaults, option, options
 from common.errors import ConfigError
 from common.net.port import split_address
@@ -77,6 +78,15 @@ class DrainerConfig(RuleOptions):
         kind="bool",
         help="wait while another drainer has this node id, and take over when it ends",
         more="Both have the same node-id, and each an addr of its own.",
+    )
+    compressor: str = option(
+        "",
+        key="compressor",
+        flag="compressor",
+        help="zstd or gzip: pumps compress what they send; empty: they do not",
+        more="For a slow or costly line to the pumps: zstd takes a small part of gzip's CPU. A pump of an "
+        "older version sends as it is. A Go pump compresses with gzip, whichever of the two is set. See "
+        "docs/compression.md.",
     )
     heartbeat_interval_s: float = option(
         1.0,
@@ -276,7 +286,12 @@ class DrainerConfig(RuleOptions):
                 "--load is for the first start of a drainer of a database",
                 hint="a standby takes over what was loaded; start without it",
             )
-        self.check_former()
+        if self.compressor not in ("", *compression.available()):
+            raise ConfigError(
+                f"Invalid compressor: {self.compressor}, must be one of these: "
+                f"[{' '.join(compression.available())}]",
+                hint='zstd takes least CPU; "" does not compress',
+            )
         self.check_listener()
 
     @property

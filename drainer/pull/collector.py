@@ -21,6 +21,7 @@ Stops    by cancellation; what is in the queue is abandoned, it lies above the c
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final
 
@@ -73,7 +74,8 @@ DDL_JOBS: Final = metrics.counter("binlog_drainer_ddl_jobs_total", "DDL passed o
 
 class Collector:
     """`after_ts`: everything at or below it is applied. `queue_bytes_max` bounds what waits for the applier;
-    a pump may send a quarter of it ahead of the others."""
+    a pump may send a quarter of it ahead of the others. `compressor`: "zstd" or "gzip", what pumps are asked
+    to compress with; "": with nothing."""
 
     def __init__(
         self,
@@ -89,13 +91,12 @@ class Collector:
         idle_ask_s: float = ASK_S,
         unbroken: Callable[[], int | None] = lambda: 0,
         finds_pumps: bool = False,
+        compressor: str = "",
     ) -> None:
         self._registry = registry
         self._jobs = JobReader(history)
-        self._cluster_id = cluster_id
         self._clock = clock
         self._spill = spill
-        self._connect = connect
         self.asking = IdleAsking(self._ask_idle, idle_ask_s)
         self._unbroken = unbroken
         self._listed_while = 0
@@ -103,7 +104,14 @@ class Collector:
         self._list_due_s = 0.0
         self._list_trouble = ""
         self._accounted: dict[str, int] = {}  # offline pumps of which nothing is missing: revisions
-        self._credit_bytes = max(CREDIT_BYTES_MIN, queue_bytes_max // 4)
+        self._make_source = functools.partial(
+            PumpSource,
+            cluster_id=cluster_id,
+            credit_bytes=max(CREDIT_BYTES_MIN, queue_bytes_max // 4),
+            connect=connect,
+            spill=spill,
+            compressor=compressor,
+        )
         self._queue: BoundedQueue[MergedBatch] = BoundedQueue(
             bytes_max=queue_bytes_max, items_max=BATCHES_QUEUED_MAX
         )
@@ -186,6 +194,7 @@ class Collector:
                 lag_s=round(max(0.0, tso.age_s(source.position, now_s)), 3),
                 connected=source.connected,
                 protocol="PullBatches" if source.speaks_batches else "PullBinlogs",
+                compression=source.compression,
                 held_bytes=source.held_bytes,
                 spilled_bytes=source.spilled_bytes,
                 waits_for_start_ts=source.waits_for_start_ts,
@@ -302,16 +311,7 @@ class Collector:
             if self._sources.get(stream) is source:  # else it went offline while this was on its way
                 self._deliver(stream, source, arrival)
 
-        source = PumpSource(
-            node_id,
-            entry.status.host,
-            cluster_id=self._cluster_id,
-            after_ts=position,
-            credit_bytes=self._credit_bytes,
-            connect=self._connect,
-            deliver=deliver,
-            spill=self._spill,
-        )
+        source = self._make_source(node_id, entry.status.host, after_ts=position, deliver=deliver)
         self._merger.add_source(stream, position)
         self._sources[stream] = source
         self._streams[node_id] = stream

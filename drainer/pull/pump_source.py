@@ -5,15 +5,17 @@ Owns     one connection at a time
 Holds    what was delivered and not yet released stays below `credit_bytes`, plus one payload that is larger
          by itself. A connection begins after the last position delivered, so nothing is skipped or repeated.
          A transaction above the limit of `spill` is never in memory as a whole: the pump sends it in parts,
-         which go to disk as they come, and it is delivered when the last of them is there
+         which go to disk as they come, and it is delivered when the last of them is there. A compressed
+         message that says it is larger than what was asked for is never made
 Stops    by cancellation, which abandons only what had not been delivered
 
 Two protocols: `PullBatches` (many payloads a message, a watermark with each, credit in bytes), and where the
 pump does not know it `PullBinlogs`, whose only watermark are the time marks that an idle pump stores, and
-which brings a transaction of any size in one message. A pump that does not answer is asked again for ever,
-with growing pauses: only the registry can say that it is gone. One that says nothing at all although it was
-asked to is taken for cut off. What the pump refuses for good (position purged, its data damaged) stops the
-drainer.
+which brings a transaction of any size in one message. Messages of the first are compressed where that was
+asked for and the pump can, those of the second as gRPC does it. A pump that does not answer is asked again
+for ever, with growing pauses: only the registry can say that it is gone. One that says nothing at all
+although it was asked to is taken for cut off. What the pump refuses for good (position purged, its data
+damaged) stops the drainer.
 """
 
 from __future__ import annotations
@@ -26,12 +28,13 @@ from typing import Final, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from common import protobuf_fields, rpc
+from common import compression, protobuf_fields, rpc
 from common.backoff import Backoff
 from common.errors import Corruption, Unavailable
 from common.observe import log, trace
 from common.wire import pump_pb2
 from drainer.pull import large_txn
+from drainer.pull.compressed import Compressed
 from drainer.pull.merged import Merged, stretch
 from drainer.pull.pull_message import Arrival, Undecodable, arrival
 from drainer.pull.spill import Account, SpillDirectory, SpillFile
@@ -60,7 +63,7 @@ class BinlogsGone(Corruption):
 class PullClient(Protocol):
     """What a source needs of a connection; `common.rpc.Client` is one."""
 
-    def server_stream(self, path: str, request: bytes) -> AsyncIterator[bytes]: ...
+    def server_stream(self, path: str, request: bytes, *, gzip: bool) -> AsyncIterator[bytes]: ...
 
     def bidi(self, path: str, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]: ...
 
@@ -89,6 +92,7 @@ class PumpSource:
         connect: Callable[[str], PullClient],
         deliver: Deliver,
         spill: SpillDirectory,
+        compressor: str = "",
         silence_max_s: float = SILENCE_MAX_S,
         rng: random.Random | None = None,
     ) -> None:
@@ -107,6 +111,9 @@ class PumpSource:
         self._connect = connect
         self._deliver = deliver
         self._spill = spill
+        self.compression = ""
+        """How the pump compresses what it sends; "" if it does not."""
+        self._compressed = Compressed(compressor, credit_bytes, spill.above_bytes)
         self._silence_max_s = silence_max_s
         self._room = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -233,6 +240,7 @@ class PumpSource:
                 await self._pull_binlogs(client)
         finally:
             self.connected = False
+            self.compression = ""
             self.waits_for_start_ts = 0
             self._incoming = None
             await client.close()
@@ -242,12 +250,22 @@ class PumpSource:
         async with _closing(replies):
             while (data := await self._next(replies)) is not None:
                 batch = self._decode(pump_pb2.PullBatchesResp, data)
+                if batch.HasField("compressed"):
+                    batch = await self._decompressed(batch.compressed)
                 self.waits_for_start_ts = batch.waits_for_start_ts
                 if batch.HasField("part"):
                     await self._take_part(batch.part, batch.watermark)
                 else:
                     stamps = batch.commit_ts[:]
                     self._arrived(arrival(batch.payloads[:], batch.watermark, self.node_id, stamps))
+
+    async def _decompressed(self, found: pump_pb2.Compressed) -> pump_pb2.PullBatchesResp:
+        try:
+            data = await self._compressed.message(found)
+        except ValueError as error:
+            raise self._nonsense(found.data, error) from None
+        self.compression = found.compression
+        return self._decode(pump_pb2.PullBatchesResp, data)
 
     async def _next(self, replies: AsyncIterator[bytes]) -> bytes | None:
         """The next message; `Unavailable` when the pump says nothing, as on a connection that is cut."""
@@ -272,6 +290,7 @@ class PumpSource:
             parts_above=self._spill.above_bytes,
             silence_ms=SILENCE_ASKED_MS,
             given_ts=self._told_ts,
+            takes_compression=self._compressed.takes,
         ).SerializeToString()
         while True:
             await self._changed.wait()
@@ -289,7 +308,9 @@ class PumpSource:
     async def _pull_binlogs(self, client: PullClient) -> None:
         request = pump_pb2.PullBinlogReq(clusterID=self._cluster_id)
         request.startFrom.offset = self.position
-        replies = client.server_stream(PULL_BINLOGS, request.SerializeToString())
+        gzip = bool(self._compressed.takes)
+        self.compression = compression.GZIP if gzip else ""
+        replies = client.server_stream(PULL_BINLOGS, request.SerializeToString(), gzip=gzip)
         async with _closing(replies):
             async for data in replies:
                 if len(data) > self._spill.above_bytes:

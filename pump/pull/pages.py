@@ -29,7 +29,9 @@ _RECORDS_BYTES: Final = 1 << 20  # and all of them, before they are counted
 class PullPages:
     """The pages of one stream. Each call gives a ticket too, to be closed by the caller whatever happens."""
 
-    def __init__(self, storage: Storage, caller: Caller) -> None:
+    def __init__(self, storage: Storage, caller: Caller, *, copies: int = 1) -> None:
+        """`copies`: how often what was read is made into something else before the transport has it."""
+        self._extra = copies - 1
         self._storage = storage
         self._caller = caller
         self._history = storage.history()
@@ -38,7 +40,7 @@ class PullPages:
     async def page(self, position: int, bytes_max: int, parts_above: int = 0) -> tuple[Page, Ticket]:
         """The next commits after `position`; one of more than `parts_above` bytes (0: none) is the page's
         `large`. Raises as `Storage.page`, but `Oversized`."""
-        usual = bytes_max + 2 * ALONE_BYTES + _RECORDS_BYTES
+        usual = bytes_max + 2 * ALONE_BYTES + _RECORDS_BYTES + self._extra * (bytes_max + ALONE_BYTES)
         single = ALONE_BYTES
         above = min(parts_above, ALONE_BYTES) if parts_above > 0 else ALONE_BYTES
         while True:
@@ -63,7 +65,7 @@ class PullPages:
 
     async def _whole(self, large: LargeDelivery, position: int) -> tuple[Page, Ticket]:
         """The page of one large transaction."""
-        ticket = await self._caller.room(large.size)
+        ticket = await self._caller.room(large.size * (1 + self._extra))
         try:
             reader = self._storage.part_reader(large)
             payload = await self._storage.part(self._history, reader, position, large.size)
@@ -84,7 +86,7 @@ class PullPages:
         size = session.part_bytes(offset, parts.begin_bytes)
         if not size:
             return None
-        ticket = await self._caller.room(2 * size)
+        ticket = await self._caller.room((2 + self._extra) * size)
         try:
             data = await self._storage.part(self._history, parts, session.position, size)
             return session.part(offset, data), ticket

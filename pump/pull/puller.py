@@ -33,6 +33,7 @@ from pump import metrics
 from pump.index.index import IndexDamaged
 from pump.pull import replies as pull_replies
 from pump.pull import session as pull_session
+from pump.pull.packer import Packer
 from pump.pull.pages import PullPages, cost
 from pump.pull.session import PartMessage, PullSession
 from pump.storage.history import PositionPurged
@@ -63,6 +64,7 @@ class Stream:
     position: int = 0
     session: PullSession | None = None
     is_open: bool = False
+    packer: Packer | None = None
 
     def open(self, position: int, session: PullSession | None = None) -> None:
         """The call is taken: a puller stands here."""
@@ -76,6 +78,8 @@ class Stream:
         found = PullerStatus(protocol=self.protocol, position=self.position, lag_s=lag_s)
         if self.session is not None:
             found.credit_bytes, found.waits_for = self.session.credit, self.session.waits_for
+        if self.packer is not None:
+            found.compression, found.compressed_share = self.packer.name, self.packer.share
         return found
 
 
@@ -166,6 +170,7 @@ class Pullers:
             await self._check_position(request.after_ts)
             session = PullSession(request.after_ts)
             self._take_request(session, request)
+            stream.packer = Packer.of(request.takes_compression)
             stream.open(request.after_ts, session)
             async for reply in self._batches(stream, session, requests, request):
                 yield reply
@@ -177,7 +182,8 @@ class Pullers:
         requests: AsyncIterator[bytes],
         opening: pump_pb2.PullBatchesReq,
     ) -> AsyncIterator[bytes]:
-        pages = PullPages(self._storage, stream.caller)
+        packer = stream.packer
+        pages = PullPages(self._storage, stream.caller, copies=2 if packer else 1)
         silence_s = max(opening.silence_ms, SILENCE_MS_MIN) / 1000 if opening.silence_ms > 0 else None
         now_s = asyncio.get_running_loop().time
         said_s = now_s()
@@ -191,6 +197,8 @@ class Pullers:
                     try:
                         if reply:
                             stream.position = session.position
+                            if packer is not None:
+                                reply = await packer.packed(reply)
                             if ticket is not None:
                                 ticket.hand_over(ticket.size)  # from here on the transport counts it
                             yield reply

@@ -48,7 +48,7 @@ ADAPTERS = {
         "drainer.sink.kafka.claim_store",
     ),
     "pyspark": ("drainer.spark",),
-    "zstandard": ("drainer.formats.compression", "drainer.reading.archive.files"),
+    "zstandard": ("common.compression", "drainer.formats.compression", "drainer.reading.archive.files"),
 }
 ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     "drainer": (
@@ -122,6 +122,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
             "clock",
             "backoff",
             "budget",
+            "compression",
             "filesystem",
             "record",
             "protobuf_fields",

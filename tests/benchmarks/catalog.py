@@ -23,6 +23,7 @@ from tests.benchmarks.drainer import shapes as drain_shapes
 from tests.benchmarks.drainer import start as drain_start
 from tests.benchmarks.drainer import sysbench as drain_sysbench
 from tests.benchmarks.pump import catchup as pump_catchup
+from tests.benchmarks.pump import compressed as pump_compressed
 from tests.benchmarks.pump import delivery as pump_delivery
 from tests.benchmarks.pump import idle as pump_idle
 from tests.benchmarks.pump import memory as pump_memory
@@ -52,6 +53,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "pump.start.clean": pump_start.clean,
     "pump.start.killed": pump_start.killed,
     "pump.pull.batch": pump_pull.run,
+    "pump.pull.compressed": pump_compressed.run,
     "pump.memory.peak": pump_memory.run,
     "pump.delivery": pump_delivery.run,
     "pump.idle": pump_idle.run,

@@ -32,8 +32,8 @@ class WatchedClient:
         self._client = rpc.Client(address)
         self._arrived = arrived
 
-    def server_stream(self, path: str, request: bytes) -> AsyncIterator[bytes]:
-        return self._client.server_stream(path, request)
+    def server_stream(self, path: str, request: bytes, *, gzip: bool) -> AsyncIterator[bytes]:
+        return self._client.server_stream(path, request, gzip=gzip)
 
     async def bidi(self, path: str, requests: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
         replies = self._client.bidi(path, requests)

@@ -1,7 +1,7 @@
 """Pulls from a pump as fast as it sends, over one raw HTTP/2 connection, as a process of its own.
 
     python -m tests.benchmarks.pump.pull_client ADDRESS CLUSTER_ID AFTER_TS TRANSACTIONS [--old | --every]
-        [--credit BYTES]
+        [--credit BYTES] [--takes zstd|gzip]
 
 Reads frames and counts payloads, nothing more: what a drainer does with them is not the pump's cost. The
 first and the last payload of what one read brought are checked to come in the order of their commit
@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
+from common.compression import decompress
 from common.door.http2 import frames
 from common.errors import BinlogError, Corruption, Unavailable
 from common.wire import binlog_pb2, pump_pb2
@@ -39,7 +40,9 @@ _length = struct.Struct(">xL").unpack_from
 class PullStream:
     """One connection with one pull stream. Blocks."""
 
-    def __init__(self, address: str, cluster_id: int, after_ts: int, *, old: bool, credit_bytes: int) -> None:
+    def __init__(
+        self, address: str, cluster_id: int, after_ts: int, *, old: bool, credit_bytes: int, takes: str = ""
+    ) -> None:
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), TIMEOUT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -49,7 +52,10 @@ class PullStream:
             asked = pump_pb2.PullBinlogReq(clusterID=cluster_id, startFrom=position).SerializeToString()
         else:
             asked = pump_pb2.PullBatchesReq(
-                cluster_id=cluster_id, after_ts=after_ts, credit_bytes=credit_bytes
+                cluster_id=cluster_id,
+                after_ts=after_ts,
+                credit_bytes=credit_bytes,
+                takes_compression=[takes] if takes else [],
             ).SerializeToString()
         block = PlainBlocks(OLD_PATH if old else BATCHES_PATH, address, "http").first
         self._socket.sendall(
@@ -116,11 +122,13 @@ class Seen:
     def __init__(self, after_ts: int, *, old: bool, every: bool) -> None:
         self.transactions = 0
         self.payload_bytes = 0
+        self.wire_bytes = 0
         self._last_ts = after_ts
         self._old = old
         self._every = every
 
     def take(self, messages: list[bytes]) -> None:
+        self.wire_bytes += sum(map(len, messages))
         if self._old:
             # One entity a message: reading each would cost more than sending it.
             self.transactions += len(messages)
@@ -129,7 +137,12 @@ class Seen:
                 self._look(pump_pb2.PullBinlogResp.FromString(one).entity.payload)
             return
         for one in messages:
-            payloads = pump_pb2.PullBatchesResp.FromString(one).payloads
+            batch = pump_pb2.PullBatchesResp.FromString(one)
+            if batch.HasField("compressed"):
+                frame = batch.compressed
+                unpacked = decompress(frame.compression, frame.data, frame.size)
+                batch = pump_pb2.PullBatchesResp.FromString(unpacked)
+            payloads = batch.payloads
             self.transactions += len(payloads)
             self.payload_bytes += sum(map(len, payloads))
             step = 1 if self._every else max(len(payloads) - 1, 1)
@@ -148,7 +161,12 @@ def pull(chosen: argparse.Namespace) -> None:
     began_s = time.perf_counter()
     spent_s = time.process_time()
     stream = PullStream(
-        chosen.address, chosen.cluster_id, chosen.after_ts, old=chosen.old, credit_bytes=chosen.credit
+        chosen.address,
+        chosen.cluster_id,
+        chosen.after_ts,
+        old=chosen.old,
+        credit_bytes=chosen.credit,
+        takes=chosen.takes,
     )
     seen = Seen(chosen.after_ts, old=chosen.old, every=chosen.every)
     first_s, given = 0.0, 0
@@ -168,6 +186,8 @@ def pull(chosen: argparse.Namespace) -> None:
         transactions=seen.transactions,
         seconds=took_s,
         first_ms=first_s * 1000,
+        payload_bytes=seen.payload_bytes,
+        wire_bytes=seen.wire_bytes,
         client_cpu_us=(time.process_time() - spent_s) / seen.transactions * 1e6,
     )
 
@@ -184,6 +204,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("transactions", type=int)
     parser.add_argument("--old", action="store_true", help="the protocol of old drainers")
     parser.add_argument("--every", action="store_true", help="look at the order of all payloads")
+    parser.add_argument("--takes", default="", help="compression that it asks for")
     parser.add_argument("--credit", type=int, default=CREDIT_BYTES)
     return parser.parse_args(arguments)
 

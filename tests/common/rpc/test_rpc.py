@@ -473,6 +473,17 @@ async def test_gzip(server_kind: str, size: int) -> None:
         assert [reply async for reply in replies] == [message.upper(), b"A", b"bye"]
 
 
+async def test_a_stream_with_gzip(server_kind: str) -> None:
+    """As a drainer pulls from an old pump: the reply is compressed because the request says that it is."""
+    async with running(Example(), server_kind) as (_, client):
+        for gzip in (True, False):
+            sent = STATS.sent_bytes
+            replies = client.server_stream("/test.Example/Give", b"100000", gzip=gzip)
+            assert [reply async for reply in replies] == [b"g" * 100_000]
+            if server_kind == "door":
+                assert (STATS.sent_bytes - sent < 10_000) == gzip
+
+
 async def test_a_failure_of_the_requests_reaches_the_caller(server_kind: str) -> None:
     example = Example()
 

@@ -204,7 +204,7 @@ def test_of_the_dispatch_switches_the_first_that_is_set_counts(
     [
         (["-addr", "nowhere"], "", "invalid addr"),
         (["-advertise-addr", "nowhere"], "", "invalid advertise-addr"),
-        (["-compressor", "lz4"], "", "Invalid compressor: lz4, must be one of these: [gzip]"),
+        (["-compressor", "lz4"], "", "Invalid compressor: lz4, must be one of these: [zstd gzip]"),
         (["-dest-db-type", "flash"], "", "unknown DestDBType: flash"),
         ([], '[syncer.to.checkpoint]\ntype = "file"', "unknown checkpoint type: file"),
         (["-ignore-schemas", "a,,b"], "", "empty schema name in `ignore-schemas` config"),

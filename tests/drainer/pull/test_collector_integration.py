@@ -93,10 +93,10 @@ class Cluster:
         self.rng = random.Random(4)
 
     async def transaction(self, pump: PumpProcess, size: int = 10) -> int:
-        """One row of at least `size` bytes through one pump; its commit_ts."""
+        """One row of at least `size` bytes, which compress to half, through one pump; its commit_ts."""
         transactions = self.upstream.transactions
         start_ts = await transactions.begin(30.0)
-        row = b"row of %d" % start_ts + self.rng.randbytes(size)
+        row = b"row of %d" % start_ts + self.rng.randbytes((size + 1) // 2).hex().encode()
         self.rows[start_ts] = row
         mutation = binlog_pb2.TableMutation(table_id=1, inserted_rows=[row], sequence=[binlog_pb2.Insert])
         value = binlog_pb2.PrewriteValue(schema_version=1, mutations=[mutation]).SerializeToString()
@@ -108,7 +108,10 @@ class Cluster:
 
     @contextlib.asynccontextmanager
     async def collected(
-        self, connect: Callable[[str], PullClient] = rpc.Client, spill: SpillDirectory | None = None
+        self,
+        connect: Callable[[str], PullClient] = rpc.Client,
+        spill: SpillDirectory | None = None,
+        compressor: str = "",
     ) -> AsyncIterator[tuple[Collector, dict[int, float]]]:
         """A running collector, and when (monotonic seconds) each commit_ts came out."""
         registry = await connect_registry(self.endpoint)
@@ -121,6 +124,7 @@ class Cluster:
             queue_bytes_max=16 << 20,
             spill=spill or SpillDirectory("never made"),
             connect=connect,
+            compressor=compressor,
         )
         seen: dict[int, float] = {}
 
@@ -194,6 +198,22 @@ async def arrived(seen: dict[int, float], wanted: list[int]) -> None:
     assert sorted(seen) == sorted(wanted)
 
 
+@pytest.mark.parametrize("compressor", ["zstd", "gzip"])
+async def test_compressed_pulls_bring_the_same(cluster: Cluster, tmp_path: Path, compressor: str) -> None:
+    """Small ones and one that comes in parts."""
+    for pump in cluster.pumps:
+        await cluster.transaction(pump, 3000)
+        await cluster.transaction(pump, 3000)
+    await cluster.transaction(cluster.pumps[0], 200_000)
+    spill = SpillDirectory(str(tmp_path / "spill"), above_bytes=100_000)
+    async with cluster.collected(spill=spill, compressor=compressor) as (collector, seen):
+        await arrived(seen, cluster.committed)
+        assert {state.compression for state in collector.states().values()} == {compressor}
+    for entry in cluster.taken.values():
+        held = entry.spilled.read(0, entry.spilled.size) if entry.spilled else entry.payload
+        assert cluster.rows[binlog.parse(held).start_ts] in held
+
+
 async def test_everything_written_comes_out_once_in_order_and_soon(cluster: Cluster) -> None:
     async with cluster.collected() as (collector, seen):
         waits = []
@@ -258,11 +278,12 @@ class OldClient(rpc.Client):
 
 
 async def test_the_old_protocol_gives_the_same_stream(cluster: Cluster) -> None:
-    """Slower while idle: the only watermark are the time marks that pumps store every 3 s."""
-    async with cluster.collected(OldClient) as (collector, seen):
+    """Slower while idle: the only watermark are the time marks that pumps store every 3 s. Compressed by gRPC."""
+    async with cluster.collected(OldClient, compressor="zstd") as (collector, seen):
         await asyncio.gather(*(cluster.transaction(cluster.rng.choice(cluster.pumps)) for _ in range(50)))
         await arrived(seen, cluster.committed)
-        assert all(state.protocol == "PullBinlogs" for state in collector.states().values())
+        found = [(state.protocol, state.compression) for state in collector.states().values()]
+        assert found == [("PullBinlogs", "gzip")] * 2
 
 
 @pytest.mark.parametrize("connect", [rpc.Client, OldClient])

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from common import binlog, rpc
+from common import binlog, compression, rpc
 from common.errors import Corruption, Unavailable
 from common.wire import pump_pb2
 from drainer.pull.pull_message import Arrival, arrival
@@ -22,7 +22,7 @@ CREDIT = 1000
 class Reading:
     """A source on a scripted pump, and what it delivered."""
 
-    def __init__(self, pump: ScriptedPump, after_ts: int = 5) -> None:
+    def __init__(self, pump: ScriptedPump, after_ts: int = 5, compressor: str = "") -> None:
         self.pump = pump
         self.arrivals: list[Arrival] = []
         self.source = PumpSource(
@@ -34,6 +34,7 @@ class Reading:
             connect=pump.client,
             deliver=self.arrivals.append,
             spill=SpillDirectory("never made"),
+            compressor=compressor,
         )
         pump.on_connect = self.source.retry_now  # pauses end at once: no test waits
 
@@ -43,8 +44,8 @@ class Reading:
 
 
 @contextlib.asynccontextmanager
-async def reading(pump: ScriptedPump, after_ts: int = 5) -> AsyncIterator[Reading]:
-    found = Reading(pump, after_ts)
+async def reading(pump: ScriptedPump, after_ts: int = 5, compressor: str = "") -> AsyncIterator[Reading]:
+    found = Reading(pump, after_ts, compressor)
     task = asyncio.create_task(found.source.run())
     try:
         yield found
@@ -301,3 +302,77 @@ async def test_a_cancelled_source_closes_its_connection() -> None:
     async with reading(pump):
         connection = await pump.connected()
     assert connection.closed
+
+
+# -- compression ---------------------------------------------------------------------------------------
+
+
+def compressed(name: str, *payloads: bytes, watermark: int, size: int | None = None) -> bytes:
+    message = pump_pb2.PullBatchesResp(payloads=payloads, watermark=watermark).SerializeToString()
+    frame = pump_pb2.Compressed(
+        compression=name,
+        size=len(message) if size is None else size,
+        data=compression.compressor(name)(message),
+    )
+    return pump_pb2.PullBatchesResp(compressed=frame).SerializeToString()
+
+
+@pytest.mark.parametrize(("compressor", "takes"), [("", []), ("gzip", ["gzip"]), ("zstd", ["zstd", "gzip"])])
+async def test_compression_is_asked_for_and_a_pump_may_use_it_or_not(
+    compressor: str, takes: list[str]
+) -> None:
+    pump = ScriptedPump()
+    async with reading(pump, compressor=compressor) as found:
+        connection = await pump.connected()
+        assert connection.batch_requests()[0].takes_compression == takes
+        for at, name in enumerate([*takes, ""], 6):
+            payload = row_payload(at, at + 1, size=50_000)
+            if name:
+                connection.replies.put_nowait(compressed(name, payload, watermark=at + 1))
+            else:
+                connection.send([payload], at + 1)
+            await until(lambda at=at: found.source.position == at + 1)  # type: ignore[misc]
+            found.source.release(found.arrivals[-1].size)
+        assert found.stamps == list(range(7, 8 + len(takes)))
+        assert found.source.compression == (takes[-1] if takes else "")
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        (compressed("zstd", b"x", watermark=9), "compressed as 'zstd' were not asked for"),
+        (
+            compressed("gzip", b"x", watermark=9, size=1 << 40),
+            "bytes compressed as 'gzip' were not asked for",
+        ),
+        (compressed("gzip", b"x", watermark=9, size=-1), "-1 bytes compressed as 'gzip' were not asked for"),
+        (compressed("gzip", b"x" * 9, watermark=9, size=4), "a gzip frame that does not hold 4 bytes"),
+        (
+            pump_pb2.PullBatchesResp(
+                compressed=pump_pb2.Compressed(compression="gzip", size=4, data=b"none")
+            ).SerializeToString(),
+            "no gzip frame",
+        ),
+    ],
+)
+async def test_what_was_not_asked_for_is_not_made(sent: bytes, why: str) -> None:
+    pump = ScriptedPump()
+    found = Reading(pump, compressor="gzip")
+    task = asyncio.create_task(found.source.run())
+    connection = await pump.connected()
+    connection.replies.put_nowait(sent)
+    with pytest.raises(Corruption, match="pump p1") as caught:
+        await task
+    assert why in caught.value.message
+    assert found.arrivals == []
+
+
+@pytest.mark.parametrize("compressor", ["", "gzip", "zstd"])
+async def test_an_old_pump_is_asked_for_grpcs_gzip(compressor: str) -> None:
+    pump = ScriptedPump(serves_batches=False)
+    async with reading(pump, compressor=compressor) as found:
+        connection = await pump.connected()
+        assert (connection.path, connection.gzip) == (PULL_BINLOGS, bool(compressor))
+        connection.send_entity(row_payload(6, 7))
+        await until(lambda: bool(found.arrivals))
+        assert found.source.compression == ("gzip" if compressor else "")

@@ -33,6 +33,7 @@ class Connection:
     """One stream: `requests` so far; `replies` takes bytes, or an exception that ends it."""
 
     path: str
+    gzip: bool = False
     requests: list[bytes] = field(default_factory=list)
     replies: asyncio.Queue[bytes | Exception | None] = field(default_factory=asyncio.Queue)
     closed: bool = False
@@ -104,12 +105,13 @@ class ScriptedClient:
                 raise reply
             yield reply
 
-    async def server_stream(self, path: str, request: bytes) -> AsyncIterator[bytes]:
+    async def server_stream(self, path: str, request: bytes, *, gzip: bool) -> AsyncIterator[bytes]:
         assert path == PULL_BINLOGS
         replies = self._replies(path)
         first = asyncio.ensure_future(anext(replies, None))
         await asyncio.sleep(0)
         if self._connection is not None:
+            self._connection.gzip = gzip
             self._connection.requests.append(request)
         try:
             reply = await first

@@ -8,6 +8,7 @@ import shutil
 import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -34,7 +35,7 @@ FROM_LOG = {"recent_bytes_max": 1}
 class PartPuller:
     """A client that takes parts; puts them together as they must come."""
 
-    def __init__(self, pump: Pump, after: int = 0, *, credit: int, parts_above: int, **fields: int) -> None:
+    def __init__(self, pump: Pump, after: int = 0, *, credit: int, parts_above: int, **fields: Any) -> None:
         self._requests: asyncio.Queue[bytes] = asyncio.Queue()
         opening = pump_pb2.PullBatchesReq(
             cluster_id=CLUSTER, after_ts=after, credit_bytes=credit, parts_above=parts_above, **fields

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import threading
 import tracemalloc
 from collections.abc import AsyncIterator
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from common import binlog
+from common import binlog, compression
 from common.clock import ManualClock
 from common.door.limits import Limits as DoorLimits
 from common.door.server.listener import Server, serve
@@ -72,8 +73,11 @@ def asking(method: str) -> tuple[str, bytes]:
         request = pump_pb2.PullBinlogReq(clusterID=CLUSTER)
         request.startFrom.offset = 0
         return "/binlog.Pump/PullBinlogs", request.SerializeToString()
-    above = {"parts_above": 1 << 16} if method == "parts" else {}
-    opening = pump_pb2.PullBatchesReq(cluster_id=CLUSTER, credit_bytes=1 << 40, **above)
+    opening = pump_pb2.PullBatchesReq(cluster_id=CLUSTER, credit_bytes=1 << 40)
+    if method in ("parts", "packed parts"):
+        opening.parts_above = 1 << 16
+    if method.startswith("packed"):
+        opening.takes_compression.append(compression.ZSTD)
     return "/binlog.PumpBatch/PullBatches", opening.SerializeToString()
 
 
@@ -110,6 +114,10 @@ async def pulled(port: int, method: str, source: str = "127.0.0.2") -> list[byte
                     found.append(pump_pb2.PullBinlogResp.FromString(reply).entity.payload)
                     continue
                 batch = pump_pb2.PullBatchesResp.FromString(reply)
+                if batch.HasField("compressed"):
+                    frame = batch.compressed
+                    unpacked = compression.decompress(frame.compression, frame.data, frame.size)
+                    batch = pump_pb2.PullBatchesResp.FromString(unpacked)
                 found += batch.payloads
                 part += batch.part.data
                 if batch.HasField("part") and len(part) == batch.part.size:
@@ -118,8 +126,14 @@ async def pulled(port: int, method: str, source: str = "127.0.0.2") -> list[byte
     return found
 
 
-@pytest.mark.parametrize("method", ["PullBinlogs", "PullBatches", "parts"])
-@pytest.mark.parametrize("source", ["log", "memory"])
+@pytest.mark.parametrize(
+    ("method", "source"),
+    [
+        *itertools.product(["PullBinlogs", "PullBatches", "parts"], ["log", "memory"]),
+        ("packed", "log"),
+        ("packed parts", "log"),
+    ],
+)
 async def test_pulls_that_nobody_reads(tmp_path: Path, method: str, source: str) -> None:
     """Each stream of a connection asks for megabytes and never reads an octet."""
     written = await filled(tmp_path, TRANSACTION, COUNT)
