@@ -278,7 +278,7 @@ class OldClient(rpc.Client):
 
 
 async def test_the_old_protocol_gives_the_same_stream(cluster: Cluster) -> None:
-    """Slower while idle: the only watermark are the time marks that pumps store every 3 s. gRPC compresses it."""
+    """Slower while idle: the only watermark are time marks, stored every 3 s. gRPC compresses what comes."""
     async with cluster.collected(OldClient, compressor="zstd") as (collector, seen):
         await asyncio.gather(*(cluster.transaction(cluster.rng.choice(cluster.pumps)) for _ in range(50)))
         await arrived(seen, cluster.committed)
