@@ -102,7 +102,9 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
         flags=CONNECTION,
         outputs=READABLE,
     ),
-    Command("top", "the same, live", "top:run", flags=("interval", "once", *CONNECTION), outputs=READABLE),
+    Command(
+        "top", "the same, live", "top:run", flags=("interval", "sort", "once", *CONNECTION), outputs=READABLE
+    ),
     Command(
         "tail",
         "show changes of rows, live, a line each",

@@ -15,8 +15,11 @@ Asks the registry, and every node that is not offline for its /status. Shows whe
 the time between upstream and downstream goes, and below it what is wrong and what to do about
 it. Exit code 0: all is well; 11: something will need you soon; 12: something is wrong.""",
     "top": """\
-On a terminal a page that is drawn again every -interval, until q or Ctrl-C. Elsewhere a line a
-node every -interval. -once prints one snapshot and ends with the exit code of status.""",
+On a terminal a page that is drawn again every -interval, until q or Ctrl-C. Keys: s sorts by the
+next of name, address, state (what needs somebody first) and behind (the furthest first), r turns
+the order round; up, down, page up, page down, home and end scroll (k, j, b, space, g, G).
+Elsewhere a line a node every -interval. -once prints one snapshot and ends with the exit code of
+status.""",
     "nodes": """\
 `alive` is yes, no (it left in order) or dead for a node that keeps a lease; it is not known of
 a Go node: `?` then, with the age of its entry, which a running node renews within seconds.

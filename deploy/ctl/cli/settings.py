@@ -76,6 +76,7 @@ class CtlSettings:
     interval_s: float = option(
         "2s", key=None, flag="interval", kind="duration", help="pause between two snapshots"
     )
+    sort: str = option("name", key=None, flag="sort", help="order of nodes: name, address, state or behind")
     once: bool = option(False, key=None, flag="once", kind="bool", help="print one snapshot and end")
 
     tables: str = option(

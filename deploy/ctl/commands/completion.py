@@ -24,6 +24,10 @@ def choices(flag: str, command: Command | None) -> tuple[str, ...]:
         return ("auto", "tidb", "standalone")
     if flag == "kind":
         return ("pump", "drainer")
+    if flag == "sort":
+        from deploy.ctl.cluster.top_view import SORTS
+
+        return tuple(SORTS)
     if flag == "state" and command is None:
         from common.cluster.node import STATES
 

@@ -21,7 +21,7 @@ from tests.deploy.ctl.support.scripted_node import ScriptedNode, listening
 
 ROOT = Path(__file__).parents[4]
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 
 def command(etcd: str) -> list[str]:
@@ -58,6 +58,36 @@ def test_on_a_terminal_until_q(etcd_clean: str) -> None:
         os.close(theirs)
 
 
+async def test_a_small_terminal_scrolls_and_sorts_by_keys(registry: EtcdRegistry, etcd: str) -> None:
+    for number in range(12):
+        pump = NodeStatus(f"p-{number:02}", f"127.0.0.1:{30 - number}", ONLINE)
+        await registry.put(PUMPS, pump, 0)
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "10"}
+    words = [*command(etcd), "-interval", "1h"]  # what is drawn again is drawn for a key
+    process = subprocess.Popen(words, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
+    try:
+        seen = read_until(ours, b"by name")
+        if b"p-00" not in seen:  # before the answer of the cluster
+            seen = read_until(ours, b"by name")
+        assert b"p-00" in seen
+        assert b"p-11" not in seen
+        os.write(ours, b"\x1b[6~")
+        assert b"p-11" in read_until(ours, b"by name")
+        os.write(ours, b"sg")
+        seen = read_until(ours, b"by address")
+        assert b"p-11" in seen, "its address is the first in the order of the alphabet"
+        assert b"p-00" not in seen
+        os.write(ours, b"q")
+        read_until(ours, b"\x1b[?1049l")
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+        os.close(theirs)
+
+
 def test_lines_elsewhere_until_a_signal(etcd_clean: str) -> None:
     with subprocess.Popen(
         command(etcd_clean), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -81,6 +111,7 @@ async def test_once(registry: EtcdRegistry, etcd: str, ctl: Ctl) -> None:
     assert done.code == 12, "there is no drainer"
     assert "2 open prewrites" in done.out
     assert (await ctl("top", "-interval", "0s", "-pd-urls", etcd)).code == 2
+    assert "use name, address, state, behind" in (await ctl("top", "-sort", "size", "-pd-urls", etcd)).err
 
 
 async def test_a_close_goes_on_when_nobody_looks_any_more(registry: EtcdRegistry, etcd: str) -> None:
