@@ -169,6 +169,19 @@ class BudgetPart:
         """How many tickets are waited for."""
         return len(self._waiting) + len(self._large)
 
+    def change(self, limit: int, address_limit: int, connection_limit: int) -> None:
+        """Other limits: of the whole and of each address at once, of connections that come from now on. What
+        is held stays held, and what waits for more than it could have any more passes alone."""
+        self.whole.limit = limit
+        self._address_limit, self._connection_limit = address_limit, connection_limit
+        for share, _ in self._addresses.values():
+            share.limit = address_limit
+        for ticket in [ticket for ticket in self._waiting if ticket.size > ticket.share.most]:
+            del self._waiting[ticket]
+            self._large[ticket] = None
+        self._pass_one(notify=True)
+        self._serve()
+
     # -- who there is ----------------------------------------------------------------------------
 
     def join(self, address: str) -> Share:

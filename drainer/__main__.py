@@ -2,6 +2,7 @@
 
 Start   the port, the peers, the name in the registry (a standby waits here for its turn), and last the
         checkpoint: a second process with the same name or port is refused before it could fence off the first
+Reload  on SIGHUP, from the first moment on: `common.serving.reload`; rules at a drained point of the stream
 Stop    rows that were begun are committed, the checkpoint is stored, then the registry shows the last state
 
 Exit codes: see `drainer.config.options.EXIT_CODES`, which `-h` shows.
@@ -16,7 +17,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, NoReturn
 
 from common.clock import SystemClock
 from common.cluster import node, registry
@@ -29,13 +30,14 @@ from common.etcd.registry import connect_registry
 from common.observe import log, metrics_push, trace
 from common.process import daemon
 from common.serving import listener
+from common.serving.reload import add_logging
 from common.serving.starting import Starting
 from common.upstream import choice
 from common.upstream.upstream_time import UpstreamTime
 from common.upstream_port import Upstream
 from drainer.app.build import BuildContext, build, builder_of
 from drainer.app.operations import Operating
-from drainer.app.pipeline import Pipeline
+from drainer.app.pipeline import Built, Pipeline
 from drainer.app.start_wait import Summary, reach
 from drainer.config.options import ENV_PREFIX, DrainerConfig
 from drainer.control.http import notify_service
@@ -72,9 +74,13 @@ class Process:
         ends = contextlib.AsyncExitStack()
         process.on_stop("close", ends.aclose, 10)
         tls = settings.tls
+        reload = self._operating.reload
+        add_logging(reload, log_stream(settings))
+        process.on_reload(reload.on_signal)
         listener.check_free(settings)
         server = await listener.listen(settings, [notify_service(self._notify)], self._routes)
         ends.push_async_callback(server.stop, 1.0)
+        server.take_reloads(reload)
         upstream = await self._reach_upstream()
         ends.push_async_callback(upstream.close)
         self._time = time = UpstreamTime(upstream.oracle, self._clock)
@@ -107,13 +113,7 @@ class Process:
             process,
             self._operating,
             self._heartbeat,
-            lambda undo, again: build(
-                BuildContext(
-                    self._operating.reload.settings, upstream, nodes, undo, self._operating, again=again
-                ),
-                tls,
-                self._unbroken,
-            ),
+            functools.partial(self._build, upstream, nodes),
             self._clock,
             cluster_id=upstream.cluster_id,
             stored_ts=self._stored_ts,
@@ -134,6 +134,13 @@ class Process:
         daemon.settle()
         process.ready(f"online as {settings.name}")
         logger.info("drainer is up", node_id=settings.name, addr=settings.addr, port=server.port)
+
+    async def _build(
+        self, upstream: Upstream, nodes: registry.Registry, ends: contextlib.AsyncExitStack, again: bool
+    ) -> Built:
+        async with self._operating.reload.kept_out() as settings:
+            context = BuildContext(settings, upstream, nodes, ends, self._operating, again=again)
+            return await build(context, self._settings.tls, self._unbroken)
 
     def _verify_periodically(self) -> None:
         from drainer.app.periodic_verify import PeriodicVerify  # only for who wants it
@@ -209,19 +216,23 @@ def make_data_dir(path: str) -> None:
         ) from None
 
 
+def log_stream(settings: DrainerConfig) -> IO[str] | None:
+    """Where the log goes without a file: standard output may be the rows'."""
+    return sys.stderr if settings.to_stdout else None
+
+
 async def run(argv: list[str]) -> int:
     def read() -> DrainerConfig:
         return loading.load(DrainerConfig, argv, os.environ, program="drainer", env_prefix=ENV_PREFIX)
 
     settings = read()
     read_rules(settings)  # a rule that cannot be right is refused before any server is asked
-    stream = sys.stderr if settings.to_stdout else None
-    log.setup(settings.log_level, settings.log_file, settings.log_format, stream=stream)
+    log.setup(settings.log_level, settings.log_file, settings.log_format, stream=log_stream(settings))
     make_data_dir(settings.data_dir)
     logger.info(
         "drainer starts", **{key: value for key, value in loading.describe(settings).items() if value != ""}
     )
-    process = daemon.Daemon("drainer", logger)
+    process = daemon.Daemon("drainer", logger, reloads=True)
     with trace.writing(settings.trace, "drainer"):
         return await process.run(functools.partial(serve, settings, read))
 

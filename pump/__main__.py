@@ -3,6 +3,7 @@
 Start   lock the directory, listen (showing what is waited for), wait for etcd, open storage, register, notify
         the drainers, accept prewrites
 Close   refuse prewrites, publish that, wait until every drainer has read everything, then stop
+Reload  on SIGHUP, once the pump is up: see `live_options`
 Stop    refuse prewrites, publish paused (or, after a close, offline), end the streams, finish writes
         and index, close everything
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -31,11 +33,13 @@ from common.observe import log, metrics_push
 from common.process import daemon, process_identity
 from common.serving import health, listener
 from common.serving.listener import Listener
+from common.serving.reload import Reload
 from common.serving.starting import Starting
 from common.upstream import choice
 from common.upstream.upstream_time import UpstreamTime
 from common.upstream_port import Upstream
 from pump.config import ENV_PREFIX, PumpConfig, read_environment
+from pump.live_options import take_reloads
 from pump.membership import identity, score
 from pump.membership.closing import Closing
 from pump.membership.registration import Registration
@@ -98,8 +102,9 @@ async def close_all(opened: StartedParts) -> None:
         opened.data_dir.close()
 
 
-async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
-    """Set everything up; what was opened is closed by the stop phases, also when this fails."""
+async def start(settings: PumpConfig, read: Callable[[], PumpConfig], process: daemon.Daemon) -> None:
+    """Set everything up; what was opened is closed by the stop phases, also when this fails. `read` loads the
+    configuration again."""
     clock = SystemClock()
     tls = settings.tls
     opened = StartedParts()
@@ -158,9 +163,7 @@ async def start(settings: PumpConfig, process: daemon.Daemon) -> None:
     await opened.listener.offer(server.services())
     background = start_background(settings, process, opened, services, node_id)
     await register(settings, process, opened, services, starting, node_id, address)
-    # A pump whose /status answers is registered and known to the drainers.
-    assert opened.registration is not None
-    add_routes(settings, process, services, opened.registration, routes, background)
+    show_and_reload(settings, read, process, opened, services, background, routes)
     push = metrics_push.run(settings.metrics_addr, node_id, settings.metrics_interval_s)
     process.task("metrics-push", push)
     daemon.settle()
@@ -325,6 +328,7 @@ def add_routes(
     registration: Registration,
     routes: Routes,
     background: Background,
+    reload: Reload[PumpConfig],
 ) -> None:
     """The HTTP routes of a pump that is up."""
     closing = services.closing
@@ -361,9 +365,29 @@ def add_routes(
         disk=lambda: services.disk_guard.disk,
         idle=services.idle,
         cluster_id=services.upstream.cluster_id,
+        configuration=lambda: reload.status,
     )
     status.bind_gauges()
     status.add_routes(routes, debug=settings.debug_routes)
+
+
+def show_and_reload(
+    settings: PumpConfig,
+    read: Callable[[], PumpConfig],
+    process: daemon.Daemon,
+    opened: StartedParts,
+    services: PumpServices,
+    background: Background,
+    routes: Routes,
+) -> None:
+    """What operators see and change, from now on: a pump whose /status answers is registered and known to the
+    drainers."""
+    assert opened.registration is not None
+    assert opened.listener is not None
+    reload = Reload(settings, read, services.clock)
+    add_routes(settings, process, services, opened.registration, routes, background, reload)
+    take_reloads(reload, opened.listener, background.purger, services.disk_guard, services.pullers)
+    process.on_reload(reload.on_signal)
 
 
 def stop_phases(process: daemon.Daemon, opened: StartedParts) -> None:
@@ -395,11 +419,15 @@ def stop_phases(process: daemon.Daemon, opened: StartedParts) -> None:
 
 
 async def run(argv: list[str]) -> int:
-    settings = loading.load(PumpConfig, argv, read_environment(), program="pump", env_prefix=ENV_PREFIX)
+    def read() -> PumpConfig:
+        return loading.load(PumpConfig, argv, read_environment(), program="pump", env_prefix=ENV_PREFIX)
+
+    settings = read()
     log.setup(settings.log_level, settings.log_file, settings.log_format)
     logger.info("Welcome to Pump", **version.fields())
     logger.info("start pump...", config=loading.describe(settings))
-    return await daemon.Daemon("pump", logger).run(functools.partial(start, settings))
+    process = daemon.Daemon("pump", logger, reloads=True)
+    return await process.run(functools.partial(start, settings, read))
 
 
 def main() -> NoReturn:

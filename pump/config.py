@@ -94,6 +94,7 @@ class PumpConfig(NodeConfig):
         "it. A file goes ten minutes after the newest binlog in it has reached this age. What a "
         "live drainer has not applied stays longer (storage.retention-protects).",
         starter=True,
+        live=True,
     )
     pull_streams: int = option(
         128,
@@ -101,21 +102,29 @@ class PumpConfig(NodeConfig):
         kind="int",
         help="pull streams at once, of one address half as many: RESOURCE_EXHAUSTED",
         more="A drainer or reader has one; each may hold a megabyte or two in memory.",
+        live=True,
     )
     pull_streams_per_connection: int = option(
         32,
         key="pull-streams-per-connection",
         kind="int",
         help="pull streams of one connection at once: RESOURCE_EXHAUSTED",
+        live=True,
     )
     log_level: str = option(
         "info",
         key="log-level",
         flag="L",
         help="least level that is logged: debug, info, warn, error or fatal",
+        live=True,
     )
     log_file: str = option(
-        "", key="log-file", flag="log-file", help="file to log into; empty: standard output", starter=True
+        "",
+        key="log-file",
+        flag="log-file",
+        help="file to log into; empty: standard output",
+        starter=True,
+        live=True,
     )
     gen_binlog_interval_s: float = option(
         3,
@@ -157,6 +166,7 @@ class PumpConfig(NodeConfig):
         "into a full disk takes nothing more before a restart, while an end that is refused is "
         "sent again.",
         starter=True,
+        live=True,
     )
     retention_bytes: int = option(
         0,
@@ -166,6 +176,7 @@ class PumpConfig(NodeConfig):
         more="Beyond it the oldest binlogs go, younger than gc or not, but never what a live drainer "
         "has not applied.",
         starter=True,
+        live=True,
     )
     retention_free_bytes: int = option(
         0,
@@ -174,6 +185,7 @@ class PumpConfig(NodeConfig):
         help="free disk space below which the oldest binlogs go; 0: no limit",
         more="They go whether younger than gc or not. It must be above stop-write-at-available-space, "
         "or prewrites are refused first.",
+        live=True,
     )
     retention_protects: str = option(
         "disk",
@@ -185,6 +197,7 @@ class PumpConfig(NodeConfig):
         "stop-write-at-available-space. A drainer is live while its lease is held, or if it "
         "showed itself within the last hour; `binlogctl forget` takes out one that never comes "
         "back.",
+        live=True,
     )
     retention_alarm_s: float = option(
         "20h",
@@ -193,6 +206,7 @@ class PumpConfig(NodeConfig):
         help="how long before retention reaches a drainer an alarm is raised",
         more="In the log and in the metrics, at once and every hour. Set at most half of the time that "
         "binlogs are kept: with more, a drainer that is up to date raises it.",
+        live=True,
     )
     write_queue_bytes: int = option(
         "64 MiB",

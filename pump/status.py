@@ -40,6 +40,7 @@ from common.status.pump import (
     RetentionStatus,
     StreamsStatus,
 )
+from common.status.reload import ReloadStatus
 from common.upstream.upstream_time import UpstreamTime
 from pump import metrics as pump_metrics
 from pump.membership.registration import Registration
@@ -84,6 +85,7 @@ class StatusRoutes:
         idle: IdleWatermark,
         retention: RetentionFacts | None = None,
         cluster_id: int | None = None,
+        configuration: Callable[[], ReloadStatus] = ReloadStatus,
     ) -> None:
         self._storage = storage
         self._pullers = pullers
@@ -98,6 +100,7 @@ class StatusRoutes:
         self._idle = idle
         self._retention = retention
         self._cluster_id = cluster_id
+        self._configuration = configuration
         self._began_s = clock.monotonic_s()
 
     def add_routes(self, routes: Routes, *, debug: bool) -> None:
@@ -144,6 +147,7 @@ class StatusRoutes:
             disk=DiskStatus(available=disk.available, floor=disk.floor),
             retention=None if self._retention is None else self._retention.facts(),
             leaving=self._leaving(),
+            configuration=self._configuration(),
         )
 
     @property

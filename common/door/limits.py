@@ -8,7 +8,8 @@ Why    the defaults allow what real clients do: one PING a call (grpc-go), two W
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final, Protocol
 
@@ -32,6 +33,10 @@ _NO_LIMIT: Final = (1 << 63) - 1
 _ADDRESS_QUARTERS: Final = 3
 
 
+_limit: Final = functools.partial(option, live=True)
+"""A reload changes each of them, for connections that come then."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Each is an option of the daemons, section `door`, and says what happens when it is reached."""
@@ -46,198 +51,198 @@ class Limits:
         "comes. MemoryHigh in the systemd units is set by it."
     }
 
-    message_bytes_max: int = option(
+    message_bytes_max: int = _limit(
         "1 GiB",
         key="door.message-size",
         flag="max-message-size",
         kind="size",
         help="size of one gRPC message, also when unpacked; at most 2 GiB - 1: RESOURCE_EXHAUSTED",
     )
-    gzip_ratio_max: int = option(
+    gzip_ratio_max: int = _limit(
         100,
         key="door.gzip-ratio",
         kind="int",
         help="ratio of a packed message that unpacks to more than 4 MiB: RESOURCE_EXHAUSTED",
     )
-    header_list_bytes_max: int = option(
+    header_list_bytes_max: int = _limit(
         "16 KiB",
         key="door.header-list-size",
         kind="size",
         help="names and values of a request's headers, and 32 for each: 431",
     )
-    header_fields_max: int = option(
+    header_fields_max: int = _limit(
         100, key="door.header-fields", kind="int", help="header fields of a request: 431"
     )
-    header_block_bytes_max: int = option(
+    header_block_bytes_max: int = _limit(
         "32 KiB", key="door.header-block-size", kind="size", help="packed header fields of a request: GOAWAY"
     )
-    continuations_max: int = option(
+    continuations_max: int = _limit(
         8, key="door.continuations", kind="int", help="frames that continue one header block: GOAWAY"
     )
-    header_table_bytes: int = option(
+    header_table_bytes: int = _limit(
         "4 KiB", key="door.header-table-size", kind="size", help="memory of the header decoder"
     )
-    streams_max: int = option(
+    streams_max: int = _limit(
         1024,
         key="door.streams",
         kind="int",
         help="running calls of a connection: REFUSED_STREAM, which clients try again",
     )
-    calls_max: int = option(
+    calls_max: int = _limit(
         100_000, key="door.calls", kind="int", help="running calls of all connections: REFUSED_STREAM"
     )
-    frame_bytes_max: int = option(
+    frame_bytes_max: int = _limit(
         "16 KiB",
         key="door.frame-size",
         kind="size",
         help="payload of one frame, 16 KiB to 16 MiB - 1: GOAWAY",
     )
-    stream_window_bytes: int = option(
+    stream_window_bytes: int = _limit(
         "32 KiB", key="door.stream-window", kind="size", help="what a peer may send ahead in one call"
     )
-    connection_window_bytes: int = option(
+    connection_window_bytes: int = _limit(
         "64 MiB",
         key="door.connection-window",
         kind="size",
         help="what a peer may send ahead in all calls of a connection",
     )
-    stream_send_bytes_max: int = option(
+    stream_send_bytes_max: int = _limit(
         "256 KiB",
         key="door.stream-send-queue",
         kind="size",
         help="replies queued for one call: its service waits",
     )
-    connection_send_bytes_max: int = option(
+    connection_send_bytes_max: int = _limit(
         "16 MiB",
         key="door.connection-send-queue",
         kind="size",
         help="replies queued for one connection: its services wait",
     )
-    send_bytes_max: int = option(
+    send_bytes_max: int = _limit(
         "256 MiB",
         key="door.send-queue",
         kind="size",
         help="replies queued in all: connections that have some queued wait",
     )
-    connection_receive_bytes_max: int = option(
+    connection_receive_bytes_max: int = _limit(
         "1280 MiB",
         key="door.connection-requests",
         kind="size",
         help="requests of a connection in memory: UNAVAILABLE",
     )
-    receive_bytes_max: int = option(
+    receive_bytes_max: int = _limit(
         "2 GiB",
         key="door.requests",
         kind="size",
         help="requests in memory in all: the largest unfinished one is refused",
     )
-    control_bytes_max: int = option(
+    control_bytes_max: int = _limit(
         "64 KiB",
         key="door.unsent-answers",
         kind="size",
         help="answers that a peer does not take: nothing more is read",
     )
-    resets_burst: int = option(
+    resets_burst: int = _limit(
         200,
         key="door.resets-burst",
         kind="int",
         help="reset streams at once, beyond one for each call that ended well: GOAWAY",
     )
-    resets_per_s: float = option(
+    resets_per_s: float = _limit(
         50.0,
         key="door.resets-per-second",
         kind="float",
         help="reset streams a second in the long run: GOAWAY",
     )
-    settings_burst: int = option(
+    settings_burst: int = _limit(
         20, key="door.settings-burst", kind="int", help="SETTINGS frames at once: GOAWAY"
     )
-    settings_per_s: float = option(
+    settings_per_s: float = _limit(
         1.0,
         key="door.settings-per-second",
         kind="float",
         help="SETTINGS frames a second in the long run: GOAWAY",
     )
-    ping_gap_s: float = option(
+    ping_gap_s: float = _limit(
         "10s",
         key="door.ping-gap",
         kind="duration",
         help="PINGs closer than this, without a call between, are strikes",
     )
-    ping_strikes_max: int = option(
+    ping_strikes_max: int = _limit(
         10,
         key="door.ping-strikes",
         kind="int",
         help="strikes of a connection; one more ends it: GOAWAY too_many_pings",
     )
-    glitches_burst: int = option(
+    glitches_burst: int = _limit(
         1000, key="door.glitches-burst", kind="int", help="frames that do nothing, at once: GOAWAY"
     )
-    glitches_per_s: float = option(
+    glitches_per_s: float = _limit(
         100.0,
         key="door.glitches-per-second",
         kind="float",
         help="frames that do nothing, a second in the long run: GOAWAY",
     )
-    handshake_s: float = option(
+    handshake_s: float = _limit(
         "10s",
         key="door.handshake-time",
         kind="duration",
         help="time for TLS and the first words of a connection",
     )
-    header_block_s: float = option(
+    header_block_s: float = _limit(
         "10s",
         key="door.header-time",
         kind="duration",
         help="time from the first to the last frame of a header block: GOAWAY",
     )
-    silent_body_s: float = option(
+    silent_body_s: float = _limit(
         "1m", key="door.silent-request-time", kind="duration", help="silence inside a request: CANCEL"
     )
-    stuck_reply_s: float = option(
+    stuck_reply_s: float = _limit(
         "1m",
         key="door.stuck-reply-time",
         kind="duration",
         help="a finished reply that the peer does not take: CANCEL",
     )
-    keepalive_s: float = option(
+    keepalive_s: float = _limit(
         "1m", key="door.keepalive", kind="duration", help="silence after which the node sends a PING"
     )
-    keepalive_answer_s: float = option(
+    keepalive_answer_s: float = _limit(
         "20s", key="door.keepalive-answer", kind="duration", help="time that a peer has to answer that PING"
     )
-    idle_s: float = option(
+    idle_s: float = _limit(
         0, key="door.idle-time", kind="duration", help="age of a connection without calls; 0: no limit"
     )
-    age_s: float = option(
+    age_s: float = _limit(
         0,
         key="door.age",
         kind="duration",
         help="age of a connection in all, a tenth more or less; 0: no limit",
     )
-    files_reserved: int = option(
+    files_reserved: int = _limit(
         256,
         key="door.files-reserved",
         kind="int",
         help="files of the process that connections leave to the rest",
     )
-    connections_max: int = option(10000, key="door.connections", kind="int", help="connections at once")
-    connections_per_address_max: int = option(
+    connections_max: int = _limit(10000, key="door.connections", kind="int", help="connections at once")
+    connections_per_address_max: int = _limit(
         1000, key="door.connections-per-address", kind="int", help="connections of one address at once"
     )
-    handshakes_max: int = option(
+    handshakes_max: int = _limit(
         100,
         key="door.handshakes",
         kind="int",
         help="TLS handshakes at once: the oldest of the busiest address ends",
     )
-    http_head_bytes_max: int = option(
+    http_head_bytes_max: int = _limit(
         "16 KiB", key="door.http-head-size", kind="size", help="request line and headers of HTTP/1: 431"
     )
-    http_body_bytes_max: int = option(
+    http_body_bytes_max: int = _limit(
         "1 MiB", key="door.http-body-size", kind="size", help="body of a plain HTTP request: 413"
     )
-    http_idle_s: float = option(
+    http_idle_s: float = _limit(
         "30s",
         key="door.http-idle-time",
         kind="duration",
@@ -346,12 +351,13 @@ class Budget:
 
     def __init__(self, limits: Limits | None = None) -> None:
         limits = limits or Limits()
-        share = _address_share(limits.receive_bytes_max, limits.connection_receive_bytes_max)
-        self.requests = BudgetPart(limits.receive_bytes_max, share, limits.connection_receive_bytes_max)
-        share = _address_share(limits.send_bytes_max, limits.connection_send_bytes_max)
-        self.replies = BudgetPart(limits.send_bytes_max, share, limits.connection_send_bytes_max)
-        self.calls = BudgetPart(limits.calls_max, _address_share(limits.calls_max, 0), UNLIMITED)
+        self.requests, self.replies, self.calls = (BudgetPart(*figures) for figures in _figures(limits))
         self.holders: set[Holder] = set()
+
+    def change(self, limits: Limits) -> None:
+        """What all and each address may have from now on; connections that are there keep what each had."""
+        for part, figures in zip((self.requests, self.replies, self.calls), _figures(limits), strict=True):
+            part.change(*figures)
 
     @property
     def receive_held(self) -> int:
@@ -382,6 +388,16 @@ class Budget:
             if (found := holder.largest()) is not None:
                 return found
         return None
+
+
+def _figures(limits: Limits) -> Iterator[tuple[int, int, int]]:
+    """Of requests, replies and calls: the whole, an address, a connection."""
+    for whole, connection in (
+        (limits.receive_bytes_max, limits.connection_receive_bytes_max),
+        (limits.send_bytes_max, limits.connection_send_bytes_max),
+    ):
+        yield whole, _address_share(whole, connection), connection
+    yield limits.calls_max, _address_share(limits.calls_max, 0), UNLIMITED
 
 
 def _address_share(whole: int, connection: int) -> int:

@@ -217,6 +217,17 @@ class Reread(Generic[_Built]):
             )
 
 
+def check_names(allowed_cn: Sequence[str]) -> frozenset[str]:
+    """Raises `ConfigError` for a list of names without a name."""
+    found = frozenset(name.strip() for name in allowed_cn) - {""}
+    if allowed_cn and not found:
+        # Taken for an empty list it would let everybody in.
+        raise ConfigError(
+            "cert-allowed-cn holds no name", hint="name some, or remove it to allow everybody of ssl-ca"
+        )
+    return found
+
+
 class _Names:
     """Common names that a peer's certificate may have; without any, all of the authority's may come."""
 
@@ -224,12 +235,11 @@ class _Names:
 
     def __init__(self, allowed_cn: Sequence[str]) -> None:
         """Raises `ConfigError` for a list of names without a name."""
-        self._allowed = frozenset(name.strip() for name in allowed_cn) - {""}
-        if allowed_cn and not self._allowed:
-            # Taken for an empty list it would let everybody in.
-            raise ConfigError(
-                "cert-allowed-cn holds no name", hint="name some, or remove it to allow everybody of ssl-ca"
-            )
+        self._allowed = check_names(allowed_cn)
+
+    def allow(self, allowed_cn: Sequence[str]) -> None:
+        """These from the next handshake on. Raises `ConfigError` as at first."""
+        self._allowed = check_names(allowed_cn)
 
     def refusal(self, peer_certificate: Mapping[str, Any] | None) -> str | None:
         """Why this peer is not wanted; None if it is. Takes what `getpeercert` gives: the leaf alone.

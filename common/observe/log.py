@@ -19,6 +19,7 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict, is_dataclass
 from typing import IO, Any, Final
 
@@ -246,29 +247,46 @@ def setup(
 
     Raises `ConfigError`.
     """
+    prepared(level, file, format, clock=clock, stream=stream)()
+
+
+def prepared(
+    level: str,
+    file: str,
+    format: str,
+    *,
+    clock: Clock | None = None,
+    stream: IO[str] | None = None,
+) -> Callable[[], None]:
+    """What `setup` will do, with all of it checked: the file is opened anew then, also under the same name,
+    since another program may have moved it away. Raises `ConfigError`."""
     number = level_number(level)
     if format not in ("tidb", "json"):
         raise ConfigError(f"log format {format!r} is unknown", hint="use tidb or json")
-    handler: logging.Handler
     if file:
         try:
-            handler = _PrivateFileHandler(
-                file, maxBytes=FILE_BYTES_MAX, backupCount=FILES_KEPT, encoding="utf-8"
-            )
+            _PrivateFileHandler(file, encoding="utf-8").close()
         except OSError as error:
             raise ConfigError(
                 f"cannot write the log file {file}: {error.strerror}",
                 hint="change -log-file or its directory",
             ) from None
-    else:
-        handler = logging.StreamHandler(stream or sys.stdout)
-    handler.setFormatter(TidbFormatter() if format == "tidb" else JsonFormatter())
-    handler.addFilter(RepeatFilter(clock))
-    root = logging.getLogger()
-    while _installed:
-        old = _installed.pop()
-        root.removeHandler(old)
-        old.close()
-    _installed.append(handler)
-    root.addHandler(handler)
-    change_level(number)
+
+    def put_in_place() -> None:
+        handler: logging.Handler = logging.StreamHandler(stream or sys.stdout)
+        if file:
+            handler = _PrivateFileHandler(
+                file, maxBytes=FILE_BYTES_MAX, backupCount=FILES_KEPT, encoding="utf-8"
+            )
+        handler.setFormatter(TidbFormatter() if format == "tidb" else JsonFormatter())
+        handler.addFilter(RepeatFilter(clock))
+        root = logging.getLogger()
+        while _installed:
+            old = _installed.pop()
+            root.removeHandler(old)
+            old.close()
+        _installed.append(handler)
+        root.addHandler(handler)
+        change_level(number)
+
+    return put_in_place

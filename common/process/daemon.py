@@ -6,7 +6,9 @@ Stops  runs the stop phases in the order of registration, each with a deadline; 
 Tells  the service manager (`systemd`): ready, stopping, and while the event loop turns that it does
 Never  hides an error: the cause of the end is logged, printed in one line, and decides the exit code
 
-A second signal ends the process at once with code 130.
+SIGHUP is a signal to stop, but for a daemon that `reloads`: there it has the configuration read again, and
+one that comes before `on_reload` is remembered. A second signal to stop ends the process at once with code
+130.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, NoReturn
 
+from common.clock import SystemClock
 from common.errors import BinlogError
 from common.observe.log import Logger
 from common.observe.printable import one_line
@@ -55,11 +58,15 @@ class Daemon:
         *,
         cancel_deadline_s: float = CANCEL_DEADLINE_S,
         notifier: Notifier | None = None,
+        reloads: bool = False,
     ) -> None:
         """`notifier`: by default what the service manager left in the environment."""
         self._notifier = notifier or Notifier.from_environment(os.environ, os.getpid())
         self._ready = False
         self._ready_status: str | None = None  # not sent yet
+        self._status = ""
+        self._reloads = reloads
+        self._hang_up = asyncio.Event()
         self._name = name
         self._logger = logger
         self._cancel_deadline_s = cancel_deadline_s
@@ -87,12 +94,31 @@ class Daemon:
 
     def ready(self, status: str) -> None:
         """The start is over: notify the service manager."""
-        self._ready = True
+        self._ready, self._status = True, status
         self._ready_status = None if self._notifier.ready(status) else status
 
     def status(self, status: str) -> None:
         """What this process does now, one line for the service manager."""
+        self._status = status
         self._notifier.status(status)
+
+    def on_reload(self, reload: Callable[[], Awaitable[None]]) -> None:
+        """Call `reload` at each SIGHUP from now on, one at a time."""
+        assert self._reloads
+        self.task("reload", self._reload_when_told(reload))
+
+    async def _reload_when_told(self, reload: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await self._hang_up.wait()
+            self._hang_up.clear()
+            if self._ready:
+                self._notifier.reloading(SystemClock().monotonic_s())
+            try:
+                await reload()
+            except Exception as error:  # whatever it was, the daemon goes on as it is
+                self._logger.failure("the configuration was not read again", error)
+            if self._ready and not self._stopping.is_set():
+                self.ready(self._status)
 
     def stop(self, cause: BaseException | None = None) -> None:
         """Begin the end. The first cause counts."""
@@ -151,6 +177,10 @@ class Daemon:
             self.stop(error)
 
     def _on_signal(self, number: signal.Signals) -> None:
+        if number == signal.SIGHUP and self._reloads:
+            self._logger.info("got signal to read the configuration again", signal="SIGHUP")
+            self._hang_up.set()
+            return
         self._signals += 1
         if self._signals > 1:
             self._logger.warning("second signal, exit at once", signal=signal.Signals(number).name)

@@ -1,7 +1,7 @@
 """systemd: notifies the service manager how this process is (sd_notify), where one asked for it.
 
 In     NOTIFY_SOCKET (a path, or an abstract name after "@"), WATCHDOG_USEC and WATCHDOG_PID
-Out    datagrams: READY=1, STATUS=, STOPPING=1, WATCHDOG=1, EXTEND_TIMEOUT_USEC=
+Out    datagrams: READY=1, STATUS=, RELOADING=1, STOPPING=1, WATCHDOG=1, EXTEND_TIMEOUT_USEC=
 Why    `Type=notify` units start what depends on them when the node serves, not when it was forked; the
        watchdog ends a process whose event loop is stuck, which no port check of another process can detect
 Never  fails or delays the node: what cannot be sent is logged once and dropped
@@ -47,6 +47,10 @@ class Notifier:
     def status(self, status: str) -> None:
         """One line for `systemctl status`."""
         self._send(_status(status))
+
+    def reloading(self, monotonic_s: float) -> None:
+        """The configuration is read again, since then; `ready` ends it."""
+        self._send("RELOADING=1", f"MONOTONIC_USEC={int(monotonic_s * 1e6)}")
 
     def stopping(self, status: str) -> None:
         """The end has begun."""

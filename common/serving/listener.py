@@ -14,15 +14,21 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from typing import TypeVar
 
 from common import rpc
+from common.config.declaring import options
 from common.door.http.admin_guard import AdminGuard
 from common.door.http.routes import Routes
-from common.door.limits import Budget
+from common.door.limits import Budget, Limits
 from common.door.server.listener import Server, serve, serve_unix
 from common.net.port import check_port_free, check_socket_free, split_address
+from common.net.tls import ServerTls, check_names
 from common.rpc import Service
 from common.serving.node_config import DOOR, NodeConfig
+from common.serving.reload import Commit, Reload
+
+N = TypeVar("N", bound=NodeConfig)
 
 
 class Listener:
@@ -34,6 +40,9 @@ class Listener:
         self._calls: list[Server] = []  # of these, the ones for gRPC
         self._grpc: rpc.Server | None = None
         self._settings: NodeConfig | None = None
+        self._budget: Budget | None = None
+        self._guard = AdminGuard()
+        self._tls: ServerTls | None = None
 
     async def start(
         self, settings: NodeConfig, services: Sequence[Service], routes: Routes, *, preliminary: bool
@@ -42,11 +51,11 @@ class Listener:
         self._settings = settings
         tls = settings.tls
         limits = settings.effective()
-        budget = Budget(limits)  # of the process: all its doors share it
+        self._budget = budget = Budget(limits)  # of the process: all its doors share it
         host, port = split_address("addr", settings.listen)
         names = {host, split_address("advertise-addr", settings.advertised)[0], socket.gethostname()}
-        guard = AdminGuard(settings.admin_from, names)
-        server_tls = tls.server_tls() if tls else None
+        self._guard = guard = AdminGuard(settings.admin_from, names)
+        self._tls = server_tls = tls.server_tls() if tls else None
 
         async def open_door(served: Sequence[Service], host: str, port: int, flag: str) -> int:
             server = await serve(
@@ -96,6 +105,34 @@ class Listener:
         if not self._calls:
             # grpcio's server cannot change what it serves; until now no client was let in.
             await self._serve_grpcio(services)
+
+    def take_reloads(self, reload: Reload[N]) -> None:
+        """Let a reload change who may come and what he may cost: connections that come then, and what all
+        have together at once."""
+
+        def limits(fresh: N) -> Commit:
+            found = fresh.effective()
+
+            def change() -> None:
+                assert self._budget is not None
+                self._budget.change(found)
+                for door in self._doors:
+                    door.change_limits(found)
+
+            return change
+
+        def admins(fresh: N) -> Commit:
+            AdminGuard(fresh.admin_from)  # raises what is wrong
+            return lambda: self._guard.admit(fresh.admin_from)
+
+        def names(fresh: N) -> Commit:
+            check_names(fresh.cert_allowed_cn)
+            tls = self._tls
+            return lambda: None if tls is None else tls.allow(fresh.cert_allowed_cn)
+
+        reload.add(options(Limits), limits)
+        reload.add(["admin_from"], admins)
+        reload.add(["cert_allowed_cn"], names)
 
     async def stop(self, grace_s: float) -> None:
         """Take no new calls, let the running ones end for `grace_s` seconds, then cancel them. Idempotent."""

@@ -52,6 +52,7 @@ class NodeConfig(Limits):
         help="networks that may change this node's state over HTTP, as 10.1.0.0/16",
         more="This host always may, and clients with mutual TLS. A `binlogctl` on another host needs "
         "it where there is no TLS.",
+        live=True,
     )
     debug_routes: bool = option(
         False,
@@ -83,6 +84,7 @@ class NodeConfig(Limits):
         kind="list",
         help="common names of the clients that may connect; empty: all of the authority",
         more="They are looked up in the client's own certificate.",
+        live=True,
     )
 
     pd_urls: str = option(
@@ -114,6 +116,7 @@ class NodeConfig(Limits):
         key="log-format",
         flag="log-format",
         help="form of the log: tidb (the unified log format) or json",
+        live=True,
     )
     metrics_addr: str = option(
         "",
@@ -163,6 +166,11 @@ class NodeConfig(Limits):
             raise ConfigError(f"start-wait is {self.start_wait_s:g}", hint="0 does not wait at all")
         if self.metrics_interval_s < 0:
             raise ConfigError(f"metrics-interval is {self.metrics_interval_s:g}", hint="seconds, 0: none")
+
+    def restart_only(self) -> tuple[str, ...]:
+        """Options that a reload changes elsewhere, and not here: grpcio's server keeps the size of messages
+        that it was made with."""
+        return ("message_bytes_max",) if self.rpc_server == GRPCIO else ()
 
     @property
     def unix_path(self) -> str:

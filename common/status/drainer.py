@@ -11,6 +11,7 @@ from __future__ import annotations
 from msgspec import UNSET, Struct, UnsetType, field
 
 from common.status.pump import ClockStatus
+from common.status.reload import ReloadStatus
 
 
 class LagStatus(Struct, kw_only=True):
@@ -186,3 +187,4 @@ class DrainerDocument(Struct, kw_only=True, rename="pascal"):
     went_back: list[WentBackStatus] | UnsetType = UNSET
     upstream_time: ClockStatus | UnsetType | None = UNSET
     verify: VerifyStatus | UnsetType | None = UNSET
+    configuration: ReloadStatus | UnsetType | None = UNSET

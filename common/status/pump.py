@@ -12,6 +12,8 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, field
 
+from common.status.reload import ReloadStatus
+
 
 class ClockStatus(Struct, kw_only=True):
     """The upstream's clock. `ahead_of_host_s`: of this host's. `error`: why no timestamp could be drawn."""
@@ -179,6 +181,7 @@ class PumpStatus(Struct, kw_only=True):
     disk: DiskStatus = field(default_factory=DiskStatus)
     retention: RetentionStatus | None = None
     leaving: LeavingStatus | None = None
+    configuration: ReloadStatus | None = None
 
 
 class PumpDocument(Struct, kw_only=True):

@@ -18,6 +18,7 @@ from common.clock import SystemClock
 from common.cluster.registry import Registry
 from common.errors import Conflict, Unavailable
 from common.observe import log
+from common.serving.reload import Commit
 from common.serving.starting import WaitFor, at_once
 from common.upstream_port import Upstream
 from drainer import metrics
@@ -37,7 +38,6 @@ from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import DEFAULT_TABLE
 from drainer.config.downstream import row_target_of, target_of
 from drainer.config.options import DrainerConfig
-from drainer.control.pause_and_reload import Commit
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Policy
 from drainer.ddl.run.recycle_bin import KeepDropped

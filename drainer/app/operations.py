@@ -25,13 +25,14 @@ from common.net.tls import TlsConfig
 from common.observe import log
 from common.process import daemon
 from common.serving import health
+from common.serving.reload import Commit, Reload
 from common.serving.starting import Starting, WaitFor
 from common.status.codec import plain
 from common.status.drainer import DrainerDocument, VerifyStatus, WentBackStatus
 from common.upstream.upstream_time import UpstreamTime
 from drainer.config.options import DrainerConfig
 from drainer.control.http import NodeState, Shown, add_control_routes, add_hold_routes, add_routes
-from drainer.control.pause_and_reload import Commit, Control, Reload, add_own, rate_of
+from drainer.control.pause_and_reload import Control, add_rate, rate_of
 from drainer.control.standby import STANDBY, Standby, StandbyStatus
 from drainer.ddl import rules as ddl_rules
 from drainer.rules.rule_set import RULE_FIELDS, read_rules
@@ -101,8 +102,9 @@ class Operating:
         """When the downstream went back in time, and what showed it; the newest last."""
         self.state = NodeState(settings.name, node.ONLINE)
         self.control = Control(clock, rate_of(settings))
-        self.reload = Reload(settings, read)
-        add_own(self.reload, self.control)
+        self.reload = Reload(settings, read, clock)
+        add_rate(self.reload, self.control)
+        self._check_what_is_not_built()
         health.add_health(routes, self.unready)
         starting.add_status(routes)
         # From the first moment on: who asks a drainer that starts is to ask again, and not to take it for one
@@ -152,6 +154,22 @@ class Operating:
         self.state.state = node.ONLINE
         self._process.status(f"taking over as {name}")
 
+    def _check_what_is_not_built(self) -> None:
+        """While there is no stream, a reload only checks what one will be built with."""
+
+        def rules(fresh: DrainerConfig) -> Commit:
+            read_rules(fresh)
+            return lambda: None
+
+        def ddl(fresh: DrainerConfig) -> Commit:
+            ddl_rules.parse(fresh.ddl_rules)
+            return lambda: None
+
+        self.reload.add(RULE_FIELDS, rules)
+        self.reload.add(["ddl_rules"], ddl)
+        self.reload.add(["checkpoint_interval_s"], lambda _: lambda: None)
+        self.reload.add(["txn_batch"], lambda _: lambda: None)
+
     def follow(self, runner: Runner[Any]) -> None:
         """Let a reload reach the stream and its sink."""
 
@@ -198,6 +216,7 @@ class Operating:
                 "WentBack": self.went_back,
                 "UpstreamTime": None if self._time is None else self._time.facts(),
                 "Verify": self.verify(),
+                "Configuration": self.reload.status,
             },
             cluster_id=cluster_id,
             upstream_s=None if self._time is None else self._time.now_s,
@@ -240,6 +259,7 @@ class Operating:
             noted = WentBackStatus(time=self._clock.wall_s(), why=reason)
             self.went_back = [*self.went_back[1 - WENT_BACK_SHOWN :], noted]
         self._running, self._interrupted, self._served = False, reason, None
+        self._check_what_is_not_built()
         self._starting.begin_again()
         if self._status_task is not None:
             self._status_task.cancel()

@@ -100,10 +100,19 @@ class DrainerConfig(RuleOptions):
         "", key=None, flag="trace", help="timeline to write, for the trace viewers of Chrome and Perfetto"
     )
     log_level: str = option(
-        "info", key="log-level", flag="L", help="least level that is logged: debug, info, warn or error"
+        "info",
+        key="log-level",
+        flag="L",
+        help="least level that is logged: debug, info, warn or error",
+        live=True,
     )
     log_file: str = option(
-        "", key="log-file", flag="log-file", help="file to log into; empty: standard error", starter=True
+        "",
+        key="log-file",
+        flag="log-file",
+        help="file to log into; empty: standard error",
+        starter=True,
+        live=True,
     )
     synced_check_time: int = option(
         5,
@@ -166,6 +175,7 @@ class DrainerConfig(RuleOptions):
         help="row changes of one downstream transaction at most",
         more="A statement needs 80 to 200 rows of one table to be cheap, and changes of one row within "
         "one transaction are written once.",
+        live=True,
     )
     dispatch: str = option(
         "row",
@@ -234,6 +244,7 @@ class DrainerConfig(RuleOptions):
         kind="duration",
         help="pause between two writes of the checkpoint row",
         more="A restart pulls again what follows it, and skips what lanes have applied.",
+        live=True,
     )
     rate_rows: int = option(
         0,
@@ -241,6 +252,7 @@ class DrainerConfig(RuleOptions):
         kind="int",
         help="row changes a second that may go downstream; 0: no limit",
         more="Also while the drainer runs: PUT /apply/rate?rows=N&bytes=M.",
+        live=True,
     )
     rate_bytes: int = option(
         0,
@@ -248,6 +260,7 @@ class DrainerConfig(RuleOptions):
         kind="size",
         help="encoded bytes a second that may go downstream; 0: no limit",
         more="Also while the drainer runs: PUT /apply/rate?rows=N&bytes=M.",
+        live=True,
     )
     relay_max_file_size: int = option(
         "10 MiB",

@@ -25,6 +25,7 @@ class RuleOptions(SinkOptions):
         flag="ignore-schemas",
         help="databases that are not replicated, comma separated",
         starter=True,
+        live=True,
     )
     replicate_do_db: tuple[str, ...] = option(
         (),
@@ -32,6 +33,7 @@ class RuleOptions(SinkOptions):
         kind="list",
         help="databases that are replicated; ~ begins a regular expression; empty: all",
         starter=True,
+        live=True,
     )
     replicate_do_table: tuple[dict[str, Any], ...] = option(
         (),
@@ -39,6 +41,7 @@ class RuleOptions(SinkOptions):
         kind="tables",
         help="tables that are replicated: db-name, tbl-name; ~ begins a regular expression",
         example='[[syncer.replicate-do-table]]\ndb-name = "shop"\ntbl-name = "~^order.*"',
+        live=True,
     )
     ignore_table: tuple[dict[str, Any], ...] = option(
         (),
@@ -46,6 +49,7 @@ class RuleOptions(SinkOptions):
         kind="tables",
         help="tables that are not replicated: db-name, tbl-name; ~ begins a regular expression",
         example='[[syncer.ignore-table]]\ndb-name = "shop"\ntbl-name = "audit"',
+        live=True,
     )
     ddl_rules: tuple[dict[str, Any], ...] = option(
         (),
@@ -65,6 +69,7 @@ class RuleOptions(SinkOptions):
         'sql = "fulltext"\n'
         'action = "rewrite" # or apply, skip, stop\n'
         "text = \"ALTER TABLE {db}.{table} COMMENT 'no index here'\"",
+        live=True,
     )
     ignore_txn_commit_ts: tuple[str | int, ...] = option(
         (),
@@ -72,12 +77,14 @@ class RuleOptions(SinkOptions):
         kind="ints",
         help="commit timestamps of binlogs that are passed over",
         more="A DDL among them still counts for the schema that rows are read by.",
+        live=True,
     )
     case_sensitive: bool = option(
         False,
         key="syncer.case-sensitive",
         kind="bool",
         help="source patterns of table-migrate-rule distinguish upper and lower case",
+        live=True,
     )
     table_migrate_rule: tuple[dict[str, Any], ...] = option(
         (),
@@ -93,6 +100,7 @@ class RuleOptions(SinkOptions):
         "\n"
         "[syncer.binlog-filter-rule.no-deletes]\n"
         'ignore-event = ["delete", "drop table", "truncate table"]',
+        live=True,
     )
     binlog_filter_rule: Mapping[str, Any] = option(
         None,
@@ -103,6 +111,7 @@ class RuleOptions(SinkOptions):
         example="[syncer.binlog-filter-rule.no-deletes]\n"
         'ignore-event = ["delete", "drop table", "truncate table"]\n'
         'ignore-sql = ["^alter table .* add column internal"]',
+        live=True,
     )
     column_rule: tuple[dict[str, Any], ...] = option(
         (),
@@ -111,6 +120,7 @@ class RuleOptions(SinkOptions):
         help="columns that are written (columns), or that are not (ignore-columns): db-name, tbl-name",
         more="The columns of a key always are.",
         example='[[syncer.column-rule]]\ndb-name = "shop"\ntbl-name = "customer"\ncolumns = ["id", "name"]',
+        live=True,
     )
     row_rule: tuple[dict[str, Any], ...] = option(
         (),
@@ -128,6 +138,7 @@ class RuleOptions(SinkOptions):
         'mask = { email = "hash", phone = "keep-last 4" }\n'
         'salt-file = "/etc/tidb-binlog/salt"\n'
         'python = "shop_rules:clean"',
+        live=True,
     )
     sync_ddl: bool = option(
         True,
@@ -136,6 +147,7 @@ class RuleOptions(SinkOptions):
         kind="bool",
         help="run DDL downstream",
         more="In two-way replication one of the two directions must say false.",
+        live=True,
     )
 
     def check_names(self) -> None:

@@ -10,8 +10,9 @@ drainer while it goes on, answer with a status of its own:
 
     PUT /apply/pause, /apply/resume   hold rows and DDL back, or let them go
     PUT /apply/rate?rows=N&bytes=M    at most so many a second; 0: unlimited, one left out stays as it is
-    PUT /reload                       read the configuration file again; other rules (filters, routes,
-                                      columns) are in force after the `commit_ts` of the answer
+    PUT /reload                       read the configuration file again, as SIGHUP does: see docs/reload.md.
+                                      Other rules (filters, routes, columns) are in force after the
+                                      `commit_ts` of the answer
     GET /config                       the configuration, secrets masked
     PUT /apply/hold                   hold the stream still between two transactions, at `ts` of the answer:
                                       the downstream has exactly what was committed up to there. It goes on
@@ -36,12 +37,12 @@ from common.door.http.routes import Response, Routes, json_response
 from common.errors import ConfigError, Conflict, Rejected, Unavailable
 from common.quantities import size_bytes
 from common.rpc import Service
+from common.serving.reload import Reloaded
 from common.status.codec import plain
 from common.status.drainer import ControlStatus
 from common.wire import drainer_pb2
 from drainer.control import hold as holding
 from drainer.control.hold import Held, Hold
-from drainer.control.pause_and_reload import Reloaded
 from drainer.control.rate_limit import Limits
 
 CODE_OK: Final = 200
@@ -176,7 +177,7 @@ def add_control_routes(
             return _answer(str(error), CODE_OTHER, status=400)
         except Rejected as error:
             return _answer(str(error), CODE_OTHER, status=409)
-        data: dict[str, Any] = {"changed": found.keys}
+        data: dict[str, Any] = {"changed": found.keys, "needs_restart": found.needs_restart}
         if found.commit_ts is not None:
             data["commit_ts"] = found.commit_ts
         return _answer("configuration read again", CODE_OK, data)

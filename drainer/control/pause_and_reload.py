@@ -1,10 +1,8 @@
-"""Control: what an operator may change while rows are applied: pause, rate, and what `reload` brings.
+"""Control: what an operator may change while rows are applied: pause and rate.
 
-Drives  `rate_limit` (core); `Reload` reads the configuration again
+Drives  `rate_limit` (core)
 Owns    whether rows may go downstream now; a change lasts as long as the process
-Holds   an applier asks `admit` before it applies rows. A reload takes effect whole or not at all: every
-        changed key is checked and prepared before the first one is put in place, and one that needs a restart
-        refuses all
+Holds   an applier asks `admit` before it applies rows
 Stops   `let_go` ends every wait, for good: a paused drainer can be stopped
 """
 
@@ -12,14 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Final
 
 from common.clock import Clock
-from common.config import declaring
-from common.errors import Rejected
 from common.observe import log
+from common.serving.reload import Commit, Reload
 from common.status.drainer import ControlStatus
 from drainer import metrics
 from drainer.config.options import DrainerConfig
@@ -28,10 +24,7 @@ from drainer.control.rate_limit import Limits, RateLimit
 
 _logger = log.get("control")
 
-Commit = Callable[[], Awaitable[int] | None]
-Prepare = Callable[[DrainerConfig], Commit]
 RATE_FIELDS: Final = frozenset({"rate_rows", "rate_bytes"})
-LOG_FIELDS: Final = frozenset({"log_level"})
 
 
 class Control:
@@ -134,91 +127,15 @@ class Control:
         self.on_change()
 
 
-@dataclass(frozen=True, slots=True)
-class Live:
-    """Options that can change while running. `prepare` checks new values, raises `ConfigError` or `Rejected`
-    and changes nothing; what it returns puts them in place and cannot fail. Where they are `placed`, it is
-    awaited, gives the commit_ts after which they are in force, and may yet be `Rejected`."""
-
-    fields: frozenset[str]
-    prepare: Prepare
-    placed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Reloaded:
-    """Keys that changed; after which commit_ts rules are in force, None if they did not change."""
-
-    keys: list[str]
-    commit_ts: int | None = None
-
-
-class Reload:
-    """`read` loads the configuration as at the start: flags, environment and file."""
-
-    def __init__(self, settings: DrainerConfig, read: Callable[[], DrainerConfig]) -> None:
-        self.settings = settings
-        self._read = read
-        self._live: list[Live] = []
-        self._running = asyncio.Lock()
-
-    def add(self, fields: Iterable[str], prepare: Prepare, *, placed: bool = False) -> None:
-        """Make these options (names of fields of `DrainerConfig`) live; `placed` ones at most once. Again,
-        `prepare` replaces the one before."""
-        names = frozenset(fields)
-        assert names <= declaring.options(DrainerConfig).keys(), names
-        self._live = [*(live for live in self._live if live.fields != names), Live(names, prepare, placed)]
-
-    async def run(self) -> Reloaded:
-        """Put what changed in place. Raises `ConfigError`, and `Rejected` naming what needs a restart, or
-        why rules cannot change; nothing is changed then."""
-        async with self._running:
-            return await self._run()
-
-    async def _run(self) -> Reloaded:
-        fresh = self._read()
-        changed = changed_fields(self.settings, fresh)
-        known = frozenset[str]().union(*(live.fields for live in self._live))
-        if fixed := [key for name, key in changed.items() if name not in known]:
-            raise Rejected(
-                f"{', '.join(fixed)}: a change of this needs a restart; nothing was changed",
-                hint="restart the drainer, or take the change back and reload again",
-            )
-        touched = [live for live in self._live if live.fields & changed.keys()]
-        commits = [(live.placed, live.prepare(fresh)) for live in touched]
-        commit_ts = None
-        for _, commit in sorted(commits, key=lambda one: not one[0]):  # what may yet be refused first
-            answer = commit()
-            commit_ts = commit_ts if answer is None else await answer
-        self.settings = fresh
-        keys = sorted(changed.values())
-        _logger.info("configuration read again", changed=keys, rules_behind=commit_ts)
-        return Reloaded(keys, commit_ts)
-
-
-def changed_fields(before: DrainerConfig, after: DrainerConfig) -> dict[str, str]:
-    """Key by name of field of what differs."""
-    return {
-        name: entry.key or entry.flag or name
-        for name, entry in declaring.options(DrainerConfig).items()
-        if getattr(before, name) != getattr(after, name)
-    }
-
-
 def rate_of(settings: DrainerConfig) -> Limits:
     return Limits(settings.rate_rows, settings.rate_bytes)
 
 
-def add_own(reload: Reload, control: Control) -> None:
-    """The live options that need no other module: rate and log level."""
+def add_rate(reload: Reload[DrainerConfig], control: Control) -> None:
+    """Let a reload change the rate."""
 
     def rate(fresh: DrainerConfig) -> Commit:
         limits = rate_of(fresh)
         return lambda: control.change_rate(limits)
 
-    def level(fresh: DrainerConfig) -> Commit:
-        number = log.level_number(fresh.log_level)
-        return lambda: log.change_level(number)
-
     reload.add(RATE_FIELDS, rate)
-    reload.add(LOG_FIELDS, level)

@@ -116,6 +116,11 @@ class Pullers:
 
     # -- binlog.Pump/PullBinlogs -----------------------------------------------------------------
 
+    def change_limits(self, streams_max: int, connection_streams_max: int) -> None:
+        """For streams that are opened from now on."""
+        self._streams_max = streams_max
+        self._connection_streams_max = connection_streams_max
+
     async def pull_binlogs(self, data: bytes) -> AsyncIterator[bytes]:
         """One entity a message, stored time marks included, from `startFrom.offset` on (exclusive)."""
         with self._stream("entity", "PullBinlogs") as stream:

@@ -126,6 +126,11 @@ class Purger:
 
     # -- when ------------------------------------------------------------------------------------
 
+    def change_policy(self, policy: Policy) -> None:
+        """From the next run on, which begins now."""
+        self._policy = policy
+        self._wake.set()
+
     async def run(self) -> None:
         """PurgePlan again and again; until cancelled."""
         await self._wait(self._pace.first_s)

@@ -27,6 +27,11 @@ class DiskGuard:
         self._floor = floor
         self.disk = Disk(0, floor)
 
+    def change_floor(self, floor: int) -> None:
+        """Prewrites are refused at this from now on."""
+        self._floor = floor
+        self.disk = Disk(self.disk.available, floor)
+
     async def refresh(self) -> None:
         """Ask once; raises `OSError`."""
         found = await asyncio.to_thread(os.statvfs, self._path)

@@ -104,7 +104,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("storage",),
         ("watermark", "write", "retention"),
         ("pull", "membership", "config"),
-        ("server", "status"),
+        ("server", "status", "live_options"),
         ("__main__",),
     ),
     "pumpclient": (

@@ -322,3 +322,28 @@ def test_a_share_tells_the_narrowest_that_is_full() -> None:
     own.add(5)
     assert (own.full(), own.full(1), whole.full(5), whole.full(6)) == (None, own, None, whole)
     assert (own.has_room, whole.has_room, own.most) == (False, True, 5)
+
+
+def test_other_limits_count_at_once_and_forget_nobody() -> None:
+    """Of the whole and of its addresses; what waits may go, and what is too large now goes alone."""
+    part = BudgetPart(WHOLE, ADDRESS, 50)
+    told: list[Ticket] = []
+    one, two = Peer(part, "a"), Peer(part, "b")
+    held = [one.ask(50, told), two.ask(50, told)]
+    waits = two.ask(40, told)
+    assert [ticket.granted for ticket in (*held, waits)] == [True, True, False]
+    part.change(200, 120, 50)
+    assert (waits.granted, told) == (False, []), "its connection keeps what it had"
+    third = Peer(part, "b")
+    assert third.ask(50, told).granted
+    assert third.share.above is two.share.above
+    held[1].close()
+    assert waits.granted
+    large = one.ask(45, told)
+    assert not large.granted
+    part.change(30, 30, 30)
+    assert large.granted, "alone, since it could never have so much any more"
+    for peer in (one, two, third):
+        peer.end()
+    assert part.held == part.waiting == 0
+    assert Peer(part, "b").share.limit == 30

@@ -35,6 +35,10 @@ class AdminGuard:
         self._networks = tuple(_network(item) for item in admin_from)
         self._hosts = frozenset(name for name in map(_host_name, hosts) if name) | {"localhost"}
 
+    def admit(self, admin_from: Sequence[str]) -> None:
+        """These networks from now on. Raises `ConfigError`."""
+        self._networks = tuple(_network(item) for item in admin_from)
+
     def refusal(self, request: Request) -> Response | None:
         """None lets the request pass."""
         if not self._trusts(request):

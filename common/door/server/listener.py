@@ -88,10 +88,13 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self.next_tick_s = float("inf")
         self._gone = asyncio.Event()
-        files = _files()
-        reserved = min(limits.files_reserved, files // 2)
-        self._connections_max = min(limits.connections_max, files - reserved)
+        self._connections_max = _connections(limits)
         STATS.count(self.methods.values())
+
+    def change_limits(self, limits: Limits) -> None:
+        """For connections that come from now on, and for how many may be there. The budget is its owner's."""
+        self.limits = limits
+        self._connections_max = _connections(limits)
 
     # -- listening -------------------------------------------------------------------------------
 
@@ -338,6 +341,12 @@ class Server:
             await self._gone.wait()
         if self._timer is not None:
             self._timer.cancel()
+
+
+def _connections(limits: Limits) -> int:
+    """How many may be there at once: what the system lets us have, without the files for the rest."""
+    files = _files()
+    return min(limits.connections_max, files - min(limits.files_reserved, files // 2))
 
 
 def _files() -> int:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -51,6 +52,36 @@ async def test_a_clean_stop_runs_phases_in_order_and_cancels_tasks_last() -> Non
 
     assert await process.run(setup) == 0
     assert events == ["stop taking", "drain", "close", "task cancelled"]
+
+
+async def test_a_hang_up_reloads_also_one_that_came_early_and_whatever_comes_of_it() -> None:
+    process = Daemon("test", log.get("test"), reloads=True)
+    reloads: list[int] = []
+
+    async def reload() -> None:
+        reloads.append(len(reloads))
+        if len(reloads) == 1:
+            os.kill(os.getpid(), signal.SIGHUP)
+            raise ValueError("an error of the program")
+        process.stop()
+
+    async def setup(process: Daemon) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.sleep(0.01)
+        assert not process.stopping
+        process.on_reload(reload)
+
+    async with asyncio.timeout(10):
+        assert await process.run(setup) == 0
+    assert reloads == [0, 1]
+
+
+async def test_a_hang_up_stops_who_does_not_reload() -> None:
+    async def setup(process: Daemon) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    async with asyncio.timeout(10):
+        assert await make().run(setup) == 0
 
 
 async def test_the_first_failure_is_the_cause(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import configparser
+import os
 import re
 import secrets
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -157,6 +159,36 @@ async def test_daemon_tells_ready_stopping_and_that_its_loop_turns(tmp_path: Pat
     manager.close()
 
 
+async def test_a_reload_is_told_from_its_begin_to_its_end(tmp_path: Path) -> None:
+    manager = Manager(str(tmp_path / "n"))
+    process = Daemon("test", log.get("test"), notifier=Notifier(manager.address), reloads=True)
+    reloaded, gate = asyncio.Event(), asyncio.Event()
+    began_us = time.monotonic_ns() // 1000
+
+    async def reload() -> None:
+        await gate.wait()
+        reloaded.set()
+
+    async def setup(process: Daemon) -> None:
+        process.ready("online as p")
+        process.on_reload(reload)
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    running = asyncio.create_task(process.run(setup))
+    async with asyncio.timeout(5):
+        while not (told := [lines for lines in manager.pending() if lines[0] == "RELOADING=1"]):
+            await asyncio.sleep(0.01)
+    assert int(told[0][1].removeprefix("MONOTONIC_USEC=")) >= began_us
+    gate.set()
+    await reloaded.wait()
+    async with asyncio.timeout(5):
+        while ["READY=1", "STATUS=online as p"] not in manager.pending():
+            await asyncio.sleep(0.01)
+    process.stop()
+    assert await running == 0
+    manager.close()
+
+
 async def test_ready_is_said_again_until_it_fits(tmp_path: Path) -> None:
     manager = Manager(str(tmp_path / "n"))
     notifier = Notifier(manager.address, 0.02)
@@ -196,6 +228,7 @@ def test_units_start_what_is_there_and_name_documented_codes(name: str) -> None:
     service = unit(name)["Service"]
     assert (service["Type"], service["NotifyAccess"]) == ("notify", "main")
     assert int(service["WatchdogSec"]) > 0
+    assert shlex.split(service["ExecReload"])[1:] == ["-HUP", "$MAINPID"]
     program, *words = shlex.split(service["ExecStart"])
     assert Path(program).name == name
     flags = {option.flag for option in declaring.options(UNITS[name]).values()} | {"config"}

@@ -15,6 +15,7 @@ import pytest
 from common.clock import ManualClock, SystemClock
 from common.errors import Corruption, Unavailable
 from common.etcd.registry import connect_registry
+from common.serving.reload import Reload
 from common.serving.starting import Starting
 from common.tso import Ts
 from common.upstream_port import SchemaAt, UnderWay, Upstream
@@ -24,7 +25,7 @@ from drainer.app.operations import Operating
 from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.options import DrainerConfig
-from drainer.control.pause_and_reload import Control, Reload
+from drainer.control.pause_and_reload import Control
 from drainer.pull.merged import MergedBatch
 from drainer.sink.mysql.connection import Target
 from tests.drainer.quarantine.test_controller import Stage, ddl
@@ -140,7 +141,7 @@ async def test_who_could_not_go_on_fences_off_nobody(
     starting = Starting(0.0, SystemClock(), lambda text: None)
     operating: Any = SimpleNamespace(
         control=Control(SystemClock()),
-        reload=Reload(settings, lambda: settings),
+        reload=Reload(settings, lambda: settings, SystemClock()),
         offer=lambda *_: None,
         wait_for=starting.wait_for,
     )
@@ -172,7 +173,7 @@ async def test_the_schema_is_that_of_where_the_stream_begins(
     starting, settings = Starting(60.0, SystemClock(), lambda _: None), settings_for(target, tmp_path)
     operating: Any = SimpleNamespace(
         control=Control(SystemClock()),
-        reload=Reload(settings, lambda: settings),
+        reload=Reload(settings, lambda: settings, SystemClock()),
         offer=lambda *_: None,
         wait_for=starting.wait_for,
         upstream_clock=SystemClock(),

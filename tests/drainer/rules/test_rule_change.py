@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from common.clock import SystemClock
 from common.errors import Rejected
+from common.serving.reload import Commit, Reload
 from drainer.config.options import DrainerConfig
-from drainer.control.pause_and_reload import Commit, Reload
 from drainer.rules.rule_change import RuleChange
 from drainer.rules.rule_set import RULE_FIELDS, Rules, read_rules
 
@@ -22,7 +23,7 @@ class World:
 
     def __init__(self) -> None:
         self.change = RuleChange(None, read_rules(BEFORE), None)
-        self.reload = Reload(BEFORE, lambda: AFTER)
+        self.reload = Reload(BEFORE, lambda: AFTER, SystemClock())
         self.reload.add(RULE_FIELDS, self._prepare, placed=True)
         self.asker = asyncio.create_task(self.reload.run())
 

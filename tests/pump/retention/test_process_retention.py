@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from common import binlog, rpc, tso
 from common.upstream.standalone import StandaloneUpstream
 from pump.pull.puller import OUT_OF_RANGE
-from tests.pump.support.process import PumpClient, Start
+from tests.pump.support.process import PumpClient, PumpProcess, Start
 
 pytestmark = pytest.mark.integration
 
 HOUR_TS = tso.compose(3_600_000)
 
 
+async def reloaded(process: PumpProcess) -> dict[str, Any]:
+    """Sends SIGHUP; what `/status` shows of it."""
+    before = (await process.status())["pump"]["configuration"]["time_s"]
+    process.hang_up()
+    async with asyncio.timeout(20):
+        while (found := (await process.status())["pump"]["configuration"])["time_s"] == before:
+            await asyncio.sleep(0.02)
+    shown: dict[str, Any] = found
+    return shown
+
+
 async def test_old_files_go_when_asked_for_and_a_late_drainer_is_told(
     pump: Start, upstream: StandaloneUpstream, tmp_path: Path
 ) -> None:
     settings = tmp_path / "pump.toml"
-    settings.write_text('gc = "30m"\n[storage]\nsegment-size = "16 KiB"\n')
+    settings.write_text('gc = 7\n[storage]\nsegment-size = "16 KiB"\n')
     process = pump(f"-config={settings}")
     client = PumpClient(process.address, upstream.cluster_id)
     try:
@@ -36,6 +48,12 @@ async def test_old_files_go_when_asked_for_and_a_late_drainer_is_told(
                 if not age_ts:
                     recent.append(start_ts + 1)
         before = len(list((tmp_path / "pump" / "value").iterdir()))
+        settings.write_text('gc = "30m"\n[storage]\nsegment-size = "1 MiB"\nsync-log = 7\n')
+        assert not (await reloaded(process))["ok"]
+        settings.write_text('gc = "30m"\n[storage]\nsegment-size = "1 MiB"\n')
+        taken = await reloaded(process)
+        assert (taken["changed"], taken["needs_restart"]) == (["gc"], ["storage.segment-size"])
+        assert "storage.segment-size: needs a restart" in process.log.read_text()
         async with asyncio.timeout(20):
             while (await process.status())["pump"]["retention"]["purged_files"] == 0:
                 assert (await asyncio.to_thread(process.http, "/debug/gc/trigger", "POST"))[0] == 200

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable
@@ -77,6 +79,11 @@ class PumpProcess:
         assert self._process is not None
         self._process.terminate()
         return self._process.wait(20)
+
+    def hang_up(self) -> None:
+        """SIGHUP."""
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGHUP)
 
     def wait(self) -> int:
         assert self._process is not None
