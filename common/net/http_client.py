@@ -13,7 +13,7 @@ import http.client
 import io
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -41,11 +41,22 @@ class NotHttp(Unavailable):
     """A server listens, and does not speak HTTP."""
 
 
+class SystemAuthorities:
+    """TLS with servers that the authorities of this host vouch for."""
+
+    def client_context(self) -> ssl.SSLContext:
+        return ssl.create_default_context()
+
+
 class HttpClient:
     """Requests over one TLS configuration, or in clear."""
 
     def __init__(
-        self, clock: Clock, tls: TlsConfig | None, timeout_s: float, bytes_max: int = BYTES_MAX
+        self,
+        clock: Clock,
+        tls: TlsConfig | SystemAuthorities | None,
+        timeout_s: float,
+        bytes_max: int = BYTES_MAX,
     ) -> None:
         self._clock = clock
         self._tls = tls
@@ -94,7 +105,14 @@ class HttpClient:
         except ConfigError as error:
             raise Unavailable(str(error)) from None
 
-    async def ask(self, method: str, address: str, path: str, body: bytes | None = None) -> Page:
+    async def ask(
+        self,
+        method: str,
+        address: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Page:
         """One request at host:port. Raises `Unavailable`, of it `NotHttp`; `ConfigError` for TLS files."""
         host, port = _split(address)
         tls: dict[str, Any] = {}
@@ -105,7 +123,11 @@ class HttpClient:
         try:
             async with asyncio.timeout(self._timeout_s):
                 data = await _exchange(
-                    addresses, port, tls, _request(method, address, path, body), self._bytes_max
+                    addresses,
+                    port,
+                    tls,
+                    _request(method, address, path, body, headers or {}),
+                    self._bytes_max,
                 )
         except ssl.SSLError as error:
             raise Unavailable(f"TLS with {address} fails: {_tls_words(error)}") from None
@@ -159,10 +181,11 @@ def _split(address: str) -> tuple[str, int]:
         raise Unavailable(error.message) from None
 
 
-def _request(method: str, address: str, path: str, body: bytes | None) -> bytes:
+def _request(method: str, address: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> bytes:
     head = f"{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nAccept: */*\r\n"
     if body is not None:
         head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    head += "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     return f"{head}\r\n".encode() + (body or b"")
 
 

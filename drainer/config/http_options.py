@@ -5,16 +5,15 @@ Tests  tests/drainer/config/test_http_options.py
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
+from common.config import secret_file
 from common.config.declaring import option
 from common.errors import ConfigError
-from drainer.config import password
+from common.net import webhook
 from drainer.config.kafka_options import KafkaOptions
 
 HEADERS_BYTES_MAX: Final = 64 << 10
@@ -129,17 +128,5 @@ class HttpOptions(KafkaOptions):
         """b"" for none. Raises `ConfigError`."""
         if not self.secret_file:
             return b""
-        text = password.read_file("syncer.to.secret-file", self.secret_file, "secret")
-        if not text:
-            raise ConfigError(
-                f"syncer.to.secret-file {self.secret_file} is empty", hint="write a secret into it"
-            )
-        if not text.startswith("whsec_"):
-            return text.encode()
-        try:
-            return base64.b64decode(text.removeprefix("whsec_"), validate=True)
-        except (binascii.Error, ValueError):
-            raise ConfigError(
-                f"syncer.to.secret-file {self.secret_file}: what follows whsec_ is not base64",
-                hint="write the secret as it was given, or another one without that prefix",
-            ) from None
+        text = secret_file.read("syncer.to.secret-file", self.secret_file, "secret")
+        return webhook.secret_of(text, f"syncer.to.secret-file {self.secret_file}")

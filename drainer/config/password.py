@@ -19,6 +19,7 @@ from typing import Final
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
+from common.config import secret_file
 from common.errors import ConfigError
 
 try:
@@ -30,7 +31,6 @@ KEY_VARIABLE: Final = "BINLOG_SECRET_KEY"
 PASSWORD_VARIABLE: Final = "MYSQL_PSWD"
 BUILT_IN_KEY: Final = "a529b7665997f043a30ac8fadcb51d6aa032c226ab5b7750530b12b8c1a16a48"
 KEY_BYTES: Final = (16, 24, 32)
-FILE_BYTES_MAX: Final = 4096
 _VECTOR_BYTES: Final = 16
 _SEPARATOR: Final = b"@"
 
@@ -86,24 +86,6 @@ def _secret_key(hexadecimal: str) -> bytes:
     return secret
 
 
-def read_file(key: str, path: str, what: str = "password") -> str:
-    """The first line of a file, which holds `what` alone. Raises `ConfigError`."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read(FILE_BYTES_MAX + 1)
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise ConfigError(
-            f"cannot read {key} {path}: {why}", hint="check the path and who may read it"
-        ) from None
-    line, _, rest = text.partition("\n")
-    if len(text) > FILE_BYTES_MAX or rest.strip():
-        raise ConfigError(
-            f"{key} {path} holds more than one line", hint=f"it holds the {what} and nothing else"
-        )
-    return line.rstrip("\r")
-
-
 def find(section: str, encrypted: str, path: str, plain: str, environ: Mapping[str, str]) -> str:
     """The password of a section (`syncer.to`). `ConfigError` if what is given cannot be read, or is given
     in two ways of which one would be passed over."""
@@ -113,5 +95,5 @@ def find(section: str, encrypted: str, path: str, plain: str, environ: Mapping[s
     if encrypted:
         return decrypt(f"{section}.encrypted_password", encrypted, environ)
     if path:
-        return read_file(f"{section}.password-file", path)
+        return secret_file.read(f"{section}.password-file", path)
     return plain or environ.get(PASSWORD_VARIABLE, "")

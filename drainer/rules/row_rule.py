@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from common.config import secret_file
 from common.errors import ConfigError
 from drainer.rules.rule_keys import known_keys, names_tables
 from drainer.rules.table_filter import Pattern, compile_name
@@ -151,9 +152,7 @@ def _salt(label: str, rule: Mapping[str, Any]) -> Callable[[], bytes]:
                 f'{label} has a mask "hash" and no salt-file',
                 hint="a hash without a salt is guessed: `openssl rand -hex 32 > FILE`, salt-file = FILE",
             )
-        from drainer.config import password  # brings a library for ciphers
-
-        salt = password.read_file(f"{label}.salt-file", rule["salt-file"], "salt").encode()
+        salt = secret_file.read(f"{label}.salt-file", rule["salt-file"], "salt").encode()
         if len(salt) < _SALT_BYTES_MIN:
             raise ConfigError(
                 f"{label}.salt-file {rule['salt-file']} holds {len(salt)} characters",

@@ -16,9 +16,9 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from common.config import secret_file
 from common.errors import ConfigError, FlagError
 from common.net.tls import ClientTls, TlsConfig
-from drainer.config import password
 from drainer.formats.segment_index import UTC
 from drainer.reading.archive import read_options
 from drainer.reading.archive.files import selection
@@ -262,7 +262,7 @@ def database(args: argparse.Namespace, environ: Mapping[str, str] | None = None)
 
 
 def _password(path: str, environ: Mapping[str, str]) -> str:
-    return password.read_file("password-file", path) if path else environ.get(PASSWORD_VARIABLE, "")
+    return secret_file.read("password-file", path) if path else environ.get(PASSWORD_VARIABLE, "")
 
 
 def _tls(args: argparse.Namespace) -> ClientTls | None:

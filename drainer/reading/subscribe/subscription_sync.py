@@ -76,11 +76,12 @@ class SyncSubscription:
     def __init__(self, stream: Subscription) -> None:
         self._stream = stream
         self._thread: LoopThread | None = None
-        self._handful = _Handful(stream.position)
+        self._handful = _Handful(0)
 
     def __enter__(self) -> Self:
         self._thread = LoopThread("drainer.subscribe", "the stream", StreamEnded)
         self._thread.open(self._stream.__aenter__)
+        self._handful = _Handful(self._stream.position)
         return self
 
     def __exit__(

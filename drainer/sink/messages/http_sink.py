@@ -18,9 +18,6 @@ Never  follows a redirect, uses a proxy of the environment, shows a header, a se
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import http.client
 import ssl
 from collections.abc import Iterable, Sequence
@@ -28,12 +25,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from common.clock import Clock
+from common.net import webhook
 from common.net.tls import ClientTls
 from common.observe.printable import one_line
 from drainer.formats.messages.message import Message
 from drainer.sink.batch.protocol import Retry
 
-AGAIN: Final = frozenset({408, 425, 429})
 RETRY_AFTER_MAX_S: Final = 300
 ANSWER_BYTES_MAX: Final = 64 << 10
 SHOWN_CHARACTERS: Final = 200
@@ -128,7 +125,7 @@ class HttpSink:
         said = f"{self._endpoint} answers {status} {http.client.responses.get(status, '')}".rstrip()
         shown = one_line(text.decode("utf-8", "replace"))[:SHOWN_CHARACTERS].strip()
         said += f": {shown}" if shown else ""
-        if status in AGAIN or status >= 500:
+        if webhook.is_worth_a_retry(status):
             raise Retry(said, after=_seconds(retry_after))
         if 300 <= status < 400:
             said += "; redirects are not followed: correct syncer.to.url"
@@ -157,19 +154,12 @@ class HttpSink:
         return connection
 
     def _headers(self, data: bytes, key: str) -> dict[str, str]:
-        stamp = str(int(self._clock.wall_s()))
-        headers = {
+        return {
             **self._endpoint.headers,
             "Content-Type": "application/x-ndjson",
             "Idempotency-Key": key,
-            "webhook-id": key,
-            "webhook-timestamp": stamp,
+            **webhook.headers(key, self._clock.wall_s(), data, self._endpoint.secret),
         }
-        if self._endpoint.secret:
-            signed = f"{key}.{stamp}.".encode() + data
-            digest = hmac.new(self._endpoint.secret, signed, hashlib.sha256).digest()
-            headers["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
-        return headers
 
 
 def _seconds(retry_after: str | None) -> float | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common.config import loading
+from common.config import loading, secret_file
 from common.errors import ConfigError
 from drainer.config import password
 from drainer.config.options import ENV_PREFIX, DrainerConfig
@@ -84,12 +84,12 @@ def test_a_file_holds_one_line_and_is_there(tmp_path: Path) -> None:
     for content in ("one\ntwo\n", "x" * 5000):
         path.write_text(content)
         with pytest.raises(ConfigError, match="more than one line"):
-            password.read_file("k", str(path))
+            secret_file.read("k", str(path))
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="not text"):
-        password.read_file("k", str(path))
+        secret_file.read("k", str(path))
     with pytest.raises(ConfigError, match="No such file"):
-        password.read_file("k", str(tmp_path / "none"))
+        secret_file.read("k", str(tmp_path / "none"))
 
 
 def test_the_configuration_uses_them_and_masks_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
