@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ class SqliteSink:
         self._path = path
 
     def open(self) -> int:
-        self._connection = sqlite3.connect(self._path, isolation_level=None)
+        self._connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        weakref.finalize(self, self._connection.close)  # of a life that was killed
         self._position = PositionTable()
         with self.transaction() as cursor:
             for table in "tu":

@@ -32,7 +32,7 @@ def run(missing: tuple[str, ...], program: str) -> subprocess.CompletedProcess[s
 @pytest.mark.parametrize(
     ("program", "package", "extra"),
     [
-        ("pump", "plyvel", "server"),
+        ("pump", "plyvel_next" if sys.version_info >= (3, 13) else "plyvel", "server"),
         ("binlogctl", "grpc", "server"),
         ("binlog_playground", "uvloop", "playground"),
     ],

@@ -6,9 +6,15 @@ Tests  tests/spark/source/test_source.py
 
 from __future__ import annotations
 
+from inspect import signature
+from typing import Any, Final
+
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
+
+# Older releases of PySpark 4 have no choice but UTC.
+_ZONE: Final[Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 
 
 def struct_of(schema: pa.Schema) -> StructType:
@@ -18,4 +24,4 @@ def struct_of(schema: pa.Schema) -> StructType:
 
 def arrow_schema(columns: StructType) -> pa.Schema:
     """What Spark takes batches of, to the letter."""
-    return to_arrow_schema(columns, timezone="UTC")
+    return to_arrow_schema(columns, **_ZONE)

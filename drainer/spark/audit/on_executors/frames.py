@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -27,6 +26,7 @@ from pyspark.sql.types import (
 from drainer.spark.audit.checks.chain_rule import finding
 from drainer.spark.audit.checks.findings import LISTED_MAX, Finding, Findings, in_order
 from drainer.spark.audit.checks.runner import Pieces
+from drainer.spark.source.spark_types import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -113,7 +113,7 @@ def over(
 
 def batched(rows: Iterable[tuple[Any, ...]], schema: StructType) -> Iterator[pa.RecordBatch]:
     """Batches of exactly this schema."""
-    types = to_arrow_schema(schema, timezone="UTC")
+    types = arrow_schema(schema)
     waiting: list[tuple[Any, ...]] = []
     size = 0
     for row in rows:
