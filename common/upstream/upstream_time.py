@@ -19,13 +19,13 @@ from common import tso
 from common.clock import Clock
 from common.errors import BinlogError
 from common.observe import log, trace
+from common.status.clock_skew import SKEW_S
 from common.status.pump import ClockStatus
 from common.tso import Ts
 from common.upstream_port import TimestampOracle
 
 AHEAD_MAX_S: Final = 86_400.0
 _UNSURE_S: Final = 0.1  # how far what this process takes for now may be from what it is upstream
-SKEW_S: Final = 5.0  # from here on it is logged
 _DRAW_S: Final = 60.0
 _MOVE_S: Final = 1.0
 _AGAIN_S: Final = 0.05

@@ -12,8 +12,8 @@ from html import escape
 from typing import Final
 
 from common import tso
+from common.page.template import count, moment, page, table_of
 from common.quantities import span
-from drainer.report.page import count, moment, page, table_of
 from drainer.report.shown import (
     about,
     compared_values,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from drainer.report.page import count
+from common.page.template import count
 from drainer.verify.result import How, Kind, Name, RowDifference, State, TableResult, Values, Verification
 
 VALUE_MAX: Final = 120

@@ -11,10 +11,11 @@ from common import time_text
 from common.cluster.registry import DRAINERS, PUMPS
 from common.observe import show
 from common.quantities import span
+from common.status.troubles import ERROR, WARNING, Trouble
 from deploy.ctl.cli.command_line import Call
 from deploy.ctl.cli.commands import DONE, JSON, NOT_WELL, SOON
 from deploy.ctl.cluster import node_table, snapshot
-from deploy.ctl.cluster.overview import ERROR, STAGES, WARNING, NodeLine, Overview, Trouble
+from deploy.ctl.cluster.overview import STAGES, NodeLine, Overview
 from deploy.ctl.net import connection
 
 if TYPE_CHECKING:

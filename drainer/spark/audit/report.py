@@ -12,7 +12,7 @@ from html import escape
 from typing import Final
 
 from common import tso
-from drainer.report.page import count, moment, page, size, table_of
+from common.page.template import count, moment, page, size, table_of
 from drainer.spark.audit.auditing import Outcome
 from drainer.spark.audit.checks.contents import TableOutcome
 from drainer.spark.audit.checks.findings import (

@@ -15,7 +15,7 @@ from common.clock import SystemClock
 from common.errors import ConfigError
 from common.filesystem import replace_file
 from common.observe import show
-from drainer.report import page
+from common.page import template
 from drainer.spark import arguments
 from drainer.spark.driver import TaskProgress
 from drainer.spark.session import EXTRA_HINT
@@ -124,7 +124,7 @@ def _need_matplotlib() -> None:
 
 
 def _announce(placement: Placement) -> None:
-    size, limit = page.size(placement.size), page.size(placement.limit)
+    size, limit = template.size(placement.size), template.size(placement.limit)
     if placement.on_driver:
         show.print_warning(f"audit of {size} in this process; above {limit} (--small) in Spark's")
     else:

@@ -14,11 +14,11 @@ import re
 from typing import Any, Final
 
 from common.foreign_document import UNREADABLE
+from common.status import clock_skew
 from common.status.codec import read
 from common.status.drainer import DrainerDocument
 from common.status.pump import PumpDocument, PumpStatus, RetentionStatus
 from common.tso import LOGICAL_BITS
-from deploy.ctl.cluster import clock_skew
 from deploy.ctl.doctor.facts import Answer, DiskFacts
 
 _SAMPLE: Final = re.compile(

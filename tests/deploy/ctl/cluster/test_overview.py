@@ -14,7 +14,8 @@ from common import tso
 from common.cluster.node import CLOSING, OFFLINE, ONLINE, PAUSED
 from common.cluster.registry import DRAINERS, PUMPS
 from common.quantities import span
-from deploy.ctl.cluster.overview import ERROR, WARNING, NodeSnapshot, Overview, build
+from common.status.troubles import ERROR, WARNING
+from deploy.ctl.cluster.overview import NodeSnapshot, Overview, build
 from deploy.ctl.doctor.gather import answers
 
 NOW_S = 1_700_000_000.0

@@ -9,8 +9,9 @@ from typing import Final
 
 from common.quantities import span
 from common.status.pump import ClockStatus
-from common.upstream.upstream_time import SKEW_S
 
+SKEW_S: Final = 5.0
+"""From here on it is worth a word, in logs too."""
 HINT: Final = "`binlogctl doctor` compares all clocks of the cluster; correct the one that is off"
 
 

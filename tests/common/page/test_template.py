@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drainer.report.page import count, moment, page, size, table_of
+from common.page.template import count, moment, page, size, table_of
 
 
 def test_a_page_needs_nothing_beside_it() -> None:
