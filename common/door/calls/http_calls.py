@@ -152,6 +152,7 @@ class HttpCall:
         fields = {b"content-length": b"%d" % len(response.body)}
         if response.body:
             fields[b"content-type"] = response.content_type.encode()
+        fields |= {name.encode(): value.encode() for name, value in response.headers}
         outbound = session.connection.outbound
         outbound.head(stream, grpc_headers.http_status(response.status, fields))
         if self.head.method != b"HEAD":

@@ -160,6 +160,7 @@ class Http1:
             lines.append(f"content-length: {len(response.body)}")
         if response.body:
             lines.append(f"content-type: {response.content_type}")
+        lines += (f"{name}: {value}" for name, value in response.headers)
         if self.closing:
             lines.append("connection: close")
         head = "\r\n".join((*lines, "", "")).encode("ascii")

@@ -20,6 +20,7 @@ from common.observe import log
 
 JSON_TYPE: Final = "application/json; charset=UTF-8"
 TEXT_TYPE: Final = "text/plain; charset=utf-8"
+HTML_TYPE: Final = "text/html; charset=utf-8"
 BODY_KEPT_MAX: Final = 32 * 1024
 """Octets of a request's body that a route may see; a larger body is read away."""
 _LOGGED_CHARS_MAX: Final = 200
@@ -32,6 +33,8 @@ class Response:
     status: int
     body: bytes = b""
     content_type: str = TEXT_TYPE
+    headers: tuple[tuple[str, str], ...] = ()
+    """Further ones: lower-case names, values without line breaks."""
 
 
 @dataclass(frozen=True, slots=True)

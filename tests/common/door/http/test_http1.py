@@ -212,6 +212,10 @@ def test_answers() -> None:
     typed = {**length, "content-type": JSON_TYPE}
     assert answer("GET", json) == (b"HTTP/1.1 200 OK", typed, b"{}\n")
     assert answer("HEAD", json) == (b"HTTP/1.1 200 OK", typed, b"")
+    more = Response(200, b"{}\n", JSON_TYPE, (("cache-control", "no-store"), ("x-more", "a b")))
+    said = {**typed, "cache-control": "no-store", "x-more": "a b"}
+    assert answer("GET", more) == (b"HTTP/1.1 200 OK", said, b"{}\n")
+    assert answer("HEAD", more) == (b"HTTP/1.1 200 OK", said, b"")
     assert answer("POST", Response(405)) == (b"HTTP/1.1 405 Method Not Allowed", {"content-length": "0"}, b"")
     assert answer("GET", Response(299)) == (b"HTTP/1.1 299 ", {"content-length": "0"}, b"")
     assert answer("GET", Response(204)) == (b"HTTP/1.1 204 No Content", {}, b"")

@@ -115,6 +115,15 @@ async def test_routes(ask: Ask) -> None:
 
 
 @BOTH
+async def test_an_answer_may_have_headers_of_its_own(ask: Ask) -> None:
+    async with house() as here:
+        for method in ("GET", "HEAD"):
+            status, fields, _ = await ask(here, method, "/more")
+            said = [fields[name] for name in ("x-more", "cache-control", "content-type", "content-length")]
+            assert (status, said) == (200, ["a b", "no-store", "text/html; charset=utf-8", "3"])
+
+
+@BOTH
 async def test_guarded_routes(ask: Ask) -> None:
     async with house() as here:
         assert (await ask(here, "PUT", "/state/x"))[0] == 200  # from this machine

@@ -14,7 +14,7 @@ import pytest
 
 from common import rpc
 from common.door.http.metrics_route import add_metrics_route
-from common.door.http.routes import Guard, Request, Response, Routes, json_response
+from common.door.http.routes import HTML_TYPE, Guard, Request, Response, Routes, json_response
 from common.door.limits import Limits
 from common.door.server.listener import Server, serve
 from common.net.tls import ServerTls, TlsConfig
@@ -146,7 +146,11 @@ def routes() -> Routes:
     async def large(_: dict[str, str]) -> Response:
         return Response(200, b"p" * PAGE_BYTES)
 
+    async def more(_: dict[str, str]) -> Response:
+        return Response(200, b"<p>", HTML_TYPE, (("x-more", "a b"), ("cache-control", "no-store")))
+
     made.add("GET", "/healthz", page)
+    made.add("GET", "/more", more)
     made.add("GET", PAGE, large)
     made.add("GET", "/item/{name}", page)
     made.add("PUT", "/state/{name}", page, guarded=True)
