@@ -111,7 +111,7 @@ class _Formatter(logging.Formatter):
     def _parts(self, record: logging.LogRecord) -> tuple[str, str, str, str, dict[str, Any]]:
         moment = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
         stamp = f"{moment:%Y/%m/%d %H:%M:%S}.{moment.microsecond // 1000:03d} +00:00"
-        level = _LEVEL_NAMES.get(record.levelname, record.levelname)
+        level = level_name(record.levelname)
         fields: dict[str, Any] = {
             key: plain(value, key) for key, value in getattr(record, "fields", {}).items()
         }
@@ -221,6 +221,16 @@ class _PrivateFileHandler(logging.handlers.RotatingFileHandler):
         )
 
 
+def level_name(name: str) -> str:
+    """As lines have it, of a name of `logging`."""
+    return _LEVEL_NAMES.get(name, name)
+
+
+def root() -> logging.Logger:
+    """The parent of every logger of ours."""
+    return logging.getLogger(_ROOT)
+
+
 def level_number(level: str) -> int:
     """The number of a level's name. Raises `ConfigError`."""
     number = LEVELS.get(level.lower())
@@ -232,7 +242,7 @@ def level_number(level: str) -> int:
 def change_level(number: int) -> None:
     """Log from this level on; libraries never below warnings."""
     logging.getLogger().setLevel(max(number, logging.WARNING))
-    logging.getLogger(_ROOT).setLevel(number)
+    root().setLevel(number)
 
 
 def setup(
