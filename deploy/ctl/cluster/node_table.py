@@ -8,33 +8,15 @@ from typing import Any, Final
 
 from common import time_text, tso
 from common.clock import SystemClock
-from common.cluster.node import OFFLINE, PAUSED
+from common.cluster.liveness import clock_s, life
 from common.cluster.registry import PUMPS, NodeEntry
 from common.observe import show
 from common.quantities import span
 from deploy.ctl.cluster.node_lookup import role
 
-BEAT_MAX_S: Final = 30.0
-"""The entry of a node that lives is not older than that, by the clock that it goes by."""
-_GONE: Final = (PAUSED, OFFLINE)
-"""Who says so is not dead: his process ended in order."""
 _HEADINGS: Final = ("kind", "node id", "address", "state", "alive", "position", "of", "updated")
 _OF_PUMPS: Final = ("label", "score")
 """Where a pump has labels: the table is wide enough. JSON always has both."""
-
-
-def alive(state: str, held: bool | None) -> str:
-    """What the lease says: yes, no (left in order), dead, or ? where there never was one."""
-    if held is None:
-        return "?"
-    return "yes" if held else "no" if state in _GONE else "dead"
-
-
-def clock_s(entries: Iterable[NodeEntry], wall_s: float) -> float:
-    """What time it is for nodes of a kind: this host's time, unless none that lives has ever seen it. They go
-    by the upstream's clock."""
-    beats = [tso.physical_s(one.status.update_ts) for one in entries if one.alive and one.status.update_ts]
-    return wall_s if not beats or abs(max(beats) - wall_s) <= BEAT_MAX_S else max(beats)
 
 
 def document(kind: str, entry: NodeEntry, now_s: float) -> dict[str, Any]:
@@ -88,7 +70,7 @@ def _row(kind: str, entry: NodeEntry, now_s: float) -> tuple[str, ...]:
         status.node_id,
         status.host,
         status.state,
-        alive(status.state, entry.alive),
+        life(status.state, entry.alive),
         str(status.max_commit_ts),
         time_text.local(status.max_commit_ts) if status.max_commit_ts else "",
         updated,

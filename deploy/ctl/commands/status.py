@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from common import time_text
+from common.cluster.liveness import life
 from common.cluster.registry import DRAINERS, PUMPS
 from common.observe import show
 from common.quantities import span
 from common.status.troubles import ERROR, WARNING, Trouble
 from deploy.ctl.cli.command_line import Call
 from deploy.ctl.cli.commands import DONE, JSON, NOT_WELL, SOON
-from deploy.ctl.cluster import node_table, snapshot
+from deploy.ctl.cluster import snapshot
 from deploy.ctl.cluster.overview import STAGES, NodeLine, Overview
 from deploy.ctl.net import connection
 
@@ -71,7 +72,7 @@ def _trouble_line(trouble: Trouble) -> str:
 
 def _state(line: NodeLine) -> str:
     """The registry's word, and what speaks against it."""
-    alive = node_table.alive(line.state, line.alive)
+    alive = life(line.state, line.alive)
     if alive == "dead":
         return f"{line.state}, dead"
     return line.state if line.answers or alive == "no" else f"{line.state}, no answer"

@@ -8,6 +8,7 @@ import pytest
 
 from common import tso
 from common.clock import SystemClock
+from common.cluster.liveness import clock_s
 from common.cluster.node import ONLINE, NodeStatus, label_of
 from common.cluster.registry import DRAINERS, PUMPS, NodeEntry
 from deploy.ctl.cluster import node_table
@@ -26,13 +27,13 @@ def test_a_living_node_was_not_heard_of_hours_ago(apart_s: float, capsys: pytest
     assert [line for line in told.splitlines() if " ago" in line and "2.0 h" not in line]
     assert "2.0 h ago" in told or "120 min ago" in told
     assert "the clock that pumps go by is" in told
-    assert [node_table.clock_s([one], 5.0) for one in pumps[2:]] == [5.0], "the dead tell nothing"
+    assert [clock_s([one], 5.0) for one in pumps[2:]] == [5.0], "the dead tell nothing"
 
 
 def test_where_the_clocks_agree_this_hosts_counts() -> None:
     wall_s = SystemClock().wall_s()
-    assert node_table.clock_s([entry("p1", wall_s - 20)], wall_s) == wall_s
-    assert node_table.clock_s([], wall_s) == wall_s
+    assert clock_s([entry("p1", wall_s - 20)], wall_s) == wall_s
+    assert clock_s([], wall_s) == wall_s
     assert node_table.document(DRAINERS, entry("d", wall_s - 2), wall_s)["updated_s_ago"] == pytest.approx(
         2, abs=0.1
     )
