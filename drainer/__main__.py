@@ -28,10 +28,12 @@ from common.door.http.routes import Routes
 from common.errors import ConfigError, Unavailable
 from common.etcd.registry import connect_registry
 from common.observe import log, metrics_push, trace
+from common.observe.recent_events import Recorder
 from common.process import daemon
 from common.serving import listener
 from common.serving.reload import add_logging
 from common.serving.starting import Starting
+from common.serving.status_page import StatusPage
 from common.upstream import choice
 from common.upstream.upstream_time import UpstreamTime
 from common.upstream_port import Upstream
@@ -54,7 +56,11 @@ class Process:
     """One drainer process: set-up and end in order. `read` loads the configuration again."""
 
     def __init__(
-        self, settings: DrainerConfig, process: daemon.Daemon, read: Callable[[], DrainerConfig]
+        self,
+        settings: DrainerConfig,
+        process: daemon.Daemon,
+        read: Callable[[], DrainerConfig],
+        recorder: Recorder,
     ) -> None:
         self._settings = settings
         self._process = process
@@ -64,6 +70,8 @@ class Process:
         self._operating = Operating(
             settings, read, process, self._routes, self._clock, settings.tls, self._starting
         )
+        self._page = StatusPage(registry.DRAINERS, self._routes, self._starting, self._clock, recorder)
+        self._page.show(self._operating.document)
         self._state = self._operating.state
         self._pipeline: asyncio.Future[Pipeline] = asyncio.get_running_loop().create_future()
         self._stored_ts = 0
@@ -89,6 +97,7 @@ class Process:
         self._operating.know_time(time)
         nodes = await self._starting.wait_for(lambda: connect_registry(settings.pd_urls, tls=tls))
         ends.push_async_callback(nodes.close)
+        self._page.know(nodes)
         if settings.load:
             from drainer.app.first_load import load_first  # once in a drainer's life
 
@@ -203,8 +212,10 @@ class Process:
             await self._heartbeat.leave(self._state.state)
 
 
-async def serve(settings: DrainerConfig, read: Callable[[], DrainerConfig], process: daemon.Daemon) -> None:
-    await Process(settings, process, read).start()
+async def serve(
+    settings: DrainerConfig, read: Callable[[], DrainerConfig], recorder: Recorder, process: daemon.Daemon
+) -> None:
+    await Process(settings, process, read, recorder).start()
 
 
 def make_data_dir(path: str) -> None:
@@ -233,8 +244,8 @@ async def run(argv: list[str]) -> int:
         "drainer starts", **{key: value for key, value in loading.describe(settings).items() if value != ""}
     )
     process = daemon.Daemon("drainer", logger, reloads=True)
-    with trace.writing(settings.trace, "drainer"):
-        return await process.run(functools.partial(serve, settings, read))
+    with trace.writing(settings.trace, "drainer"), Recorder() as recorder:
+        return await process.run(functools.partial(serve, settings, read, recorder))
 
 
 def main() -> NoReturn:

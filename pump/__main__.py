@@ -24,17 +24,19 @@ from typing import NoReturn
 from common import version
 from common.clock import Clock, SystemClock, boot_s
 from common.cluster import node
-from common.cluster.registry import Registry
+from common.cluster.registry import PUMPS, Registry
 from common.config import loading
 from common.door.http.routes import Routes
 from common.etcd.registry import connect_registry
-from common.net.port import split_address
 from common.observe import log, metrics_push
+from common.observe.recent_events import Recorder
 from common.process import daemon, process_identity
 from common.serving import health, listener
 from common.serving.listener import Listener
 from common.serving.reload import Reload
 from common.serving.starting import Starting
+from common.serving.status_page import StatusPage
+from common.status.pump import PumpDocument
 from common.upstream import choice
 from common.upstream.upstream_time import UpstreamTime
 from common.upstream_port import Upstream
@@ -102,7 +104,9 @@ async def close_all(opened: StartedParts) -> None:
         opened.data_dir.close()
 
 
-async def start(settings: PumpConfig, read: Callable[[], PumpConfig], process: daemon.Daemon) -> None:
+async def start(
+    settings: PumpConfig, read: Callable[[], PumpConfig], recorder: Recorder, process: daemon.Daemon
+) -> None:
     """Set everything up; what was opened is closed by the stop phases, also when this fails. `read` loads the
     configuration again."""
     clock = SystemClock()
@@ -119,9 +123,7 @@ async def start(settings: PumpConfig, read: Callable[[], PumpConfig], process: d
             logger.warning("node-id is ignored, the data directory has one", node_id=node_id)
     else:
         node_id = ""
-    routes = Routes()
-    health.add_health(routes, lambda: unready(opened, starting))
-    starting.add_status(routes)
+    routes, page = first_routes(opened, starting, clock, recorder)
     opened.listener = await listener.listen(
         settings, services_before_start(starting), routes, preliminary=True
     )
@@ -131,9 +133,10 @@ async def start(settings: PumpConfig, read: Callable[[], PumpConfig], process: d
     data_dir.adopt_cluster(upstream.cluster_id)
     registry = await starting.wait_for(lambda: connect_registry(settings.endpoints, tls=tls))
     opened.registry = registry
+    page.know(registry)
     time = UpstreamTime(upstream.oracle, clock)
     await starting.wait_for(time.draw)
-    address = advertised(settings, opened.listener)
+    address = settings.address(opened.listener.port)
     if not node_id:
         pumps = (await starting.wait_for(registry.view)).pumps
         default_id = settings.default_node_id
@@ -163,7 +166,7 @@ async def start(settings: PumpConfig, read: Callable[[], PumpConfig], process: d
     await opened.listener.offer(server.services())
     background = start_background(settings, process, opened, services, node_id)
     await register(settings, process, opened, services, starting, node_id, address)
-    show_and_reload(settings, read, process, opened, services, background, routes)
+    show_and_reload(settings, read, process, opened, services, background, routes, page)
     push = metrics_push.run(settings.metrics_addr, node_id, settings.metrics_interval_s)
     process.task("metrics-push", push)
     daemon.settle()
@@ -178,10 +181,14 @@ async def start(settings: PumpConfig, read: Callable[[], PumpConfig], process: d
     )
 
 
-def advertised(settings: PumpConfig, listener: Listener) -> str:
-    """The address in the registry."""
-    host, port = split_address("advertise-addr", settings.advertised)
-    return f"{host}:{port or listener.port}"
+def first_routes(
+    opened: StartedParts, starting: Starting, clock: Clock, recorder: Recorder
+) -> tuple[Routes, StatusPage]:
+    """What a pump answers from its first moment on."""
+    routes = Routes()
+    health.add_health(routes, lambda: unready(opened, starting))
+    starting.add_status(routes)
+    return routes, StatusPage(PUMPS, routes, starting, clock, recorder)
 
 
 async def open_storage(
@@ -329,8 +336,8 @@ def add_routes(
     routes: Routes,
     background: Background,
     reload: Reload[PumpConfig],
-) -> None:
-    """The HTTP routes of a pump that is up."""
+) -> Callable[[], PumpDocument]:
+    """The HTTP routes of a pump that is up; what it says of itself."""
     closing = services.closing
 
     async def close() -> None:
@@ -369,6 +376,7 @@ def add_routes(
     )
     status.bind_gauges()
     status.add_routes(routes, debug=settings.debug_routes)
+    return status.own
 
 
 def show_and_reload(
@@ -379,13 +387,14 @@ def show_and_reload(
     services: PumpServices,
     background: Background,
     routes: Routes,
+    page: StatusPage,
 ) -> None:
     """What operators see and change, from now on: a pump whose /status answers is registered and known to the
     drainers."""
     assert opened.registration is not None
     assert opened.listener is not None
     reload = Reload(settings, read, services.clock)
-    add_routes(settings, process, services, opened.registration, routes, background, reload)
+    page.show(add_routes(settings, process, services, opened.registration, routes, background, reload))
     take_reloads(reload, opened.listener, background.purger, services.disk_guard, services.pullers)
     process.on_reload(reload.on_signal)
 
@@ -424,10 +433,11 @@ async def run(argv: list[str]) -> int:
 
     settings = read()
     log.setup(settings.log_level, settings.log_file, settings.log_format)
-    logger.info("Welcome to Pump", **version.fields())
-    logger.info("start pump...", config=loading.describe(settings))
-    process = daemon.Daemon("pump", logger, reloads=True)
-    return await process.run(functools.partial(start, settings, read))
+    with Recorder() as recorder:
+        logger.info("Welcome to Pump", **version.fields())
+        logger.info("start pump...", config=loading.describe(settings))
+        process = daemon.Daemon("pump", logger, reloads=True)
+        return await process.run(functools.partial(start, settings, read, recorder))
 
 
 def main() -> NoReturn:

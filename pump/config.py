@@ -333,6 +333,11 @@ class PumpConfig(NodeConfig):
             found[name] = value
         return found
 
+    def address(self, port: int) -> str:
+        """The one in the registry; `port`: where it listens, which counts where none is configured."""
+        host, configured = split_address("advertise-addr", self.advertised)
+        return f"{host}:{configured or port}"
+
     @property
     def retention_policy(self) -> Policy:
         return Policy(

@@ -1,5 +1,6 @@
 """Status: the HTTP routes of a pump.
 
+    GET  /                          a page for people (`common.serving.status_page`)
     GET  /status                    all pumps as the registry has them, a fresh timestamp, and this pump
     GET  /drainers                  all drainers as the registry has them
     PUT  /state/{node_id}/{action}  pause, close; close?force=true does not wait
@@ -173,6 +174,11 @@ class StatusRoutes:
         pump_metrics.WRITE_QUEUE_BYTES.set_function(lambda: storage.write_queue_bytes)
         pump_metrics.WRITER_FAILED.set_function(lambda: float(storage.write_failure is not None))
         pump_metrics.RECENT_BYTES.set_function(lambda: storage.recent_bytes)
+
+    def own(self) -> PumpDocument:
+        """The document as far as this pump knows it by itself."""
+        commit_ts = max(self._time.now_ts, self._storage.watermark)
+        return PumpDocument(commit_ts=commit_ts, error=self._oracle_trouble, pump=self.pump())
 
     async def _status(self, _: dict[str, str]) -> Response:
         document = PumpDocument()

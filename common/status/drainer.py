@@ -80,7 +80,8 @@ class SourceStatus(Struct, kw_only=True):
 
 
 class WaitingDdl(Struct, kw_only=True):
-    """A DDL, or refused rows, that waits for an operator's decision."""
+    """A DDL, or refused rows, that waits for an operator's decision. `possible`: the decisions that the node
+    would take now."""
 
     job_id: int = 0
     commit_ts: int = 0
@@ -93,6 +94,7 @@ class WaitingDdl(Struct, kw_only=True):
     text: str = ""
     applied_ts: int = 0
     kept_bytes: int = 0
+    possible: list[str] = []
 
 
 class DdlStatus(Struct, kw_only=True):

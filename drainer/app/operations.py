@@ -27,7 +27,7 @@ from common.process import daemon
 from common.serving import health
 from common.serving.reload import Commit, Reload
 from common.serving.starting import Starting, WaitFor
-from common.status.codec import plain
+from common.status.codec import plain, read
 from common.status.drainer import DrainerDocument, VerifyStatus, WentBackStatus
 from common.upstream.upstream_time import UpstreamTime
 from drainer.config.options import DrainerConfig
@@ -248,6 +248,10 @@ class Operating:
     def _view(self) -> View:
         assert self._status is not None
         return self._status.view()
+
+    def document(self) -> DrainerDocument | None:
+        """What /status shows; None while there is nothing but what is waited for."""
+        return None if self._shown is None else read(self._shown.document(), DrainerDocument)
 
     def behind_s(self) -> float:
         """How far what is applied is behind the upstream; 0 while nothing is known."""

@@ -24,20 +24,28 @@ def check(queue: Queue, entry: Entry, *, action: str, text: str) -> None:
             f"{action} {'needs the' if action == REWRITE else 'takes no'} text",
             hint=f"`binlogctl ddl rewrite {job_id} --text 'ALTER TABLE ...'`",
         )
+    if action in possible(queue, entry):
+        return
     if queue.state.is_releasing:
         raise Conflict(
             f"DDL job {job_id} is being carried out, or what is before it",
             hint="see `binlogctl ddl list` when it has ended",
         )
-    if entry.done and not queue.state.is_halted:
+    if not queue.state.is_halted:
         raise Rejected(f"DDL job {job_id} is over, its tables catch up", hint="nothing is to be decided")
-    if entry.done and action != RETRY:
-        raise Rejected(
-            f"{job_id} are rows that were refused"
-            if entry.is_rows
-            else f"DDL job {job_id} is over, rows after it were refused",
-            hint=f"correct the downstream, then `binlogctl ddl retry {job_id}`",
-        )
+    raise Rejected(
+        f"{job_id} are rows that were refused"
+        if entry.is_rows
+        else f"DDL job {job_id} is over, rows after it were refused",
+        hint=f"correct the downstream, then `binlogctl ddl retry {job_id}`",
+    )
+
+
+def possible(queue: Queue, entry: Entry) -> tuple[str, ...]:
+    """The decisions that `check` lets pass now."""
+    if queue.state.is_releasing or (entry.done and not queue.state.is_halted):
+        return ()
+    return (RETRY,) if entry.done else DECISIONS
 
 
 def state_of(queue: Queue, entry: Entry, doing: str) -> str:
@@ -69,4 +77,5 @@ def document(queue: Queue, entry: Entry, *, doing: str, kept_bytes: int) -> dict
         "text": decision.text if decision else "",
         "applied_ts": entry.position.commit_ts,
         "kept_bytes": kept_bytes,
+        "possible": list(possible(queue, entry)),
     }

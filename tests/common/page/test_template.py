@@ -1,8 +1,8 @@
-"""Page: one file that needs nothing beside it; a title cannot break out of its place."""
+"""Template: one file that needs nothing beside it; a title cannot break out of its place."""
 
 from __future__ import annotations
 
-from common.page.template import count, moment, page, size, table_of
+from common.page.template import count, moment, page, security_policy, size, table_of
 
 
 def test_a_page_needs_nothing_beside_it() -> None:
@@ -11,6 +11,14 @@ def test_a_page_needs_nothing_beside_it() -> None:
     assert "<p>x</p>" in text
     for needed in ("src=", "href=", "<script"):
         assert needed not in text
+    assert "script-src 'none'" in security_policy()
+
+
+def test_it_can_be_read_in_the_dark_and_the_title_is_a_text() -> None:
+    text = page("a\u202e\ud800", [])
+    assert "<title>a\\u202e\\ud800</title>" in text
+    assert "prefers-color-scheme:dark" in text
+    text.encode()
 
 
 def test_cells_and_figures() -> None:
