@@ -61,11 +61,17 @@ RecoverOp = Literal["wait", "nowait", "reset", "status"]
 class PumpDirectory(Protocol):
     """Where pumps are found. `common.cluster.registry.Registry` is one."""
 
-    async def view(self) -> ClusterView: ...
+    async def view(self) -> ClusterView:
+        """What is registered now."""
+        ...
 
-    def watch(self) -> AsyncIterator[ClusterView]: ...
+    def watch(self) -> AsyncIterator[ClusterView]:
+        """The same, and again after each change, without an end."""
+        ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Nothing more is asked of it."""
+        ...
 
 
 class PumpClient:

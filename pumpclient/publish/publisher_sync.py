@@ -50,14 +50,17 @@ class SyncTransaction:
 
     @property
     def start_ts(self) -> int:
+        """See `Transaction.start_ts`."""
         return self._transaction.start_ts
 
     @property
     def commit_ts(self) -> int:
+        """See `Transaction.commit_ts`."""
         return self._transaction.commit_ts
 
     @property
     def state(self) -> TransactionState:
+        """See `Transaction.state`."""
         return self._transaction.state
 
     def begin(self) -> None:

@@ -38,10 +38,14 @@ class Kind(IntEnum):
 
 
 class TransactionState(Enum):
+    """How far a transaction is."""
+
     NEW = "new"
     OPEN = "open"
     PREWRITTEN = "prewritten"
+    """A pump has its rows."""
     PREPARED = "prepared"
+    """The program's own database decides now."""
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
     ABANDONED = "abandoned"
@@ -113,8 +117,11 @@ class Transaction:
 
     def __init__(self, steps: Steps, *, ttl_s: float, schema_version: int | None, key: bytes) -> None:
         self.state = TransactionState.NEW
+        """How far it is."""
         self.start_ts = 0
+        """0 before it began."""
         self.commit_ts = 0
+        """0 before it is committed."""
         self.lost = False
         """Somebody rolled it back because its lease ran out; the next step raises `TransactionLost`."""
         self._steps = steps

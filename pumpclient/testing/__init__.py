@@ -39,6 +39,7 @@ class ManualTime(ManualClock):
         self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
 
     async def sleep(self, seconds: float) -> None:
+        """Until the clock has been moved so far."""
         sleeper = (self.now_s + seconds, asyncio.get_running_loop().create_future())
         self._sleepers.append(sleeper)
         try:

@@ -53,19 +53,23 @@ class BinlogReader(DataSourceReader):
 
 
 class BinlogDataSource(DataSource):
-    """The data source."""
+    """`format("binlog")`, for `spark.read` and `spark.readStream`; its options: `read_options`."""
 
     @classmethod
     def name(cls) -> str:
+        """What `format` is given."""
         return NAME
 
     def schema(self) -> StructType:
+        """The columns of the view, or of the table, that the options name."""
         return struct_of(ArchiveSource(self.options).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        """For a batch: the archive as it is now."""
         return BinlogReader(ArchiveSource(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """For a stream, which follows an archive that is written."""
         from drainer.spark.source import stream_reader
 
         return stream_reader.reader(self.options, schema)
