@@ -12,6 +12,8 @@ import pytest
 from common.config import declaring, loading, reference
 from common.config.declaring import Option
 from deploy import config_reference
+from deploy.ctl.__main__ import handler
+from deploy.ctl.cli import command_line
 from drainer.config import options as drainer_options
 from pump import config as pump_config
 
@@ -28,10 +30,15 @@ def told(program: str) -> dict[str, Option]:
     return {name: entry for name, entry in entries.items() if not entry.deprecated}
 
 
-@pytest.mark.parametrize("name", config_reference.files())
-def test_what_is_committed_is_what_would_be_made_now(name: str) -> None:
-    made = config_reference.files()[name]
-    assert (config_reference.ROOT / name).read_text() == made, "run: python -m deploy.config_reference"
+@pytest.mark.parametrize(("command", "name"), [("new", "deploy/{}.toml"), ("docs", "docs/config-{}.md")])
+@each
+async def test_who_has_no_tree_is_given_them_by_binlogctl(
+    program: str, command: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = command_line.parse(["config", command, program], {})
+    assert isinstance(call, command_line.Call)
+    assert await handler(call)(call) == 0
+    assert capsys.readouterr().out == (config_reference.ROOT / name.format(program)).read_text()
 
 
 @each

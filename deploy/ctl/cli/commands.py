@@ -91,6 +91,7 @@ _NODE: Final = (Argument("NODE"),)
 _JOB: Final = (Argument("JOB"),)
 _TIME: Final = (Argument("TIME"),)
 _FILE: Final = (Argument("FILE", is_file=True),)
+_KIND: Final = (Argument("KIND", ("pump", "drainer")),)
 _LISTING: Final = (LOG, TABLE, JSON)
 _DDL: Final = ("node-id", *CONNECTION)
 
@@ -293,6 +294,15 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
         arguments=_FILE,
         flags=("kind",),
         outputs=READABLE,
+    ),
+    Command(
+        "config new",
+        "print the short file to begin with: what one should decide",
+        "config:new",
+        arguments=_KIND,
+    ),
+    Command(
+        "config docs", "print what every key of the file means", "config:reference_page", arguments=_KIND
     ),
     Command(
         "completion",

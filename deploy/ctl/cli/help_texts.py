@@ -128,6 +128,10 @@ Prints every wrong key with its line and what was probably meant, and ends with 
     "config show": """\
 From the file, this environment (PUMP_..., BINLOG_SERVER_...) and the defaults; secrets are
 masked.""",
+    "config new": """\
+binlogctl config new drainer > drainer.toml""",
+    "config docs": """\
+Markdown, as the page of the documentation.""",
     "completion": """\
 bash: eval "$(binlogctl completion bash)"    zsh: eval "$(binlogctl completion zsh)"
 fish: binlogctl completion fish | source""",

@@ -2,6 +2,8 @@
 
     config check FILE    every wrong key and value, or the first thing that does not fit together
     config show FILE     every setting in force, and where it comes from; secrets masked
+    config new KIND      the short file to begin with
+    config docs KIND     what every key means
 
 Which of the two daemons a file is for shows in its keys; where both could be meant, -kind says it.
 
@@ -15,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from common.config import loading
+from common.config import loading, reference
 from common.config.loading import Setting
 from common.errors import ConfigError
 from common.observe import show
@@ -115,6 +117,20 @@ async def settings(call: Call) -> int:
     for problem in examined.problems:
         show.print_warning(f"binlogctl: warning: {problem}")
     return WRONG if examined.problems else DONE
+
+
+async def new(call: Call) -> int:
+    """`config new KIND`."""
+    (daemon,) = _daemons(call.words[0])
+    show.print_lines(*reference.starter(daemon.settings, daemon.kind, daemon.env_prefix).splitlines())
+    return DONE
+
+
+async def reference_page(call: Call) -> int:
+    """`config docs KIND`."""
+    (daemon,) = _daemons(call.words[0])
+    show.print_lines(*reference.page(daemon.settings, daemon.kind, daemon.env_prefix).splitlines())
+    return DONE
 
 
 def _shown(value: Any) -> str:

@@ -18,7 +18,7 @@ LINES = [
     line for block in re.findall(r"^```\w*sh\n(.*?)^```$", PAGE, re.M | re.S) for line in block.splitlines()
 ]
 CALLS = sorted(
-    {*re.findall(r"(?:^|\(|`)binlogctl ([^)`>\n]+)", PAGE, re.M)} - {"COMMAND -h"},
+    {found.strip() for found in re.findall(r"(?:^|\(|`)binlogctl ([^)`>\n]+)", PAGE, re.M)} - {"COMMAND -h"}
 )
 
 
