@@ -95,7 +95,10 @@ def test_only_where_to_connect_comes_from_the_environment() -> None:
     ("argv", "text"),
     [
         (["nods"], "'nods' is no command (did you mean nodes?)"),
-        (["config"], "config: nothing is no command of it (binlogctl config check FILE|show FILE|new KIND|docs KIND)"),
+        (
+            ["config"],
+            "config: nothing is no command of it (binlogctl config check FILE|show FILE|new KIND|docs KIND)",
+        ),
         (["pause"], "the following arguments are required: NODE"),
         (["pause", "a", "b"], "'b' is one word too many"),
         (["nodes", "-text", "x"], "nodes takes no -text (see binlogctl nodes -h)"),
