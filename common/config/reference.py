@@ -29,7 +29,9 @@ _KINDS: Final[Mapping[OptionKind, str]] = {
     "table": "table",
     "tables": "list of tables",
 }
-_LINK: Final = re.compile(r"\[([^\]]+)\]\(([\w.-]+\.md)\)")
+_LINK: Final = re.compile(r"\[[^\]]+\]\(([\w.-]+\.md)\)")
+_WORD: Final = re.compile(r"[a-z]+(?:[-'][a-z]+)*[:,]?(?: |\Z)")
+_PAGE: Final = re.compile(r"\bdocs/(([\w-]+)\.md)\b")
 
 
 def default(entry: Option) -> str:
@@ -52,9 +54,9 @@ def toml(value: Any) -> str:
 
 def sentences(entry: Option) -> str:
     """All that is said of an option."""
-    word = entry.help.partition(" ")[0]
     # `host:port`, `sql_mode` and the like are no words, and stay as they are
-    first = entry.help[:1].upper() + entry.help[1:] if word.isalpha() else entry.help
+    is_word = _WORD.match(entry.help) is not None
+    first = entry.help[:1].upper() + entry.help[1:] if is_word else entry.help
     return f"{first}. {entry.more}".rstrip()
 
 
@@ -101,7 +103,7 @@ def _tables_of_file(cls: type[Any], found: list[Option], env_prefix: str) -> Ite
     for table, entries in _by_table(found).items():
         yield from (f"## [{table}]" if table else "## Top level", "")
         if table in notes:
-            yield from (*textwrap.wrap(notes[table], _COLUMNS, break_long_words=False), "")
+            yield from (_in_markdown(notes[table]), "")
         if any(entry.more or entry.example for entry in entries):
             for entry in entries:
                 yield from _own_section(entry, env_prefix)
@@ -120,7 +122,7 @@ def _by_table(found: list[Option]) -> dict[str, list[Option]]:
 
 def _own_section(entry: Option, env_prefix: str) -> Iterator[str]:
     yield from (f"### {entry.key or f'-{entry.flag}'}", "")
-    yield from (*textwrap.wrap(sentences(entry), _COLUMNS, break_long_words=False), "")
+    yield from (_in_markdown(sentences(entry)), "")
     ways = _other_ways(entry, env_prefix)
     yield from (" · ".join([f"Default `{default(entry)}`", _type(entry), *ways, *_reload(entry)]), "")
     if entry.example:
@@ -131,11 +133,19 @@ def _table(entries: list[Option], env_prefix: str) -> Iterator[str]:
     yield "| Key | Default | Type | Meaning |"
     yield "| --- | --- | --- | --- |"
     for entry in entries:
-        told = " · ".join([sentences(entry), *_other_ways(entry, env_prefix), *_reload(entry)])
+        told = " · ".join([_in_markdown(sentences(entry)), *_other_ways(entry, env_prefix), *_reload(entry)])
         cell = told.replace("|", "\\|")
         name = str(entry.key).rpartition(".")[2]
         yield f"| `{name}` | `{default(entry)}` | {_type(entry)} | {cell} |"
     yield ""
+
+
+def _in_markdown(text: str) -> str:
+    """Pages as links, and nothing that would be taken for markup but code."""
+    linked = _PAGE.sub(lambda found: f"[{found[2].replace('-', ' ')}]({found[1]})", text)
+    parts = linked.split("`")
+    parts[::2] = [part.replace("<", "&lt;").replace("*", "\\*") for part in parts[::2]]
+    return "`".join(parts)
 
 
 def _type(entry: Option) -> str:
@@ -177,7 +187,12 @@ def starter(cls: type[Any], program: str, env_prefix: str) -> str:
             lines += ["", f"[{table}]"]
         for entry in entries:
             name = str(entry.key).rpartition(".")[2]
-            told = _LINK.sub(r"docs/\2", sentences(entry))
-            lines += ["", *textwrap.wrap(told, _COLUMNS, initial_indent="# ", subsequent_indent="# ")]
+            told = _LINK.sub(r"docs/\1", sentences(entry))
+            lines += [
+                "",
+                *textwrap.wrap(
+                    told, _COLUMNS, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
+                ),
+            ]
             lines.append(f"{name} = {default(entry)}")
     return "\n".join(lines) + "\n"

@@ -26,7 +26,7 @@ class DatabaseOptions(VerifyOptions):
     """`downstream` and `checkpoint_server` have the defaults of the environment."""
 
     table_notes: ClassVar[Mapping[str, str]] = {
-        "syncer.to": "The downstream that db-type names. A key that begins with archive, Kafka or http is "
+        "syncer.to": "The downstream that db-type names. A key that begins with archive, Kafka or HTTP is "
         "for that kind alone; the keys of the connection are for databases, and user and passwords "
         "are the SASL login with Kafka.",
         "syncer.to.security": "TLS to the downstream: a database, Kafka or an HTTP server.",

@@ -30,35 +30,35 @@ class HttpOptions(KafkaOptions):
         "",
         key="syncer.to.url",
         secret=True,
-        help="http: URL that rows are posted to, as lines of JSON",
+        help="HTTP: URL that rows are posted to, as lines of JSON",
         more="It may hold a token, and is shown nowhere.",
     )
     batch_rows: int = option(
-        1000, key="syncer.to.batch-rows", kind="int", help="http: rows of a request at most"
+        1000, key="syncer.to.batch-rows", kind="int", help="HTTP: rows of a request at most"
     )
     batch_bytes: int = option(
         "1 MiB",
         key="syncer.to.batch-size",
         kind="size",
-        help="http: a body ends with the row that reaches this size",
+        help="HTTP: a body ends with the row that reaches this size",
     )
     http_timeout_s: float = option(
         "30s",
         key="syncer.to.timeout",
         kind="duration",
-        help="http: silence of the server that is a failure",
+        help="HTTP: silence of the server that is a failure",
         more="The request is sent again then.",
     )
     headers_file: str = option(
         "",
         key="syncer.to.headers-file",
-        help="http: file with headers of every request, a line each",
+        help="HTTP: file with headers of every request, a line each",
         more="As Authorization: Bearer ...",
     )
     secret_file: str = option(
         "",
         key="syncer.to.secret-file",
-        help="http: file with the secret that requests are signed with",
+        help="HTTP: file with the secret that requests are signed with",
         more="As Standard Webhooks has it.",
     )
 

@@ -83,7 +83,7 @@ class DrainerConfig(RuleOptions):
         "",
         key="compressor",
         flag="compressor",
-        help="zstd or gzip: pumps compress what they send; empty: they do not",
+        help="compression of what pumps send: zstd or gzip; empty: none",
         more="For a slow or costly line to the pumps: zstd takes a small part of gzip's CPU. A pump of an "
         "older version sends as it is. A Go pump compresses with gzip, whichever of the two is set. See "
         "docs/compression.md.",

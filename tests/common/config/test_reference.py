@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from typing import Any, ClassVar
 
-from common.config import reference
+import pytest
+
+from common.config import declaring, reference
 from common.config.declaring import option
 
 
@@ -27,8 +29,8 @@ class Example(Node):
         (),
         key="rules.rule",
         kind="tables",
-        help="what is left out",
-        more="See [rules](rules.md).",
+        help="what is left out, as <a> or x*, not `<a>`",
+        more="See [rules](rules.md), docs/no-rules.md.",
         example='[[rules.rule]]\nname = "x"',
         starter=True,
     )
@@ -53,7 +55,7 @@ Of tables.
 
 ### rules.rule
 
-What is left out. See [rules](rules.md).
+What is left out, as &lt;a> or x\\*, not `<a>`. See [rules](rules.md), [no rules](no-rules.md).
 
 Default `[]` · list of tables
 
@@ -100,7 +102,7 @@ addr = "h:1"
 
 [rules]
 
-# What is left out. See docs/rules.md.
+# What is left out, as <a> or x*, not `<a>`. See docs/rules.md, docs/no-rules.md.
 rule = []
 """
     )
@@ -109,3 +111,22 @@ rule = []
 def test_values_as_a_file_has_them() -> None:
     values = (True, ("a", 'b"c'), 1.0, 0.5, -1, ())
     assert [reference.toml(one) for one in values] == ["true", '["a", "b\\"c"]', "1", "0.5", "-1", "[]"]
+
+
+@pytest.mark.parametrize(
+    ("help", "told"),
+    [
+        ("name of it", "Name of it."),
+        ("two-way replication", "Two-way replication."),
+        ("upstream's host", "Upstream's host."),
+        ("archive: its directory", "Archive: its directory."),
+        ("host:port to listen on", "host:port to listen on."),
+        ("sql_mode of it", "sql_mode of it."),
+        ("URL of it", "URL of it."),
+    ],
+)
+def test_a_sentence_begins_with_a_capital_where_it_begins_with_a_word(help: str, told: str) -> None:
+    (entry,) = declaring.options(
+        make_dataclass("One", [("one", str, option("", key="one", help=help))], frozen=True)
+    ).values()
+    assert reference.sentences(entry) == told
