@@ -42,6 +42,7 @@ class Option:
     live: bool
     starter: bool
     example: str
+    go_default: Any
 
 
 def option(
@@ -58,6 +59,7 @@ def option(
     live: bool = False,
     starter: bool = False,
     example: str = "",
+    go_default: Any = None,
 ) -> Any:
     """A field of a config dataclass.
 
@@ -69,10 +71,13 @@ def option(
     `help` is the line of `-h`, without a full stop; `more` the sentences that the reference has after it, and
     `example` lines of TOML that it shows. `unit`: what a bare number counts, where the kind does not say it.
     `live`: a reload (SIGHUP) changes it in the running daemon. `starter`: it is in the short file that users
-    copy. `deprecated`: accepted for old files, not in the help.
+    copy. `deprecated`: accepted for old files, not in the help. `go_default`: what the Go program's shipped
+    file has; in a file it counts as not set, and the class's field `go_defaults` names this field then.
     """
     is_secret = secret or log.is_secret_key(key or flag or "")
-    entry = Option(key, flag, help, kind, is_secret, deprecated, default, more, unit, live, starter, example)
+    entry = Option(
+        key, flag, help, kind, is_secret, deprecated, default, more, unit, live, starter, example, go_default
+    )
     if isinstance(default, str | int | float) and kind in ("size", "duration", "retention"):
         default = convert(kind, default)
     if kind in ("list", "ints") and not isinstance(default, tuple):

@@ -1,7 +1,8 @@
 """Configuration, loading: one frozen dataclass per daemon, filled from flags, environment and a TOML file.
 
 Precedence: command line, then environment (`<PREFIX>_<FLAG>`; empty values do not count), then the file,
-then the default. Flags take one or two dashes and `-name value` or `-name=value`; a bool may stand alone.
+then the default. A value of the file that Go's shipped file has, too, may count as not set (`go_default`).
+Flags take one or two dashes and `-name value` or `-name=value`; a bool may stand alone.
 The file is read strictly: an unknown key or a wrong type is an error that names the key, its line and what
 is expected. Built in everywhere: `-config FILE`, `-V` or `--version`, `-h` (which adds a class variable
 `usage_notes`). A class may define `validate(self)`, called last, which raises `ConfigError` when values do
@@ -36,8 +37,11 @@ def _similar(name: str, known: Sequence[str], *, prefix: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
+    """`is_gos`: the file says what the Go program's file says anyway, and `value` is our default."""
+
     value: Any
     source: str
+    is_gos: bool = False
 
 
 class _Loader:
@@ -141,7 +145,21 @@ class _Loader:
             ) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"config file {path} is not TOML: {error}", hint="correct the file") from None
-        return self._take(document, "", path, text)
+        return {name: self._meant(name, one) for name, one in self._take(document, "", path, text).items()}
+
+    def _meant(self, name: str, given: _Given) -> _Given:
+        """A key that says what Go's shipped file says was hardly chosen by anybody."""
+        gos = self._options[name].go_default
+        if gos is None or given.value != gos:
+            return given
+        return _Given(defaults(self._cls)[name], f"{given.source}: Go's default, not set", True)
+
+    def config(self, given: Mapping[str, _Given]) -> Any:
+        """The config of what is given; `go_defaults` are its fields that the file sets to Go's default."""
+        values = {name: one.value for name, one in given.items()}
+        if gos := tuple(name for name, one in given.items() if one.is_gos):
+            values["go_defaults"] = gos
+        return self._cls(**values)
 
     def _take(self, document: dict[str, Any], prefix: str, path: str, text: str) -> dict[str, _Given]:
         given: dict[str, _Given] = {}
@@ -223,7 +241,7 @@ def load(
     given = loader.from_file(path) if path else {}
     given |= loader.from_environ(environ)
     given |= flags
-    config = cls(**{name: entry.value for name, entry in given.items()})
+    config: C = loader.config(given)
     validate: Callable[[], None] | None = getattr(config, "validate", None)
     if validate is not None:
         validate()
@@ -257,7 +275,7 @@ def examine(
     given |= loader.from_environ(environ)
     if not problems:
         try:
-            config = cls(**{name: entry.value for name, entry in given.items()})
+            config = loader.config(given)
             getattr(config, "validate", lambda: None)()
             check(config)
         except ConfigError as error:

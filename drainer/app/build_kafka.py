@@ -19,7 +19,7 @@ from common.upstream_port import Upstream
 from drainer.app.build import BuildContext
 from drainer.app.savepoint_start import Place, SavepointStart
 from drainer.checkpoint.savepoint import Savepoint
-from drainer.config.kafka_options import OBINLOG
+from drainer.config.kafka_options import MESSAGE_BYTES_MAX, OBINLOG
 from drainer.config.options import DrainerConfig
 from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy
@@ -38,7 +38,7 @@ from drainer.sink.kafka.partition_counts import PartitionCounts
 from drainer.sink.kafka.routing import TABLE, Topics
 from drainer.sink.kafka.row_feed import RowFeed
 from drainer.sink.kafka.schema_registry import SchemaRegistry
-from drainer.sink.kafka.settings import MESSAGE_BYTES_MAX, ClientSettings, Sasl, SinkSettings, Tls
+from drainer.sink.kafka.settings import ClientSettings, Sasl, SinkSettings, Tls
 from drainer.sink.kafka.window import Mark
 from drainer.sink.runner import Runner
 from drainer.sink.savepoint_keeper import SavepointKeeper

@@ -76,6 +76,12 @@ class FormerOptions(NodeConfig):
         deprecated=True,
         help="changes of one row are always folded into one",
     )
+    oracle_service_name: str = option(
+        "", key="syncer.to.oracle-service-name", deprecated=True, help="there is no downstream Oracle here"
+    )
+    oracle_connect_string: str = option(
+        "", key="syncer.to.oracle-connect-string", deprecated=True, help="there is no downstream Oracle here"
+    )
 
     @property
     def dispatch_is_off(self) -> bool:

@@ -17,6 +17,11 @@ from common.net.port import split_address
 from drainer.config.archive_options import ArchiveOptions
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9092"
+DEFAULT_VERSION: Final = "0.8.2.0"
+DEFAULT_MESSAGE_BYTES: Final = 1 << 30
+MESSAGE_BYTES_MAX: Final = 1_000_000_000
+"""librdkafka takes no larger ones."""
+BATCH_MESSAGES_MAX: Final = 1_000_000
 OBINLOG: Final = "obinlog"
 FORMATS: Final = (OBINLOG, "canal-json", "debezium-json", "avro")
 MESSAGES: Final = ("row", "transaction")
@@ -45,7 +50,7 @@ class KafkaOptions(ArchiveOptions):
         more="The checkpoint is the file savepoint in data-dir.",
     )
     kafka_version: str = option(
-        "0.8.2.0",
+        DEFAULT_VERSION,
         key="syncer.to.kafka-version",
         help="Kafka: version of brokers that cannot say it, those before 0.10",
     )
@@ -193,6 +198,11 @@ class KafkaOptions(ArchiveOptions):
         ):
             if number < 1:
                 raise ConfigError(f"syncer.to.{key} is {number}", hint="it must be at least 1")
+        if self.kafka_max_messages > BATCH_MESSAGES_MAX:
+            raise ConfigError(
+                f"syncer.to.kafka-max-messages is {self.kafka_max_messages}",
+                hint=f"it is {BATCH_MESSAGES_MAX} at most; 1024 is enough for any broker",
+            )
         if self.sasl_mechanism and not self.to_user:
             raise ConfigError(
                 "syncer.to.sasl-mechanism without a user", hint="set [syncer.to] user and password-file"
@@ -202,6 +212,24 @@ class KafkaOptions(ArchiveOptions):
                 "[syncer.to.security] cert-allowed-cn is not checked of Kafka brokers",
                 hint="remove it: a broker's certificate must have the host's name",
             )
+
+    def remarks_on_kafka(self) -> list[str]:
+        """What is set and has no effect, or less than it says."""
+        said = []
+        if self.zookeeper_addrs:
+            said.append(
+                "syncer.to.zookeeper-addrs is for Kafka before 4.0, which has no ZooKeeper any more: "
+                "kafka-addrs is for all"
+            )
+            if self.kafka_addrs:
+                said.append("syncer.to.kafka-addrs is not used: zookeeper-addrs says who the brokers are")
+        if self.kafka_version != DEFAULT_VERSION and _numbers(self.kafka_version) >= (0, 10):
+            said.append("syncer.to.kafka-version is not needed: brokers from 0.10 on say what they are")
+        if self.kafka_max_message_size > max(MESSAGE_BYTES_MAX, DEFAULT_MESSAGE_BYTES):
+            said.append(
+                f"syncer.to.kafka-max-message-size is {MESSAGE_BYTES_MAX:,} bytes: no message may be larger"
+            )
+        return said
 
     def _check_topics(self) -> None:
         if self.topic and self.topic_name:
@@ -267,3 +295,7 @@ class KafkaOptions(ArchiveOptions):
         for address in (found or DEFAULT_ADDRESS).split(","):
             split_address("syncer.to.kafka-addrs", address.strip())
         return found or DEFAULT_ADDRESS
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))

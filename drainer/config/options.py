@@ -1,7 +1,8 @@
 """Configuration of a Drainer: the keys, flags and environment of the Go drainer that mean something here.
 
 Environment: `BINLOG_SERVER_<FLAG>`. Differences: `worker-count` is the number of lanes, `txn-batch` the row
-changes of one downstream transaction, and both default to what multi-row statements need.
+changes of one downstream transaction; both default to what multi-row statements need, and a Go drainer's
+defaults for them in a file count as not set.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from common import compression
-from common.config.declaring import defaults, option, options
+from common.config.declaring import option
 from common.errors import ConfigError
 from common.net.port import split_address
+from drainer.config import remarks
 from drainer.config.rule_options import RuleOptions
 
 ENV_PREFIX: Final = "BINLOG_SERVER"
@@ -164,8 +166,10 @@ class DrainerConfig(RuleOptions):
         flag="c",
         kind="int",
         help="number of lanes that write downstream at once",
-        more="2 on a downstream with two cores, 4 where commits wait for a disk, 8 to 16 over a network.",
+        more="2 on a downstream with two cores, 4 where commits wait for a disk, 8 to 15 over a network. In "
+        "a file 16, which Go drainers' files have, counts as not set; `-c 16` means it.",
         starter=True,
+        go_default=16,
     )
     txn_batch: int = option(
         3200,
@@ -174,8 +178,10 @@ class DrainerConfig(RuleOptions):
         kind="int",
         help="row changes of one downstream transaction at most",
         more="A statement needs 80 to 200 rows of one table to be cheap, and changes of one row within "
-        "one transaction are written once.",
+        "one transaction are written once. In a file 20, which Go drainers' files have, counts as not set; "
+        "`-txn-batch 20` means it.",
         live=True,
+        go_default=20,
     )
     dispatch: str = option(
         "row",
@@ -271,6 +277,9 @@ class DrainerConfig(RuleOptions):
         more="A file is removed when all in it is applied.",
     )
 
+    go_defaults: tuple[str, ...] = ()
+    """Fields that the file sets to what a Go drainer's file has: they count as not set."""
+
     def validate(self) -> None:
         """Relations between values; `ConfigError` names the key."""
         for key, address in (("addr", self.addr), ("advertise-addr", self.advertised)):
@@ -326,9 +335,4 @@ class DrainerConfig(RuleOptions):
 
     def remarks(self) -> list[str]:
         """What an operator should know of what he set, one line each, for the log."""
-        said = [
-            f"{entry.key or entry.flag} is accepted for Go's sake: {entry.help}"
-            for name, entry in options(type(self)).items()
-            if entry.deprecated and getattr(self, name) != defaults(type(self))[name]
-        ]
-        return said + self.remarks_on_sink()
+        return remarks.on_go_keys(self) + remarks.on_others_keys(self) + self.remarks_on_sink()

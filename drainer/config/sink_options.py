@@ -100,7 +100,8 @@ class SinkOptions(HttpOptions):
                 f"unknown checkpoint type: {self.checkpoint_type}",
                 hint="mysql or tidb; without a type the row is stored downstream"
                 if self.to_database
-                else "the checkpoint is the file savepoint in data-dir: remove the type",
+                else "the checkpoint is the file savepoint in data-dir: remove the type; where a Go "
+                "drainer's is in a table, give its commitTS as -initial-commit-ts to the first start",
             )
         if self.relay_format not in FORMATS:
             raise ConfigError(
@@ -140,4 +141,4 @@ class SinkOptions(HttpOptions):
             )
         if self.relay_log_dir and not self.to_database:
             said.append(f"syncer.relay.log-dir is not used: it is for {' and '.join(DATABASES)}")
-        return said
+        return said + (self.remarks_on_kafka() if self.to_kafka else [])

@@ -61,7 +61,7 @@ def rows(connection: Any, table: str) -> list[tuple[int, int]]:
 async def test_its_table_waits_and_nothing_is_lost_or_doubled(
     etcd_clean: str, mariadb: MariaDbServer, free_port: Callable[[], int], tmp_path: Path
 ) -> None:
-    syncer = "worker-count = 3\ntxn-batch = 20\n"
+    syncer = "worker-count = 3\ntxn-batch = 21\n"
     async with waiting_table.cluster(etcd_clean, mariadb, free_port, tmp_path, syncer) as cluster:
         await _play(Upstream(cluster.publisher), cluster)
 

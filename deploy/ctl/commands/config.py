@@ -41,6 +41,8 @@ class Examined:
     kind: str
     problems: tuple[ConfigError, ...]
     settings: tuple[Setting, ...]
+    remarks: tuple[str, ...] = ()
+    """What the daemon says of it in its log at the start."""
 
 
 _NAMES: Final = {"pumps": "pump", "drainers": "drainer"}
@@ -65,16 +67,22 @@ def examine(path: str, kind: str, environ: Mapping[str, str]) -> Examined:
     """Read it as the daemon it fits best. Raises `ConfigError` if it cannot be read or fits both."""
     found = []
     for daemon in _daemons(kind):
+        remarks: list[str] = []
+
+        def check(config: Any, daemon: _Daemon = daemon, remarks: list[str] = remarks) -> None:
+            daemon.check(config)
+            remarks += getattr(config, "remarks", list)()
+
         problems, settings = loading.examine(
             daemon.settings,
             path,
             environ,
             program=daemon.kind,
             env_prefix=daemon.env_prefix,
-            check=daemon.check,
+            check=check,
         )
         of_file = [one for one in settings if one.source.startswith(f"{path}:")]
-        found.append((len(of_file), Examined(daemon.kind, tuple(problems), tuple(settings))))
+        found.append((len(of_file), Examined(daemon.kind, tuple(problems), tuple(settings), tuple(remarks))))
     most = max(known for known, _ in found)
     best = [examined for known, examined in found if known == most]
     if len(best) > 1:
@@ -94,12 +102,13 @@ async def check(call: Call) -> int:
                 "file": path,
                 "kind": examined.kind,
                 "problems": [{"message": one.message, "hint": one.hint} for one in examined.problems],
+                "remarks": list(examined.remarks),
             }
         )
     elif examined.problems:
         show.print_lines(*map(str, examined.problems))
     else:
-        show.print_lines(f"{path} is right for a {examined.kind}")
+        show.print_lines(f"{path} is right for a {examined.kind}", *examined.remarks)
     return WRONG if examined.problems else DONE
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from drainer.config.kafka_options import MESSAGE_BYTES_MAX
+
 IN_FLIGHT_BYTES: Final = 64 << 20
 IN_FLIGHT_MESSAGES: Final = 200_000
-# librdkafka takes no larger ones.
-MESSAGE_BYTES_MAX: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,7 @@ def test_a_go_drainers_file_loads_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "drainer.toml"
     file.write_text(GO_FILE)
     settings = load(f"-config={file}")
-    assert (settings.worker_count, settings.txn_batch, settings.to_sync_mode) == (16, 20, 1)
+    assert (settings.worker_count, settings.txn_batch, settings.to_sync_mode) == (4, 3200, 1)
     assert settings.to_cert_allowed_cn == ("binlog",)
     read_rules(settings)
     told = settings.remarks()
@@ -165,7 +165,36 @@ def test_a_go_drainers_file_loads_as_it_is(tmp_path: Path) -> None:
         "detect-interval",
         "syncer.enable-dispatch",
         "syncer.enable-detect",
+        "syncer.txn-batch",
+        "syncer.worker-count",
     ]
+    assert told[3:] == [
+        "syncer.txn-batch = 20 is the Go drainer's default and counts as not set: it is 3200, row changes of "
+        "one downstream transaction at most; -txn-batch 20 means it",
+        "syncer.worker-count = 16 is the Go drainer's default and counts as not set: it is 4, number of "
+        "lanes that write downstream at once; -c 16 means it",
+    ]
+
+
+@pytest.mark.parametrize("syncer", ["", "txn-batch = 20\nworker-count = 16\n"])
+def test_go_defaults_count_as_set_where_somebody_chose_them(tmp_path: Path, syncer: str) -> None:
+    file = tmp_path / "drainer.toml"
+    file.write_text(f"[syncer]\n{syncer}")
+    environ = {f"{ENV_PREFIX}_C": "16", f"{ENV_PREFIX}_TXN_BATCH": "20"}
+    for chosen in (
+        load(f"-config={file}", "-c", "16", "-txn-batch=20"),
+        load(f"-config={file}", **environ),
+    ):
+        assert (chosen.worker_count, chosen.txn_batch, chosen.remarks()) == (16, 20, [])
+    half = load(f"-config={file}", "-c", "16")
+    assert (half.worker_count, half.txn_batch, len(half.remarks())) == (16, 3200, bool(syncer))
+
+
+def test_other_values_of_a_file_count_as_they_are(tmp_path: Path) -> None:
+    file = tmp_path / "drainer.toml"
+    file.write_text("[syncer]\ntxn-batch = 16\nworker-count = 20\n")
+    settings = load(f"-config={file}")
+    assert (settings.txn_batch, settings.worker_count, settings.remarks()) == (16, 20, [])
 
 
 def test_every_flag_of_a_go_drainer_is_known_on_the_line_and_in_the_environment() -> None:

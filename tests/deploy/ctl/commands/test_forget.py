@@ -132,6 +132,23 @@ async def test_config_check_prints_every_wrong_key(ctl: Ctl, tmp_path: Path) -> 
     assert "hidden" not in done.out
 
 
+async def test_config_check_says_what_the_daemon_says_at_its_start(ctl: Ctl, tmp_path: Path) -> None:
+    """Go's defaults count as not set, and where they do the settings in force show it."""
+    file = tmp_path / "drainer.toml"
+    file.write_text("[syncer]\nworker-count = 16\n")
+    done = await ctl("config", "check", str(file))
+    right, remark = done.out.splitlines()
+    assert (done.code, right) == (0, f"{file} is right for a drainer")
+    assert remark.startswith(
+        "syncer.worker-count = 16 is the Go drainer's default and counts as not set: it is 4"
+    )
+    told = json.loads((await ctl("config", "check", str(file), "-output", "json")).out)
+    assert (told["problems"], told["remarks"]) == ([], [remark])
+    told = json.loads((await ctl("config", "show", str(file), "-output", "json")).out)
+    (setting,) = [one for one in told["settings"] if one["key"] == "syncer.worker-count"]
+    assert (setting["value"], setting["source"]) == (4, f"{file}:2: Go's default, not set")
+
+
 async def test_config_of_the_shipped_files_and_of_what_does_not_fit(ctl: Ctl, tmp_path: Path) -> None:
     for kind in ("pump", "drainer"):
         done = await ctl("config", "check", str(ROOT / "deploy" / f"{kind}.toml"))

@@ -1,0 +1,87 @@
+"""Remarks: keys that are read, and are not what their writer may take them for.
+
+In     a `DrainerConfig`
+Out    lines for the log at the start, `binlogctl config check` and the doctor
+Why    a Go drainer's file is taken as it is: what is in it either works, is refused, or is named here
+Tests  tests/drainer/config/test_options.py, tests/drainer/config/test_go_kafka_file.py
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from common.config.declaring import defaults, options
+
+if TYPE_CHECKING:
+    from drainer.config.options import DrainerConfig
+
+OF_DATABASES: Final = (
+    "worker_count",
+    "txn_batch",
+    "dispatch",
+    "enable_dispatch",
+    "disable_dispatch",
+    "safe_mode",
+    "strict",
+    "sql_mode",
+    "lane_queue_bytes",
+    "quarantine_bytes",
+    "keep_dropped_s",
+    "to_host",
+    "to_port",
+    "to_socket",
+    "to_read_timeout_s",
+    "to_sync_mode",
+    "to_params",
+    "checkpoint_schema",
+    "checkpoint_table",
+    "checkpoint_host",
+    "checkpoint_port",
+    "checkpoint_user",
+    "checkpoint_password",
+    "checkpoint_encrypted_password",
+    "checkpoint_password_file",
+)
+"""Fields that other kinds of downstream have no use for."""
+OF_ARCHIVES: Final = ("to_dir", "retention_days", "to_file_size")
+OF_LOGINS: Final = ("to_user", "to_password", "to_encrypted_password", "to_password_file")
+
+
+def on_go_keys(config: DrainerConfig) -> list[str]:
+    """Keys of Go drainers that have no meaning any more, or count as not set."""
+    known, unset = options(type(config)), defaults(type(config))
+    said = [
+        f"{entry.key or entry.flag} is accepted for Go's sake: {entry.help}"
+        for name, entry in known.items()
+        if entry.deprecated
+        and getattr(config, name) != unset[name]
+        and (config.to_database or name not in OF_DATABASES)
+    ]
+    if config.to_database:
+        for name in config.go_defaults:
+            entry = known[name]
+            said.append(
+                f"{entry.key} = {entry.go_default} is the Go drainer's default and counts as not set: it is "
+                f"{unset[name]}, {entry.help}; -{entry.flag} {entry.go_default} means it"
+            )
+    return said
+
+
+def on_others_keys(config: DrainerConfig) -> list[str]:
+    """Keys that are for another kind of downstream."""
+    if config.to_database:
+        return []
+    fields = list(OF_DATABASES)
+    if config.to_kafka:
+        fields += OF_ARCHIVES
+        if not config.sasl_mechanism:
+            fields += OF_LOGINS
+    known, unset = options(type(config)), defaults(type(config))
+
+    def is_set(name: str) -> bool:
+        value: Any = getattr(config, name)
+        return name in config.go_defaults or value != unset[name]
+
+    keys = [str(known[name].key) for name in fields if is_set(name)]
+    what = f"{', '.join(keys)} {'are' if len(keys) > 1 else 'is'} not used with db-type {config.db_type}"
+    return [what] if keys else []

@@ -1,0 +1,150 @@
+"""A Go drainer's file for Kafka: of each key it is known that it works, is named as without effect, or is
+refused with what to do. None is passed over in silence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.config import loading
+from common.errors import ConfigError
+from drainer.app import build_kafka
+from drainer.config.kafka_options import MESSAGE_BYTES_MAX
+from drainer.config.options import ENV_PREFIX, DrainerConfig
+from drainer.sink.kafka import zookeeper
+from drainer.sink.kafka.client import producer_config
+from tests.drainer.config.test_kafka_options import GO_FILE
+
+
+def load(path: Path, to: str = "", syncer: str = "", sections: str = "") -> DrainerConfig:
+    """With the keys of [syncer.to], [syncer] and other sections."""
+    file = path / "drainer.toml"
+    file.write_text(f'[syncer]\ndb-type = "kafka"\n{syncer}\n[syncer.to]\n{to}\n{sections}')
+    return loading.load(DrainerConfig, [f"-config={file}"], {}, program="drainer", env_prefix=ENV_PREFIX)
+
+
+def client(settings: DrainerConfig) -> dict[str, Any]:
+    """What librdkafka is told."""
+    return producer_config(build_kafka.client_settings(settings, build_kafka.brokers_of(settings), 7))
+
+
+# -- keys that work -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "told", "value"),
+    [
+        ('kafka-addrs = "10.0.0.1:9092,10.0.0.2:9092"', "bootstrap.servers", "10.0.0.1:9092,10.0.0.2:9092"),
+        ('kafka-version = "0.9.0.1"', "broker.version.fallback", "0.9.0.1"),
+        ("kafka-max-messages = 512", "batch.num.messages", 512),
+        ("kafka-max-message-size = 4194304", "message.max.bytes", 4194304),
+        ("kafka-max-message-size = 1073741824", "message.max.bytes", MESSAGE_BYTES_MAX),
+        ('kafka-client-id = "orders"', "client.id", "orders"),
+    ],
+)
+def test_keys_that_reach_the_client(tmp_path: Path, line: str, told: str, value: object) -> None:
+    settings = load(tmp_path, line)
+    assert client(settings)[told] == value
+    assert settings.remarks() == []
+
+
+def test_the_topic_is_the_one_that_is_named_or_go_s_default(tmp_path: Path) -> None:
+    assert build_kafka.topic_of(load(tmp_path, 'topic-name = "orders"'), 7) == "orders"
+    assert build_kafka.topic_of(load(tmp_path, 'topic-name = ""'), 7) == "7_obinlog"
+
+
+def test_zookeepers_say_the_brokers_and_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zookeeper, "brokers", lambda addresses: f"from {addresses}")
+    settings = load(tmp_path, 'zookeeper-addrs = "zk:2181"\nkafka-addrs = "10.0.0.1:9092"')
+    assert client(settings)["bootstrap.servers"] == "from zk:2181"
+    before_4, unused = settings.remarks()
+    assert "Kafka before 4.0" in before_4
+    assert unused.startswith("syncer.to.kafka-addrs is not used")
+
+
+# -- keys that have no effect -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keys", "remark"),
+    [
+        ({"to": 'kafka-version = "2.4.0"'}, "syncer.to.kafka-version is not needed"),
+        (
+            {"to": "kafka-max-message-size = 2147483647"},
+            "syncer.to.kafka-max-message-size is 1,000,000,000 bytes: no message may be larger",
+        ),
+        ({"syncer": "txn-batch = 20"}, "syncer.txn-batch is not used with db-type kafka"),
+        (
+            {"syncer": "txn-batch = 100\nworker-count = 16"},
+            "syncer.worker-count, syncer.txn-batch are not used with db-type kafka",
+        ),
+        ({"syncer": "safe-mode = true"}, "syncer.safe-mode is not used with db-type kafka"),
+        ({"syncer": "disable-dispatch = false"}, "syncer.disable-dispatch is not used with db-type kafka"),
+        ({"syncer": 'sql-mode = "ANSI"'}, "syncer.sql-mode is not used with db-type kafka"),
+        ({"syncer": "disable-detect = true"}, "syncer.disable-detect is accepted for Go's sake"),
+        ({"to": 'host = "10.0.0.1"\nport = 3307'}, "syncer.to.host, syncer.to.port are not used"),
+        ({"to": 'user = "root"\npassword = "x"'}, "syncer.to.user, syncer.to.password are not used"),
+        ({"to": "sync-mode = 1"}, "syncer.to.sync-mode is not used"),
+        ({"to": 'read-timeout = "2m"'}, "syncer.to.read-timeout is not used"),
+        (
+            {"to": 'oracle-service-name = "o"'},
+            "syncer.to.oracle-service-name is accepted for Go's sake: there",
+        ),
+        ({"to": "merge = true"}, "syncer.to.merge is accepted for Go's sake"),
+        ({"to": 'dir = "/data"\nretention-time = 7'}, "syncer.to.dir, syncer.to.retention-time are not used"),
+        ({"sections": "[syncer.to.params]\na = 1"}, "syncer.to.params is not used"),
+        ({"sections": '[syncer.to.checkpoint]\nschema = "s"'}, "syncer.to.checkpoint.schema is not used"),
+        ({"sections": '[syncer.relay]\nlog-dir = "/relay"'}, "syncer.relay.log-dir is not used"),
+    ],
+)
+def test_keys_without_effect_are_named(tmp_path: Path, keys: dict[str, str], remark: str) -> None:
+    (told,) = load(tmp_path, **keys).remarks()
+    assert told.startswith(remark)
+
+
+def test_a_login_is_used_with_a_mechanism(tmp_path: Path) -> None:
+    settings = load(tmp_path, 'user = "u"\npassword = "p"\nsasl-mechanism = "PLAIN"')
+    assert client(settings)["sasl.username"] == "u"
+    assert settings.remarks() == []
+
+
+# -- keys that are refused ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keys", "wrong", "hint"),
+    [
+        ({"to": 'kafka-addrs = "broker"'}, "kafka-addrs", ""),
+        ({"to": 'kafka-version = "latest"'}, "kafka-version", "numbers as in"),
+        ({"to": "kafka-max-messages = 2000000"}, "kafka-max-messages is 2000000", "1000000 at most"),
+        ({"to": "kafka-max-message-size = 0"}, "kafka-max-message-size is 0", "at least 1"),
+        ({"to": 'topic-name = "a/b"'}, "topic-name", "letters, digits"),
+        (
+            {"sections": '[syncer.to.checkpoint]\ntype = "mysql"'},
+            "unknown checkpoint type: mysql",
+            "give its commitTS as -initial-commit-ts",
+        ),
+    ],
+)
+def test_keys_that_cannot_work_are_refused(
+    tmp_path: Path, keys: dict[str, str], wrong: str, hint: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(tmp_path, **keys)
+    assert wrong in refused.value.message
+    assert refused.value.hint
+    assert hint in refused.value.hint
+
+
+def test_the_shipped_file_says_what_of_it_has_no_effect(tmp_path: Path) -> None:
+    (tmp_path / "go.toml").write_text(GO_FILE)
+    config = loading.load(
+        DrainerConfig, [f"-config={tmp_path}/go.toml"], {}, program="drainer", env_prefix=ENV_PREFIX
+    )
+    assert [line.partition(" ")[0].removesuffix(",") for line in config.remarks()] == [
+        "syncer.worker-count",
+        "syncer.to.zookeeper-addrs",
+        "syncer.to.kafka-addrs",
+    ]
