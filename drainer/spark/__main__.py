@@ -18,7 +18,7 @@ from common import clock, version
 from common.errors import BinlogError
 from common.observe import log
 from common.process import daemon
-from drainer.spark import commands, driver
+from drainer.spark import arguments, commands, driver, job_metrics
 from drainer.spark.arguments import Parser
 
 PROGRAM: Final = "binlog-spark"
@@ -62,6 +62,7 @@ def parser(only: str = "") -> Parser:
         command = load(name)
         one = below.add_parser(name, help=command.HELP.partition("\n")[0], description=command.HELP)
         command.add_arguments(one)
+        arguments.add_metrics(one)
         one.set_defaults(run=command.run)
     return made
 
@@ -72,12 +73,14 @@ def run(argv: list[str]) -> int:
     log.setup("warn", stream=sys.stderr)  # what a command found is all there is on standard output
     clock.use_utc()
     try:
-        code: int = args.run(args)
+        with job_metrics.published(args.metrics, args.command) as args.job:
+            args.job.exit_code = args.run(args)
     except Exception as error:
         translated = driver.translated(error)
         if translated is None or translated is error:
             raise
         raise translated from error
+    code: int = args.job.exit_code
     return code
 
 

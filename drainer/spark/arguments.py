@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import urllib.parse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -148,6 +149,24 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", choices=(TABLE, JSON), default=TABLE, help="for people (default) or programs"
     )
+
+
+def add_metrics(parser: argparse.ArgumentParser) -> None:
+    """`--metrics`."""
+    parser.add_argument(
+        "--metrics",
+        default="",
+        type=_metrics,
+        metavar="WHERE",
+        help="what the job does, for Prometheus: FILE.prom in the directory of node_exporter's textfile"
+        " collector, or HOST:PORT of a Pushgateway",
+    )
+
+
+def _metrics(text: str) -> str:
+    if text.endswith(".prom") or re.fullmatch(r"(https?://)?[^/\s:]+:\d+/?", text):
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} is neither FILE.prom nor HOST:PORT")
 
 
 def add_spark(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:

@@ -81,7 +81,12 @@ def run(args: argparse.Namespace) -> int:
     )
     spark = arguments.open_session(args, "binlog-spark stream")
     show = _as_json if args.output == arguments.JSON else _as_text
-    stream = ArchiveStream(spark, args.archive, target, args.checkpoint, settings, on_batch=show)
+
+    def done(batch: Batch) -> None:
+        args.job.note_batch(batch)
+        show(batch)
+
+    stream = ArchiveStream(spark, args.archive, target, args.checkpoint, settings, on_batch=done)
 
     def end(number: int, frame: FrameType | None) -> None:
         stream.stop()
