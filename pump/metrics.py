@@ -110,6 +110,8 @@ PULLED_BYTES = metrics.counter(
 )
 DRAWN = metrics.counter("binlog_pump_idle_watermark_drawn_total", "Timestamps drawn because a puller waited")
 REFUSED = metrics.counter("binlog_pump_admission_refused_total", "Writes refused, by reason", ("reason",))
+for _reason in ("cluster", "payload", "state", "disk", "writer", "size", "timestamp"):
+    REFUSED.labels(_reason)
 WRITERS = metrics.gauge("binlog_pump_batch_writes_streams_count", "Open write streams")
 PURGED_BYTES = metrics.counter(
     "binlog_pump_retention_purged_bytes_total", "Bytes of log files that were removed"

@@ -27,7 +27,11 @@ from drainer.checkpoint.lane_table import LaneTable
 from drainer.checkpoint.safe_mode import SafeMode
 from drainer.sink.mysql.change import Chunk, Position, TableTarget
 from drainer.sink.mysql.connection import Target
+from drainer.sink.mysql.transient import Trouble
 from drainer.txn import TableVersion, Transaction
+
+for _trouble in Trouble:  # a series that begins with its first retry has no rate
+    metrics.LANE_RETRIES.labels(_trouble.value)
 
 
 class LaneSet:

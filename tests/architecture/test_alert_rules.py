@@ -6,63 +6,61 @@ What they say when is tried in tests/deploy/prometheus.
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-from functools import cache
 
 import pytest
 
+from deploy.grafana.__main__ import DASHBOARDS
+from deploy.grafana.panels import Query
 from drainer.sink.mysql.transient import Trouble
 from drainer.status.lag import STAGES
+from pump.write.admission import Reason
 from tests.architecture.source import ROOT
+from tests.deploy.prometheus import exported
 from tests.deploy.prometheus.rules import Alert, alerts, records
 
-DAEMONS = ("pump", "drainer")
-OF_PROMETHEUS = {"up", "process_start_time_seconds"}
 RUNBOOK = "docs/alerts.md"
-SCRIPT = """
-import importlib, sys
-importlib.import_module(sys.argv[1] + ".__main__")
-from common.observe import metrics
-print(metrics.exposition().decode())
-"""
-_SERIES = re.compile(r"\b((?:instance|job):binlog_\w+:\w+|binlog_\w+|up|process_\w+)\b(?=[{\[) ]|$)")
 each_alert = pytest.mark.parametrize("alert", alerts().values(), ids=alerts())
+PANELS = {
+    f"{name}: {panel.title}: {query.legend}": query
+    for name, dashboard in DASHBOARDS.items()
+    for panel in dashboard.panels
+    for query in panel.queries
+}
 
 
-@cache
-def exposition(daemon: str) -> str:
-    command = [sys.executable, "-c", SCRIPT, daemon]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def known() -> dict[str, frozenset[str]]:
+    """Labels by name of series, those of recording rules among them."""
+    recorded = {name: frozenset({"job", "instance"}) for name in records()}
+    return {**exported.series(), **recorded}
 
 
-@cache
-def exported() -> frozenset[str]:
-    """Names of series that Prometheus has of daemons, histograms in full."""
-    text = "\n".join(exposition(daemon) for daemon in DAEMONS)
-    found = set(re.findall(r"^# HELP (\S+) ", text, re.MULTILINE))
-    for name in re.findall(r"^# TYPE (\S+) histogram$", text, re.MULTILINE):
-        found |= {f"{name}_bucket", f"{name}_sum", f"{name}_count"}
-    return frozenset(found)
-
-
-def series(expression: str) -> set[str]:
-    """Names of series that an expression asks for."""
-    return set(_SERIES.findall(re.sub(r'"[^"]*"', '""', expression)))
+def check(expression: str) -> frozenset[str]:
+    """The labels of the series in an expression, all of which exist."""
+    asked = exported.asked_for(expression)
+    assert asked, expression
+    assert asked <= known().keys()
+    for name, chosen in exported.selectors(expression).items():
+        assert chosen <= known()[name], name
+    own = frozenset().union(*(known()[name] for name in asked))
+    assert exported.grouped(expression) <= own
+    return own
 
 
 @each_alert
-def test_every_series_of_an_alert_is_exported_or_recorded(alert: Alert) -> None:
-    asked = series(alert.expression)
-    assert asked
-    assert asked <= exported() | set(records()) | OF_PROMETHEUS
+def test_every_series_of_an_alert_exists_with_its_labels(alert: Alert) -> None:
+    own = check(alert.expression)
+    assert set(re.findall(r"\$labels\.(\w+)", alert.annotations["description"])) <= own
 
 
 @pytest.mark.parametrize("record", records())
-def test_every_series_of_a_recording_rule_is_exported(record: str) -> None:
-    asked = series(records()[record])
-    assert asked
-    assert asked <= exported()
+def test_every_series_of_a_recording_rule_exists_with_its_labels(record: str) -> None:
+    check(records()[record])
+
+
+@pytest.mark.parametrize("query", PANELS.values(), ids=PANELS)
+def test_every_series_of_a_panel_exists_with_its_labels(query: Query) -> None:
+    own = check(query.expression.replace("$__rate_interval", "1m"))
+    assert set(re.findall(r"\{\{(\w+)\}\}", query.legend)) <= own
 
 
 @each_alert
@@ -94,7 +92,7 @@ def test_alerts_of_older_nodes_keep_their_expressions() -> None:
 
 def test_series_of_an_alert_that_watches_for_a_change_exist_from_the_start() -> None:
     """One that begins with its first error is no change to Prometheus: such an alert looks for new ones."""
-    text = "\n".join(exposition(daemon) for daemon in DAEMONS)
+    text = exported.exposition()
     for alert in alerts().values():
         for name in re.findall(r"(?:changes|increase)\((binlog_\w+)", alert.expression):
             if f"{name} offset" not in alert.expression:
@@ -106,4 +104,12 @@ def test_stages_and_reasons_that_an_alert_names_exist() -> None:
     named = set(re.findall(r'stage="(\w+)"', text))
     assert named
     assert named <= {*STAGES, "indexed"}
+    (chosen,) = re.findall(r'admission_refused_total\{reason=~"([^"]+)"', text)
+    assert {Reason(one) for one in chosen.split("|")} == set(Reason) - {
+        Reason.CLUSTER,
+        Reason.PAYLOAD,
+        Reason.STATE,
+    }
+    refused = set(re.findall(r'refused_total\{reason="(\w+)"\} 0\.0', exported.exposition()))
+    assert refused == {one.value for one in Reason}
     assert set(re.findall(r'reason!="([^"]+)"', text)) == {Trouble.LOCK.value}

@@ -84,7 +84,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("history", "statistics", "export"),
         ("effects", "source"),
         ("replay", "session"),
-        ("image", "flashback"),
+        ("image", "flashback", "job_metrics"),
         ("audit", "arguments"),
         ("output", "local"),
         ("commands",),
@@ -153,6 +153,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("commands",),
         ("__main__",),
     ),
+    "deploy.grafana": (("panels",), ("cluster", "drainer", "pump", "spark"), ("__main__",)),
     "deploy.site": (("flowchart", "links"), ("hooks",)),
     "deploy.playground": (
         ("options", "exit_status", "check", "cluster"),

@@ -234,7 +234,7 @@ SCENARIOS: Final = (
     ),
     Scenario(
         "the first write is refused for want of space",
-        {refused("disk"): born(8, 1)},
+        {refused("disk"): then((0, 8), (1, REST))},
         (("BinlogPumpRefusesWrites", ONE),),
         not_yet=7,
     ),
