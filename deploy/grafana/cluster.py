@@ -1,4 +1,7 @@
-"""The dashboard of a cluster: what an operator looks at first."""
+"""The dashboard of a cluster: what an operator looks at first.
+
+Tests  tests/deploy/prometheus/test_dashboards.py
+"""
 
 from __future__ import annotations
 

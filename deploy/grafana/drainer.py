@@ -1,4 +1,7 @@
-"""The dashboard of Drainers. Titles of the first row are those of the Go system's dashboard."""
+"""The dashboard of Drainers. Titles of the first row are those of the Go system's dashboard.
+
+Tests  tests/deploy/prometheus/test_dashboards.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The dashboard of jobs of binlog-spark, which leave their metrics with `--metrics`."""
+"""The dashboard of jobs of binlog-spark, which leave their metrics with `--metrics`.
+
+Tests  tests/deploy/prometheus/test_dashboards.py
+"""
 
 from __future__ import annotations
 
