@@ -38,10 +38,11 @@ AS_BEFORE: Final = [
     ),
     Panel(
         "Metadata",
-        "gc_tso: what is older may be purged. max_commit_tso: the Pump knows every commit at or below it.",
+        "gc_tso: what is older may be purged; 1970: nothing yet. max_commit_tso: the Pump knows every commit"
+        " at or below it.",
         "dateTimeAsIso",
         [
-            Query(f"binlog_pump_storage_gc_ts{{{INSTANCE}}} > 0", "{{instance}} gc_tso"),
+            Query(f"binlog_pump_storage_gc_ts{{{INSTANCE}}}", "{{instance}} gc_tso"),
             Query(f"binlog_pump_storage_max_commit_ts{{{INSTANCE}}}", "{{instance}} max_commit_tso"),
         ],
     ),
