@@ -12,6 +12,7 @@ import dataclasses
 import http.server
 import json
 import re
+import shlex
 import signal
 import subprocess
 import threading
@@ -37,7 +38,10 @@ from drainer.sink.mysql.errors import SessionError
 from drainer.spark import __main__ as binlog_spark
 from drainer.spark import job_metrics
 from drainer.spark.replay.stream_apply import Batch
+from tests.deploy.ctl.conftest import Ctl
+from tests.deploy.ctl.conftest import ctl as ctl
 from tests.deploy.prometheus import exported
+from tests.deploy.prometheus.pages import ALERTS, TROUBLES, shell_lines
 from tests.deploy.prometheus.rules import RULE_FILES, alerts, program, records
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support.relay_world import items
@@ -310,7 +314,7 @@ async def all_answered(found: Prometheus) -> None:
 
 
 async def test_prometheus_sees_a_cluster_through_its_good_and_bad_times(
-    scene: Scene, files: tuple[Path, str], tmp_path: Path
+    scene: Scene, files: tuple[Path, str], tmp_path: Path, ctl: Ctl
 ) -> None:
     directory, served = files
     leave_files(directory, tmp_path / "archive")
@@ -345,10 +349,41 @@ async def test_prometheus_sees_a_cluster_through_its_good_and_bad_times(
         scene.processes["pump-2"].kill()
         expected = {"BinlogDrainerDdlWaits", "BinlogDrainerDrift", "BinlogPumpDown"}
         await until(lambda: found.firing() == expected, "the alert of a pump")
+        await follow_the_pages(scene, ctl)
         for one in found.ask("alerts")["alerts"]:
             described = one["annotations"]["description"]
             assert one["labels"].get("instance", one["labels"]["job"]) in described
             assert not re.search(r"<no value>|<error|\{\{|%!", described)
+
+
+async def follow_the_pages(scene: Scene, ctl: Ctl) -> None:
+    """What docs/alerts.md and docs/troubleshooting.md say to look at, and to do where it changes no data."""
+    addresses = {"127.0.0.1:8250": scene.addresses["pump-1"], "127.0.0.1:8249": scene.addresses["drainer"]}
+    lines = {line for page in (ALERTS, TROUBLES) for line in shell_lines(page)}
+    asked = sorted(line for line in lines if line.startswith("curl ") and "--cacert" not in line)
+    assert len(asked) >= 9
+    for line in asked:
+        for shown, real in addresses.items():
+            line = line.replace(shown, real)
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [*shlex.split(line), "--fail-with-body"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+        assert (done.returncode, bool(done.stdout)) == (0, True), (line, done.stdout, done.stderr)
+    looks = {"binlogctl status", "binlogctl nodes", "binlogctl ddl list", "binlogctl ddl show 112"}
+    assert looks <= lines
+    for line in sorted(looks):
+        done_here = await ctl(*shlex.split(line.replace("112", str(JOB)))[1:], f"-pd-urls={scene.etcd}")
+        assert done_here.code in (0, 12), done_here.err
+        assert done_here.out
+    for line in ("binlogctl config check drainer.toml", "binlogctl config show drainer.toml"):
+        assert line in lines
+        file = str(scene.directory / "drainer.toml")
+        done_here = await ctl(*shlex.split(line.replace("drainer.toml", file))[1:])
+        assert done_here.code == 0, done_here.err
 
 
 def answered(found: Prometheus, expression: str) -> bool:

@@ -1,0 +1,114 @@
+"""docs/alerts.md, docs/troubleshooting.md: their commands are understood, their codes are those there are.
+
+Commands that ask running nodes are tried beside them in tests/deploy/prometheus/test_prometheus.py.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from common import errors
+from common.process import daemon
+from common.status.drainer import DrainerDocument
+from common.status.pump import PumpStatus
+from deploy.ctl.cli import commands
+from deploy.ctl.cli.command_line import Call, parse
+from tests.deploy.prometheus.pages import ALERTS, TROUBLES, shell_lines
+from tests.deploy.prometheus.rules import DIRECTORY, ROOT, promtool
+
+LINES = sorted(set(shell_lines(ALERTS) + shell_lines(TROUBLES)))
+OF_THE_SYSTEM = {
+    "curl",
+    "df",
+    "dmesg",
+    "iostat",
+    "journalctl",
+    "openssl",
+    "promtool",
+    "pump",
+    "sed",
+    "systemctl",
+}
+"""Programs that the pages use beside binlogctl."""
+CODES = {
+    int(code): row
+    for first, last, row in re.findall(r"^\| (\d+)(?: to (\d+))? \|(.*)$", TROUBLES, re.MULTILINE)
+    for code in range(int(first), int(last or first) + 1)
+}
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if line.startswith("binlogctl ")])
+def test_binlogctl_understands_the_command(line: str) -> None:
+    assert isinstance(parse(shlex.split(line)[1:], {}), Call)
+
+
+def test_other_commands_are_those_of_any_system() -> None:
+    assert {line.split()[0] for line in LINES} - {"binlogctl"} == OF_THE_SYSTEM
+
+
+def test_the_example_of_prometheus_is_one() -> None:
+    (line,) = [line for line in LINES if line.startswith("promtool ")]
+    done = promtool(*shlex.split(line.replace("deploy/prometheus", str(DIRECTORY)))[1:])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_runbooks_can_be_led_to_where_the_page_is_served(tmp_path: Path) -> None:
+    for path in DIRECTORY.glob("*.yml"):
+        shutil.copy(path, tmp_path)
+    (line,) = [line for line in LINES if line.startswith("sed ")]
+    subprocess.run(line, shell=True, cwd=tmp_path, check=True)
+    texts = [path.read_text() for path in tmp_path.glob("*-rules.yml")]
+    urls = re.findall(r'runbook_url: "(.*)"', "\n".join(texts))
+    assert len(urls) > 30
+    assert all(re.fullmatch(r"https://docs\.example\.com/alerts/#binlog\w+", url) for url in urls)
+
+
+def test_every_alert_says_what_it_means_what_to_look_at_and_what_to_do() -> None:
+    parts = re.split(r"^### ", ALERTS, flags=re.MULTILINE)[1:]
+    assert len(parts) > 30
+    for part in parts:
+        for word in ("**Means**", "**Look**", "**Do**"):
+            assert word in part or "**Look** and **do** as at" in part, part.split("\n")[0]
+
+
+def test_every_exit_code_of_a_program_is_in_the_table() -> None:
+    declared = {kind.exit_code for kind in vars(errors).values() if _is_error(kind)}
+    told = {int(code) for code in re.findall(r"^ +(\d+) ", commands.EXIT_CODES, re.MULTILINE)}
+    assert declared <= CODES.keys()
+    assert told <= CODES.keys()
+    assert daemon.EXIT_FORCED in CODES
+
+
+def _is_error(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, errors.BinlogError)
+
+
+def test_codes_after_which_a_node_is_not_started_again_are_those_of_the_units() -> None:
+    sentence = TROUBLES[TROUBLES.index("do not start a node anew") :].partition(".")[0]
+    both, pump, drainer = re.findall(
+        r"codes ([\d, and]+), nor a Pump after (\d+) or a Drainer after\s+(\d+)", sentence
+    )[0]
+    shared = set(re.findall(r"\d+", both))
+    for name, more in (("pump", pump), ("drainer", drainer)):
+        unit = (ROOT / "deploy" / "systemd" / f"{name}.service").read_text()
+        (stops,) = re.findall(r"^RestartPreventExitStatus=(.*)$", unit, re.MULTILINE)
+        assert set(stops.split()) == shared | {more}
+
+
+def test_keys_of_a_status_that_the_pages_name_exist() -> None:
+    of_pump = {one.encode_name for one in msgspec.structs.fields(PumpStatus)}
+    of_drainer = {one.encode_name for one in msgspec.structs.fields(DrainerDocument)}
+    text = ALERTS + TROUBLES
+    for key in ("writer_error", "index_error", "oldest_open", "resolver", "stages", "leaving"):
+        assert f"`{key}`" in text
+        assert key in of_pump
+    for key in ("Lag", "Lanes", "WentBack", "Drift", "Verify", "Standby"):
+        assert re.search(rf"`{key}[`.]", text), key
+        assert key in of_drainer
