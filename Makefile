@@ -60,7 +60,7 @@ bench: setup-spark
 # Strict: a link that leads nowhere, or a page that the navigation lacks, fails it.
 docs: $(DOCS_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
-	@echo "open build/site/index.html"
+	@echo "open build/site/index.html; its search needs a server: $(PY) -m http.server -d build/site"
 
 # For this Debian's Python, or for PYTHON: build/deb/tidb-binlog_VERSION_ARCHITECTURE.deb
 deb:

@@ -12,7 +12,7 @@
         ├── DirectoryLocked   another process works in the data directory
         └── ForeignDirectory  the data directory belongs to another cluster
 
-Each class has its own process exit code (`exit_code`), documented in the README.
+Each class has its own process exit code (`exit_code`), documented in docs/exit-codes.md.
 """
 
 from __future__ import annotations

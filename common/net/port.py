@@ -43,6 +43,19 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
+def free_port(preferred: int) -> int:
+    """`preferred`, unless a process listens there at 127.0.0.1 now or this one was given it; else any."""
+    if preferred not in _given:
+        try:
+            check_port_free(LOOPBACK, preferred)
+        except PortTaken:
+            pass
+        else:
+            _given.add(preferred)
+            return preferred
+    return free_ports(1)[0]
+
+
 def own_address(towards: tuple[str, int] = ("192.0.2.1", 9)) -> str:
     """The address of this host that another one sees; loopback if there is no network. Asks a name server
     where `towards` is a name."""

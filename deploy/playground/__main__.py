@@ -44,7 +44,7 @@ async def run(options: Options) -> int:
         if options.replay is not None and not options.replay.is_dir():
             raise ConfigError(f"{options.replay} is not a directory", hint="give a recorded scenario")
         mariadb.programs()  # say what is missing before anything is made
-        cluster = Cluster(SystemClock())
+        cluster = Cluster(SystemClock(), usual_ports=options.keep)
     except (BinlogError, OSError) as error:
         return report_failure(error)
     status, clean = COULD_NOT_RUN, False
@@ -91,15 +91,7 @@ async def _run(options: Options, cluster: Cluster) -> int:
 
 async def _keep(cluster: Cluster) -> None:
     """Leave everything running until a signal comes."""
-    server = cluster.mariadb
-    print(
-        f"MariaDB:  mariadb -h {server.host} -P {server.port} -u {server.user} -p{server.password}\n"
-        f"etcd:     {cluster.etcd_endpoint}",
-        file=sys.stderr,
-    )
-    for node in cluster.nodes:
-        print(f"{node.name + ':':9} {node.address}, status {node.status_url}", file=sys.stderr)
-    print(f"files:    {cluster.directory}\nCtrl-C ends everything", file=sys.stderr, flush=True)
+    print("\n".join(result.kept_lines(cluster)), file=sys.stderr, flush=True)
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:

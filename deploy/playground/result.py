@@ -1,4 +1,4 @@
-"""What a run prints at its end. Pure: text from figures.
+"""What a run prints at its end: text from figures, and how to look at a cluster that stays.
 
 Tests  tests/deploy/playground/test_options.py
 """
@@ -6,10 +6,13 @@ Tests  tests/deploy/playground/test_options.py
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import Final
 
 from deploy.playground.check.statistics import Statistics, quantile
 from deploy.playground.check.verify import Report
+from deploy.playground.cluster.cluster import Cluster
 from deploy.playground.options import Options
 from deploy.playground.workload.limits import MARIADB, MISPLACED, MISPLACED_REASON
 
@@ -38,6 +41,25 @@ def lines(report: Report, statistics: Statistics, subscribed: Report | None = No
     if subscribed is not None:
         text += _subscribed(subscribed, statistics)
     return [*text, summary(statistics)]
+
+
+def kept_lines(cluster: Cluster) -> list[str]:
+    """How to look at a cluster that stays: commands to paste, addresses, files."""
+    server, endpoint = cluster.mariadb, cluster.etcd_endpoint
+    program = Path(sys.executable).with_name("binlogctl")
+    if program.is_relative_to(Path.cwd()):
+        program = program.relative_to(Path.cwd())
+    config = f" -drainer-config {cluster.config_of(cluster.drainer.name)}" if cluster.drainer else ""
+    return [
+        f"status:   {program} status -pd-urls {endpoint}",
+        f"rows:     {program} tail -from oldest -pd-urls {endpoint}",
+        f"doctor:   {program} doctor -pd-urls {endpoint}{config}",
+        f"MariaDB:  mariadb -h {server.host} -P {server.port} -u {server.user} -p{server.password}",
+        f"etcd:     {endpoint}",
+        *(f"{node.name + ':':9} {node.address}, status {node.status_url}" for node in cluster.nodes),
+        f"files:    {cluster.directory}",
+        "Ctrl-C ends everything",
+    ]
 
 
 def _subscribed(report: Report, statistics: Statistics) -> list[str]:

@@ -1,9 +1,11 @@
-"""Every command of the README runs, with only ports, directories and durations of its own."""
+"""Every command of the README and of the first pages runs, with only ports, directories and durations of its
+own."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,59 +22,92 @@ from deploy.playground.cluster.etcd_server import EtcdServer
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.errors import NoSuchTable
+from tests.docs.pages import (
+    DRAINER,
+    OPERATE,
+    PUBLISH,
+    PUMP,
+    QUICK_START,
+    README,
+    RECORDINGS,
+    SPARK,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text()
 PROGRAMS = Path(sys.executable).parent
 DEADLINE_S = 120
+PD = " -pd-urls http://127.0.0.1:2379"
 
 pytestmark = pytest.mark.integration
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.M | re.S)
-
-
-def commands() -> list[str]:
-    return [line for block in blocks("sh") for line in block.splitlines()]
-
-
-def spark_commands() -> list[str]:
-    programs = (".venv/bin/binlog-spark ", "spark-submit ", "mkdir ", "gunzip ", "tar ")
-    return [line for line in commands() if line.startswith(programs)]
-
-
 def test_every_command_is_known_here() -> None:
-    """A new command needs a test below."""
-    assert commands() == [
-        "make demo",
-        'make demo ARGS="--chaos --seconds 120"',
-        "make demo-spark",
-        "make test",
-        ".venv/bin/pump --config deploy/pump.toml --addr 127.0.0.1:8250",
-        ".venv/bin/drainer --config deploy/drainer.toml",
-        ".venv/bin/binlogctl status -pd-urls http://127.0.0.1:2379",
-        ".venv/bin/binlogctl top -once -pd-urls http://127.0.0.1:2379",
-        ".venv/bin/binlogctl nodes -pd-urls http://127.0.0.1:2379",
-        ".venv/bin/binlogctl doctor -pd-urls http://127.0.0.1:2379 -drainer-config deploy/drainer.toml",
-        ".venv/bin/binlogctl config check deploy/pump.toml",
-        ".venv/bin/binlogctl position -2h",
-        ".venv/bin/binlogctl -cmd pumps -pd-urls http://127.0.0.1:2379",
-        ".venv/bin/binlogctl -cmd drainers -pd-urls http://127.0.0.1:2379 --output table",
+    """A new command needs a test below, or where the comment says."""
+    assert (
+        README.commands()
+        == [
+            "make demo",
+            "make demo-spark",  # tests/spark/test_demo_of_spark.py
+            "make test",
+            'make demo ARGS="--keep --seconds 5"',
+            ".venv/bin/binlogctl status",
+            ".venv/bin/binlogctl tail -from oldest -limit 10",
+            ".venv/bin/pump --config deploy/pump.toml --addr 127.0.0.1:8250",
+            ".venv/bin/drainer --config deploy/drainer.toml",
+            ".venv/bin/binlogctl doctor -drainer-config deploy/drainer.toml",
+            *SPARK.commands()[:3],
+        ]
+    )
+    assert QUICK_START.commands() == [
+        'make demo ARGS="--keep --seconds 5"',
+        f".venv/bin/binlogctl status{PD}",
+        f".venv/bin/binlogctl tail -from oldest -limit 10{PD}",
+        f".venv/bin/binlogctl tail -tables 'books.*'{PD}",
+        ".venv/bin/python books.py",
+        "curl -X PUT http://127.0.0.1:8249/apply/pause",
+        f".venv/bin/binlogctl status{PD}",
+        "curl -X PUT http://127.0.0.1:8249/apply/resume",
+    ]
+    assert OPERATE.commands() == [
+        f"binlogctl status{PD}",
+        f"binlogctl top -once{PD}",
+        f"binlogctl nodes{PD}",
+        f"binlogctl doctor{PD} -drainer-config deploy/drainer.toml",
+        "binlogctl config check deploy/pump.toml",
+        "binlogctl position -2h",
+        f"binlogctl -cmd pumps{PD}",
+        f"binlogctl -cmd drainers{PD} --output table",
         "curl http://127.0.0.1:8250/readyz",
         "curl http://127.0.0.1:8250/status",
         "curl http://127.0.0.1:8249/metrics",
-        ".venv/bin/binlogctl ddl list -pd-urls http://127.0.0.1:2379",
+        "etcdctl --endpoints 127.0.0.1:2379 snapshot save etcd.snapshot",
+        "binlogctl pause NODE",
+        "binlogctl close NODE",
+        "binlogctl forget NODE",
+    ]
+    assert PUMP.commands() == ["curl -X POST http://127.0.0.1:8250/debug/gc/trigger"]
+    assert DRAINER.commands() == [
+        "binlogctl ddl list",
         "curl -X PUT http://127.0.0.1:8249/apply/pause",
         "curl -X PUT http://127.0.0.1:8249/apply/resume",
         'curl -X PUT "http://127.0.0.1:8249/apply/rate?rows=5000"',
         "curl -X PUT http://127.0.0.1:8249/reload",
-        ".venv/bin/binlog-playground --replay tests/golden/corpus/basic",
-        '.venv/bin/python examples/transfer.py --etcd 127.0.0.1:2379 --user root --password "" 1 2 30',
-        *spark_commands(),  # tests/spark/test_readme_spark.py runs them in one session
     ]
-    assert len(blocks("python")) == 4
-    assert len(blocks("sql")) == 1
+    assert PUBLISH.commands() == [
+        '.venv/bin/python examples/transfer.py --etcd 127.0.0.1:2379 --user root --password "" 1 2 30'
+    ]
+    assert RECORDINGS.commands() == [".venv/bin/binlog-playground --replay tests/golden/corpus/basic"]
+    counts = {page.path: (len(page.blocks("python")), len(page.blocks("sql"))) for page in PROGRAM_PAGES}
+    assert counts == {
+        "README.md": (2, 0),
+        "docs/quick-start.md": (1, 1),
+        "docs/publish.md": (2, 0),
+        "docs/recordings.md": (1, 0),
+        "docs/drainer.md": (0, 2),
+    }
+
+
+PROGRAM_PAGES = (README, QUICK_START, PUBLISH, RECORDINGS, DRAINER)
 
 
 def run(*arguments: str, codes: tuple[int, ...] = (0,), **environment: str) -> str:
@@ -89,10 +124,109 @@ def run(*arguments: str, codes: tuple[int, ...] = (0,), **environment: str) -> s
     return result.stdout
 
 
-def test_demo() -> None:
+@pytest.fixture(scope="module")
+def kept() -> Iterator[Kept]:
+    """`make demo` that stays."""
+    arguments = ["make", "demo", "ARGS=--keep --seconds 3"]
+    process = subprocess.Popen(
+        arguments,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        told = []
+        for line in process.stdout:
+            told.append(line.rstrip("\n"))
+            if line.startswith("Ctrl-C ends everything"):
+                break
+        yield Kept(told)
+        os.killpg(process.pid, signal.SIGINT)  # as the terminal does it
+        process.communicate(timeout=DEADLINE_S)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+class Kept:
+    """What the demo has said at its end."""
+
+    def __init__(self, told: list[str]) -> None:
+        self.told = told
+        self.etcd = self.after("etcd:")
+        self.drainer = self.after("drainer:").partition(",")[0]
+
+    def after(self, word: str) -> str:
+        return next(line for line in self.told if line.startswith(word)).removeprefix(word).strip()
+
+    def own(self, command: str) -> str:
+        """A command of a page, for the addresses that there are."""
+        command = command.replace("http://127.0.0.1:2379", self.etcd)
+        return command.replace("127.0.0.1:8249", self.drainer)
+
+    def mariadb(self) -> Connection:
+        words = self.after("MariaDB:").split()
+        assert words[:2] == ["mariadb", "-h"]
+        host, port, user, password = words[2], int(words[4]), words[6], words[7].removeprefix("-p")
+        return connect(Target(host, port, user, password))
+
+
+def test_demo(kept: Kept) -> None:
     """What `make` hands on; with --chaos it is run by `tests/deploy/playground/test_run.py`."""
-    demo = run("make", "demo", "ARGS=--seconds 3")
-    assert re.search(r"^verified: \d+ tables, \d+ rows identical$", demo, re.M)
+    assert any(re.fullmatch(r"verified: \d+ tables, \d+ rows identical", line) for line in kept.told)
+    (example,) = [block for block in QUICK_START.blocks("text") if "Ctrl-C" in block]
+    shown = [line.split()[0] for line in example.splitlines()]
+    assert shown == [line.split()[0] for line in kept.told[-len(shown) :]]
+
+
+def test_the_first_hour(kept: Kept, tmp_path: Path) -> None:
+    """The quick start from its second step to its last, in the demo that stays."""
+    status, oldest, live, program, pause, again, resume = QUICK_START.commands()[1:]
+    ctl = str(PROGRAMS / "binlogctl")
+    end = time.monotonic() + DEADLINE_S
+    while "all is well" not in run(ctl, *shlex.split(kept.own(status))[1:], codes=(0, 11, 12)):
+        assert time.monotonic() < end
+    listed = run(ctl, *shlex.split(kept.own(oldest))[1:]).splitlines()
+    (example,) = [block for block in QUICK_START.blocks("text") if "customer 0" in block]
+    assert listed[4:6] == example.splitlines()
+    assert len([line for line in listed if "  ddl  " not in line]) == 10
+    tail = subprocess.Popen(
+        [ctl, *shlex.split(kept.own(live))[1:], "-from", "oldest"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        (script,) = QUICK_START.blocks("python")
+        (tmp_path / "books.py").write_text(
+            script.replace("127.0.0.1:2379", kept.etcd.removeprefix("http://"))
+        )
+        assert program.endswith(" books.py")
+        assert "committed at" in run(sys.executable, str(tmp_path / "books.py"), PYTHONPATH=str(ROOT))
+        assert tail.stdout is not None
+        seen = ""
+        while "id=2" not in (line := tail.stdout.readline()):
+            assert line
+            seen += line
+        assert "CREATE TABLE" in seen
+    finally:
+        tail.send_signal(signal.SIGINT)
+        tail.communicate(timeout=DEADLINE_S)
+    connection = kept.mariadb()
+    try:
+        rows, checkpoint = QUICK_START.blocks("sql")[0].splitlines()
+        end = time.monotonic() + DEADLINE_S
+        while arrived(connection, rows.encode()) != [(1, "Ink"), (2, "Paper")]:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        assert arrived(connection, checkpoint.encode())
+    finally:
+        connection.close()
+    put(kept.own(pause).split()[-1])
+    held = run(ctl, *shlex.split(kept.own(again))[1:], codes=(12,))
+    assert "binlogctl resume" in held
+    put(kept.own(resume).split()[-1])
 
 
 def test_test_sets_up_lints_and_tests() -> None:
@@ -107,10 +241,15 @@ def test_replay() -> None:
 
 
 def test_analysts_script() -> None:
-    (script,) = [block for block in blocks("python") if "RECORDING" in block]
+    (script,) = RECORDINGS.blocks("python")
     printed = run(sys.executable, "-c", script, PYTHONPATH=str(ROOT)).splitlines()
     assert len(printed) > 10
     assert any("customer (1, 'customer 0'" in line for line in printed)
+
+
+def put(url: str) -> None:
+    with urllib.request.urlopen(urllib.request.Request(url, method="PUT")) as reply:
+        assert reply.status == 200
 
 
 @dataclass
@@ -139,7 +278,7 @@ def nodes(mariadb: MariaDbServer, tmp_path_factory: pytest.TempPathFactory) -> I
     started = []
     try:
         for program, status in zip(("pump", "drainer"), statuses, strict=True):
-            (command,) = [line for line in commands() if f"/{program} --config" in line]
+            (command,) = [line for line in README.commands() if f"/{program} --config" in line]
             arguments = [
                 str(PROGRAMS / program),
                 *command.split()[1:],
@@ -176,12 +315,12 @@ def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
 
 def test_operator_asks_the_nodes(nodes: Nodes) -> None:
     for kind, shown in (("pumps", "pump-of-the-readme"), ("drainers", "drainer-of-the-readme")):
-        (command,) = [line for line in commands() if f"-cmd {kind}" in line]
+        (command,) = [line for line in OPERATE.commands() if f"-cmd {kind}" in line]
         words = command.replace("http://127.0.0.1:2379", nodes.etcd).split()[1:]
         assert shown in run(str(PROGRAMS / "binlogctl"), *words, COLUMNS="200")
     asked = (("8250/readyz", nodes.pump_status), ("8250/status", nodes.pump_status))
     for url, status in (*asked, ("8249/metrics", nodes.drainer_status)):
-        (command,) = [line for line in commands() if url in line]
+        (command,) = [line for line in OPERATE.commands() if url in line]
         with urllib.request.urlopen(f"http://{status}/{command.rpartition('/')[2]}") as reply:
             assert reply.status == 200
 
@@ -194,7 +333,7 @@ def test_operator_sees_how_the_cluster_is(nodes: Nodes, tmp_path: Path) -> None:
     config.chmod(0o600)
 
     def told(command: str, *codes: int) -> str:
-        (line,) = [line for line in commands() if f"binlogctl {command}" in line]
+        (line,) = [line for line in OPERATE.commands() if f"binlogctl {command}" in line]
         words = line.replace("http://127.0.0.1:2379", nodes.etcd)
         words = words.replace("deploy/drainer.toml", str(config)).split()[1:]
         environment = {**nodes.environment, "COLUMNS": "200"}
@@ -211,12 +350,14 @@ def test_operator_sees_how_the_cluster_is(nodes: Nodes, tmp_path: Path) -> None:
 
 
 def test_operator_changes_a_drainer_that_runs(nodes: Nodes) -> None:
-    (command,) = [line for line in commands() if "binlogctl ddl" in line]
-    run(str(PROGRAMS / "binlogctl"), *command.replace("http://127.0.0.1:2379", nodes.etcd).split()[1:])
-    for line in [line for line in commands() if "-X PUT" in line]:
-        url = line.split()[-1].strip('"').replace("127.0.0.1:8249", nodes.drainer_status)
-        with urllib.request.urlopen(urllib.request.Request(url, method="PUT")) as reply:
-            assert reply.status == 200
+    listing, *puts = DRAINER.commands()
+    run(str(PROGRAMS / "binlogctl"), *listing.split()[1:], "-pd-urls", nodes.etcd)
+    for line in puts:
+        put(line.split()[-1].strip('"').replace("127.0.0.1:8249", nodes.drainer_status))
+    (purge,) = PUMP.commands()
+    url = purge.split()[-1].replace("127.0.0.1:8250", nodes.pump_status)
+    with urllib.request.urlopen(urllib.request.Request(url, method="POST")) as reply:
+        assert reply.status == 200
 
 
 def test_python_programs_reach_the_downstream(nodes: Nodes, mariadb: MariaDbServer) -> None:
@@ -226,14 +367,14 @@ def test_python_programs_reach_the_downstream(nodes: Nodes, mariadb: MariaDbServ
     connection = connect(Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
     connection.run(b"CREATE DATABASE app")
     try:
-        alone, beside = [block for block in blocks("python") if "open_publisher_sync" in block]
+        alone, beside = PUBLISH.blocks("python")
         printed = ""
         for script in (alone, beside):
             script = script.replace("127.0.0.1:2379", endpoint)
             script = script.replace('"port": 3306, "user": "root", "password": ""', account)
             printed = run(sys.executable, "-c", script, PYTHONPATH=str(ROOT))
         commit_ts = int(printed.split()[-1])
-        (statements,) = blocks("sql")
+        (statements,) = [block for block in DRAINER.blocks("sql") if block.startswith("SELECT")]
         end = time.monotonic() + DEADLINE_S
         while time.monotonic() < end:
             connection.rollback()
@@ -252,8 +393,29 @@ def test_python_programs_reach_the_downstream(nodes: Nodes, mariadb: MariaDbServ
         connection.close()
 
 
+def test_the_readmes_programs(nodes: Nodes, mariadb: MariaDbServer) -> None:
+    """The embedder's door, then the developer's, which reads what the first one wrote."""
+    read, publish = README.blocks("python")
+    endpoint = nodes.etcd.removeprefix("http://")
+    connection = connect(Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
+    try:
+        for script, shown in (
+            (publish, "committed at"),
+            (read, "books.title insert {'id': 1, 'title': 'Ink'}"),
+        ):
+            script = script.replace("127.0.0.1:2379", endpoint)
+            assert shown in run(sys.executable, "-c", script, PYTHONPATH=str(ROOT))
+        end = time.monotonic() + DEADLINE_S
+        while arrived(connection, b"SELECT * FROM books.title") != [(1, "Ink")]:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+    finally:
+        connection.run(b"DROP DATABASE IF EXISTS books")
+        connection.close()
+
+
 def test_the_example_that_moves_money(nodes: Nodes, mariadb: MariaDbServer) -> None:
-    (command,) = [line for line in commands() if "examples/transfer.py" in line]
+    (command,) = PUBLISH.commands()
     arguments = command.replace("127.0.0.1:2379", nodes.etcd.removeprefix("http://"))
     arguments = arguments.replace(
         '--user root --password ""',

@@ -1,4 +1,4 @@
-"""Every Spark command of the README runs as it stands there, in one session: a JVM each would be minutes."""
+"""Every command of docs/spark.md runs as it stands there, in one session: a JVM each would be minutes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from common.errors import FlagError
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.sink.mysql.connection import Target, connect
 from drainer.spark.__main__ import run
-from tests.integration.test_readme import ROOT, blocks, spark_commands
+from tests.architecture.source import ROOT
+from tests.docs.pages import SPARK
 
 Printed = Callable[..., str]
 
 
 def unpack(directory: Path) -> None:
     """The archives that the other commands use."""
-    for line in spark_commands():
+    for line in SPARK.commands():
         if line.startswith(("mkdir", "gunzip", "tar")):
             subprocess.run(line.replace(" build", f" {directory}"), shell=True, check=True, cwd=ROOT)
 
@@ -37,13 +38,13 @@ def printed(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Printed:
-    """Runs the one command of the README that has these words, and gives what it printed."""
+    """Runs the one command of the page that has these words, and gives what it printed."""
     unpack(tmp_path)
     monkeypatch.setenv("BINLOG_SPARK_PASSWORD", mariadb.password)
 
     def of(*words: str, but: str = "nothing", more: tuple[str, ...] = ()) -> str:
         (line,) = [
-            line for line in spark_commands() if all(word in line for word in words) and but not in line
+            line for line in SPARK.commands() if all(word in line for word in words) and but not in line
         ]
         line = line.replace(
             "mysql://root@127.0.0.1:3306/", f"mysql://{mariadb.user}@127.0.0.1:{mariadb.port}/"
@@ -85,7 +86,7 @@ def test_a_history_of_nothing_has_its_headings(
 
 def test_the_notebook(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unpack(tmp_path)
-    (script,) = [block for block in blocks("python") if "spark" in block]
+    (script,) = [block for block in SPARK.blocks("python") if "spark" in block]
     exec(script.replace('"build', f'"{tmp_path}'), {})
     assert re.search(r"shop\| *customer\| *update\| *\d+\|", capsys.readouterr().out)
 
@@ -133,7 +134,7 @@ def test_value_logs_become_an_archive_an_image_and_a_database(
 def test_many_machines_get_a_package(printed: Printed, tmp_path: Path) -> None:
     """That it works on a cluster is the business of test_cluster; here: the files are what the line names."""
     printed(" package ")
-    (submit,) = [line for line in spark_commands() if line.startswith("spark-submit")]
+    (submit,) = [line for line in SPARK.commands() if line.startswith("spark-submit")]
     for name in ("binlog_spark.zip", "binlog_spark.py"):
         assert (tmp_path / name).exists()
         assert f"build/{name}" in submit
@@ -144,10 +145,9 @@ def test_many_machines_get_a_package(printed: Printed, tmp_path: Path) -> None:
     assert "binlog-0000000000000000" in printed("spark-submit")
 
 
-def test_a_notebook_has_the_commands_functions_where_the_readme_says() -> None:
+def test_a_notebook_has_the_commands_functions_where_the_page_says() -> None:
     """Each by itself, as the first thing that a program imports."""
-    text = (ROOT / "README.md").read_text()
-    assert "(`drainer.spark.history`, `statistics`, `image`, ...)" in text
+    assert "(`drainer.spark.history`, `statistics`, `image`, ...)" in SPARK.text
     for line in (
         "from drainer.spark.history import history, versions",
         "from drainer.spark.statistics import hottest, rates, sizes, volumes",

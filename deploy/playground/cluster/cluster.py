@@ -25,7 +25,7 @@ from typing import Any
 
 from common.clock import Clock
 from common.errors import Unavailable
-from common.net.port import LOOPBACK, free_ports
+from common.net.port import LOOPBACK, free_port, free_ports
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.cluster import small_disk
 from deploy.playground.cluster.etcd_server import EtcdServer
@@ -39,6 +39,11 @@ POLL_S = 0.02
 STOP_DEADLINE_S = 15.0
 RELAY_DISK_MIB = 96
 RELOAD_S = 30.0
+# Those of the documentation's commands; MariaDB beside the one that a host may have.
+ETCD_PORT = 2379
+MARIADB_PORT = 3307
+DRAINER_PORT = 8249
+PUMP_PORT = 8250
 PACKAGE_ROOT = Path(__file__).resolve().parents[3]
 
 # No proxy of the environment may come between us and loopback.
@@ -88,9 +93,12 @@ class Node:
 
 
 class Cluster:
-    """Everything that runs. Start the parts in order: `start_base`, `start_pumps`, `start_drainer`."""
+    """Everything that runs. Start the parts in order: `start_base`, `start_pumps`, `start_drainer`.
 
-    def __init__(self, clock: Clock) -> None:
+    `usual_ports`: those of the documentation, where they are free; else ports that nobody else looks for.
+    """
+
+    def __init__(self, clock: Clock, *, usual_ports: bool = False) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="binlog-playground-"))
         self.supervisor = Supervisor(self.directory)
         self.mariadb = MariaDbServer()
@@ -104,21 +112,26 @@ class Cluster:
         self.proxy: Proxy | None = None
         self.small_disk: SmallDisk | None = None
         self._clock = clock
+        self._usual_ports = usual_ports
         self._drainer_text = ""
 
     @property
     def nodes(self) -> list[Node]:
         return [*self.pumps, *([self.drainer] if self.drainer is not None else [])]
 
+    def _port(self, usual: int) -> int:
+        return free_port(usual) if self._usual_ports else free_ports(1)[0]
+
     async def start_base(self, cluster_id: int | None, *, application: bool = False) -> StandaloneUpstream:
         """Start etcd and MariaDB, found the cluster. `application`: another MariaDB, for a program."""
-        etcd_port, peer_port = free_ports(2)
+        etcd_port, peer_port = self._port(ETCD_PORT), *free_ports(1)
         server = EtcdServer(self.directory / "etcd", etcd_port, peer_port)
         server.data_dir.mkdir(mode=0o700)
         self.etcd_endpoint = server.endpoint
         self.etcd = self.supervisor.add("etcd", server.command(), server.environ())
         self.etcd.start()
         log = self.supervisor.log_path("mariadb")
+        self.mariadb.port = self._port(MARIADB_PORT)
         self.mariadb.prepare(self.directory / "mariadb", log)
         assert self.mariadb.process is not None
         self.supervisor.adopt(self.mariadb.process)
@@ -165,8 +178,7 @@ class Cluster:
         """Start Pumps and wait until each is registered and answers."""
         for number in range(1, count + 1):
             name = f"pump-{number}"
-            (port,) = free_ports(1)
-            address = f"{LOOPBACK}:{port}"
+            address = f"{LOOPBACK}:{self._port(PUMP_PORT + number - 1)}"
             arguments = [
                 f"--addr={address}",
                 f"--advertise-addr={address}",
@@ -214,8 +226,7 @@ class Cluster:
         )
 
     def _prepare_drainer(self, name: str, sections: str, routes: Routes = MappingProxyType({})) -> Node:
-        (port,) = free_ports(1)
-        address = f"{LOOPBACK}:{port}"
+        address = f"{LOOPBACK}:{self._port(DRAINER_PORT)}"
         config = self.config_of(name)
         config.touch(mode=0o600)
         self._drainer_text = (

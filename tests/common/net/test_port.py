@@ -32,6 +32,18 @@ def test_free_ports_are_not_those_that_connections_get() -> None:
             port.check_port_free(port.LOOPBACK, found[0])
 
 
+def test_a_port_that_is_wanted_is_given_once_and_only_where_nobody_listens() -> None:
+    (wanted,) = port.free_ports(1)
+    assert port.free_port(wanted) != wanted, "this process gave it away"
+    with socket.socket() as found:
+        found.bind((port.LOOPBACK, 0))
+        found.listen(1)
+        taken = found.getsockname()[1]
+        assert port.free_port(taken) != taken
+    assert port.free_port(taken) == taken
+    assert port.free_port(taken) != taken
+
+
 def test_paths() -> None:
     for text in ("unix:///run/p.sock", "/run/p.sock", "unix:///run/p.sock"):
         assert port.socket_path("socket", text) == "/run/p.sock"

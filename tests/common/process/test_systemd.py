@@ -31,6 +31,7 @@ from drainer.config.options import DrainerConfig
 from pump.config import PumpConfig
 from pump.log.block_cache import BLOCK_BYTES, BLOCKS_MAX
 from pump.pull.pages import ALONE_BYTES
+from tests.docs.pages import EXIT_CODES
 
 ROOT = Path(__file__).parents[3]
 UNITS = {"pump": PumpConfig, "drainer": DrainerConfig}
@@ -235,7 +236,7 @@ def test_units_start_what_is_there_and_name_documented_codes(name: str) -> None:
     named = [word.lstrip("-").partition("=")[0] for word in words if word.startswith("-")]
     assert named
     assert set(named) <= flags
-    # The numbers in the comment are those that count, and each is one of our errors and in the README.
+    # The numbers in the comment are those that count, and each is one of our errors and on the page.
     comment = (ROOT / "deploy" / "systemd" / f"{name}.service").read_text()
     explained = re.search(r"end the same way:(.*?)\nRestartPreventExitStatus", comment, re.S)
     assert explained
@@ -248,8 +249,8 @@ def test_units_start_what_is_there_and_name_documented_codes(name: str) -> None:
     }
     assert final < codes
     assert not final & {"0", "2", "3"}, "a crash or a peer that is away: another start may do"
-    readme = (ROOT / "README.md").read_text()
-    assert all(f"\n| {code} |" in readme for code in final)
+    page = EXIT_CODES.text
+    assert all(f"\n| {code} |" in page for code in final)
 
 
 @pytest.mark.parametrize("name", UNITS)

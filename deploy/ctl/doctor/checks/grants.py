@@ -4,7 +4,7 @@ In     lines of SHOW GRANTS of MySQL, MariaDB or TiDB, those of enabled roles am
 Out    rights that are missing, by the place where they are
 Never  shows a line: MariaDB puts the hash of the password into the first one
 
-Source of the rights: what the README lists for a drainer's user.
+Source of the rights: what docs/drainer.md lists for a drainer's user.
 
 Tests  tests/deploy/ctl/doctor/checks/test_checks.py
 """

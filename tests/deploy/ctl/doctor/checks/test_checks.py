@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -44,6 +43,7 @@ from deploy.ctl.doctor.findings import (
 )
 from deploy.ctl.doctor.gather import answers
 from deploy.playground.cluster.mariadb import DRAINER_RIGHTS
+from tests.docs.pages import Page
 
 NOW_S = 1_700_000_000.0
 NOW_TS = tso.from_wall_s(NOW_S)
@@ -298,11 +298,11 @@ def test_go_drainer_is_told_from_ours_and_from_anything_else() -> None:
 # -- grants ----------------------------------------------------------------------------------------
 
 
-def test_rights_are_those_of_the_readme_and_of_the_playground() -> None:
+def test_rights_are_those_of_the_page_and_of_the_playground() -> None:
     ours = {*grants.ROWS, *grants.TABLES, *grants.NICE, *grants.GLOBAL, *grants.GLOBAL_MARIADB}
     assert ours == {right.strip() for right in DRAINER_RIGHTS.split(",")}
-    readme = " ".join((Path(__file__).parents[5] / "README.md").read_text().split())
-    listed = readme.partition("A Drainer needs a user with `")[2].partition("`")[0]
+    page = " ".join(Page("docs/drainer.md").text.split())
+    listed = page.partition("A Drainer needs a user with `")[2].partition("`")[0]
     assert {right.strip() for right in listed.split(",")} == ours - set(grants.GLOBAL_MARIADB)
 
 

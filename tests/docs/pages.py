@@ -1,0 +1,44 @@
+"""Pages of the documentation, as their tests read them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tests.architecture.source import ROOT
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page by its path in the tree."""
+
+    path: str
+
+    @property
+    def text(self) -> str:
+        return (ROOT / self.path).read_text(encoding="utf-8")
+
+    def blocks(self, language: str) -> list[str]:
+        """Code of one language, without the indentation of a list."""
+        found = re.findall(rf"^( *)```{language}\n(.*?)^\1```$", self.text, re.M | re.S)
+        return [re.sub(rf"^{indent}", "", block, flags=re.M) for indent, block in found]
+
+    def commands(self) -> list[str]:
+        """Lines for a shell."""
+        return [line for block in self.blocks("sh") for line in block.splitlines()]
+
+
+README = Page("README.md")
+QUICK_START = Page("docs/quick-start.md")
+TIDB = Page("docs/tidb.md")
+OPERATE = Page("docs/operate.md")
+PUMP = Page("docs/pump.md")
+DRAINER = Page("docs/drainer.md")
+UPGRADE = Page("docs/upgrade.md")
+SECURITY = Page("docs/security.md")
+TWO_WAY = Page("docs/two-way.md")
+PUBLISH = Page("docs/publish.md")
+RECORDINGS = Page("docs/recordings.md")
+SPARK = Page("docs/spark.md")
+COMPARISON = Page("docs/comparison.md")
+EXIT_CODES = Page("docs/exit-codes.md")
