@@ -126,7 +126,6 @@ def _one(waiting: WaitingDdl, node_id: str) -> Markup:
     tables = ", ".join(waiting.tables[:ROWS_MAX])
     pairs: list[tuple[str, object]] = [
         ("tables", tables),
-        ("why", waiting.reason),
         ("state", waiting.state),
         ("commit", place(waiting.commit_ts)),
         ("waits since", wall(waiting.since_ms / 1000)),
@@ -147,6 +146,7 @@ def _one(waiting: WaitingDdl, node_id: str) -> Markup:
         "article",
         element("h3", f"Job {waiting.job_id}"),
         element("pre", waiting.query, tabindex="0") if waiting.query else "",
+        element("p", waiting.reason) if waiting.reason else "",
         facts(pairs),
         shown,
         class_="card wrong" if lines else "card",

@@ -18,6 +18,8 @@ TEXT_MAX: Final = 600
 """Characters of one text that a page shows."""
 ROWS_MAX: Final = 100
 """Rows of one table that a page shows, fewer if they are long."""
+_SHORT_MAX: Final = 40
+_SHORT_MARKUP_MAX: Final = 160
 _LIST_CHARS_MAX: Final = 80 * 1024
 
 
@@ -69,7 +71,7 @@ def first(parts: Iterable[Markup]) -> list[Markup]:
 def table(name: str, heads: Sequence[str], rows: Iterable[Sequence[object]], total: int) -> Markup:
     """Rows, the first of them, and how many there are. `name`: for who cannot see the heading."""
     head = element("tr", *(element("th", one, scope="col") for one in heads))
-    shown = first(element("tr", *(element("td", cell) for cell in row)) for row in rows)
+    shown = first(element("tr", *map(_cell, row)) for row in rows)
     found = element(
         "div",
         element("table", element("thead", head), element("tbody", *shown)),
@@ -80,6 +82,13 @@ def table(name: str, heads: Sequence[str], rows: Iterable[Sequence[object]], tot
     )
     more = f"{len(shown):,} of {total:,} are shown; /status has all of them."
     return join(found, element("p", more, class_="soft")) if total > len(shown) else found
+
+
+def _cell(content: object) -> Markup:
+    """What is short stays in one line, whatever else the table has; what is long has room to break."""
+    made = text(content)
+    is_short = len(made) <= (_SHORT_MARKUP_MAX if isinstance(content, Markup) else _SHORT_MAX)
+    return element("td", made, class_="nowrap" if is_short else "wide")
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> Markup:

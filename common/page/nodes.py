@@ -67,7 +67,7 @@ def _row(kind: str, entry: NodeEntry, is_own: bool, now_ts: int, clock_ts: int) 
     is_well = status.state == ONLINE and alive != "dead"
     left = status.state == OFFLINE
     return (
-        join(name, " (this page)" if is_own else ""),
+        join(name, " (this page)" if is_own else "", _labels(entry)),
         _kind(kind, entry),
         status.host,
         element("span", status.state, class_=None if is_well or left else "wrong"),
@@ -76,6 +76,13 @@ def _row(kind: str, entry: NodeEntry, is_own: bool, now_ts: int, clock_ts: int) 
         place(status.max_commit_ts),
         "-" if left else f"{behind(clock_ts, status.update_ts)} ago",
     )
+
+
+def _labels(entry: NodeEntry) -> object:
+    """Of a pump: its zone, say."""
+    labels = {} if entry.status.is_reader else entry.status.labels
+    said = ", ".join(f"{name}={value}" for name, value in sorted(labels.items()))
+    return element("span", f" {said}", class_="soft") if said else ""
 
 
 def _link(entry: NodeEntry) -> object:

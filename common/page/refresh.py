@@ -4,7 +4,7 @@ Why     the page is made by the node alone, so a browser without scripts has the
         second rendering that could escape less or say something else
 Holds   nothing is asked of any other address; what is fetched is parsed, never run. A part that is being
         copied from, or has not changed, stays as it is, so that neither a selection nor the focus is lost
-Tests   tests/common/page/test_status_page.py
+Tests   tests/common/page/test_browser.py
 """
 
 from __future__ import annotations

@@ -27,13 +27,15 @@ _STYLE: Final = (
     STYLE
     + way.STYLE
     + """
-.verdict ul{margin:8px 0 0;padding-left:20px;font-size:14px;font-weight:400}.verdict code{color:#fff}
+.verdict ul{margin:8px 0 0;padding-left:20px;font-size:14px;font-weight:400}
+.verdict code{color:#fff;font-size:inherit}
 span.wrong,p.wrong{color:var(--bad);font-weight:600}span.right{color:var(--good);font-weight:600}
 .facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(440px,100%),1fr));gap:0 24px;margin:0}
-.facts div{display:flex;gap:10px;justify-content:space-between;padding:5px 0}
+.facts div{display:flex;gap:0 10px;justify-content:space-between;padding:5px 0}
 .facts div{border-bottom:1px solid var(--line)}.facts dt{color:var(--soft);flex:none;max-width:50%}
 .facts dd{margin:0;text-align:right;overflow-wrap:anywhere}
-.ts{color:var(--soft);font-size:12px}section p{margin:8px 0}section h3{font-size:15px;margin:16px 0 8px}
+body{overflow-wrap:anywhere}td.wide{min-width:22em}.ts{color:var(--soft);font-size:12px}
+section p{margin:8px 0}section h3{font-size:15px;margin:16px 0 8px}
 article{margin:0 0 14px}article h3{margin-top:0}
 pre{overflow-x:auto;background:var(--back);border-radius:6px;padding:8px 10px;margin:8px 0;font-size:13px;
 white-space:pre-wrap;overflow-wrap:anywhere;max-height:12em}
@@ -53,7 +55,7 @@ HEADERS: Final = (
     ("referrer-policy", "no-referrer"),
     ("cache-control", "no-store"),
 )
-_EVENTS: Final = ("time", "level", "from", "what", "details")
+_EVENTS: Final = ("time", "level", "what", "details", "from")
 _NAMES: Final = {PUMPS: "pump", DRAINERS: "drainer"}
 
 
@@ -162,12 +164,13 @@ def _verdict(shown: Shown, name: str) -> Markup:
         level = "bad" if found[0].severity == ERROR else "part"
     elif shown.state != "online":
         level = "part"
-    listed = element("ul", *(element("li", *_words(one)) for one in found[:20])) if found else ""
-    return element("div", title, listed, class_=f"verdict {level}", id="verdict")
+    worst = element("div", *_words(found[0]), element("p", title)) if found else title
+    others = element("ul", *(element("li", *_words(one)) for one in found[1:20])) if found[1:] else ""
+    return element("div", worst, others, class_=f"verdict {level}", id="verdict")
 
 
 def _words(trouble: Trouble) -> Iterator[object]:
-    yield f"{trouble.severity}: {trouble.text}"
+    yield f"{trouble.text[:1].upper()}{trouble.text[1:]}"
     if trouble.hint:
         yield " ("
         # Every second part of a hint stands between backticks: it is a command.
@@ -183,9 +186,9 @@ def _events(events: Sequence[Event]) -> Markup:
         (
             wall(one.time_s),
             element("span", one.level, class_="wrong" if one.level in ("ERROR", "FATAL", "WARN") else None),
-            one.component,
             one.text + (f" ({one.count} times)" if one.count > 1 else ""),
             one.details,
+            one.component,
         )
         for one in events
     )

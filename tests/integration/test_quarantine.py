@@ -7,7 +7,9 @@ import asyncio
 import dataclasses
 import json
 import random
+import shlex
 import signal
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +19,7 @@ import pumpclient
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import LONG, VARCHAR, Column, FieldType, Index, IndexColumn, TableInfo
 from deploy.playground.cluster.mariadb import MariaDbServer
+from tests.common.page.support.reading import read
 from tests.integration import waiting_table
 from tests.integration.waiting_table import DEADLINE_S, Cluster
 
@@ -72,6 +75,14 @@ async def test_its_table_waits_and_nothing_is_lost_or_doubled(
         await _play(Upstream(cluster.publisher), cluster)
 
 
+def _commands(address: str) -> list[list[str]]:
+    """What a drainer's page gives to copy, without the program."""
+    with urllib.request.urlopen(f"http://{address}/", timeout=5) as answer:
+        waiting = read(answer.read().decode()).named("article")[0]
+    lines = [one.text for one in waiting.named("code") if one.attributes.get("class") == "command"]
+    return [shlex.split(line)[1:] for line in lines]
+
+
 async def _play(upstream: Upstream, cluster: Cluster) -> None:
     life, connection = cluster.life, cluster.connection
     dice = random.Random(11)
@@ -106,7 +117,9 @@ async def _play(upstream: Upstream, cluster: Cluster) -> None:
     assert listed.returncode == 0, listed.stderr
     assert json.loads(listed.stdout)["waiting"][0]["job_id"] == JOB
     assert cluster.ctl("ddl", "skip", "99").returncode == 4
-    retried = cluster.ctl("ddl", "retry", str(JOB))
+    retry, skip, rewrite = await asyncio.to_thread(_commands, life.address)  # as the drainer's page has them
+    assert (skip[:3], rewrite[:3]) == (["ddl", "skip", str(JOB)], ["ddl", "rewrite", str(JOB)])
+    retried = cluster.ctl(*retry)
     assert retried.returncode == 0, retried.stderr
     await life.until(
         lambda: bool(life.ask(f"/ddl/{JOB}")["data"]["decisions"][0]["outcome"]), "outcome of retry"

@@ -23,6 +23,7 @@ from common.etcd.registry import EtcdRegistry, connect_registry
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.cluster.etcd_server import EtcdServer
 from pump.index.index import Index, key_of
+from tests.common.page.support.reading import read
 from tests.pump.support import corpus
 from tests.pump.support.process import PumpClient, PumpProcess, Start
 
@@ -89,6 +90,11 @@ async def test_writes_come_back_over_both_protocols_and_status_tells(
 
     assert process.http("/nothing")[0] == 404
     assert process.http("/status", "PUT") == (405, "")
+    page = read(process.http("/")[1])
+    assert page.named("h1")[0].text == "pump p1"
+    assert f"{stuck}" in page.text
+    assert "pump is up" in page.part("events").text
+    assert process.http("/", "PUT") == (405, "")
     assert process.http("/drainers") == (200, "null\n")
     assert process.http("/debug/binlog/x") == (400, "invalid parameter ts: x\n")
     assert process.http("/debug/binlog/1")[0] == 404

@@ -130,6 +130,11 @@ def test_a_go_node_has_its_status_and_readers_and_nodes_that_left_have_no_page()
     assert "1 pump, 1 reader, 1 offline" in page.text
 
 
+def test_labels_stand_beside_the_name() -> None:
+    page = cluster(view([entry("p", label={"labels": {"zone": "<a>", "rack": "r1"}})]))
+    assert rows(page)[0][0] == "p rack=r1, zone=<a>"
+
+
 def test_who_is_not_well_comes_first_so_that_a_long_list_does_not_hide_him() -> None:
     many = [entry(f"p{number:04d}") for number in range(3000)]
     dead, paused = entry("zz-dead", alive=False), entry("zz-paused", state=PAUSED, alive=False)

@@ -1,0 +1,163 @@
+"""The page in a real browser: all facts without scripts, no request to anywhere else, and it refreshes.
+
+Needs Chromium, which `apt install chromium` brings; a machine without it says so and goes on.
+"""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from common.cluster.registry import DRAINERS
+from common.page.status_page import HEADERS, Shown, html
+from common.status.drainer import DrainerDocument, LagStatus
+from tests.common.page.support import chromium
+from tests.common.page.support.hostile import ATTACK, events, filled, view
+
+pytestmark = pytest.mark.skipif(
+    chromium.found() is None, reason="no Chromium here: apt-get install chromium has the page tried in it"
+)
+AGAIN = "document.getElementById('refresh').textContent.includes('Refreshed at')"
+
+
+@dataclass
+class Node:
+    """A node's door as far as a browser sees it: the page, with its headers, as of now."""
+
+    shown: Shown
+    status: int = 200
+    asked: list[str] = field(default_factory=list)
+    url: str = ""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[chromium.Browser]:
+    with chromium.running() as made:
+        yield made
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    made = Node(Shown(DRAINERS, filled(DrainerDocument), "", view(), "", events(), 1_700_000_000.0))
+
+    class Door(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            made.asked.append(f"{self.command} {self.path}")
+            body = html(made.shown).encode() if made.status == 200 else b"gone"
+            self.send_response(made.status)
+            for name, value in HEADERS if made.status == 200 else ():
+                self.send_header(name, value)
+            self.send_header("content-type", "text/html; charset=utf-8")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Door)
+    made.url = f"http://127.0.0.1:{server.server_port}/"
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    yield made
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def hasten(page: chromium.Page) -> None:
+    """Its timers are due in no time."""
+    source = "const later = setTimeout; window.setTimeout = (what) => later(what, 1);"
+    page.ask("Page.addScriptToEvaluateOnNewDocument", source=source)
+
+
+def test_all_facts_are_there_without_scripts(browser: chromium.Browser, node: Node) -> None:
+    page = browser.page()
+    page.open(node.url, scripts=False)
+    text = page.evaluate("document.body.innerText")
+    for words in (
+        "Cluster",
+        "Way of the stream",
+        "Waiting for a decision",
+        "Lanes",
+        "Retention",
+        "Last verify",
+    ):
+        assert words in text
+    assert "<script>alert(1)</script>" in text
+    assert "Load the page again" in text
+    assert "Stop refreshing" not in text
+    assert page.requests == [node.url]
+    assert page.complaints == []
+
+
+def test_it_refreshes_asks_nobody_else_and_runs_nothing_of_what_nodes_say(
+    browser: chromium.Browser, node: Node
+) -> None:
+    page = browser.page()
+    hasten(page)
+    page.open(node.url)
+    lag = DrainerDocument(state="online", lag=LagStatus(total_s=1234.0))
+    node.shown = replace(node.shown, document=lag, view=None, why_no_view=ATTACK)
+    page.until("document.getElementById('verdict').textContent.includes('21 min behind')")
+    page.until("document.getElementById('cluster').textContent.includes('cannot be read: <script>')")
+    page.until(AGAIN)
+    assert "Lanes" not in page.evaluate("document.querySelector('main').textContent")
+    assert page.evaluate(
+        "document.querySelectorAll('main > [id]').length === new Set("
+        "[...document.querySelectorAll('main > [id]')].map((one) => one.id)).size"
+    )
+    assert set(node.asked) == {"GET /"}
+    assert set(page.requests) == {node.url}
+    assert page.complaints == []
+    assert page.evaluate("document.querySelectorAll('img, main script').length") == 0
+
+
+def test_who_copies_a_command_keeps_his_selection_and_may_stop_it(
+    browser: chromium.Browser, node: Node
+) -> None:
+    page = browser.page()
+    hasten(page)
+    page.open(node.url)
+    page.evaluate("window.getSelection().selectAllChildren(document.querySelector('.command'))")
+    said = page.evaluate("String(window.getSelection())")
+    assert said.startswith("binlogctl ddl ")
+    document = filled(DrainerDocument, text="other")
+    node.shown = replace(node.shown, document=document, view=None, events=events(text="other"))
+    page.until("document.getElementById('events').textContent.includes('other')")
+    assert page.evaluate("String(window.getSelection())") == said
+    page.evaluate("window.getSelection().removeAllRanges()")
+    page.until(f"!document.querySelector('main').textContent.includes({ATTACK[:8]!r})")
+    page.evaluate("document.querySelector('#refresh button').click()")
+    assert "Not refreshed since" in page.evaluate("document.getElementById('refresh').textContent")
+
+
+def test_a_node_that_is_gone_is_told_and_what_was_shown_stays(browser: chromium.Browser, node: Node) -> None:
+    page = browser.page()
+    hasten(page)
+    page.open(node.url)
+    node.status = 500
+    page.until("document.getElementById('refresh').textContent.includes('does not answer since')")
+    assert "Lanes" in page.evaluate("document.querySelector('main').textContent")
+    node.status = 200
+    page.until(AGAIN)
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_fits_a_telephone_and_the_dark(
+    browser: chromium.Browser, node: Node, width: int, dark: bool
+) -> None:
+    page = browser.page()
+    page.look(dark=dark, width=width)
+    page.open(node.url)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    shown = page.evaluate("getComputedStyle(document.querySelector('svg.tall')).display")
+    assert shown == ("block" if width < 700 else "none")
+    back = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+    assert (max(back) < 60) is dark
