@@ -16,16 +16,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import urllib.parse
+import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
-
-from aetcd import rpc as messages
 
 from common.clock import SystemClock
 from common.errors import BinlogError, ConfigError, Conflict, Rejected, Unavailable
 from common.net.http_client import HttpClient
 from common.net.tls import Reread, TlsConfig
+
+with warnings.catch_warnings():
+    # Its messages were made by protobuf 5.27. All releases of 6 and 7 take them; 6.31 alone warns of that.
+    warnings.filterwarnings("ignore", "Protobuf gencode version", UserWarning)
+    from aetcd import rpc as messages
 
 HINT: Final = "start etcd or pass --pd-urls"
 REQUEST_TIMEOUT_S: Final = 5.0
