@@ -31,6 +31,7 @@ from common.observe import log, metrics_push, trace
 from common.observe.recent_events import Recorder
 from common.process import daemon
 from common.serving import listener
+from common.serving.notifying import notifying
 from common.serving.reload import add_logging
 from common.serving.starting import Starting
 from common.serving.status_page import StatusPage
@@ -83,6 +84,9 @@ class Process:
         process.on_stop("close", ends.aclose, 10)
         tls = settings.tls
         reload = self._operating.reload
+        notifier = notifying(settings, "drainer", settings.name, process)
+        if notifier is not None:
+            self._operating.notify(notifier)
         add_logging(reload, log_stream(settings))
         process.on_reload(reload.on_signal)
         listener.check_free(settings)

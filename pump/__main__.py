@@ -28,11 +28,13 @@ from common.cluster.registry import PUMPS, Registry
 from common.config import loading
 from common.door.http.routes import Routes
 from common.etcd.registry import connect_registry
+from common.notify.notifier import Notifier
 from common.observe import log, metrics_push
 from common.observe.recent_events import Recorder
 from common.process import daemon, process_identity
 from common.serving import health, listener
 from common.serving.listener import Listener
+from common.serving.notifying import notifying, tell_of
 from common.serving.reload import Reload
 from common.serving.starting import Starting
 from common.serving.status_page import StatusPage
@@ -47,6 +49,7 @@ from pump.membership.closing import Closing
 from pump.membership.registration import Registration
 from pump.pull.puller import Pullers
 from pump.retention.age_clock import AgeClock
+from pump.retention.conditions import conditions
 from pump.retention.purger import Purger
 from pump.server import PumpServer, services_before_start
 from pump.status import StatusRoutes
@@ -79,6 +82,7 @@ class StartedParts:
     server: PumpServer | None = None
     registration: Registration | None = None
     closing: Closing | None = None
+    notifier: Notifier | None = None
     beating: asyncio.Task[None] | None = None
     hold: TraceHold | None = None
     holding: asyncio.Task[None] | None = None
@@ -94,12 +98,9 @@ async def close_all(opened: StartedParts) -> None:
     """Close what is open, the newest first."""
     if opened.listener is not None:
         await opened.listener.stop(_CALLS_END_S)
-    if opened.storage is not None:
-        await opened.storage.close()
-    if opened.registry is not None:
-        await opened.registry.close()
-    if opened.upstream is not None:
-        await opened.upstream.close()
+    for part in (opened.storage, opened.registry, opened.upstream):
+        if part is not None:
+            await part.close()
     if opened.data_dir is not None:
         opened.data_dir.close()
 
@@ -107,11 +108,11 @@ async def close_all(opened: StartedParts) -> None:
 async def start(
     settings: PumpConfig, read: Callable[[], PumpConfig], recorder: Recorder, process: daemon.Daemon
 ) -> None:
-    """Set everything up; what was opened is closed by the stop phases, also when this fails. `read` loads the
-    configuration again."""
+    """Set everything up; the stop phases close what was opened, also when this fails. `read`: again."""
     clock = SystemClock()
     tls = settings.tls
     opened = StartedParts()
+    opened.notifier = notifying(settings, "pump", settings.node_id or settings.default_node_id, process)
     stop_phases(process, opened)
     starting = Starting(settings.start_wait_s, clock, process.status)
     listener.check_free(settings)  # before anything is touched: this is the commonest mistake
@@ -389,14 +390,14 @@ def show_and_reload(
     routes: Routes,
     page: StatusPage,
 ) -> None:
-    """What operators see and change, from now on: a pump whose /status answers is registered and known to the
-    drainers."""
+    """What operators see and change: a pump whose /status answers is registered and known to the drainers."""
     assert opened.registration is not None
     assert opened.listener is not None
     reload = Reload(settings, read, services.clock)
     page.show(add_routes(settings, process, services, opened.registration, routes, background, reload))
     take_reloads(reload, opened.listener, background.purger, services.disk_guard, services.pullers)
     process.on_reload(reload.on_signal)
+    tell_of(opened.notifier, opened.registration.node_id, lambda: conditions(background.purger.facts()))
 
 
 def stop_phases(process: daemon.Daemon, opened: StartedParts) -> None:

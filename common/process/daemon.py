@@ -67,6 +67,7 @@ class Daemon:
         self._status = ""
         self._reloads = reloads
         self._hang_up = asyncio.Event()
+        self._tell_end: Callable[[int, BaseException | None], Awaitable[None]] | None = None
         self._name = name
         self._logger = logger
         self._cancel_deadline_s = cancel_deadline_s
@@ -120,6 +121,10 @@ class Daemon:
             if self._ready and not self._stopping.is_set():
                 self.ready(self._status)
 
+    def on_end(self, tell: Callable[[int, BaseException | None], Awaitable[None]]) -> None:
+        """Await `tell` with exit code and cause, when all else has ended. It bounds its own time."""
+        self._tell_end = tell
+
     def stop(self, cause: BaseException | None = None) -> None:
         """Begin the end. The first cause counts."""
         if not self._stopping.is_set():
@@ -138,11 +143,21 @@ class Daemon:
             await self._stopping.wait()
             await self._run_phases()
             await self._cancel(set(self._tasks))
+            code = self._exit_code()
+            await self._told_end(code)
         finally:
             telling.cancel()
             for number in SIGNALS:
                 loop.remove_signal_handler(number)
-        return self._exit_code()
+        return code
+
+    async def _told_end(self, code: int) -> None:
+        if self._tell_end is None:
+            return
+        try:
+            await self._tell_end(code, self._cause)
+        except Exception as error:  # whatever it was, the exit code stays
+            self._logger.failure("the end was not told", error)
 
     async def _notify_manager(self) -> None:
         """Feed the watchdog, and ask for time while the start or the end takes it.

@@ -13,10 +13,10 @@ from typing import ClassVar, Final
 
 from common.config.declaring import option
 from common.door.http.admin_guard import AdminGuard
-from common.door.limits import Limits
 from common.errors import ConfigError
 from common.net.port import STATUS_PORT_STEP, split_address
 from common.net.tls import TlsConfig
+from common.serving.notify_options import NotifyOptions
 from common.upstream.choice import check_kind
 
 DOOR: Final = "door"
@@ -24,7 +24,7 @@ GRPCIO: Final = "grpcio"
 
 
 @dataclass(frozen=True, slots=True)
-class NodeConfig(Limits):
+class NodeConfig(NotifyOptions):
     """The options that a pump and a drainer share. The daemon says what `listen` and `advertised` are."""
 
     table_notes: ClassVar[Mapping[str, str]] = {
@@ -158,6 +158,7 @@ class NodeConfig(Limits):
                 "socket is set, but grpcio's server serves none here", hint='set rpc-server = "door"'
             )
         AdminGuard(self.admin_from)
+        self.check_notify()
 
     def check_node(self) -> None:
         """Raises `ConfigError`."""

@@ -103,12 +103,13 @@ class DiskStatus(Struct, kw_only=True):
 
 
 class PurgeOutlook(Struct, kw_only=True):
-    """How long what a drainer has not applied is kept. `lost`: it is purged already."""
+    """How long what a drainer has not applied is kept. `lost`: it is purged already; `alarm`: soon."""
 
     node_id: str = ""
     checkpoint: int = 0
     live: bool = False
     lost: bool = False
+    alarm: bool = False
     left_s: float | None = None
     limit: str = ""
 

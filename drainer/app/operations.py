@@ -11,7 +11,7 @@ Tests  tests/integration/test_standby.py, tests/integration/test_back_in_time.py
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from common.clock import Clock
@@ -22,6 +22,8 @@ from common.config import loading
 from common.door.http.routes import Routes
 from common.errors import Unavailable
 from common.net.tls import TlsConfig
+from common.notify.events import Condition
+from common.notify.notifier import Notifier
 from common.observe import log
 from common.process import daemon
 from common.serving import health
@@ -38,6 +40,7 @@ from drainer.ddl import rules as ddl_rules
 from drainer.rules.rule_set import RULE_FIELDS, read_rules
 from drainer.sink.runner import Runner
 from drainer.status import progress_line
+from drainer.status.conditions import conditions, took_over
 from drainer.status.document import ApplierFacts, CollectorFacts, Status, View
 
 WENT_BACK_SHOWN: Final = 10
@@ -96,6 +99,8 @@ class Operating:
         self._served: Any = None
         self._interrupted = ""
         self._time: UpstreamTime | None = None
+        self.notifier: Notifier | None = None
+        """Of who is told of events, if anybody is."""
         self.verify: Callable[[], VerifyStatus | None] = lambda: None
         """What the comparisons of this drainer have found; None where it makes none."""
         self.went_back: list[WentBackStatus] = []
@@ -153,6 +158,8 @@ class Operating:
         await standby.wait_and_register(lambda: heartbeat.register(node.ONLINE))
         self.state.state = node.ONLINE
         self._process.status(f"taking over as {name}")
+        if self.notifier is not None:
+            self.notifier.happened(took_over(name))
 
     def _check_what_is_not_built(self) -> None:
         """While there is no stream, a reload only checks what one will be built with."""
@@ -252,6 +259,16 @@ class Operating:
     def document(self) -> DrainerDocument | None:
         """What /status shows; None while there is nothing but what is waited for."""
         return None if self._shown is None else read(self._shown.document(), DrainerDocument)
+
+    def notify(self, notifier: Notifier) -> None:
+        """Let the notifier see what holds while rows are applied."""
+        self.notifier = notifier
+        notifier.look = self._conditions
+
+    def _conditions(self) -> Iterable[Condition] | None:
+        """None while it is not known: what held before may hold still."""
+        status = self._status
+        return conditions(status.document()) if status is not None and self._running else None
 
     def behind_s(self) -> float:
         """How far what is applied is behind the upstream; 0 while nothing is known."""

@@ -438,6 +438,7 @@ class Purger:
                     checkpoint=one.drainer.checkpoint,
                     live=one.live,
                     lost=one.lost,
+                    alarm=one.alarm,
                     left_s=round(one.left_s, 3),
                     limit=str(one.reason),
                 )

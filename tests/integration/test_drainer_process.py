@@ -7,11 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -143,13 +145,35 @@ def test_life_of_a_process(
         process.wait()
 
 
+class Receiver(HTTPServer):
+    """Of what `notify-url` posts."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        events = self.events
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                events.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
 def test_it_is_changed_while_it_runs(
     tmp_path: Path, etcd_clean: str, free_port: Callable[[], int], mariadb: MariaDbServer
 ) -> None:
     """Pause, rate and reload over HTTP and by SIGHUP; a wrong file changes nothing; the end lets go."""
     forget(mariadb)
     port = free_port()
-    arguments = command(tmp_path, etcd_clean, port, downstream(mariadb))
+    receiver = Receiver()
+    tell = f'notify-url = "http://127.0.0.1:{receiver.server_port}/hook"\n'
+    arguments = command(tmp_path, etcd_clean, port, tell + downstream(mariadb))
     process = subprocess.Popen(arguments)
     file = tmp_path / "drainer.toml"
 
@@ -170,7 +194,7 @@ def test_it_is_changed_while_it_runs(
         wait_for(f"http://127.0.0.1:{port}/readyz", process)
         assert put("/apply/rate?rows=500")[0] == 200
         assert shown("/status")["Control"]["rate_rows"] == 500
-        live = 'log-level = "warn"\n[syncer]\nignore-schemas = "mysql"\ntxn-batch = 77\n'
+        live = f'{tell}log-level = "warn"\n[syncer]\nignore-schemas = "mysql"\ntxn-batch = 77\n'
         file.write_text(live + "worker-count = 3\n" + downstream(mariadb))
         process.send_signal(signal.SIGHUP)
         deadline_s = time.monotonic() + DEADLINE_S
@@ -199,10 +223,13 @@ def test_it_is_changed_while_it_runs(
             urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5)
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0
+        assert [(event["type"], event["details"]["exit_code"]) for event in receiver.events] == [("ended", 0)]
         assert mariadb.password not in (tmp_path / "drainer.log").read_text()
     finally:
         process.kill()
         process.wait()
+        receiver.shutdown()
+        receiver.server_close()
         forget(mariadb)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -10,8 +12,13 @@ from common.clock import SystemClock
 from common.door.http.routes import Peer, Request, Routes
 from common.errors import Unavailable
 from common.net.http_client import Page
+from common.notify.events import Condition
+from common.notify.notifier import Notifier
+from common.observe import log
+from common.process.daemon import Daemon
 from common.serving.starting import Starting
 from drainer.app.operations import Operating
+from drainer.control.standby import Standby
 from drainer.sink.mysql.connection import Target
 from drainer.snapshot.drainer_hold import DrainerHold
 from tests.drainer.support.held_life import Everybody, settings_of
@@ -33,3 +40,37 @@ async def test_a_drainer_that_starts_is_asked_again_to_hold_its_stream() -> None
 
     with pytest.raises(Unavailable, match="no rows are applied to a database just now"):
         await DrainerHold(locate, None, SystemClock(), ask).hold(limit_s=1.0, wait_s=1.0)
+
+
+async def test_a_standby_that_takes_over_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing: Any = None
+    settings = replace(settings_of(Target("127.0.0.1", 1, "u", "")), standby=True)
+    process = Daemon("test", log.get("test"))
+    starting = Starting(0.0, SystemClock(), lambda text: None)
+    operating = Operating(settings, lambda: settings, process, Routes(), SystemClock(), None, starting)
+    told: list[Condition] = []
+    operating.notifier = cast(Notifier, SimpleNamespace(happened=told.append))
+
+    async def at_once(self: Standby, register: object) -> None:
+        assert told == []
+
+    monkeypatch.setattr(Standby, "wait_and_register", at_once)
+    await operating.take_name(nothing, nothing, nothing)
+    assert [(one.type, one.subject) for one in told] == [("standby_took_over", settings.name)]
+
+
+async def test_what_holds_is_not_known_while_nothing_is_applied() -> None:
+    """What held before may hold still: it is not told to be over."""
+    nothing: Any = None
+    settings = settings_of(Target("127.0.0.1", 1, "u", ""))
+    starting = Starting(0.0, SystemClock(), lambda text: None)
+    operating = Operating(settings, lambda: settings, nothing, Routes(), SystemClock(), None, starting)
+    notifier = cast(Notifier, SimpleNamespace(look=None))
+    operating.notify(notifier)
+    assert notifier.look() is None
+    status: Any = SimpleNamespace(document=lambda: {"Sink": {"name": "s", "held": True}})
+    operating._status, operating._running = status, True
+    assert [one.subject for one in notifier.look() or ()] == ["s"]
+    operating._status_task = None
+    operating.interrupt("rows were refused", went_back=False)
+    assert notifier.look() is None
