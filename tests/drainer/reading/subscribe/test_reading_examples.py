@@ -37,6 +37,8 @@ from tests.pump.support.process import PumpProcess
 
 ROOT = Path(__file__).resolve().parents[4]
 DEADLINE_S = 60
+DUCKDB_HEADERS_BYTES = 3 * 4096
+"""A file of DuckDB's is not one without its three headers, which it writes one by one."""
 ROUNDS = 3
 ITEMS = ("pen", "ink", "paper")
 
@@ -279,13 +281,16 @@ def test_micro_batches(table: Table, endpoint: str, tmp_path: Path) -> None:
 
 
 def test_dlt_resource(table: Table, endpoint: str, tmp_path: Path) -> None:
-    """Killed at any time, the next run goes on."""
+    """Killed at any time from DuckDB's having made its file on, the next run goes on."""
     arguments = ("--etcd", endpoint, table.name)
     database = tmp_path / "changes.duckdb"
 
     def run() -> None:
         with example("dlt_resource.py", *arguments, home=tmp_path) as running:
             assert running.wait(DEADLINE_S) == 0, (tmp_path / "said").read_text()
+
+    def made() -> bool:
+        return database.exists() and database.stat().st_size >= DUCKDB_HEADERS_BYTES
 
     def loaded() -> list[tuple[Any, ...]]:
         shutil.copy(database, tmp_path / "copy.duckdb")
@@ -295,7 +300,7 @@ def test_dlt_resource(table: Table, endpoint: str, tmp_path: Path) -> None:
 
     table.write(25)
     with example("dlt_resource.py", *arguments, home=tmp_path) as running:
-        until(database.exists, running, tmp_path)  # it loads
+        until(made, running, tmp_path)  # it loads
     run()
     table.write(25)
     run()
