@@ -40,13 +40,11 @@ demo: setup
 demo-spark: setup-spark
 	$(PY) -m deploy.playground.spark_demo $(ARGS)
 
-# What reckons goes first, what waits for real servers behind it, each on both cores.
 test: lint
 ifdef ARGS
 	$(PY) -m pytest $(ARGS)
 else
-	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not integration"
-	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m integration
+	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 endif
 
 lint: setup-spark

@@ -32,8 +32,12 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # What takes longest begins first, so that no process is alone with it at the end.
-    items.sort(key=lambda item: "spark" not in item.path.parts)
+    # What reckons goes first, what waits for real servers behind it. What takes longest of either begins
+    # first, so that no process is alone with it at the end.
+    def order(item: pytest.Item) -> tuple[bool, bool]:
+        return item.get_closest_marker("integration") is not None, "spark" not in item.path.parts
+
+    items.sort(key=order)
 
 
 def _is_of_this_test(record: logging.LogRecord) -> bool:
