@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -48,3 +50,26 @@ def test_the_site_takes_nothing_from_other_hosts() -> None:
     assert re.search(r"^  font: false$", settings, re.M)
     assert not re.search(r"https?://", settings)
     assert "strict: true" in settings
+
+
+def test_the_build_fails_at_a_warning() -> None:
+    """Quiet, mkdocs would not count what it does not say."""
+    (line,) = re.findall(r"^\t.* -m mkdocs build.*$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    assert "--strict" in line
+    assert "quiet" not in line
+    assert " -q" not in line
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "assets").glob("*.svg")), ids=lambda path: path.name)
+def test_a_drawing_can_be_read_by_everybody(path: Path) -> None:
+    """Its text is text, a screen reader has its title, and it has colours for a dark page."""
+    namespace = "{http://www.w3.org/2000/svg}"
+    root = ElementTree.parse(path).getroot()
+    assert root.attrib["role"] == "img"
+    named = root.attrib["aria-labelledby"].split()
+    assert [child.attrib.get("id") for child in root[:2]] == named
+    assert [child.tag for child in root[:2]] == [f"{namespace}title", f"{namespace}desc"]
+    assert len(list(root.iter(f"{namespace}text"))) > 5
+    text = path.read_text(encoding="utf-8")
+    assert "prefers-color-scheme: dark" in text
+    assert not re.search(r"(?:href|src)=|@import|url\((?!#)|<image|<script", text)
