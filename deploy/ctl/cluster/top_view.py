@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -96,9 +97,11 @@ def ordered(seen: Overview, view: View) -> Overview:
     return dataclasses.replace(seen, nodes=tuple(nodes))
 
 
-def bar(view: View, lines: int, window: int) -> str:
-    """The line below the page: what is seen of it, and the keys."""
+def bar(view: View, seen: Overview | None, lines: int, window: int) -> str:
+    """The line below the page: what is wrong, which may be out of sight, what is seen of it, and the keys."""
+    counts = Counter(trouble.severity for trouble in seen.troubles) if seen else Counter[str]()
+    wrong = "".join(f"{number} {name}{'s' * (number > 1)}, " for name, number in sorted(counts.items()))
     order = f"by {view.sort}{', reversed' if view.is_reversed else ''}"
     last = min(lines, view.first + window)
     part = f"lines {view.first + 1}-{last} of {lines}, " if lines > window else ""
-    return f"{part}{order}  s: sort  r: reverse  up/down, page up/down: scroll  q: end"
+    return f"{wrong}{part}{order}  s: sort  r: reverse  up/down, page up/down: scroll  q: end"

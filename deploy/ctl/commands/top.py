@@ -115,7 +115,9 @@ def _drawn(live: Live, seen: Overview | Unavailable | None, view: View, keys: li
         view = top_view.pressed(view, key, len(lines), window)
     lines = _rendered(live.console, seen, view)
     view = top_view.within(view, len(lines), window)
-    live.update(_page(lines, view, window), refresh=True)
+    known = seen if isinstance(seen, Overview) else None
+    bar = top_view.bar(view, known, len(lines), window)
+    live.update(_page(lines[view.first : view.first + window], bar), refresh=True)
     return view
 
 
@@ -129,14 +131,13 @@ def _rendered(console: Console, seen: Overview | Unavailable | None, view: View)
     return console.render_lines(page, console.options.update(height=None), pad=False)
 
 
-def _page(lines: list[list[Segment]], view: View, window: int) -> RenderableType:
+def _page(lines: list[list[Segment]], bar: str) -> RenderableType:
     from rich.console import Group
     from rich.segment import SegmentLines
 
-    shown = SegmentLines(lines[view.first : view.first + window], new_lines=True)
-    bar = show.text(top_view.bar(view, len(lines), window), style="reverse")
-    bar.no_wrap, bar.overflow = True, "ellipsis"
-    return Group(shown, bar)
+    below = show.text(bar, style="reverse")
+    below.no_wrap, below.overflow = True, "ellipsis"
+    return Group(SegmentLines(lines, new_lines=True), below)
 
 
 class _Typed:

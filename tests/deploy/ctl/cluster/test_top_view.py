@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from common.cluster.registry import PUMPS
+from common.status.troubles import ERROR, WARNING, Trouble
 from deploy.ctl.cluster import top_view
 from deploy.ctl.cluster.overview import NodeLine, Overview
 from deploy.ctl.cluster.top_view import SORTS, View, keys, pressed
@@ -106,7 +107,13 @@ def test_q_ends() -> None:
 
 
 def test_the_bar_says_the_order_and_what_is_seen() -> None:
-    assert top_view.bar(View(), 5, 10).startswith("by name  s: sort")
-    assert top_view.bar(View("behind", is_reversed=True, first=20), 30, 10).startswith(
+    assert top_view.bar(View(), None, 5, 10).startswith("by name  s: sort")
+    assert top_view.bar(View("behind", is_reversed=True, first=20), None, 30, 10).startswith(
         "lines 21-30 of 30, by behind, reversed"
     )
+
+
+def test_the_bar_says_what_is_wrong_where_it_is_out_of_sight() -> None:
+    troubles = [Trouble(severity, "n", "is wrong") for severity in (ERROR, WARNING, ERROR)]
+    seen = Overview(1, NODES, tuple(troubles))
+    assert top_view.bar(View(), seen, 5, 10).startswith("2 errors, 1 warning, by name  s: sort")
