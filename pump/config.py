@@ -10,7 +10,7 @@ import os
 import re
 import socket
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from common.config.declaring import option
 from common.errors import ConfigError
@@ -27,6 +27,8 @@ _ACCEPT_LOSS: Final = re.compile(r"(\d{6,10}\.vlog):(\d+)")
 @dataclass(frozen=True, slots=True)
 class PumpConfig(NodeConfig):
     """`docs/config-pump.md` is made from it."""
+
+    keys_told: ClassVar[str] = "binlogctl config docs pump"
 
     node_id: str = option(
         "",

@@ -4,9 +4,9 @@ Precedence: command line, then environment (`<PREFIX>_<FLAG>`; empty values do n
 then the default. A value of the file that Go's shipped file has, too, may count as not set (`go_default`).
 Flags take one or two dashes and `-name value` or `-name=value`; a bool may stand alone.
 The file is read strictly: an unknown key or a wrong type is an error that names the key, its line and what
-is expected. Built in everywhere: `-config FILE`, `-V` or `--version`, `-h` (which adds a class variable
-`usage_notes`). A class may define `validate(self)`, called last, which raises `ConfigError` when values do
-not fit together.
+is expected. Built in everywhere: `-config FILE`, `-V` or `--version`, `-h` (which adds the class
+variables `keys_told`, the command that tells every key, and `usage_notes`). A class may define
+`validate(self)`, called last, which raises `ConfigError` when values do not fit together.
 """
 
 from __future__ import annotations
@@ -196,7 +196,10 @@ class _Loader:
 
     def _unknown_key(self, dotted: str, path: str, text: str) -> ConfigError:
         sections = {key.rsplit(".", 1)[0] for key in self._by_key if "." in key}
-        hint = _similar(dotted, [*self._by_key, *sections]) or f"see {self._program} -h for the known ones"
+        hint = (
+            _similar(dotted, [*self._by_key, *sections])
+            or f"see `{_keys_told(self._cls, self._program)}` for the known ones"
+        )
         return ConfigError(
             f"component {self._program}'s config file {path} contained unknown configuration options:"
             f" {dotted} (line {key_line(text, dotted)})",
@@ -302,6 +305,12 @@ def describe(config: Any) -> dict[str, Any]:
     return described
 
 
+def _keys_told(cls: type[Any], program: str) -> str:
+    """The command that tells every key of the file."""
+    told: str = getattr(cls, "keys_told", f"{program} -h")
+    return told
+
+
 def usage(cls: type[Any], program: str, env_prefix: str) -> str:
     """The text of `-h`."""
     lines = [f"Usage of {program}:", "  -config FILE", "        TOML file to read"]
@@ -314,5 +323,7 @@ def usage(cls: type[Any], program: str, env_prefix: str) -> str:
         kind = "" if entry.kind == "bool" else f" {entry.kind}"
         lines += [f"  -{entry.flag}{kind}", f"        {entry.help}{shown}"]
     lines += ["", f"The environment may have them too, as {variable(env_prefix, 'log-file')}."]
+    if hasattr(cls, "keys_told"):
+        lines.append(f"`{_keys_told(cls, program)}` tells every key of the file.")
     notes: str = getattr(cls, "usage_notes", "")
     return "\n".join(lines) + "\n" + notes

@@ -39,6 +39,7 @@ Exit codes:
 @dataclass(frozen=True, slots=True)
 class DrainerConfig(RuleOptions):
     usage_notes: ClassVar[str] = EXIT_CODES
+    keys_told: ClassVar[str] = "binlogctl config docs drainer"
 
     addr: str = option("127.0.0.1:8249", key="addr", flag="addr", help="host:port to listen on", starter=True)
     advertise_addr: str = option(

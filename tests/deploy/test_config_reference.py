@@ -66,6 +66,7 @@ def test_every_default_is_written_as_a_file_may_have_it(program: str) -> None:
 def test_every_option_is_explained_in_one_line_of_help(program: str) -> None:
     cls, prefix = DAEMONS[program]
     shown = loading.usage(cls, program, prefix)
+    assert f"`binlogctl config docs {program}` tells every key of the file." in shown
     for name, entry in told(program).items():
         assert 0 < len(entry.help) <= LINE_OF_HELP_MAX, name
         assert not entry.help.endswith("."), name
