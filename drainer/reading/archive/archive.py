@@ -65,7 +65,7 @@ def open_archive(
     """Open an archive: a path or URI (s3://, gs://, hdfs://), several of them for the pumps of a cluster.
 
     `kind` is auto, pb, relay or pump. `start` and `stop` are a commit_ts, a time of UTC as text, a datetime
-    with a zone, or None for the end of the archive; `tables` are patterns: shop.orders, shop.*, ~REGEX.
+    with a zone, or None for the end of the archive; `tables` are patterns: `shop.orders`, `shop.*`, `~REGEX`.
     `damage`: fail, or report, which leaves out what cannot be read. `ddl_history`: a file of DDL jobs, which
     value logs need. `time_zone`: in which a Go Drainer wrote TIMESTAMPs. `options`: of the file system.
 

@@ -363,7 +363,7 @@ def subscribe(
     """The changes of a cluster, live and in order: transactions of rows, and DDL.
 
     `endpoint`: host:port of PD, or of the etcd of a cluster without TiDB; several separated by commas.
-    `tables`: patterns like "shop.*", "!shop.tmp_*"; none: all. One that fits no table is an error, unless
+    `tables`: patterns like `"shop.*"`, `"!shop.tmp_*"`; none: all. One that fits no table is an error, unless
     `missing_ok`. `start`: where the stream begins, for a reader with a name its first one: later it goes on
     where it was done, unless `start` is a commit timestamp, a position that the program has kept; see
     `stream_start`. `stop`: a timestamp or time after which the stream ends.

@@ -144,10 +144,11 @@ class SyncSubscription:
 
 def _sync(make: Callable[P, Subscription]) -> Callable[P, SyncSubscription]:
     def subscribe_sync(*arguments: P.args, **options: P.kwargs) -> SyncSubscription:
-        """The blocking counterpart of `subscribe`, with the same arguments and errors."""
+        """The blocking counterpart of `subscribe`: see there."""
         return SyncSubscription(make(*arguments, **options))
 
     return subscribe_sync
 
 
 subscribe_sync = _sync(subscribe)
+"""The blocking counterpart of `subscribe`, with the same arguments and errors."""
