@@ -21,7 +21,7 @@ from common.page.markup import Markup, element, join, table
 from common.page.moments import behind, place
 
 _ADDRESS: Final = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
-_HEADS: Final = ("node", "kind", "address", "state", "alive", "behind", "position", "told")
+_HEADS: Final = ("node", "kind", "state", "alive", "behind", "address", "position", "told")
 
 
 def section(
@@ -69,10 +69,10 @@ def _row(kind: str, entry: NodeEntry, is_own: bool, now_ts: int, clock_ts: int) 
     return (
         join(name, " (this page)" if is_own else "", _labels(entry)),
         _kind(kind, entry),
-        status.host,
         element("span", status.state, class_=None if is_well or left else "wrong"),
         element("span", alive, class_="wrong" if alive == "dead" else None),
         "-" if left else behind(now_ts, status.max_commit_ts),
+        status.host,
         place(status.max_commit_ts),
         "-" if left else f"{behind(clock_ts, status.update_ts)} ago",
     )

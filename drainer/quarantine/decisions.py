@@ -2,7 +2,6 @@
 
 In     an entry and its queue, what release is doing, what was asked
 Out    a document; `Rejected` or `Conflict` that says what to do instead
-Tests  tests/drainer/quarantine/test_controller.py
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def html(outcome: Outcome, audited_s: float) -> str:
     parts = [
         _head(outcome, audited_s),
         _verdict(outcome),
-        '<div class="cards">',
+        '<h2>Checks</h2><div class="cards">',
         *(_card(outcome, check) for check in CHECKS),
         "</div>",
         _findings(outcome.findings),

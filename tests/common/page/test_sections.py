@@ -99,7 +99,7 @@ def of_pump(pump: PumpStatus) -> dict[str, Element]:
 
 def test_a_node_is_a_line_with_a_link_to_its_page() -> None:
     page = cluster(view([entry("own"), entry("p2", "10.0.0.2:8250")], [entry("d", "[::1]:8249")]))
-    told = ["p2", "pump", "10.0.0.2:8250", "online", "yes", "3.0 s", tso_text(ago(3)), "1.0 s ago"]
+    told = ["p2", "pump", "online", "yes", "3.0 s", "10.0.0.2:8250", tso_text(ago(3)), "1.0 s ago"]
     assert rows(page)[1] == told
     links = {one.text: one.attributes["href"] for one in page.named("a")}
     assert links == {"p2": "//10.0.0.2:8250/", "d": "//[::1]:8249/"}
@@ -121,12 +121,12 @@ def test_a_go_node_has_its_status_and_readers_and_nodes_that_left_have_no_page()
     )
     page = cluster(seen)
     assert {one.text: one.attributes["href"] for one in page.named("a")} == {"go": "//h:8250/status"}
-    assert [row[:5] for row in rows(page)] == [
-        ["go", "pump", "h:8250", "online", "?"],
-        ["program", "reader", "h:8250", "online", "yes"],
-        ["left", "pump", "h:8250", "offline", "no"],
+    assert [row[:4] for row in rows(page)] == [
+        ["go", "pump", "online", "?"],
+        ["program", "reader", "online", "yes"],
+        ["left", "pump", "offline", "no"],
     ]
-    assert rows(page)[2][5] == rows(page)[2][7] == "-"
+    assert rows(page)[2][4] == rows(page)[2][7] == "-"
     assert "1 pump, 1 reader, 1 offline" in page.text
 
 
@@ -140,7 +140,7 @@ def test_who_is_not_well_comes_first_so_that_a_long_list_does_not_hide_him() -> 
     dead, paused = entry("zz-dead", alive=False), entry("zz-paused", state=PAUSED, alive=False)
     page = cluster(view([*many, dead, paused]))
     assert [row[0] for row in rows(page)[:3]] == ["zz-dead", "zz-paused", "p0000"]
-    assert [row[4] for row in rows(page)[:2]] == ["dead", "no"]
+    assert [row[3] for row in rows(page)[:2]] == ["dead", "no"]
     assert "3,002 pumps, 1 dead" in page.text
     assert "100 of 3,002 are shown" in page.text
 
