@@ -1,10 +1,11 @@
 """Ready: asks the node of this host whether it does its work, for the health checks of containers.
 
-In     `pump` or `drainer`, and the flags that the node was started with; its file and its environment are read as
-       it read them
+In     `pump` or `drainer`, and the flags that the node was started with; its file and its environment are read
+       as it read them
 Out    a line on standard output and the exit code: 0 ready, 1 not
-Why    a check that knows the node's configuration needs no address of its own, and under mutual TLS it shows the
-       node's certificate, which no check over plain HTTP can
+Why    a check that knows the node's configuration needs no address of its own, and under mutual TLS it shows
+       the node's certificate, which no check over plain HTTP can
+Tests  tests/deploy/test_containers.py, tests/deploy/test_debian.py
 
     python -m deploy.ready pump --config /etc/tidb-binlog/pump.toml
 """

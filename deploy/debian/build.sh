@@ -11,7 +11,7 @@ version=$(python3 -B -c 'from common.version import VERSION; print(VERSION)')
 source="$out/tidb-binlog-$version"
 rm -rf "$source"
 mkdir "$source"
-cp -R pyproject.toml README.md LICENSE common pump pumpclient drainer deploy "$source"
+cp -R pyproject.toml README.md LICENSE CHANGELOG.md docs common pump pumpclient drainer deploy "$source"
 find "$source" -name __pycache__ -prune -exec rm -rf {} +
 mv "$source/deploy/debian" "$source/debian"
 
@@ -20,7 +20,7 @@ maintainer=$(sed -n 's/^Maintainer: //p' "$source/debian/control")
 cat > "$source/debian/changelog" <<CHANGES
 tidb-binlog ($version) unstable; urgency=medium
 
-  * Release $version; CHANGELOG.md of the project has what is new.
+  * Release $version; CHANGELOG.md has what is new.
 
  -- $maintainer  $date
 CHANGES

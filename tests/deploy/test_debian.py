@@ -113,7 +113,7 @@ def test_what_is_in_it(package: Path) -> None:
         "usr/share/zsh/vendor-completions/_binlogctl",
         "usr/share/fish/vendor_completions.d/binlogctl.fish",
         "usr/share/doc/tidb-binlog/copyright",
-        "usr/share/doc/tidb-binlog/examples/drainer.toml",
+        "usr/share/doc/tidb-binlog/docs/config-drainer.md",
         "usr/share/doc/tidb-binlog/examples/prometheus/pump-rules.yml",
     ):
         assert f"./{wanted}" in listed
@@ -217,6 +217,7 @@ def started_and_ended(command: list[str], notify: Path) -> None:
         try:
             while "READY=1" not in manager.recv(4096).decode():
                 pass
+            assert output(command[0], "-m", "deploy.ready", "pump", *command[2:]) == "pump: ok\n"
             process.send_signal(signal.SIGTERM)
             said, _ = process.communicate(timeout=60)
         finally:
