@@ -1,7 +1,7 @@
 """Ready: asks the node of this host whether it does its work, for the health checks of containers.
 
-In     `pump` or `drainer`, and the flags that the node was started with; its file and its environment are read
-       as it read them
+In     `pump` or `drainer`, and the flags that the node was started with; its file and its environment are
+       read as it read them
 Out    a line on standard output and the exit code: 0 ready, 1 not
 Why    a check that knows the node's configuration needs no address of its own, and under mutual TLS it shows
        the node's certificate, which no check over plain HTTP can

@@ -1,4 +1,4 @@
-"""Dockerfile and compose.yaml, read without Docker: what they name is there, and nodes take what they are told."""
+"""Dockerfile and compose.yaml, read without Docker: what they name is there, what they set is known."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 PORTS = {"pump": 8250, "drainer": 8249}
-VERSION = re.compile(r"v?\d+\.\d+\.\d+(-[\w.]+)?")
+VERSION = re.compile(r"v?\d+\.\d+\.\d+(-[\w.-]+)?")
 
 
 class Stage:
