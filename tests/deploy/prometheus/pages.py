@@ -8,6 +8,7 @@ from typing import Final
 from tests.deploy.prometheus.rules import ROOT
 
 ALERTS: Final = (ROOT / "docs" / "alerts.md").read_text()
+MONITORING: Final = (ROOT / "docs" / "monitoring.md").read_text()
 TROUBLES: Final = (ROOT / "docs" / "troubleshooting.md").read_text()
 
 

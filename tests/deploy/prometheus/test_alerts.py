@@ -24,9 +24,10 @@ GIB: Final = 1 << 30
 PUMPS: Final = ("pump-1:8250", "pump-2:8250")
 DRAINER: Final = "drainer-1:8249"
 STANDBY: Final = "drainer-2:8249"
+SPARK: Final = "spark-1:9100"
 
 
-def named(name: str, instance: str, **labels: str) -> str:
+def named(name: str, instance: str, /, **labels: str) -> str:
     """A series of a node."""
     job = instance.partition("-")[0]
     given = {"job": job, "instance": instance, **labels}
@@ -82,6 +83,7 @@ def pump(instance: str) -> dict[str, str]:
         "binlog_pump_sorter_late_commits_total": 0,
         "binlog_pump_retention_errors_total": 0,
         "binlog_common_door_failed_handshakes_total": 0,
+        "binlog_common_config_last_reload_successful": 1,
     }
     return {
         **{named(name, instance): still(value) for name, value in gauges.items()},
@@ -126,7 +128,19 @@ def drainer(instance: str) -> dict[str, str]:
     }
 
 
-QUIET: Final = {**pump(PUMPS[0]), **pump(PUMPS[1]), **drainer(DRAINER), **drainer(STANDBY)}
+def spark(name: str, value: float) -> dict[str, str]:
+    """A series of a job."""
+    return {named(f"binlog_spark_{name}", SPARK, command="stream", name="orders"): still(value)}
+
+
+QUIET: Final = {
+    **pump(PUMPS[0]),
+    **pump(PUMPS[1]),
+    **drainer(DRAINER),
+    **drainer(STANDBY),
+    **spark("job_exit_code", 0),
+    **spark("stream_lag_seconds", 2),
+}
 ONE, TWO = PUMPS
 
 
@@ -458,6 +472,19 @@ SCENARIOS: Final = (
     Scenario(
         "a node is upgraded, and started twice",
         {named("process_start_time_seconds", DRAINER): then((1000, 3), (1200, 2), (1300, REST))},
+    ),
+    Scenario(
+        "a node did not take its file",
+        {named("binlog_common_config_last_reload_successful", TWO): then((1, 8), (0, REST))},
+        (("BinlogNodeReloadFailed", TWO),),
+        not_yet=7,
+    ),
+    Scenario("an audit has findings", spark("job_exit_code", 18), (("BinlogSparkJobFailed", SPARK),)),
+    Scenario(
+        "a stream lags",
+        spark("stream_lag_seconds", 400),
+        (("BinlogSparkStreamBehind", SPARK),),
+        not_yet=4,
     ),
     Scenario(
         "a peer comes with an expired certificate",

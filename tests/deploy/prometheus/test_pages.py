@@ -1,4 +1,4 @@
-"""docs/alerts.md, docs/troubleshooting.md: their commands are understood, their codes are those there are.
+"""Pages for operators who were paged: commands are understood, codes, keys and series are those there are.
 
 Commands that ask running nodes are tried beside them in tests/deploy/prometheus/test_prometheus.py.
 """
@@ -9,10 +9,12 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 
 from common import errors
 from common.process import daemon
@@ -20,10 +22,13 @@ from common.status.drainer import DrainerDocument
 from common.status.pump import PumpStatus
 from deploy.ctl.cli import commands
 from deploy.ctl.cli.command_line import Call, parse
-from tests.deploy.prometheus.pages import ALERTS, TROUBLES, shell_lines
-from tests.deploy.prometheus.rules import DIRECTORY, ROOT, promtool
+from deploy.grafana import __main__ as dashboards
+from drainer.spark import __main__ as binlog_spark
+from tests.deploy.prometheus import exported
+from tests.deploy.prometheus.pages import ALERTS, MONITORING, TROUBLES, shell_lines
+from tests.deploy.prometheus.rules import DIRECTORY, ROOT, alerts, promtool
 
-LINES = sorted(set(shell_lines(ALERTS) + shell_lines(TROUBLES)))
+LINES = sorted(set(shell_lines(ALERTS) + shell_lines(TROUBLES) + shell_lines(MONITORING)))
 OF_THE_SYSTEM = {
     "curl",
     "df",
@@ -31,6 +36,7 @@ OF_THE_SYSTEM = {
     "iostat",
     "journalctl",
     "openssl",
+    "prometheus",
     "promtool",
     "pump",
     "sed",
@@ -50,7 +56,7 @@ def test_binlogctl_understands_the_command(line: str) -> None:
 
 
 def test_other_commands_are_those_of_any_system() -> None:
-    assert {line.split()[0] for line in LINES} - {"binlogctl"} == OF_THE_SYSTEM
+    assert {line.split()[0] for line in LINES} - {"binlogctl", "binlog-spark"} == OF_THE_SYSTEM
 
 
 def test_the_example_of_prometheus_is_one() -> None:
@@ -67,7 +73,7 @@ def test_runbooks_can_be_led_to_where_the_page_is_served(tmp_path: Path) -> None
     texts = [path.read_text() for path in tmp_path.glob("*-rules.yml")]
     urls = re.findall(r'runbook_url: "(.*)"', "\n".join(texts))
     assert len(urls) > 30
-    assert all(re.fullmatch(r"https://docs\.example\.com/alerts/#binlog\w+", url) for url in urls)
+    assert all(re.fullmatch(r"https://docs\.example\.com/alerts\.html#binlog\w+", url) for url in urls)
 
 
 def test_every_alert_says_what_it_means_what_to_look_at_and_what_to_do() -> None:
@@ -112,3 +118,33 @@ def test_keys_of_a_status_that_the_pages_name_exist() -> None:
     for key in ("Lag", "Lanes", "WentBack", "Drift", "Verify", "Standby"):
         assert re.search(rf"`{key}[`.]", text), key
         assert key in of_drainer
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if line.startswith("binlog-spark ")])
+def test_binlog_spark_understands_the_command(line: str) -> None:
+    words = shlex.split(line)[1:]
+    assert binlog_spark.parser(words[0]).parse_args(words).metrics in words
+
+
+def test_series_and_alerts_that_the_page_names_exist() -> None:
+    before, _, after = MONITORING.partition("Its alerts are:")
+    mapping, _, rest = after.partition("\nTwo counters")
+    names = exported.series().keys()
+    named = set(re.findall(r"`(binlog_\w+)", before + rest))
+    assert len(named) > 20
+    assert {name for name in named if not any(one.startswith(name) for one in names)} == set()
+    assert set(re.findall(r"\[(Binlog\w+)\]", mapping)) <= alerts().keys()
+    assert mapping.count("| `binlog_") == 7, "alerts of the Go system"
+
+
+def test_files_and_snippets_of_the_page_are_those_there_are() -> None:
+    rules = {path.name for path in DIRECTORY.glob("*.yml")}
+    assert set(re.findall(r"`(\w+(?:-rules)?\.yml)`", MONITORING)) == rules
+    assert set(re.findall(r"`(\w+)\.json`", MONITORING)) == dashboards.DASHBOARDS.keys()
+    blocks = [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", MONITORING, re.M | re.S)]
+    assert [set(block) for block in blocks] == [{"scheme", "tls_config"}, {"apiVersion", "providers"}]
+    (block,) = re.findall(r"^```toml\n(.*?)^```$", MONITORING, re.MULTILINE | re.DOTALL)
+    for daemon_ in ("pump", "drainer"):
+        file = (ROOT / "docs" / f"config-{daemon_}.md").read_text()
+        for key in tomllib.loads(block):
+            assert re.search(rf"\b{key}\b", file), key

@@ -41,7 +41,7 @@ from drainer.spark.replay.stream_apply import Batch
 from tests.deploy.ctl.conftest import Ctl
 from tests.deploy.ctl.conftest import ctl as ctl
 from tests.deploy.prometheus import exported
-from tests.deploy.prometheus.pages import ALERTS, TROUBLES, shell_lines
+from tests.deploy.prometheus.pages import ALERTS, MONITORING, TROUBLES, shell_lines
 from tests.deploy.prometheus.rules import RULE_FILES, alerts, program, records
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support.relay_world import items
@@ -359,7 +359,7 @@ async def test_prometheus_sees_a_cluster_through_its_good_and_bad_times(
 async def follow_the_pages(scene: Scene, ctl: Ctl) -> None:
     """What docs/alerts.md and docs/troubleshooting.md say to look at, and to do where it changes no data."""
     addresses = {"127.0.0.1:8250": scene.addresses["pump-1"], "127.0.0.1:8249": scene.addresses["drainer"]}
-    lines = {line for page in (ALERTS, TROUBLES) for line in shell_lines(page)}
+    lines = {line for page in (ALERTS, TROUBLES, MONITORING) for line in shell_lines(page)}
     asked = sorted(line for line in lines if line.startswith("curl ") and "--cacert" not in line)
     assert len(asked) >= 9
     for line in asked:
