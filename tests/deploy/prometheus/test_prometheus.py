@@ -334,6 +334,8 @@ async def test_prometheus_sees_a_cluster_through_its_good_and_bad_times(
             ups = f"sum(count_over_time(up[1m]) >= bool 3) == {sum(map(len, targets.values()))}"
             await until(lambda: answered(found, ups), "Prometheus has scraped")
             assert [one["value"][1] for one in found.query("min(up)")] == ["1"], found.ask("targets")
+            (scraped,) = found.ask("metadata", metric="binlog_drainer_error_count").values()
+            assert scraped[0]["type"] == "unknown", "as OpenMetrics has a counter without _total"
             assert found.firing() == set()
 
             await let_a_ddl_wait(scene, publisher)
