@@ -8,6 +8,7 @@ Never  decides what bytes mean
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Sequence
@@ -17,6 +18,16 @@ from typing import Final
 _JOIN_BYTES_MAX: Final = 1 << 20  # below this one copy is cheaper than many buffers
 _BUFFERS_MAX: Final = 512  # IOV_MAX is 1024 on Linux
 _RENEWED_AT_ONCE: Final = 8 << 20
+
+
+def mending(error: OSError, otherwise: str) -> str:
+    """What to do about an error of a file; `otherwise` where the error itself does not say."""
+    if error.errno == errno.ESTALE:
+        return (
+            "the NFS server does not know this file any more: it was restored, removed by another host, or "
+            "exported anew; unmount and mount the directory, then start again (docs/nfs.md)"
+        )
+    return otherwise
 
 
 def read_at(descriptor: int, offset: int, size: int) -> bytes:

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from common import version
+from common import mount, version
 from common.clock import Clock, SystemClock, boot_s
 from common.cluster import node
 from common.cluster.registry import PUMPS, Registry
@@ -433,6 +433,7 @@ async def run(argv: list[str]) -> int:
         return loading.load(PumpConfig, argv, read_environment(), program="pump", env_prefix=ENV_PREFIX)
 
     settings = read()
+    mount.check_local("data-dir", settings.data_dir, mount.found(settings.data_dir))
     log.setup(settings.log_level, settings.log_file, settings.log_format)
     with Recorder() as recorder:
         logger.info("Welcome to Pump", **version.fields())

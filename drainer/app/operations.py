@@ -32,6 +32,7 @@ from common.serving.starting import Starting, WaitFor
 from common.status.codec import plain, read
 from common.status.drainer import DrainerDocument, VerifyStatus, WentBackStatus
 from common.upstream.upstream_time import UpstreamTime
+from drainer.app import places
 from drainer.config.options import DrainerConfig
 from drainer.control.http import NodeState, Shown, add_control_routes, add_hold_routes, add_routes
 from drainer.control.pause_and_reload import Control, add_rate, rate_of
@@ -118,7 +119,7 @@ class Operating:
         # Wrong rules are refused before anything is touched.
         read_rules(settings)
         ddl_rules.parse(settings.ddl_rules)
-        for remark in settings.remarks():
+        for remark in (*settings.remarks(), *places.check(settings)):
             _logger.warning(remark)
 
     def know_time(self, time: UpstreamTime) -> None:

@@ -94,7 +94,7 @@ class BinlogDirectory:
         except OSError as error:
             raise ConfigError(
                 f"binlog directory {self.path} cannot be used: {error.strerror}",
-                hint="choose a directory that this user may write",
+                hint=filesystem.mending(error, "choose a directory that this user may write"),
             ) from None
         self._flock(descriptor, self.path)
         return descriptor
@@ -319,7 +319,9 @@ class BinlogDirectory:
     def _break(self, path: str, error: OSError) -> Broken:
         self._broken = Broken(
             f"{path} cannot be written: {error.strerror}",
-            hint="check the disk, then start again: what was not synced is written anew",
+            hint=filesystem.mending(
+                error, "check the disk, then start again: what was not synced is written anew"
+            ),
         )
         return self._broken
 

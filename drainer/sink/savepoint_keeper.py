@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 
-from common import tso
+from common import filesystem, tso
 from common.backoff import Backoff
 from common.clock import Clock
 from common.observe import log
 from drainer import metrics
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.checkpoint.value import Checkpoint
-from drainer.formats.binlog_directory import DISK_FULL
+from drainer.formats.binlog_directory import DISK_FULL, Broken
 
 logger = log.get("drainer.savepoint")
 
@@ -48,7 +48,10 @@ class SavepointKeeper:
                 await asyncio.to_thread(self._savepoint.save, checkpoint)
             except OSError as error:
                 if error.errno not in DISK_FULL:
-                    raise
+                    raise Broken(
+                        f"the savepoint cannot be written: {error}",
+                        hint=filesystem.mending(error, "check the disk of data-dir, then start again"),
+                    ) from None
                 if not backoff.attempts:
                     logger.warning("savepoint waits for room on its disk", reason=str(error))
                 await asyncio.sleep(backoff.next_s())

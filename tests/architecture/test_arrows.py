@@ -124,6 +124,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
             "budget",
             "compression",
             "filesystem",
+            "mount",
             "record",
             "protobuf_fields",
             "table_info",

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from common import tso
+from common import filesystem, tso
 from common.backoff import Backoff
 from common.clock import Clock
 from common.observe import log
@@ -167,7 +167,7 @@ class ArchiveFiles:
             what = f"index of {self._directory.path}/{name}: {error.strerror}"
             if error.errno in DISK_FULL:
                 raise DiskFull(what, hint="make room on its disk") from None
-            raise Broken(what, hint="check the disk, then start again") from None
+            raise Broken(what, hint=filesystem.mending(error, "check the disk, then start again")) from None
 
     def _names(self) -> dict[int, str]:
         return dict(self._segments.in_order())
