@@ -1,27 +1,31 @@
 """The page in a real browser: all facts without scripts, no request to anywhere else, and it refreshes.
 
-Needs Chromium, which `apt install chromium` brings; a machine without it says so and goes on.
+Needs Chromium, which `apt-get install chromium` brings; a machine without it says so and goes on.
 """
 
 from __future__ import annotations
 
 import http.server
+import importlib.util
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from common.cluster.registry import DRAINERS
+from common.cluster.registry import DRAINERS, PUMPS
 from common.page.status_page import HEADERS, Shown, html
 from common.status.drainer import DrainerDocument, LagStatus
+from common.status.pump import PumpDocument
 from tests.common.page.support import chromium
 from tests.common.page.support.hostile import ATTACK, events, filled, view
 
 pytestmark = pytest.mark.skipif(
     chromium.found() is None, reason="no Chromium here: apt-get install chromium has the page tried in it"
 )
+FORMS = {PUMPS: PumpDocument, DRAINERS: DrainerDocument}
 AGAIN = "document.getElementById('refresh').textContent.includes('Refreshed at')"
 
 
@@ -161,3 +165,25 @@ def test_it_fits_a_telephone_and_the_dark(
     assert shown == ("block" if width < 700 else "none")
     back = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
     assert (max(back) < 60) is dark
+
+
+AXE = importlib.util.find_spec("axe_core_python")
+
+
+@pytest.mark.skipif(AXE is None, reason="axe-core-python, of the extra dev, is not installed")
+@pytest.mark.parametrize(("width", "dark"), [(360, True), (1200, False)])
+@pytest.mark.parametrize("kind", FORMS)
+def test_axe_finds_nothing_that_keeps_anyone_from_reading_it(
+    browser: chromium.Browser, node: Node, kind: str, width: int, dark: bool
+) -> None:
+    assert AXE is not None
+    assert AXE.origin is not None
+    node.shown = replace(node.shown, kind=kind, document=filled(FORMS[kind]))
+    page = browser.page()
+    page.look(dark=dark, width=width)
+    page.open(node.url)
+    page.evaluate((Path(AXE.origin).parent / "axe.min.js").read_text() + "; 0")
+    wrong = "all.violations.map((one) => one.id + one.nodes[0].html)"
+    found, passed = page.evaluate(f"axe.run().then((all) => [{wrong}, all.passes.length])")
+    assert found == []
+    assert passed > 20
