@@ -196,10 +196,11 @@ class _Loader:
 
     def _unknown_key(self, dotted: str, path: str, text: str) -> ConfigError:
         sections = {key.rsplit(".", 1)[0] for key in self._by_key if "." in key}
-        hint = (
-            _similar(dotted, [*self._by_key, *sections])
-            or f"see `{_keys_told(self._cls, self._program)}` for the known ones"
-        )
+        # keys of one section are alike by its name alone
+        name = dotted.rpartition(".")[2]
+        known = [key for key in (*self._by_key, *sections) if _similar(name, [key.rpartition(".")[2]])]
+        others = f"see `{_keys_told(self._cls, self._program)}` for the known ones"
+        hint = _similar(dotted, known) or others
         return ConfigError(
             f"component {self._program}'s config file {path} contained unknown configuration options:"
             f" {dotted} (line {key_line(text, dotted)})",
@@ -321,7 +322,8 @@ def usage(cls: type[Any], program: str, env_prefix: str) -> str:
         is_plain = entry.secret or entry.written in ("", (), None, False)
         shown = "" if is_plain else f" (default {reference.default(entry)})"
         kind = "" if entry.kind == "bool" else f" {entry.kind}"
-        lines += [f"  -{entry.flag}{kind}", f"        {entry.help}{shown}"]
+        unit = f", in {entry.unit}" if entry.unit else ""
+        lines += [f"  -{entry.flag}{kind}", f"        {entry.help}{unit}{shown}"]
     lines += ["", f"The environment may have them too, as {variable(env_prefix, 'log-file')}."]
     if hasattr(cls, "keys_told"):
         lines.append(f"`{_keys_told(cls, program)}` tells every key of the file.")

@@ -72,7 +72,8 @@ def test_every_option_is_explained_in_one_line_of_help(program: str) -> None:
         assert not entry.help.endswith("."), name
         assert entry.help[:4] != "and ", f"{name}: it is read without the line before it"
         assert not entry.more or entry.more.endswith((".", "...", ":")), name
-        assert entry.flag is None or entry.help in shown, name
+        unit = f", in {entry.unit}" if entry.unit else ""
+        assert entry.flag is None or f"        {entry.help}{unit}" in shown, name
 
 
 @each

@@ -154,6 +154,7 @@ def test_flag_errors_are_one_line_with_code_2(argv: list[str], text: str) -> Non
         ("[syncer]\nto = { pasword = 'x' }", 2, "did you mean syncer.to.password?"),
         ("syncer.worker-cont = 3", 1, "did you mean syncer.worker-count?"),
         ("# addr\n'qq' = 1", 2, "see `drainer -h` for the known ones"),
+        ("[syncer]\nqq = 1", 2, "see `drainer -h` for the known ones"),
     ],
 )
 def test_unknown_key_names_line_and_neighbour(tmp_path: Path, toml: str, line: int, hint: str) -> None:
