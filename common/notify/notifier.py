@@ -42,6 +42,8 @@ POSTS: Final = metrics.counter(
     "Events for notify-url: sent, refused by the receiver, or dropped: too many waited, or the node ended.",
     ["result"],
 )
+for _result in ("sent", "refused", "dropped"):  # a series that begins with its first loss is no increase
+    POSTS.labels(_result)
 WAITING: Final = metrics.gauge("binlog_common_notify_waiting_count", "Events that wait to be posted.")
 
 

@@ -479,6 +479,15 @@ SCENARIOS: Final = (
         (("BinlogNodeReloadFailed", TWO),),
         not_yet=7,
     ),
+    Scenario(
+        "a receiver of events refuses them",
+        {
+            named("binlog_common_notify_events_total", ONE, result="sent"): moving(1),
+            named("binlog_common_notify_events_total", ONE, result="refused"): then((0, 8), (2, REST)),
+        },
+        (("BinlogNodeEventsLost", ONE),),
+        not_yet=7,
+    ),
     Scenario("an audit has findings", spark("job_exit_code", 18), (("BinlogSparkJobFailed", SPARK),)),
     Scenario(
         "a stream lags",
