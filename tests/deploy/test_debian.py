@@ -28,7 +28,10 @@ TOOLS = ("dpkg-buildpackage", "dh", "systemd-sysusers", "systemd-tmpfiles")
 MISSING = [tool for tool in TOOLS if shutil.which(tool) is None]
 if os.geteuid() != 0 and shutil.which("fakeroot") is None:
     MISSING.append("fakeroot")
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not on this machine: {', '.join(MISSING)}")
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(bool(MISSING), reason=f"not on this machine: {', '.join(MISSING)}"),
+]
 
 AS_ROOT = () if os.geteuid() == 0 else ("fakeroot",)
 ENVIRONMENT = {
