@@ -152,15 +152,21 @@ class Process:
         self, upstream: Upstream, nodes: registry.Registry, ends: contextlib.AsyncExitStack, again: bool
     ) -> Built:
         async with self._operating.reload.kept_out() as settings:
+            # One of several servers that has nothing is not the one that was written to.
+            again = again or (settings.has_several_downstreams and self._stored_ts > 0)
             context = BuildContext(settings, upstream, nodes, ends, self._operating, again=again)
             return await build(context, self._settings.tls, self._unbroken)
 
     def _verify_periodically(self) -> None:
         from drainer.app.periodic_verify import PeriodicVerify  # only for who wants it
+        from drainer.config.downstream import at_place_in_use
 
         operating = self._operating
         verify = PeriodicVerify(
-            lambda: operating.reload.settings, operating.control.hold, self._clock, operating.behind_s
+            lambda: at_place_in_use(operating.reload.settings),
+            operating.control.hold,
+            self._clock,
+            operating.behind_s,
         )
         operating.verify = lambda: verify.status
         self._process.task("verify", verify.run())

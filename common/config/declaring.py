@@ -16,7 +16,7 @@ from common import quantities
 from common.observe import log
 
 OptionKind = Literal[
-    "str", "int", "float", "bool", "size", "duration", "retention", "list", "ints", "table", "tables"
+    "str", "texts", "int", "float", "bool", "size", "duration", "retention", "list", "ints", "table", "tables"
 ]
 _METADATA: Final = "option"
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
@@ -64,9 +64,9 @@ def option(
     """A field of a config dataclass.
 
     `key` is the (dotted) TOML key, `flag` the command line's name. Kinds: `size` becomes bytes, `duration`
-    and `retention` seconds, `list` a tuple of texts, `ints` of numbers or their texts, `table` a dict,
-    `tables` a tuple of dicts (the last three only in the file; default None: empty; annotate a table as
-    `Mapping`). The default may be written as a user would.
+    and `retention` seconds, `list` a tuple of texts, `texts` one text or such a tuple, `ints` of numbers or
+    their texts, `table` a dict, `tables` a tuple of dicts (the last three only in the file; default None:
+    empty; annotate a table as `Mapping`). The default may be written as a user would.
 
     `help` is the line of `-h`, without a full stop; `more` the sentences that the reference has after it, and
     `example` lines of TOML that it shows. `unit`: what a bare number counts, where the kind does not say it.
@@ -126,6 +126,7 @@ def variable(env_prefix: str, flag: str) -> str:
 
 _EXPECTED: Final[dict[str, str]] = {
     "str": "a text in quotes is expected",
+    "texts": "a text, or a list of texts, is expected",
     "int": "a whole number is expected",
     "float": "a number is expected",
     "bool": "true or false is expected",
@@ -145,6 +146,10 @@ def convert(kind: OptionKind, value: Any) -> Any:
     is_int = isinstance(value, int) and not isinstance(value, bool)
     if kind == "str" and isinstance(value, str):
         return value
+    if kind == "texts" and isinstance(value, str):
+        return value
+    if kind == "texts" and isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return tuple(value)
     if kind == "int" and is_int:
         return value
     if kind == "float" and (is_int or isinstance(value, float)):

@@ -18,6 +18,7 @@ from common.config.declaring import Option, OptionKind, options, table_notes, va
 _COLUMNS: Final = 100
 _KINDS: Final[Mapping[OptionKind, str]] = {
     "str": "text",
+    "texts": "text, or list of texts",
     "int": "whole number",
     "float": "number",
     "bool": "true or false",

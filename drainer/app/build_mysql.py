@@ -105,8 +105,8 @@ async def open_checkpoint(
         refuse_unfinished(found.load)
         if again and found.is_empty:
             raise Conflict(
-                f"the downstream has nothing of cluster {upstream.cluster_id} any more, and had when this"
-                " drainer began: it was emptied, or went back to before the first start",
+                f"downstream {target!r} has nothing of cluster {upstream.cluster_id}, and there was when this"
+                " drainer began: it was emptied, went back to before the first start, or is another server",
                 hint="restore its checkpoint's schema with its rows, or begin anew with initial-commit-ts",
             )
         one = await starter()

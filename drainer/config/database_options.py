@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from common.config.declaring import option
 from common.errors import ConfigError
+from common.net.port import split_address
 from common.net.tls import TlsConfig
 from drainer.config import password
 from drainer.config.verify_options import VerifyOptions
@@ -42,10 +43,13 @@ class DatabaseOptions(VerifyOptions):
         "and zero dates that upstream took. A value takes the place of that: without a STRICT "
         "mode values are clipped. NO_AUTO_VALUE_ON_ZERO and ALLOW_INVALID_DATES are always added.",
     )
-    to_host: str = option(
+    to_host: str | tuple[str, ...] = option(
         "",
         key="syncer.to.host",
+        kind="texts",
         help="host of the downstream; empty: MYSQL_HOST, else localhost",
+        more="A list names servers that take turns, each with a port of its own where it has one: "
+        'host = ["a:3306", "b:3307"]. docs/failover.md says when the next one is used.',
         starter=True,
     )
     to_port: int = option(
@@ -198,15 +202,38 @@ class DatabaseOptions(VerifyOptions):
         _ = self.downstream_tls, self.checkpoint_tls
 
     @property
-    def downstream(self) -> tuple[str, int, str, str]:
-        """host, port, user, password with the defaults of the environment."""
-        environ = os.environ
-        port = environ.get("MYSQL_PORT", "3306")
+    def downstream_places(self) -> tuple[tuple[str, int], ...]:
+        """host and port of each server, in the operator's order. Raises `ConfigError`."""
+        port = self._downstream_port
+        if isinstance(self.to_host, str):  # as it is: Go takes whatever stands there
+            return ((self.to_host or os.environ.get("MYSQL_HOST", "localhost"), port),)
+        found = tuple(_place(text, port) for text in self.to_host)
+        if not found:
+            raise ConfigError("syncer.to.host is an empty list", hint='host = ["a", "b:3307"]')
+        if len(set(found)) < len(found):
+            raise ConfigError(
+                f"syncer.to.host names a server twice: {list(self.to_host)}", hint="once will do"
+            )
+        return found
+
+    @property
+    def has_several_downstreams(self) -> bool:
+        """Whether servers take turns."""
+        return not isinstance(self.to_host, str) and not self.to_socket and len(self.to_host) > 1
+
+    @property
+    def _downstream_port(self) -> int:
+        port = os.environ.get("MYSQL_PORT", "3306")
         if not port.isascii() or not port.isdigit():
             raise ConfigError("MYSQL_PORT is not a number", hint="unset it, or set [syncer.to] port")
+        return self.to_port or int(port)
+
+    @property
+    def downstream(self) -> tuple[str, int, str, str]:
+        """host, port, user, password with the defaults of the environment; of several servers the first."""
+        environ = os.environ
         return (
-            self.to_host or environ.get("MYSQL_HOST", "localhost"),
-            self.to_port or int(port),
+            *self.downstream_places[0],
             self.to_user or environ.get("MYSQL_USER", "root"),
             password.find(
                 "syncer.to", self.to_encrypted_password, self.to_password_file, self.to_password, environ
@@ -246,3 +273,19 @@ class DatabaseOptions(VerifyOptions):
             {key: value for key, value in os.environ.items() if key == password.KEY_VARIABLE},
         )
         return self.checkpoint_host, self.checkpoint_port, self.checkpoint_user, found
+
+
+def _place(text: str, port: int) -> tuple[str, int]:
+    """`host`, `host:port`, `[address]:port` or an IPv6 address alone. Raises `ConfigError`."""
+    if ":" not in text or (text.count(":") > 1 and not text.startswith("[")):
+        host, number = text, port
+    else:
+        try:
+            host, number = split_address(
+                "syncer.to.host", text if not text.endswith("]") else f"{text}:{port}"
+            )
+        except ConfigError as error:
+            raise ConfigError(f"syncer.to.host: {error.message}", hint='host = ["a", "b:3307"]') from None
+    if not host.strip() or not 0 < number < 65536:
+        raise ConfigError(f"syncer.to.host: {text!r} names no server", hint='host = ["a", "b:3307"]')
+    return host.strip("[]"), number

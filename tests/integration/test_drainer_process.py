@@ -42,9 +42,9 @@ def command(tmp_path: Path, etcd: str, port: int, toml: str) -> list[str]:
     ]
 
 
-def downstream(server: MariaDbServer, password: str = "") -> str:
+def downstream(server: MariaDbServer, password: str = "", host: str = '"127.0.0.1"') -> str:
     return (
-        f'[syncer.to]\nhost = "127.0.0.1"\nport = {server.port}\nuser = "{server.user}"\n'
+        f'[syncer.to]\nhost = {host}\nport = {server.port}\nuser = "{server.user}"\n'
         f'password = "{password or server.password}"\n'
     )
 
@@ -173,7 +173,8 @@ def test_it_is_changed_while_it_runs(
     port = free_port()
     receiver = Receiver()
     tell = f'notify-url = "http://127.0.0.1:{receiver.server_port}/hook"\n'
-    arguments = command(tmp_path, etcd_clean, port, tell + downstream(mariadb))
+    here = '["127.0.0.1:1", "127.0.0.1"]'  # nobody listens at the first one
+    arguments = command(tmp_path, etcd_clean, port, tell + downstream(mariadb, host=here))
     process = subprocess.Popen(arguments)
     file = tmp_path / "drainer.toml"
 
@@ -195,7 +196,7 @@ def test_it_is_changed_while_it_runs(
         assert put("/apply/rate?rows=500")[0] == 200
         assert shown("/status")["Control"]["rate_rows"] == 500
         live = f'{tell}log-level = "warn"\n[syncer]\nignore-schemas = "mysql"\ntxn-batch = 77\n'
-        file.write_text(live + "worker-count = 3\n" + downstream(mariadb))
+        file.write_text(live + "worker-count = 3\n" + downstream(mariadb, host=here))
         process.send_signal(signal.SIGHUP)
         deadline_s = time.monotonic() + DEADLINE_S
         while not (found := shown("/status")["Configuration"])["time_s"]:
@@ -205,7 +206,9 @@ def test_it_is_changed_while_it_runs(
         assert found["needs_restart"] == ["syncer.worker-count"]
         assert shown("/config")["syncer.txn-batch"] == 77
         rule = '[[syncer.ddl-rule]]\nkind = ["create view"]\naction = "skip"\n'
-        file.write_text(live + "checkpoint-interval = 1\nrate-rows = 9\n" + rule + downstream(mariadb))
+        file.write_text(
+            live + "checkpoint-interval = 1\nrate-rows = 9\n" + rule + downstream(mariadb, host=here)
+        )
         status, body = put("/reload")
         assert (status, body["data"]["changed"]) == (
             200,
@@ -224,6 +227,12 @@ def test_it_is_changed_while_it_runs(
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0
         assert [(event["type"], event["details"]["exit_code"]) for event in receiver.events] == [("ended", 0)]
+        # An empty server among several is not the one that was written to: nothing begins anew there.
+        forget(mariadb)
+        file.write_text(downstream(mariadb, host=here))
+        code, line = ended(arguments)
+        assert (code, "has nothing of cluster" in line) == (5, True), line
+        assert "the downstream is not the first address" in (tmp_path / "drainer.log").read_text()
         assert mariadb.password not in (tmp_path / "drainer.log").read_text()
     finally:
         process.kill()

@@ -117,14 +117,16 @@ class ConfigFiles:
         seen = files.read_certificates(option, tls, hosts)
         return [finding for one in seen for finding in check_certificate(one, now_s)]
 
-    def downstream(self) -> DownstreamPlan | None:
-        """None if the drainer's file is not given or cannot be used, or is about an archive.
-
-        Raises `ConfigError`.
-        """
+    def downstreams(self) -> list[DownstreamPlan]:
+        """One for each server; none if the drainer's file is not given or cannot be used, or is about an
+        archive. Raises `ConfigError`."""
         settings = self._drainer.settings if self._drainer is not None else None
         if settings is None or not settings.to_database:
-            return None
+            return []
+        return [self._plan(one) for one in downstream.each_place(settings)]
+
+    @staticmethod
+    def _plan(settings: DrainerConfig) -> DownstreamPlan:
         target = downstream.target_of(settings)
         return DownstreamPlan(
             target,

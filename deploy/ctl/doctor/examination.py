@@ -32,7 +32,7 @@ from deploy.ctl.doctor.checks.files import check_urls
 from deploy.ctl.doctor.checks.nodes import check_nodes
 from deploy.ctl.doctor.checks.storage import check_disks, check_retention
 from deploy.ctl.doctor.checks.upstream import check_members, check_prepared, check_stores, check_tidb
-from deploy.ctl.doctor.config_files import ConfigFiles
+from deploy.ctl.doctor.config_files import ConfigFiles, DownstreamPlan
 from deploy.ctl.doctor.facts import ClockFacts, MemberFacts, host_of
 from deploy.ctl.doctor.findings import Finding, Report, error, ok, unchecked
 from deploy.ctl.doctor.gather.downstream import gather_downstream
@@ -289,8 +289,8 @@ class Examination:
                 )
             )
             return
-        plan = self._files.downstream()
-        if plan is None:
+        plans = self._files.downstreams()
+        if not plans:
             self._findings.append(
                 unchecked(
                     "downstream",
@@ -301,6 +301,18 @@ class Examination:
                 )
             )
             return
+        checkpoint_seen = False
+        for plan in plans:
+            checkpoint_seen |= await self._examine_server(plan, upstream, registry, checkpoint_seen)
+
+    async def _examine_server(
+        self,
+        plan: DownstreamPlan,
+        upstream: UpstreamFacts | None,
+        registry: RegistryFacts | None,
+        checkpoint_seen: bool,
+    ) -> bool:
+        """Whether it showed the checkpoint: of several servers the first one's counts, others may lag."""
         host = host_of(plan.replicated.address)
         if (plan.target.socket or addresses.is_local(plan.target.host)) and not await self._http.is_here(
             host
@@ -314,7 +326,7 @@ class Examination:
                     f"run the same command on {host}",
                 )
             )
-            return
+            return False
         seen = await gather_downstream(
             plan.target,
             self._clock,
@@ -329,7 +341,7 @@ class Examination:
             self._findings += check_row_server(row)
         for one in {id(one): one for one in (seen, row)}.values():
             self._clocks += [one.clock] if one.clock is not None else []
-        if row.checkpoint is not None:
+        if row.checkpoint is not None and not checkpoint_seen:
             self._findings += check_checkpoint(
                 row.checkpoint,
                 upstream.cluster_id if upstream is not None else None,
@@ -337,6 +349,7 @@ class Examination:
                 registry.nodes if registry is not None else (),
                 plan.replicated,
             )
+        return row.checkpoint is not None
 
     def _gather_row(self, target: Target, schema: str, table: str) -> Awaitable[Any]:
         return gather_downstream(

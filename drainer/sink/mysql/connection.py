@@ -25,7 +25,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pymysql
@@ -33,6 +33,7 @@ from pymysql.constants import CLIENT
 
 from common.errors import DownstreamError, Unavailable
 from common.net.tls import ClientTls
+from drainer.sink.mysql.addresses import Addresses, Place
 from drainer.sink.mysql.errors import (
     CommitUnknown,
     ConnectionLost,
@@ -76,9 +77,16 @@ class Target:
     variables: tuple[tuple[str, str], ...] = ()  # (name, literal) set in every session
     side: str = "downstream"  # or "upstream": what it is, for errors
     section: str = "syncer.to"  # of the configuration
+    addresses: Addresses | None = field(default=None, compare=False)  # of several servers, `host` the first
 
     def __repr__(self) -> str:
-        return f"{self.user}@{self.socket or f'{self.host}:{self.port}'}"
+        host, port = self.place
+        return f"{self.user}@{self.socket or f'{host}:{port}'}"
+
+    @property
+    def place(self) -> Place:
+        """The server in use."""
+        return (self.host, self.port) if self.addresses is None else self.addresses.place
 
 
 class Away(Unavailable):
@@ -227,6 +235,21 @@ class Connection(pymysql.connections.Connection):
         ((size,),) = self.rows(b"SELECT @@%b.max_allowed_packet" % scope.encode())
         return int(size)
 
+    def is_read_only(self) -> bool:
+        """Whether the server is: it follows another one, and what is written there is lost. Raises `Away`."""
+        try:
+            ((found,),) = self.rows(b"SELECT @@global.read_only")
+        except SessionError as error:
+            raise Away(f"the downstream does not say whether it is read-only: {safe_text(error)}") from None
+        return str(found).upper() in ("1", "ON")
+
+    def cut(self) -> None:
+        """From any thread: whatever waits for the server is told that the connection is lost."""
+        transport = getattr(self, "_sock", None)
+        if transport is not None:
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(transport, socket.SHUT_RDWR)
+
     @own_errors()
     def keep_alive(self) -> None:
         """A server that vanishes while a statement runs for hours is noticed all the same."""
@@ -240,7 +263,19 @@ class Connection(pymysql.connections.Connection):
 
 
 def connect(target: Target) -> Connection:
-    """A session as described above. `Unavailable`: the server is away; `DownstreamError`: it refuses us."""
+    """A session as described above. `Unavailable`: the server is away; `DownstreamError`: it refuses us. Of
+    several servers: at the one in use."""
+    if target.addresses is None:
+        return _connected(target)
+
+    def at(place: Place) -> Connection:
+        host, port = place
+        return _connected(replace(target, host=host, port=port, addresses=None))
+
+    return target.addresses.session(at)
+
+
+def _connected(target: Target) -> Connection:
     try:
         connection = _opened(target)
     except SessionError as error:

@@ -153,3 +153,14 @@ def test_volume_of_a_pump_that_worked_here_is_judged(tmp_path: Path) -> None:
     assert [(one.check, one.severity) for one in found if one.severity is not Severity.OK] == [
         ("pump.disk", Severity.ERROR)
     ]
+
+
+def test_each_of_several_downstreams_is_examined(tmp_path: Path) -> None:
+    path = tmp_path / "drainer.toml"
+    path.write_text('[syncer.to]\nhost = ["a", "b:3307"]\n')
+    plans = ConfigFiles("", str(path)).downstreams()
+    assert [(plan.target.host, plan.target.port) for plan in plans] == [("a", 3306), ("b", 3307)]
+    assert all(plan.target.addresses is None for plan in plans), "each is asked itself"
+    path.write_text('[syncer.to]\nhost = "a"\n')
+    assert len(ConfigFiles("", str(path)).downstreams()) == 1
+    assert ConfigFiles("", "").downstreams() == []
