@@ -39,13 +39,19 @@ class Packing:
 
 
 def by_bucket(spark: SparkSession, reading: Reading, partitions: int) -> DataFrame:
-    """Blocks of the shares, sorted by bucket; a bucket is in one partition, all of which have as many."""
+    """Blocks of the shares, sorted by bucket; a bucket is in one partition.
+
+    All partitions have as many, but with PySpark 4.0, which cannot be told where a bucket goes.
+    """
     from pyspark.sql import functions as f
 
     count = len(reading.shares)
     frame = spark.range(0, count, 1, count).mapInArrow(Packing(reading), COLUMNS)
-    partition = (f.col("bucket") % partitions).cast("int")
-    return frame.repartitionById(partitions, partition).sortWithinPartitions("bucket")
+    if hasattr(frame, "repartitionById"):
+        placed = frame.repartitionById(partitions, (f.col("bucket") % partitions).cast("int"))
+    else:
+        placed = frame.repartition(partitions, "bucket")
+    return placed.sortWithinPartitions("bucket")
 
 
 def packed(batches: Iterable[Any], bytes_max: int) -> Iterator[Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from drainer.spark.effects.batches import ARROW
-from drainer.spark.effects.blocks import by_place, packed
+from drainer.spark.effects.blocks import by_bucket, by_place, packed
 from drainer.spark.effects.merge import merged
 from tests.spark.effects.test_fold import histories
 from tests.spark.effects.test_merge import batches
@@ -42,3 +44,14 @@ def test_no_effects_are_no_blocks() -> None:
     nothing = pa.RecordBatch.from_pylist([], ARROW)
     assert list(packed([nothing], 1)) == []
     assert list(by_place([])) == []
+
+
+def test_pyspark_4_0_places_buckets_by_their_hash() -> None:
+    """It has no `repartitionById`; a bucket is in one partition all the same."""
+    asked: list[object] = []
+    sorted_frame = SimpleNamespace(sortWithinPartitions=lambda *by: asked.append(by) or "frame")
+    frame = SimpleNamespace(repartition=lambda *how: asked.append(how) or sorted_frame)
+    spark: Any = SimpleNamespace(range=lambda *_: SimpleNamespace(mapInArrow=lambda *_: frame))
+    reading: Any = SimpleNamespace(shares=[1, 2])
+    assert by_bucket(spark, reading, 8) == "frame"
+    assert asked == [(8, "bucket"), ("bucket",)]
