@@ -151,6 +151,26 @@ async def many_blocks(path: Path, pairs: int = 450) -> Image:
     return Image(path, stored)
 
 
+async def tables(path: Path, pairs: int = 200) -> Image:
+    """Tables of several blocks, of which an opening reads the last ones only."""
+    async with opened(path, limits=LIMITS) as storage:
+        stored = await _pairs(storage, 1000, pairs)
+        storage.index._database.compact_range()
+    return Image(path, stored)
+
+
+def data_end(table: bytes) -> int:
+    """Where the entries of a table end, by its footer: behind them are the blocks that tell where they begin.
+    LevelDB maps a table into memory and checks those once, when it opens it, and entries at every reading."""
+    value = shift = 0
+    for octet in table[-48:]:
+        value |= (octet & 0x7F) << shift
+        shift += 7
+        if octet < 0x80:
+            break
+    return value
+
+
 async def _served(path: Path, expected: list[Delivery], damage: Damage | None = None) -> list[Delivery]:
     """What a pump delivers, in one go and one by one; `damage` comes while it is open."""
     async with opened(path, limits=LIMITS) as storage:
