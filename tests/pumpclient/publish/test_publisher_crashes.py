@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sqlite3
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -168,6 +169,7 @@ class Application:
         self.transaction: Transaction = publisher.transaction(ttl_s=3.0)
         self.database = database
         self.connection = database.connect()
+        weakref.finalize(self, self.connection.close)  # of a process that was killed
         self.row = row
 
     async def run(self, name: str) -> None:
