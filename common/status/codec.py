@@ -40,6 +40,15 @@ def read(document: object, form: type[S]) -> S:
     return form(**said)
 
 
+def own(document: Mapping[str, Any], form: type[S]) -> S:
+    """A document that this process has made: as `read`, and a hundred times quicker where nothing in it is
+    odd, for there may be thousands of lanes and pumps in it."""
+    try:
+        return msgspec.convert(document, form)
+    except msgspec.ValidationError:
+        return read(document, form)
+
+
 def _value(value: object, form: Any) -> Any:
     """UNSET: not what it should be."""
     if get_origin(form) in (Union, UnionType):

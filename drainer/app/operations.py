@@ -29,7 +29,7 @@ from common.process import daemon
 from common.serving import health
 from common.serving.reload import Commit, Reload
 from common.serving.starting import Starting, WaitFor
-from common.status.codec import plain, read
+from common.status.codec import own, plain
 from common.status.drainer import DrainerDocument, VerifyStatus, WentBackStatus
 from common.upstream.upstream_time import UpstreamTime
 from drainer.app import places
@@ -259,7 +259,7 @@ class Operating:
 
     def document(self) -> DrainerDocument | None:
         """What /status shows; None while there is nothing but what is waited for."""
-        return None if self._shown is None else read(self._shown.document(), DrainerDocument)
+        return None if self._shown is None else own(self._shown.document(), DrainerDocument)
 
     def notify(self, notifier: Notifier) -> None:
         """Let the notifier see what holds while rows are applied."""

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from common.status.codec import read
-from common.status.drainer import DrainerDocument, LagStatus
+from common.status.codec import own, plain, read
+from common.status.drainer import DdlStatus, DrainerDocument, LagStatus, LaneStatus
 from common.status.pump import PumpDocument, PumpStatus, PurgeOutlook, RetentionStatus
 
 GO_PUMP = {"status": {"p": {"nodeId": "p"}}, "CommitTS": 7, "Checkpoint": {}, "ErrMsg": ""}
@@ -66,3 +66,14 @@ def test_of_a_list_the_part_that_can_be_read_is() -> None:
 def test_what_is_written_is_read(form: type[Any]) -> None:
     whole = form(**({"pump": PumpStatus()} if form is PumpDocument else {"lag": LagStatus(total_s=2.5)}))
     assert read(json.loads(json.dumps(msgspec.to_builtins(whole))), form) == whole
+
+
+def test_a_document_of_one_s_own_is_read_as_any_other() -> None:
+    lanes = [LaneStatus(lane=3, waiting_for="a lock", tries=2), LaneStatus(lane=4)]
+    whole = DrainerDocument(lanes=lanes, lag=LagStatus(total_s=2.5), ddl=DdlStatus(held_at=7))
+    document = {**plain(whole), "Wings": 2}
+    assert own(document, DrainerDocument) == whole == read(document, DrainerDocument)
+    odd = {**document, "Archive": {"waiting_for": None, "last_commit_ts": 5}, "Transactions": "many"}
+    found = own(odd, DrainerDocument)
+    assert found == read(odd, DrainerDocument)
+    assert (found.lanes, found.transactions) == (lanes, msgspec.UNSET)
