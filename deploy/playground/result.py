@@ -56,7 +56,10 @@ def kept_lines(cluster: Cluster) -> list[str]:
         f"doctor:   {program} doctor -pd-urls {endpoint}{config}",
         f"MariaDB:  mariadb -h {server.host} -P {server.port} -u {server.user} -p{server.password}",
         f"etcd:     {endpoint}",
-        *(f"{node.name + ':':9} {node.address}, status {node.status_url}" for node in cluster.nodes),
+        *(
+            f"{node.name + ':':9} {node.address}, status page http://{node.address}/"
+            for node in cluster.nodes
+        ),
         f"files:    {cluster.directory}",
         "Ctrl-C ends everything",
     ]

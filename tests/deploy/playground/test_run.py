@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -210,6 +211,11 @@ def test_keep_leaves_everything_running_until_it_is_told_to_end(scratch: Path) -
     text = "".join(told)
     for what in (r"MariaDB:  mariadb -h 127\.0\.0\.1 -P \d+ -u", r"etcd: ", r"pump-1: ", r"drainer: "):
         assert re.search(what, text), text
+    for kind in ("pump-1", "drainer"):
+        page = re.search(rf"^{kind}: .*, status page (http://\S+/)$", text, re.M)
+        assert page, text
+        with urllib.request.urlopen(page[1], timeout=10) as answer:
+            assert f"{kind}</h1>" in answer.read().decode()
     assert len(processes_of(scratch)) >= 4
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
