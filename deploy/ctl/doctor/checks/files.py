@@ -110,8 +110,8 @@ def check_unreadable(kind: str, path: str, failure: ConfigError) -> Finding:
 
 
 def check_mode(kind: str, path: str, mode: int, *, has_secret: bool) -> list[Finding]:
-    """`mode`: permission bits."""
-    if not has_secret or not mode & 0o077:
+    """`mode`: permission bits. The group may read: packages give files of root to the daemon's group."""
+    if not has_secret or not mode & 0o007:
         return []
     return [
         warning(
@@ -119,7 +119,7 @@ def check_mode(kind: str, path: str, mode: int, *, has_secret: bool) -> list[Fin
             path,
             f"holds a password and has mode {mode & 0o777:04o}",
             "every user of this host can read the password",
-            f"chmod 600 {path}   # or use password-file",
+            f"chmod o= {path}   # or use password-file",
         )
     ]
 

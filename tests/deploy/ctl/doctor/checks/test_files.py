@@ -77,11 +77,12 @@ async def test_urls_of_another_cluster_are_found_and_others_of_the_same_are_fine
 
 def test_password_that_everybody_may_read_is_found_and_not_shown(tmp_path: Path) -> None:
     text = '[syncer.to]\npassword = "hidden-word"'
-    assert {one.severity for one in checked(tmp_path, "drainer", text)} == {Severity.OK}
+    for mode in (0o600, 0o640):
+        assert {one.severity for one in checked(tmp_path, "drainer", text, mode)} == {Severity.OK}
     (found,) = checked(tmp_path, "drainer", text, 0o644)[1:]
     assert (found.severity, found.mend.partition("   ")[0]) == (
         Severity.WARNING,
-        f"chmod 600 {tmp_path / 'drainer.toml'}",
+        f"chmod o= {tmp_path / 'drainer.toml'}",
     )
     assert "hidden-word" not in repr(found)
 
