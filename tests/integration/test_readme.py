@@ -31,6 +31,7 @@ from tests.docs.pages import (
     README,
     RECORDINGS,
     SPARK,
+    UPGRADE,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -349,6 +350,12 @@ def test_operator_sees_how_the_cluster_is(nodes: Nodes, tmp_path: Path) -> None:
     # A test's server is not set up as one that is meant to last, which the doctor may remark.
     assert "max_allowed_packet" in told("doctor", 0, 11)
     assert told("config")
+    for command in dict.fromkeys(UPGRADE.commands()):  # once before the move and once after it
+        words = command.replace("http://127.0.0.1:2379", nodes.etcd).split()
+        if words[0] == "binlogctl" and words[1] != "verify":  # which tests/integration/verify runs
+            files = {"drainer.toml": str(config), "pump.toml": "deploy/pump.toml"}
+            words = [files.get(word, word) for word in words[1:]]
+            run(str(PROGRAMS / "binlogctl"), *words, codes=(0, 11), **nodes.environment)
     assert re.search(r"\d{18}", told("position"))
 
 
