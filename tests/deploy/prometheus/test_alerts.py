@@ -401,6 +401,17 @@ SCENARIOS: Final = (
         minutes=20,
     ),
     Scenario(
+        "texts have no place in their column, again and again",
+        {named("binlog_drainer_drift_text_values_total", DRAINER, table="shop.t", column="c"): moving(1)},
+        (("BinlogDrainerTextLost", DRAINER),),
+        minutes=20,
+    ),
+    Scenario(
+        "a peer opens too many connections all the time",
+        {named("binlog_common_door_refused_total", ONE, limit="connections"): moving(1)},
+        (("BinlogNodeLimitsReached", ONE),),
+    ),
+    Scenario(
         "rows were changed, before all this began",
         {named("binlog_drainer_drift_rows_total", DRAINER, table="shop.t"): still(7)},
         minutes=20,
