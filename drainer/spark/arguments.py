@@ -164,7 +164,7 @@ def add_metrics(parser: argparse.ArgumentParser) -> None:
 
 
 def _metrics(text: str) -> str:
-    if text.endswith(".prom") or re.fullmatch(r"(https?://)?[^/\s:]+:\d+/?", text):
+    if not text or text.endswith(".prom") or re.fullmatch(r"(https?://)?[^/\s:]+:\d+/?", text):
         return text
     raise argparse.ArgumentTypeError(f"{text!r} is neither FILE.prom nor HOST:PORT")
 

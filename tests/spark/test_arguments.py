@@ -27,6 +27,15 @@ def parsed(*argv: str) -> argparse.Namespace:
     return made.parse_args(argv)
 
 
+def test_metrics_go_where_they_are_asked_for_and_nowhere_else() -> None:
+    made = Parser(prog="x")
+    arguments.add_metrics(made)
+    assert made.parse_args([]).metrics == ""
+    assert made.parse_args(["--metrics", "job.prom"]).metrics == "job.prom"
+    with pytest.raises(FlagError, match="neither"):
+        made.parse_args(["--metrics", "/tmp"])
+
+
 def test_a_time_is_its_first_timestamp_as_start_and_its_last_one_as_stop() -> None:
     args = parsed("--from", "a", "--start", "2026-11-22 03:04:05", "--stop", "2026-11-22 03:04:05")
     assert args.start == tso.compose(MOMENT_MS)
