@@ -19,7 +19,6 @@ from common.errors import ConfigError
 MOUNTINFO: Final = "/proc/self/mountinfo"
 NFS: Final = frozenset({"nfs", "nfs4"})
 NETWORK: Final = NFS | {
-    "9p",
     "afs",
     "ceph",
     "cifs",
@@ -94,14 +93,21 @@ def found(path: str) -> Mount | None:
     return of(os.path.realpath(path), mountinfo)
 
 
-def check_local(key: str, path: str, mount: Mount | None) -> None:
-    """For a directory with an index. Raises `ConfigError` if it lies on a network file system."""
-    if mount is not None and mount.is_network:
+def check_local(key: str, path: str, mount: Mount | None) -> list[str]:
+    """For a directory with an index. Raises `ConfigError` if it lies on NFS; remarks on others."""
+    if mount is None or not mount.is_network:
+        return []
+    if mount.kind in NFS:
         raise ConfigError(
-            f"{key} {path} lies on {mount}: a pump's index is mapped into memory and locked twice, which a "
-            "network file system does not allow",
+            f"{key} {path} lies on {mount}: a pump's index is locked in two ways and mapped into memory, "
+            "which NFS does not allow",
             hint=f"put {key} on a disk of this host (docs/nfs.md)",
         )
+    return [_unknown(key, path, mount)]
+
+
+def _unknown(key: str, path: str, mount: Mount) -> str:
+    return f"{key} {path} lies on {mount}: it is not known whether locks and syncs hold there (docs/nfs.md)"
 
 
 def check_shared(key: str, path: str, mount: Mount | None) -> list[str]:
@@ -111,9 +117,7 @@ def check_shared(key: str, path: str, mount: Mount | None) -> list[str]:
         return []
     where = f"{key} {path} lies on {mount}"
     if mount.kind not in NFS:
-        return [
-            f"{where}: it is not known whether locks and syncs hold there; NFS 4.1 is known (docs/nfs.md)"
-        ]
+        return [_unknown(key, path, mount)]
     for option in _LOCKS_HERE:
         if option in mount.options:
             raise ConfigError(

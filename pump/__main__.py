@@ -433,10 +433,12 @@ async def run(argv: list[str]) -> int:
         return loading.load(PumpConfig, argv, read_environment(), program="pump", env_prefix=ENV_PREFIX)
 
     settings = read()
-    mount.check_local("data-dir", settings.data_dir, mount.found(settings.data_dir))
+    remarks = mount.check_local("data-dir", settings.data_dir, mount.found(settings.data_dir))
     log.setup(settings.log_level, settings.log_file, settings.log_format)
     with Recorder() as recorder:
         logger.info("Welcome to Pump", **version.fields())
+        for remark in remarks:
+            logger.warning(remark)
         logger.info("start pump...", config=loading.describe(settings))
         process = daemon.Daemon("pump", logger, reloads=True)
         return await process.run(functools.partial(start, settings, read, recorder))

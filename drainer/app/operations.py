@@ -32,7 +32,7 @@ from common.serving.starting import Starting, WaitFor
 from common.status.codec import own, plain
 from common.status.drainer import DrainerDocument, VerifyStatus, WentBackStatus
 from common.upstream.upstream_time import UpstreamTime
-from drainer.app import places
+from drainer.config import places
 from drainer.config.options import DrainerConfig
 from drainer.control.http import NodeState, Shown, add_control_routes, add_hold_routes, add_routes
 from drainer.control.pause_and_reload import Control, add_rate, rate_of

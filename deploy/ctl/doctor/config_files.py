@@ -7,16 +7,17 @@ Tests   tests/deploy/ctl/doctor/checks/test_files.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from common.errors import BinlogError
+from common.errors import BinlogError, ConfigError
 from common.net.port import split_address
 from common.net.tls import TlsConfig
 from deploy.ctl.doctor.checks.files import (
     check_certificate,
     check_drainer,
     check_mode,
+    check_places,
     check_pump,
     check_unreadable,
 )
@@ -25,7 +26,7 @@ from deploy.ctl.doctor.facts import DiskFacts, Replicated
 from deploy.ctl.doctor.findings import Finding, error
 from deploy.ctl.doctor.gather import files
 from drainer.checkpoint.value import DEFAULT_TABLE
-from drainer.config import downstream
+from drainer.config import downstream, places
 from drainer.config.options import DrainerConfig
 from drainer.rules.rule_set import read_rules
 from drainer.sink.mysql.connection import Target
@@ -63,6 +64,7 @@ class ConfigFiles:
         settings = file.settings
         assert settings is not None
         found = check_pump(settings, file.path)
+        found += _places("pump", file.path, lambda: files.remarks_on_data_dir(settings.data_dir))
         found += self.check_tls("[security]", settings.tls, _hosts(settings.advertised), now_s)
         if (disk := files.disk_of(settings.data_dir)) is not None:
             subject = f"data-dir {settings.data_dir} of {file.path}"
@@ -77,6 +79,7 @@ class ConfigFiles:
         settings = file.settings
         assert settings is not None
         found = check_drainer(settings, file.path)
+        found += _places("drainer", file.path, lambda: places.check(settings))
         secret = bool(
             settings.to_password
             or settings.to_encrypted_password
@@ -140,6 +143,13 @@ class ConfigFiles:
                 settings.advertised,
             ),
         )
+
+
+def _places(kind: str, path: str, look: Callable[[], list[str]]) -> list[Finding]:
+    try:
+        return check_places(kind, path, None, look())
+    except ConfigError as refused:
+        return check_places(kind, path, refused, [])
 
 
 def _hosts(address: str) -> tuple[str, ...]:

@@ -151,6 +151,17 @@ def check_urls(
     ]
 
 
+def check_places(kind: str, path: str, refused: ConfigError | None, remarks: Sequence[str]) -> list[Finding]:
+    """Directories of a node, by how their file systems are mounted on this host."""
+    if refused is not None:
+        why = f"the {kind} does not start with this file on this host"
+        return [error(f"{kind}.config", path, refused.message, why, refused.hint)]
+    return [
+        warning(f"{kind}.config", path, remark, "another host may not find what it needs", "see docs/nfs.md")
+        for remark in remarks
+    ]
+
+
 def check_pump(settings: PumpConfig, path: str) -> list[Finding]:
     """A pump's file."""
     found: list[Finding] = []

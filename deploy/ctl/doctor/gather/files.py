@@ -17,6 +17,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import NameOID
 
+from common import mount
 from common.config import loading
 from common.errors import ConfigError
 from common.net.tls import TlsConfig
@@ -58,6 +59,11 @@ def disk_of(data_dir: str) -> DiskFacts | None:
     except OSError:
         return None
     return DiskFacts(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+
+
+def remarks_on_data_dir(data_dir: str) -> list[str]:
+    """On the file system of a pump's data directory. Raises `ConfigError` where a pump does not start."""
+    return mount.check_local("data-dir", data_dir, mount.found(data_dir))
 
 
 def read_certificates(option: str, tls: TlsConfig, hosts: Sequence[str] = ()) -> list[CertificateFacts]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from common import mount
 from common.clock import SystemClock
 from deploy.ctl.doctor import DoctorOptions, Finding, Severity, examine
 from deploy.ctl.doctor.config_files import ConfigFiles
@@ -165,3 +166,27 @@ def test_each_of_several_downstreams_is_examined(tmp_path: Path) -> None:
     path.write_text('[syncer.to]\nhost = "a"\n')
     assert len(ConfigFiles("", str(path)).downstreams()) == 1
     assert ConfigFiles("", "").downstreams() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "options", "severity", "says"),
+    [
+        ("pump", "data-dir", "vers=4.2", Severity.ERROR, "locked in two ways"),
+        ("drainer", "data-dir", "vers=4.2,nolock", Severity.ERROR, "on this host alone"),
+        ("drainer", "data-dir", "vers=3", Severity.WARNING, "without vers=4"),
+    ],
+)
+def test_directories_on_nfs_are_judged_as_a_start_does(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    key: str,
+    options: str,
+    severity: Severity,
+    says: str,
+) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_text(f"40 22 0:50 / {tmp_path.resolve()}/nas rw - nfs4 nas:/export rw,hard,{options}\n")
+    monkeypatch.setattr(mount, "MOUNTINFO", str(table))
+    found = checked(tmp_path, kind, f'{key} = "{tmp_path}/nas/{kind}"')
+    assert [one.severity for one in found if says in one.seen] == [severity]

@@ -1,7 +1,4 @@
-"""Places: the directories of a drainer that may be on NFS, so that another host can go on with them.
-
-Tests  tests/drainer/app/test_places.py
-"""
+"""Places: the directories of a drainer that may be on NFS, so that another host can go on with them."""
 
 from __future__ import annotations
 

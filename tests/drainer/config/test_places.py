@@ -15,8 +15,8 @@ from common import mount
 from common.clock import SystemClock
 from common.config import loading
 from common.errors import ConfigError
-from drainer.app import places
 from drainer.checkpoint.savepoint import Savepoint
+from drainer.config import places
 from drainer.config.options import ENV_PREFIX, DrainerConfig
 from drainer.formats.binlog_directory import BinlogDirectory, Broken
 from drainer.sink.savepoint_keeper import SavepointKeeper
@@ -49,7 +49,7 @@ def settings(path: Path, text: str) -> DrainerConfig:
 
 
 async def test_a_pump_does_not_start_there(nfs: Path) -> None:
-    with pytest.raises(ConfigError, match="mapped into memory and locked twice"):
+    with pytest.raises(ConfigError, match="locked in two ways and mapped into memory"):
         await pump_main.run([f"-data-dir={nfs}/pump"])
     assert not nfs.exists(), "nothing was made"
 
@@ -136,6 +136,7 @@ def test_its_files_are_right_and_its_commands_are_known(tmp_path: Path) -> None:
         assert tomllib.loads(text)["syncer"]
         assert config.relay_log_dir.startswith("/nas/") or config.to_dir.startswith("/nas/")
     commands = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.M | re.S)
+    assert any(text.startswith("binlogctl doctor -pump-config") for text in commands)
     flags = re.findall(r"drainer -config \S+ (\S+)", "".join(commands))
     assert all(
         loading.load(DrainerConfig, [flag], {}, program="drainer", env_prefix=ENV_PREFIX) for flag in flags
