@@ -437,7 +437,7 @@ async def run(argv: list[str]) -> int:
     log.setup(settings.log_level, settings.log_file, settings.log_format)
     with Recorder() as recorder:
         logger.info("Welcome to Pump", **version.fields())
-        for remark in remarks:
+        for remark in (*settings.remarks(), *remarks):
             logger.warning(remark)
         logger.info("start pump...", config=loading.describe(settings))
         process = daemon.Daemon("pump", logger, reloads=True)

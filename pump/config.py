@@ -12,7 +12,7 @@ import socket
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from common.config.declaring import option
+from common.config.declaring import defaults, option, options
 from common.errors import ConfigError
 from common.net.port import own_address, socket_path, split_address
 from common.serving.node_config import NodeConfig
@@ -273,6 +273,15 @@ class PumpConfig(NodeConfig):
     )
     slice_size: int = option(0, key=None, flag="binlog-slice-size", kind="int", help="", deprecated=True)
     log_rotate: str = option("", key=None, flag="log-rotate", help="", deprecated=True)
+
+    def remarks(self) -> list[str]:
+        """Keys of Go pumps that are set and have no effect, one line each, for the log."""
+        unset = defaults(type(self))
+        return [
+            f"{entry.key or f'-{entry.flag}'} is accepted for Go's sake and has no effect"
+            for name, entry in options(type(self)).items()
+            if entry.deprecated and getattr(self, name) != unset[name]
+        ]
 
     def validate(self) -> None:
         """Raise `ConfigError` for values that cannot work."""

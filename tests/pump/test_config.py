@@ -122,3 +122,13 @@ def test_lists_of_texts_take_no_numbers(tmp_path: Path, text: str) -> None:
     file.write_text(text)
     with pytest.raises(ConfigError, match="a list of texts is expected"):
         load("-config", str(file))
+
+
+def test_keys_of_a_go_pump_that_have_no_effect_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "pump.toml"
+    file.write_text("[storage]\nkv_chan_cap = 1048576\nsync-log = true\n[storage.kv]\nblock-size = 4096\n")
+    assert load("-config", str(file), "-log-rotate", "day").remarks() == [
+        "storage.kv_chan_cap is accepted for Go's sake and has no effect",
+        "-log-rotate is accepted for Go's sake and has no effect",
+    ]
+    assert load().remarks() == []
