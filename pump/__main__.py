@@ -252,13 +252,7 @@ async def register(
         tls=settings.tls,
         confirmation=opened.data_dir,
         labels=settings.labels,
-        score=score.of_pump(
-            services.storage,
-            lambda: services.disk_guard.disk,
-            services.clock,
-            write_queue_bytes=settings.write_queue_bytes,
-            index_queue_bytes=settings.index_queue_bytes,
-        ),
+        score=score.of_pump(services.storage, lambda: services.disk_guard.disk, services.clock),
     )
     await starting.wait_for(registration.register)
     opened.beating = process.task("heartbeat", registration.run())

@@ -71,21 +71,15 @@ class Score:
         return max(1, round(BEST * room * (1.0 - self._load)))
 
 
-def of_pump(
-    storage: Storage,
-    disk: Callable[[], Disk],
-    clock: Clock,
-    *,
-    write_queue_bytes: int,
-    index_queue_bytes: int,
-) -> Callable[[], int]:
-    """What the entry of this pump is to say whenever it is looked at. The bytes: what its queues may hold."""
-    score = Score()
+def of_pump(storage: Storage, disk: Callable[[], Disk], clock: Clock) -> Callable[[], int]:
+    """What the entry of this pump is to say whenever it is looked at."""
+    score, limits = Score(), storage.limits
 
     def now() -> int:
         found = disk()
         waiting = max(
-            storage.write_queue_bytes / write_queue_bytes, storage.index_lag_bytes / index_queue_bytes
+            storage.write_queue_bytes / limits.write_queue_bytes_max,
+            storage.index_lag_bytes / limits.index_queue_bytes_max,
         )
         facts = Facts(
             takes_prewrites=not found.is_full and storage.write_failure is None,

@@ -63,7 +63,7 @@ class Storage:
         self._log = found.value_log
         self._losses = found.losses
         self._missing = MissingPrewrites(found.value_log, found.losses, index_is_new=found.index_is_new)
-        self._limits = limits
+        self.limits = limits
         self._clock = clock
         self._threads = ThreadPoolExecutor(_HISTORY_THREADS, thread_name_prefix="pump-history")
         self._listeners: set[asyncio.Event] = set()
@@ -136,7 +136,7 @@ class Storage:
             )
         self.watermark, self._gc_ts = self._index.max_commit_ts, self._index.gc_ts
         self._sorter = Sorter(self.watermark, self._index.handle, clients_know=clients_know)
-        self._recent = RecentCommits(self.watermark, bytes_max=self._limits.recent_bytes_max)
+        self._recent = RecentCommits(self.watermark, bytes_max=self.limits.recent_bytes_max)
         self._indexer = Indexer(
             self._log,
             self._index,
@@ -145,7 +145,7 @@ class Storage:
             cursor=opened.replay_from,
             indexed_to=self._index.head,
             limit_ts=limit_ts,
-            queue_bytes_max=self._limits.index_queue_bytes_max,
+            queue_bytes_max=self.limits.index_queue_bytes_max,
             clock=self._clock,
             on_advance=self._advance,
             on_settled=self._settled,
@@ -163,8 +163,8 @@ class Storage:
         )
         self._writer = Writer(
             self._log,
-            GroupCommit(bytes_max=self._limits.group_bytes_max, records_max=self._limits.group_records_max),
-            queue_bytes_max=self._limits.write_queue_bytes_max,
+            GroupCommit(bytes_max=self.limits.group_bytes_max, records_max=self.limits.group_records_max),
+            queue_bytes_max=self.limits.write_queue_bytes_max,
             sync=sync,
             clock=self._clock,
             on_group=self._group_written,
