@@ -7,6 +7,7 @@ import contextlib
 import json
 import random
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +17,7 @@ from common.ddl_job import ActionType
 from common.record import crc32c
 from common.rowcodec.encoder import RowEncoder, prewrite_value
 from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, TableInfo
+from drainer import metrics
 from drainer.apply import ddl_barrier
 from drainer.checkpoint.fencing import WentBack
 from drainer.checkpoint.upkeep import HOLD_S, PURGE_S
@@ -99,6 +101,16 @@ async def test_a_large_transaction_survives_stops_and_deaths(target: Target, key
     assert await Life(recorded, target).run()
     assert count(target) == (ROWS, ROWS)
     assert stored_ts(target) == 1001
+
+
+async def test_a_reload_changes_how_many_rows_a_transaction_has(target: Target) -> None:
+    observed: list[int] = []
+    life = Life(read("txn"), target, lanes=1, batch_rows=1000)
+    life.sink.lanes.change_batch_rows(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metrics, "LANE_BATCH_ROWS", SimpleNamespace(observe=observed.append))
+        await life.run()
+    assert min(observed) < 500, "by the rows of before none would have less than 900"
 
 
 async def test_a_stop_inside_a_transaction_is_not_consistent(target: Target) -> None:
