@@ -1,7 +1,7 @@
 """A real Prometheus scrapes a cluster at work: every panel shows something, alerts are silent, then fire.
 
 Two pumps, a drainer with a relay log, MariaDB; a job of binlog-spark left its file. What `for:` says is tried
-with made series in tests/deploy/prometheus/test_alerts.py; here two alerts wait a second instead of a minute.
+with made series in tests/deploy/prometheus/test_alerts.py; here two alerts wait four seconds, not a minute.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def prometheus(directory: Path, targets: dict[str, Sequence[str]]) -> Iterator[P
     for path in RULE_FILES:
         text = path.read_text()
         for name in AT_ONCE:
-            text = re.sub(rf"(- alert: {name}\n +expr: .*\n +for:) \w+", r"\1 1s", text)
+            text = re.sub(rf"(- alert: {name}\n +expr: .*\n +for:) \w+", r"\1 4s", text)
         rules.append(directory / path.name)
         rules[-1].write_text(text)
     jobs = [
@@ -217,7 +217,7 @@ def prometheus(directory: Path, targets: dict[str, Sequence[str]]) -> Iterator[P
         }
         for job, addresses in targets.items()
     ]
-    pace = {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"}
+    pace = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "500ms"}
     config = directory / "prometheus.yml"  # JSON is YAML
     config.write_text(
         json.dumps({"global": pace, "rule_files": [str(path) for path in rules], "scrape_configs": jobs})
@@ -333,7 +333,9 @@ async def test_prometheus_sees_a_cluster_through_its_good_and_bad_times(
             await until(lambda: scene.count("flows") == 200, "rows downstream")
             ups = f"sum(count_over_time(up[1m]) >= bool 3) == {sum(map(len, targets.values()))}"
             await until(lambda: answered(found, ups), "Prometheus has scraped")
-            assert [one["value"][1] for one in found.query("min(up)")] == ["1"], found.ask("targets")
+            await until(
+                lambda: answered(found, "min(up) == 1"), "every target answers, one slow scrape aside"
+            )
             (scraped,) = found.ask("metadata", metric="binlog_drainer_error_count").values()
             assert scraped[0]["type"] == "unknown", "as OpenMetrics has a counter without _total"
             assert found.firing() == set()
@@ -379,7 +381,7 @@ async def follow_the_pages(scene: Scene, ctl: Ctl) -> None:
     assert looks <= lines
     for line in sorted(looks):
         done_here = await ctl(*shlex.split(line.replace("112", str(JOB)))[1:], f"-pd-urls={scene.etcd}")
-        assert done_here.code in (0, 12), done_here.err
+        assert done_here.code in (0, 11, 12), done_here.err
         assert done_here.out
     for line in ("binlogctl config check drainer.toml", "binlogctl config show drainer.toml"):
         assert line in lines
