@@ -73,14 +73,14 @@ def run(argv: list[str]) -> int:
     log.setup("warn", stream=sys.stderr)  # what a command found is all there is on standard output
     clock.use_utc()
     try:
-        with job_metrics.published(args.metrics, args.command) as args.job:
-            args.job.exit_code = args.run(args)
+        with job_metrics.published(args.metrics, args.command) as args.job_metrics:
+            args.job_metrics.exit_code = args.run(args)
     except Exception as error:
         translated = driver.translated(error)
         if translated is None or translated is error:
             raise
         raise translated from error
-    code: int = args.job.exit_code
+    code: int = args.job_metrics.exit_code
     return code
 
 

@@ -36,6 +36,12 @@ def test_metrics_go_where_they_are_asked_for_and_nowhere_else() -> None:
         made.parse_args(["--metrics", "/tmp"])
 
 
+@pytest.mark.parametrize("name", names())
+def test_no_option_has_the_name_of_what_a_run_brings_along(name: str) -> None:
+    command = next(one for one in parser(name)._subparsers._group_actions[0].choices.values())  # type: ignore[union-attr, index]
+    assert not {"job_metrics", "run"} & {action.dest for action in command._actions}
+
+
 def test_a_time_is_its_first_timestamp_as_start_and_its_last_one_as_stop() -> None:
     args = parsed("--from", "a", "--start", "2026-11-22 03:04:05", "--stop", "2026-11-22 03:04:05")
     assert args.start == tso.compose(MOMENT_MS)

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     pumps = [Location.of(each, {}) for each in args.pumps]
     history = ddl_history.load(pumps[0], arguments.history_file(args.ddl_history))
     done = asyncio.run(export(pumps, history, args.to, SystemClock(), finished=args.finished))
-    args.job.note(rows=done.rows)
+    args.job_metrics.note(rows=done.rows)
     if args.output == arguments.JSON:
         show.print_json(asdict(done))
     else:

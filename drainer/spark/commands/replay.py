@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         dry_run=args.dry_run,
         show_progress=True,
     )
-    args.job.note(rows=summary.rows, read_bytes=summary.bytes, drift=summary.drift)
+    args.job_metrics.note(rows=summary.rows, read_bytes=summary.bytes, drift=summary.drift)
     show.print_lines(*([summary.to_json()] if args.output == arguments.JSON else lines(summary)))
     return 0
 

@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     show = _as_json if args.output == arguments.JSON else _as_text
 
     def done(batch: Batch) -> None:
-        args.job.note_batch(batch)
+        args.job_metrics.note_batch(batch)
         show(batch)
 
     stream = ArchiveStream(spark, args.archive, target, args.checkpoint, settings, on_batch=done)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import io
 import json
 import os
@@ -106,7 +107,10 @@ class Doctor:
             "drainer_config": str(self.config),
             "timeout_s": 3.0,
         }
-        report = await examine(DoctorOptions(**(values | options)))  # type: ignore[arg-type]
+        whole = await examine(DoctorOptions(**(values | options)))  # type: ignore[arg-type]
+        # Which etcd this machine has is no fault of the cluster: see checks/test_etcd_release.py.
+        found = tuple(one for one in whole.findings if one.check != "upstream.etcd")
+        report = dataclasses.replace(whole, findings=found)
         text = json.dumps(report.to_json())
         assert not any(secret in text for secret in self._secrets), "a secret is shown"
         return report
