@@ -34,8 +34,8 @@ from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.upkeep import HOLD_S
 from drainer.checkpoint.value import DEFAULT_TABLE, Checkpoint, Intent
 from drainer.formats.binlog_directory import BinlogDirectory
+from drainer.relay.relay_tables import RelayTables
 from drainer.relay.source import RelaySource
-from drainer.relay.table_definitions import RelayTables
 from drainer.sink.mysql.change import COMPLETE, Position
 from drainer.sink.mysql.connection import Target, connect
 from drainer.sink.mysql.errors import NoSuchTable

@@ -29,7 +29,7 @@ from drainer.formats.relay_payload.record import in_memory
 from drainer.pull.merged import Merged, MergedBatch, Spilled
 from drainer.pull.ready_items import BATCH_BYTES, ReadyItems
 from drainer.relay.record_readers import RecordReader, RecordReaders
-from drainer.relay.table_definitions import RelayTables
+from drainer.relay.relay_tables import RelayTables
 from drainer.rules.rule_set import Rules
 from drainer.txn import Ddl, Item, Transaction
 

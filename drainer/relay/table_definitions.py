@@ -1,11 +1,9 @@
-"""Table definitions: definitions for tables of which a relay log has only column names and types.
+"""Table definitions: of tables of which a relay log has column names and types, from what a downstream says.
 
-Drives  one connection; information_schema of the downstream
 Why     a Go drainer's records say which columns a row has, not whether a number is unsigned, what an ENUM's
-        elements are or which key columns may be NULL. The downstream's own table says it: every DDL before
-        the record has run there
-Holds   a definition stays until `forget`, which every DDL calls
-Tests   tests/drainer/formats/obinlog/test_writer.py
+        elements are or which key columns may be NULL. `relay_tables` asks the downstream. Nothing is asked
+        here: who reads files alone needs no driver of a database
+Tests   tests/drainer/formats/obinlog/test_writer.py, tests/spark/local/test_without_spark.py
 """
 
 from __future__ import annotations
@@ -51,9 +49,6 @@ from common.table_info import (
 )
 from common.wire import secondary_binlog_pb2 as pb
 from drainer.formats.obinlog.reader import ForeignTable
-from drainer.sink.mysql.connection import Target
-from drainer.sink.mysql.session import DownstreamSession
-from drainer.txn import TableVersion
 
 TYPES: Final = {
     "tinyint": TINY,
@@ -89,13 +84,9 @@ TYPES: Final = {
 }
 BINARY_TYPES: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
 ELEMENT: Final = re.compile(r"'((?:[^']|'')*)'")
-_COLUMNS: Final = (
-    "SELECT COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME, COLLATION_NAME"
-    " FROM information_schema.COLUMNS WHERE LOWER(TABLE_SCHEMA)=LOWER(%s) AND LOWER(TABLE_NAME)=LOWER(%s)"
-)
 
 
-class _Theirs:
+class DownstreamColumn:
     """One column as the downstream describes it."""
 
     def __init__(self, row: tuple[Any, ...]) -> None:
@@ -105,43 +96,7 @@ class _Theirs:
         self.charset, self.collation = str(row[3] or ""), str(row[4] or "")
 
 
-class RelayTables:
-    """Blocking; not thread-safe. Raises `SessionError`."""
-
-    def __init__(self, target: Target) -> None:
-        self._known: dict[ForeignTable, TableVersion] = {}
-        self._session = DownstreamSession(target)
-
-    def resolve(self, table: ForeignTable) -> TableVersion:
-        """A definition for the rows of a record. Raises `DownstreamError` if the table is not there."""
-        version = self._known.get(table)
-        if version is None:
-            theirs = self._read(table.schema, table.name)
-            if not theirs:
-                raise DownstreamError(
-                    f"table {table.schema}.{table.name} of the relay log does not exist downstream",
-                    hint="create it there as it was upstream, and start again",
-                )
-            info = info_of(table, theirs, len(self._known) + 1)
-            version = self._known[table] = TableVersion(info, table.schema, table.name, 0)
-        return version
-
-    def forget(self) -> None:
-        """Tables may have changed."""
-        self._known.clear()
-
-    def close(self) -> None:
-        self._session.close()
-
-    def _read(self, schema: str, name: str) -> dict[str, _Theirs]:
-        with self._session.connection() as connection:
-            connection.rollback()
-            with connection.cursor() as cursor:
-                cursor.execute(_COLUMNS, (schema, name))
-                return {str(row[0]).lower(): _Theirs(row) for row in cursor.fetchall()}
-
-
-def info_of(table: ForeignTable, theirs: Mapping[str, _Theirs], table_id: int) -> TableInfo:
+def info_of(table: ForeignTable, theirs: Mapping[str, DownstreamColumn], table_id: int) -> TableInfo:
     """`theirs`: what the downstream says of columns, by name in lower case; where it says nothing, they are
     signed, ENUM and SET without elements."""
     infos = [pb.ColumnInfo.FromString(info) for info in table.columns]
@@ -167,7 +122,7 @@ def info_of(table: ForeignTable, theirs: Mapping[str, _Theirs], table_id: int) -
     return TableInfo(id=table_id, name=table.name, columns=columns, indexes=indexes)
 
 
-def _column(table: ForeignTable, info: pb.ColumnInfo, theirs: _Theirs | None, place: int) -> Column:
+def _column(table: ForeignTable, info: pb.ColumnInfo, theirs: DownstreamColumn | None, place: int) -> Column:
     tp = TYPES.get(info.mysql_type)
     if tp is None:
         raise DownstreamError(

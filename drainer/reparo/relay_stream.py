@@ -17,8 +17,8 @@ from common.clock import SystemClock
 from drainer.formats.binlog_directory import BinlogDirectory
 from drainer.pull.merged import Merged, MergedBatch, Spilled
 from drainer.reading.archive.files.selection import Selection
+from drainer.relay.relay_tables import RelayTables
 from drainer.relay.source import RelaySchema, RelaySource
-from drainer.relay.table_definitions import RelayTables
 from drainer.reparo.ddl_screen import screened
 from drainer.reparo.ordered_records import Seen
 from drainer.rules.rule_set import Rules

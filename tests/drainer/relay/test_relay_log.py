@@ -29,8 +29,8 @@ from drainer.relay import relay_log
 from drainer.relay.record_readers import RecordReaders
 from drainer.relay.relay_files import RelayFiles
 from drainer.relay.relay_log import RelayLog
+from drainer.relay.relay_tables import RelayTables
 from drainer.relay.source import RelaySource
-from drainer.relay.table_definitions import RelayTables
 from drainer.sink.mysql.connection import Target
 from drainer.txn import INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import kind, table

@@ -1,10 +1,11 @@
-"""Commands that read where neither Java nor pyspark is: what they need is pyarrow, and they say so."""
+"""Archives read without Java and pyspark: the extras `arrow` and `subscribe` are enough; errors say so."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support.relay_world import items
 
-PROGRAM = """
+WITHOUT = """
 import importlib.abc, sys
 missing = sys.argv.pop(1).split(",")
 class Missing(importlib.abc.MetaPathFinder):
@@ -20,15 +21,28 @@ class Missing(importlib.abc.MetaPathFinder):
         if name.partition(".")[0] in missing:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Missing())
+"""
+COMMAND = """
 from drainer.spark.__main__ import main
 main()
 """
 NO_SPARK = "pyspark,py4j,pandas,matplotlib"
+# What the extras `server` and `spark` install, and `arrow` does not.
+NOT_ARROW = f"{NO_SPARK},h11,plyvel,shtab,uvloop"
+# ... and `arrow` installs, but `subscribe` does not.
+NOT_SUBSCRIBE = f"{NOT_ARROW},cryptography,numpy,pyarrow,pymysql,rich,zstandard"
+ROWS = """
+import drainer
+archive = drainer.open_archive(sys.argv[1])
+print(sum(len(list(item.rows)) for item in archive if isinstance(item, drainer.Transaction)))
+"""
 
 
-def run(*arguments: str, missing: str = NO_SPARK) -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: str, missing: str = NOT_ARROW, program: str = COMMAND
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM, missing, *arguments],
+        [sys.executable, "-c", WITHOUT + program, missing, *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -79,6 +93,25 @@ def test_without_the_extra_one_line_says_what_to_install(archive: str, missing: 
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert "pip install 'tidb-binlog[arrow]'" in line
+
+
+def test_rows_need_the_extra_subscribe_alone(archive: str) -> None:
+    done = run(archive, missing=NOT_SUBSCRIBE, program=ROWS)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 50
+
+
+def test_a_value_log_becomes_an_archive(tmp_path: Path) -> None:
+    golden = Path("tests/golden/corpus/basic")
+    with tarfile.open(golden / "pump-data.tar.gz") as recorded:
+        recorded.extractall(tmp_path, filter="data")
+    history = golden / "ddl_jobs.jsonl.gz"
+    to = tmp_path / "exported"
+    done = run(
+        "export", f"--from={tmp_path / 'pump-data'}", f"--ddl-history={history}", f"--to={to}", "--finished"
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(to.glob("binlog-*"))
 
 
 def damaged(directory: Path) -> str:
