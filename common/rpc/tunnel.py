@@ -19,6 +19,7 @@ from common.net.tls import Reread, TlsConfig
 from common.observe import log
 
 HANDSHAKE_S: Final = 2.0
+_GOODBYE_S: Final = 0.5  # a peer on the next continent answers within it
 _PIECE_BYTES: Final = 1 << 16
 
 _logger = log.get("rpc")
@@ -44,6 +45,11 @@ async def selects_alpn(address: str, context: ssl.SSLContext) -> bool:
         found: ssl.SSLObject = writer.get_extra_info("ssl_object")
         return found.selected_alpn_protocol() is not None
     finally:
+        # Not cut off: the peer may still be at its end of the handshake, and would report one that failed.
+        writer.close()
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_GOODBYE_S):
+                await writer.wait_closed()
         writer.transport.abort()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl
 import stat
@@ -10,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from common import rpc
 from common.door.server.listener import serve
+from common.door.server.stats import STATS
 from common.errors import Unavailable
 from common.net.tls import ServerTls, TlsConfig
 from tests import certificates
@@ -84,6 +87,23 @@ async def test_all_kinds_of_calls(tls: TlsConfig) -> None:
         await client.close()
         await server.stop(1)
     assert not directory.exists()
+
+
+def test_looking_at_a_node_is_no_handshake_that_fails(tls: TlsConfig) -> None:
+    """Its log and `BinlogNodeLimitsReached` would tell an operator of it, at every start of a Drainer. On the
+    loop of the daemons: it drops what is not sent yet when a connection is cut off."""
+
+    async def look() -> None:
+        server = await serve([SERVICE], None, "127.0.0.1", 0, tls=tls.server_tls())
+        client = rpc.Client(f"127.0.0.1:{server.port}", tls=tls)
+        assert await client.unary("/t.S/Upper", b"x", 10) == b"X"  # looks first
+        await client.close()
+        await server.stop(1)
+
+    failed = STATS.handshakes_failed
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(look())
+    assert STATS.handshakes_failed == failed
 
 
 async def test_nodes_take_each_others_place(tls: TlsConfig) -> None:
