@@ -59,4 +59,5 @@ def test_the_commands_are_those_of_the_units() -> None:
         unit = (ROOT / "deploy" / "systemd" / f"{name}.service").read_text()
         assert "ExecReload=/bin/kill -HUP $MAINPID" in unit
         assert "Type=notify\n" in unit
-        assert f"{name}.service" in PAGE
+        assert f"'{name}*.service'" in PAGE, "instances, too"
+        assert "LogsDirectory=tidb-binlog\n" in unit, "nothing else below /var/log can be written"
