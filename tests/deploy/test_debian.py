@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -121,6 +122,13 @@ def test_what_is_in_it(package: Path) -> None:
     ):
         assert f"./{wanted}" in listed
     assert not any(str(package.parent) in line for line in output("dpkg-deb", "--info", package).splitlines())
+
+
+def test_the_build_leaves_the_home_of_its_user_where_it_is() -> None:
+    """What a makefile assigns to a variable of the environment goes to each command: pip caches in HOME."""
+    assigned = re.findall(r"^(\w+) *:=", (ROOT / "deploy/debian/rules").read_text(), re.MULTILINE)
+    assert "PROGRAMS" in assigned
+    assert not {"HOME", "PATH", "TMPDIR", "USER"} & set(assigned)
 
 
 def test_instances_have_files_and_directories_of_their_own(package: Path, tmp_path: Path) -> None:
