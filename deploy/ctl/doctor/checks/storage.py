@@ -38,7 +38,7 @@ def check_disk(subject: str, disk: DiskFacts, *, floor_is_guess: bool = False) -
                 seen,
                 "the whole volume is smaller than the free space that is asked"
                 " for: this pump never takes a write, and TiDB with it cannot commit",
-                f'set {_KEY} = "{_size(max(disk.capacity // 10, 1 << 20))}" and restart the pump,'
+                f'set {_KEY} = "{_size(max(disk.capacity // 10, 1 << 20))}" and reload the pump (SIGHUP),'
                 " or give it a larger volume",
             )
         ]
