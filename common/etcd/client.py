@@ -32,6 +32,7 @@ with warnings.catch_warnings():
     from aetcd import rpc as messages
 
 HINT: Final = "start etcd or pass --pd-urls"
+HINT_TLS: Final = "https needs ssl-ca, ssl-cert and ssl-key, and none is given"
 REQUEST_TIMEOUT_S: Final = 5.0
 _VERSION_BYTES_MAX: Final = 1 << 14
 OPS_MAX: Final = 128  # etcd's default limit of operations in a transaction
@@ -215,8 +216,10 @@ class EtcdClient:
         client = cls(parse_endpoints(endpoints), tls, timeout_s)
         try:
             await client.range(b"\0")
-        except BaseException:
+        except BaseException as error:
             await client.close()
+            if isinstance(error, Unavailable) and tls is None and "https://" in endpoints:
+                raise Unavailable(error.message, hint=HINT_TLS) from None
             raise
         return client
 

@@ -452,6 +452,8 @@ async def test_etcd_not_there_is_said_quickly(free_port: Callable[[], int]) -> N
         await connect_registry(f"http://127.0.0.1:{port}")
     assert SystemClock().monotonic_s() - started_s < 3
     assert str(caught.value) == (f"etcd at 127.0.0.1:{port} cannot be reached (start etcd or pass --pd-urls)")
+    with pytest.raises(Unavailable, match="https needs ssl-ca, ssl-cert and ssl-key"):
+        await connect_registry(f"https://127.0.0.1:{port}")
 
 
 async def test_a_silent_endpoint_is_unavailable_in_time() -> None:
