@@ -35,7 +35,8 @@ def available() -> tuple[str, ...]:
 
 def choose(taken: Iterable[str]) -> str:
     """The first of a peer's names that this host has; "" for none."""
-    return next((name for name in taken if name in available()), "")
+    known = available()  # once: a peer may send a million names
+    return next((name for name in taken if name in known), "")
 
 
 def compressor(name: str) -> Compress:

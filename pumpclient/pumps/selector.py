@@ -100,7 +100,8 @@ class Load:
         errors = self.errors * factor
         if errors < ERRORS_FORGOTTEN:
             errors = 0.0
-        penalty = BEST_SCORE / self.score if self.score > 0 else 1.0
+        # A foreign pump may say any number: more than the best is no reason to wait longer for it.
+        penalty = max(BEST_SCORE / self.score, 1.0) if self.score > 0 else 1.0
         return latency_s * (self.in_flight + 1) * (1 + ERROR_WEIGHT * errors) * penalty
 
 

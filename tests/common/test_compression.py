@@ -74,3 +74,16 @@ def test_the_first_of_a_peers_names_that_is_known_here(monkeypatch: pytest.Monke
     ]
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert (compression.choose(("zstd", "gzip")), compression.choose(("zstd",))) == (GZIP, "")
+
+
+def test_what_this_host_has_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many names a peer sends: the lookup goes to the file system, and the others of a node wait."""
+    looks: list[None] = []
+
+    def look() -> tuple[str, ...]:
+        looks.append(None)
+        return NAMES
+
+    monkeypatch.setattr(compression, "available", look)
+    assert compression.choose(["a"] * 1000 + [GZIP]) == GZIP
+    assert len(looks) == 1

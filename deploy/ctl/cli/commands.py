@@ -341,7 +341,7 @@ GO_FORM: Final = Command("", "", "", cmd="NAME")
 
 def by_cmd(cmd: str) -> Command | None:
     """The command that `-cmd` names."""
-    return next((command for command in TABLE_OF_COMMANDS if command.cmd == cmd), None)
+    return next((command for command in TABLE_OF_COMMANDS if command.cmd == cmd != ""), None)
 
 
 def cmds() -> list[str]:

@@ -126,6 +126,18 @@ def test_hash_is_start_ts_plus_attempt_modulo_pumps(pumps: int) -> None:
         assert chosen(selector, start_ts, attempt) == PUMPS[(start_ts + attempt) % pumps]
 
 
+def test_score_does_not_take_more_than_the_best_for_better() -> None:
+    """Whatever a foreign pump says of itself: one that fails gets less."""
+    selector = Selector("score")
+    selector.list(["bold", "plain"], {"bold": Standing(0, 1 << 62), "plain": Standing(0, 100)})
+    for pump_id in ("bold", "plain"):
+        selector.started(pump_id)
+        selector.finished(pump_id, 0.0, 0.01, pump_id == "plain")
+    selector.started("bold")
+    selector.finished("bold", 0.0, 0.01, True)
+    assert selector.choose(1, 0, frozenset(), 0.0) == Chosen("plain")
+
+
 def test_score_prefers_the_quick_pump_but_not_without_limit() -> None:
     """Pumps of 2 and 8 ms: four calls in flight at the quick one weigh as much as one at the slow one."""
     selector = Selector("score")

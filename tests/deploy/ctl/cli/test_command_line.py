@@ -118,3 +118,9 @@ def test_refused(argv: list[str], text: str) -> None:
         parse(argv, {})
     assert text in str(error.value)
     assert error.value.exit_code == 2
+
+
+def test_a_cmd_without_a_name_is_no_command() -> None:
+    """`-cmd "$CMD"` of a script whose variable is empty."""
+    with pytest.raises(FlagError, match="not supported"):
+        parse(["-cmd", ""], {})
