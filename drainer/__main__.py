@@ -243,10 +243,12 @@ def log_stream(settings: DrainerConfig) -> IO[str] | None:
 
 
 async def run(argv: list[str]) -> int:
-    def read() -> DrainerConfig:
-        return loading.load(DrainerConfig, argv, os.environ, program="drainer", env_prefix=ENV_PREFIX)
+    def read(*, again: bool = True) -> DrainerConfig:
+        return loading.load(
+            DrainerConfig, argv, os.environ, program="drainer", env_prefix=ENV_PREFIX, again=again
+        )
 
-    settings = read()
+    settings = read(again=False)
     read_rules(settings)  # a rule that cannot be right is refused before any server is asked
     log.setup(settings.log_level, settings.log_file, settings.log_format, stream=log_stream(settings))
     make_data_dir(settings.data_dir)

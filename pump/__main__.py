@@ -423,10 +423,11 @@ def stop_phases(process: daemon.Daemon, opened: StartedParts) -> None:
 
 
 async def run(argv: list[str]) -> int:
-    def read() -> PumpConfig:
-        return loading.load(PumpConfig, argv, read_environment(), program="pump", env_prefix=ENV_PREFIX)
+    def read(*, again: bool = True) -> PumpConfig:
+        environ = read_environment()
+        return loading.load(PumpConfig, argv, environ, program="pump", env_prefix=ENV_PREFIX, again=again)
 
-    settings = read()
+    settings = read(again=False)
     remarks = mount.check_local("data-dir", settings.data_dir, mount.found(settings.data_dir))
     log.setup(settings.log_level, settings.log_file, settings.log_format)
     with Recorder() as recorder:

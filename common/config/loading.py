@@ -134,7 +134,7 @@ class _Loader:
             raise problem from None
         self._problems.append(problem)
 
-    def from_file(self, path: str) -> dict[str, _Given]:
+    def from_file(self, path: str, *, again: bool = False) -> dict[str, _Given]:
         try:
             with open(path, "rb") as file:
                 text = file.read().decode()
@@ -143,8 +143,12 @@ class _Loader:
             raise ConfigError(
                 f"cannot read the config file {path}: {error.strerror}", hint="check -config"
             ) from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(f"config file {path} is not TOML: {error}", hint="correct the file") from None
+        if again and not text.strip():
+            raise ConfigError(
+                f"config file {path} is empty: is it being written, or was the disk full?", hint="write it"
+            )
         return {name: self._meant(name, one) for name, one in self._take(document, "", path, text).items()}
 
     def _meant(self, name: str, given: _Given) -> _Given:
@@ -234,15 +238,22 @@ def _normal_key(key: str) -> str:
 
 
 def load(
-    cls: type[C], argv: Sequence[str], environ: Mapping[str, str], *, program: str, env_prefix: str
+    cls: type[C],
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    program: str,
+    env_prefix: str,
+    again: bool = False,
 ) -> C:
-    """Read the configuration of `program`; `argv` without the program's name.
+    """Read the configuration of `program`; `argv` without the program's name. `again`: while it runs, where
+    an empty file is a mistake: taken for "all defaults" it would end every filter.
 
     Raises `ConfigError` (of it `FlagError` for the command line), `SystemExit(0)` after `-h` and `-V`.
     """
     loader = _Loader(cls, program, env_prefix)
     flags, path = loader.from_argv(argv)
-    given = loader.from_file(path) if path else {}
+    given = loader.from_file(path, again=again) if path else {}
     given |= loader.from_environ(environ)
     given |= flags
     config: C = loader.config(given)

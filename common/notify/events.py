@@ -82,7 +82,8 @@ class Event:
             "hint": one.hint,
             "details": one.details,
         }
-        return json.dumps(document, ensure_ascii=False).encode()
+        # A path in a message may have octets that are no text.
+        return json.dumps(document, ensure_ascii=False).encode(errors="replace")
 
 
 def _utc(time_s: float) -> str:

@@ -110,6 +110,9 @@ class Reload(Generic[C]):
                 _logger.error("the configuration was not taken: all is as it was", error=error)
                 self._note(ReloadStatus(ok=False, error=str(error)))
                 raise
+            except Exception as error:  # nobody expected it, and the alert is to say it all the same
+                self._note(ReloadStatus(ok=False, error=f"unexpected {type(error).__name__}: {error}"))
+                raise
             for key in found.needs_restart:
                 _logger.warning(f"{key}: needs a restart")
             _logger.info("configuration read again", changed=found.keys, rules_behind=found.commit_ts)

@@ -299,6 +299,15 @@ class DrainerConfig(RuleOptions):
         ):
             if value < 1:
                 raise ConfigError(f"syncer.{key} is {value}", hint="it must be at least 1")
+        for key, seconds in (
+            ("heartbeat-interval", self.heartbeat_interval_s),
+            ("syncer.checkpoint-interval", self.checkpoint_interval_s),
+            ("syncer.to.read-timeout", self.to_read_timeout_s),
+        ):
+            if seconds <= 0:  # a pause of nothing would keep this node and its servers busy
+                raise ConfigError(f"{key} is {seconds:g}, it must be above zero", hint='like "1s"')
+        if self.keep_dropped_s < 0:
+            raise ConfigError(f"syncer.keep-dropped is {self.keep_dropped_s:g}", hint='"0s" keeps none')
         if self.rate_rows < 0:
             raise ConfigError(f"syncer.rate-rows is {self.rate_rows}", hint="0 is no limit")
         if self.initial_commit_ts < -1:

@@ -218,8 +218,9 @@ def test_it_is_changed_while_it_runs(
         assert configuration["syncer.txn-batch"] == 77
         assert configuration["syncer.to.password"] == "******"
         assert shown("/status")["Control"]["rate_rows"] == 9
-        file.write_text("this is not TOML")
-        assert put("/reload")[0] == 400
+        for wrong in ("this is not TOML", ""):
+            file.write_text(wrong)
+            assert put("/reload")[0] == 400
         assert not shown("/status")["Configuration"]["ok"]
         assert put("/apply/pause")[1]["data"]["paused"] is True
         with pytest.raises(urllib.error.HTTPError, match="503"):

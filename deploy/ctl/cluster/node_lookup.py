@@ -45,7 +45,10 @@ def kinds(kind: str) -> tuple[str, ...]:
 
 
 def find(view: ClusterView, name: str, kind: str = "") -> Found:
-    """The node that is meant. Raises `Rejected` for none and for several, `FlagError` for the kind."""
+    """The node that is meant. Raises `Rejected` for none and for several, `FlagError` for the kind and for no
+    name: it begins every node's, so that of a script without a value the only node would be closed."""
+    if not name:
+        raise FlagError("no node is named", hint="`binlogctl nodes` lists them")
     nodes = [Found(one, entry) for one in kinds(kind) for _, entry in sorted(view.of(one).items())]
     exact = [found for found in nodes if found.node_id == name]
     fitting = exact or [found for found in nodes if found.node_id.startswith(name)]

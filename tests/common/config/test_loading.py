@@ -207,6 +207,15 @@ def test_file_errors(tmp_path: Path) -> None:
     (tmp_path / "bytes.toml").write_bytes(b"addr = '\xff'")
     with pytest.raises(ConfigError, match="is not TOML"):
         load("-config", str(tmp_path / "bytes.toml"))
+    with pytest.raises(ConfigError, match="is not TOML"):
+        load("-config", write(tmp_path, f"addr = {'[' * 100_000}"))
+
+
+def test_an_empty_file_ends_no_filter_of_who_runs(tmp_path: Path) -> None:
+    path = write(tmp_path, "\n")
+    assert load("-config", path) == load()
+    with pytest.raises(ConfigError, match=f"config file {path} is empty"):
+        loading.load(Example, ["-config", path], {}, program="drainer", env_prefix="X", again=True)
 
 
 def test_keys_match_in_another_case_too(tmp_path: Path) -> None:

@@ -58,3 +58,8 @@ def test_the_document() -> None:
         "hint": "",
         "details": {"kept_bytes": 5},
     }
+
+
+def test_a_name_that_is_no_text_keeps_no_event_back() -> None:
+    event = events().happened(Condition(Type.ENDED, "d", "cannot read a\udcff"), 0.0)
+    assert json.loads(event.body())["message"] == "cannot read a?"

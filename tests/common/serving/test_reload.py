@@ -147,6 +147,20 @@ async def test_a_file_that_cannot_be_read_changes_nothing_and_is_one_line(
     assert gauge("last_reload_success_timestamp_seconds") == status.time_s == living.reload._clock.wall_s()
 
 
+async def test_what_nobody_expected_is_a_reload_that_failed_too() -> None:
+    living = Living()
+
+    def broken(_fresh: Config) -> Commit:
+        raise ValueError("no such thing")
+
+    living.reload.add(["rules"], broken)
+    living.file = replace(living.file, rules="bad")
+    with pytest.raises(ValueError):
+        await living.reload.run()
+    assert (living.reload.status.ok, gauge("last_reload_successful")) == (False, 0.0)
+    assert "ValueError: no such thing" in living.reload.status.error
+
+
 async def test_who_builds_something_of_the_settings_keeps_a_reload_out() -> None:
     import asyncio
 

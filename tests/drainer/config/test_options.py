@@ -51,6 +51,24 @@ def test_impossible_values(argv: list[str], word: str) -> None:
     assert raised.value.hint
 
 
+@pytest.mark.parametrize(
+    ("section", "word", "value"),
+    [
+        ("", "heartbeat-interval", "0s"),
+        ("[syncer]", "checkpoint-interval", "0s"),
+        ("[syncer]", "checkpoint-interval", "-1s"),
+        ("[syncer.to]", "read-timeout", "0s"),
+        ("[syncer]", "keep-dropped", "-1s"),
+    ],
+)
+def test_impossible_pauses(tmp_path: Path, section: str, word: str, value: str) -> None:
+    """Without a pause a checkpoint would be written after the other, a beat sent after the other."""
+    file = tmp_path / "drainer.toml"
+    file.write_text(f'{section}\n{word} = "{value}"\n')
+    with pytest.raises(ConfigError, match=word):
+        load("-config", str(file))
+
+
 # -- what a Go drainer was started with --------------------------------------------------------------------
 
 GO_FLAGS = """

@@ -49,6 +49,8 @@ def test_refusals_help() -> None:
         find(view(["pump-1"], []), "pumb-1")
     with pytest.raises(FlagError):
         find(view([], []), "a", "tikv")
+    with pytest.raises(FlagError, match="no node is named"):
+        find(view(["only"], []), "")
 
 
 def test_what_is_lost_with_a_pump() -> None:
