@@ -31,7 +31,7 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", "Protobuf gencode version", UserWarning)
     from aetcd import rpc as messages
 
-HINT: Final = "start etcd or pass --pd-urls"
+HINT: Final = "start etcd, or correct its address; for a command: pass --pd-urls"
 HINT_TLS: Final = "https needs ssl-ca, ssl-cert and ssl-key, and none is given"
 REQUEST_TIMEOUT_S: Final = 5.0
 _VERSION_BYTES_MAX: Final = 1 << 14
@@ -173,7 +173,7 @@ def parse_endpoints(text: str) -> list[str]:
             )
         endpoints.append(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
     if not endpoints:
-        raise ConfigError("pd-urls is empty", hint="pass --pd-urls http://HOST:2379")
+        raise ConfigError("pd-urls is empty", hint="give the address of etcd or PD, as http://HOST:2379")
     return endpoints
 
 
@@ -243,6 +243,10 @@ class EtcdClient:
             return LeaseLost("the lease is gone")
         if code is messages.StatusCode.OUT_OF_RANGE:
             return Compacted(f"etcd at {endpoint.address}: {details}")
+        if code is messages.StatusCode.UNIMPLEMENTED:
+            return Rejected(
+                f"what listens on {endpoint.address} is not etcd: {details}", hint="give the address of etcd"
+            )
         return Rejected(f"etcd at {endpoint.address} refused: {details}")
 
     def _renew(self, endpoint: _Endpoint) -> None:

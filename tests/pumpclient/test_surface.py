@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import pumpclient
 from common.errors import BinlogError, Conflict, Rejected, Unavailable
 from pumpclient import errors
+from tests.docs.pages import PUBLISH
 
 ROOT = Path(pumpclient.__file__).parent
 MODULES = sorted(
@@ -105,6 +107,13 @@ def test_every_error_is_drawn_in_the_tree_with_its_class() -> None:
                 assert (f"({parent.__name__})" in line) == issubclass(value, parent), name
             if name != "PumpClientError":
                 assert name in pumpclient.__all__
+
+
+def test_the_errors_on_the_page_about_publishing_can_be_caught() -> None:
+    named = re.findall(r"^\| `([\w.]+)\.(\w+)` \|", PUBLISH.text, re.M)
+    assert len(named) > 5
+    for module, name in named:
+        assert issubclass(getattr(importlib.import_module(module), name), BinlogError), name
 
 
 def imports_of(path: Path) -> set[str]:

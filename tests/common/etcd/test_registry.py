@@ -14,6 +14,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from aetcd import rpc as messages
 
@@ -28,7 +29,7 @@ from common.cluster.registry import (
     check_node_id,
     status_key,
 )
-from common.errors import ConfigError, Conflict, Unavailable
+from common.errors import ConfigError, Conflict, Rejected, Unavailable
 from common.etcd import client as etcd_client
 from common.etcd.client import EtcdClient
 from common.etcd.registry import EtcdRegistry, connect_registry
@@ -451,7 +452,10 @@ async def test_etcd_not_there_is_said_quickly(free_port: Callable[[], int]) -> N
     with pytest.raises(Unavailable) as caught:
         await connect_registry(f"http://127.0.0.1:{port}")
     assert SystemClock().monotonic_s() - started_s < 3
-    assert str(caught.value) == (f"etcd at 127.0.0.1:{port} cannot be reached (start etcd or pass --pd-urls)")
+    assert str(caught.value) == (
+        f"etcd at 127.0.0.1:{port} cannot be reached"
+        " (start etcd, or correct its address; for a command: pass --pd-urls)"
+    )
     with pytest.raises(Unavailable, match="https needs ssl-ca, ssl-cert and ssl-key"):
         await connect_registry(f"https://127.0.0.1:{port}")
 
@@ -463,6 +467,17 @@ async def test_a_silent_endpoint_is_unavailable_in_time() -> None:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(Unavailable, match=address):
             await connect_registry(address, timeout_s=0.5)
+
+
+async def test_what_is_not_etcd_is_named() -> None:
+    server = grpc.aio.server()
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        with pytest.raises(Rejected, match=f"{port} is not etcd: .*address of etcd"):
+            await connect_registry(f"127.0.0.1:{port}")
+    finally:
+        await server.stop(None)
 
 
 async def test_the_next_endpoint_is_used(etcd_clean: str, free_port: Callable[[], int]) -> None:
