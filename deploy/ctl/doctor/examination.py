@@ -121,6 +121,7 @@ class Examination:
         self._http = HttpClient(clock, options.tls, options.timeout_s)
         self._findings: list[Finding] = []
         self._clocks: list[ClockFacts] = []
+        self._upstream_asked_s = 0.0
         self._files = ConfigFiles(options.pump_config, options.drainer_config)
 
     async def run(self) -> Report:
@@ -170,6 +171,7 @@ class Examination:
     async def _examine_upstream(self) -> UpstreamFacts:
         options = self._options
         gatherer = UpstreamGatherer(self._http, self._clock, options.tls, options.timeout_s)
+        self._upstream_asked_s = self._clock.monotonic_s()
         seen = await gatherer.gather(options.pd_urls, options.upstream)
         self._clocks += seen.clocks
         self._findings += check_members(seen.members)
@@ -342,12 +344,14 @@ class Examination:
         for one in {id(one): one for one in (seen, row)}.values():
             self._clocks += [one.clock] if one.clock is not None else []
         if row.checkpoint is not None and not checkpoint_seen:
+            since_s = self._clock.monotonic_s() - self._upstream_asked_s
             self._findings += check_checkpoint(
                 row.checkpoint,
                 upstream.cluster_id if upstream is not None else None,
                 upstream.now_ts if upstream is not None else None,
                 registry.nodes if registry is not None else (),
                 plan.replicated,
+                since_s,
             )
         return row.checkpoint is not None
 

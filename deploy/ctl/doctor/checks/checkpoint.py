@@ -13,11 +13,15 @@ from typing import Final
 
 from common.cluster.registry import DRAINERS, PUMPS
 from common.errors import Corruption
+from common.tso import age_s, physical_s
 from deploy.ctl.doctor.facts import CheckpointFacts, NodeFacts, Replicated
 from deploy.ctl.doctor.findings import Finding, error, info, ok, unchecked, warning
 from drainer.checkpoint.value import Checkpoint
 
 CHECK: Final = "checkpoint"
+
+# PD moves its time on in steps of 50 ms, and its clock may be set.
+CLOCK_STEP_S: Final = 1.0
 
 
 def check_checkpoint(
@@ -26,8 +30,11 @@ def check_checkpoint(
     now_ts: int | None,
     nodes: Sequence[NodeFacts],
     replicated: Replicated,
+    since_s: float = 0.0,
 ) -> list[Finding]:
-    """`now_ts`: of the upstream; `replicated`: of the drainer whose configuration this is."""
+    """`now_ts`: of the upstream, asked `since_s` ago: a drainer that runs has moved the row on since then;
+    `replicated`: of the drainer whose configuration this is.
+    """
     name = f"{seen.schema}.{seen.table}"
     if seen.error is not None:
         return [
@@ -70,7 +77,7 @@ def check_checkpoint(
         return found or [
             info(CHECK, name, "no row of this cluster yet", "the drainer begins at initial-commit-ts")
         ]
-    return found + _row(seen.rows[cluster_id], name, cluster_id, now_ts, nodes)
+    return found + _row(seen.rows[cluster_id], name, cluster_id, now_ts, since_s, nodes)
 
 
 def _owner(
@@ -96,7 +103,7 @@ def _owner(
 
 
 def _row(
-    text: str, name: str, cluster_id: int, now_ts: int | None, nodes: Sequence[NodeFacts]
+    text: str, name: str, cluster_id: int, now_ts: int | None, since_s: float, nodes: Sequence[NodeFacts]
 ) -> list[Finding]:
     try:
         row = Checkpoint.from_json(text)
@@ -111,7 +118,8 @@ def _row(
                 " and set initial-commit-ts",
             )
         ]
-    if now_ts is not None and row.commit_ts > now_ts:
+    ahead_s = age_s(now_ts, physical_s(row.commit_ts)) if now_ts is not None else 0.0
+    if ahead_s > since_s + CLOCK_STEP_S:
         return [
             error(
                 CHECK,

@@ -497,6 +497,12 @@ def test_checkpoints(rows: dict[int, str] | None, owner: str | None, expected: d
     assert bad(check_checkpoint(seen, 7, NOW_TS, nodes, WRITTEN)) == expected
 
 
+def test_checkpoint_that_moved_on_while_the_doctor_asked_is_not_ahead() -> None:
+    seen = CheckpointFacts("tidb_binlog", "checkpoint", {7: f'{{"commitTS":{ts_before(-5)}}}'})
+    for since_s, expected in ((4.5, {}), (1.0, {"checkpoint": "error"})):
+        assert bad(check_checkpoint(seen, 7, NOW_TS, [], WRITTEN, since_s)) == expected
+
+
 def test_owner_is_known_by_its_address_where_the_file_has_no_node_id() -> None:
     seen = CheckpointFacts("tidb_binlog", "checkpoint", {7: f'{{"commitTS":{NOW_TS}}}'}, "d")
     for address, expected in ((DRAINER.host, {}), ("10.0.0.9:8249", {"checkpoint.owner": "error"})):
