@@ -30,6 +30,11 @@ def test_good_file_is_fine(tmp_path: Path, kind: str) -> None:
     assert {one.severity for one in checked(tmp_path, kind, "")} == {Severity.OK}
 
 
+def test_channel_of_the_go_drainers_own_file_is_not_meant(tmp_path: Path) -> None:
+    found = checked(tmp_path, "drainer", "[syncer]\nloopback-control = false\nchannel-id = 1")
+    assert {one.severity for one in found} == {Severity.OK}
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "severity", "says"),
     [
