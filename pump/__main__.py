@@ -243,7 +243,7 @@ async def register(
     assert opened.data_dir is not None
     opened.registration = registration = Registration(
         services.registry,
-        services.upstream.oracle,
+        services.time,
         node_id,
         address,
         watermark=lambda: services.storage.watermark,

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
-from common import tso
 from common.clock import Clock
 from common.cluster import node
 from common.cluster.heartbeat import Heartbeat
@@ -24,7 +23,7 @@ from common.cluster.registry import PUMPS, Registry
 from common.errors import Rejected, Unavailable
 from common.net.tls import TlsConfig
 from common.observe import log
-from common.upstream_port import TimestampOracle
+from common.upstream.upstream_time import UpstreamTime
 from pump.membership.notify_drainers import Notices
 
 _logger = log.get("presence")
@@ -45,7 +44,7 @@ class Registration:
     def __init__(
         self,
         registry: Registry,
-        oracle: TimestampOracle,
+        time: UpstreamTime,
         node_id: str,
         host: str,
         *,
@@ -61,14 +60,11 @@ class Registration:
         self._score = score
         self._confirmation = confirmation
         self._registry = registry
-        self._oracle = oracle
+        self._time = time
         self.node_id = node_id
         self._host = host
         self._watermark = watermark
-        self._clock = clock
         self._tls = tls
-        self._registered_ts = 0
-        self._registered_s = 0.0
         self.state = node.OFFLINE
         self._resting = node.OFFLINE  # the state of a start that came to nothing
         self._registered = False
@@ -76,24 +72,21 @@ class Registration:
         self._heartbeat = Heartbeat(registry, PUMPS, self.status, heartbeat_s, clock, position_is_news=False)
 
     def status(self) -> NodeStatus:
-        """The entry as of now; `update_ts` is reckoned from the timestamp drawn at registration."""
-        passed_s = int(self._clock.monotonic_s() - self._registered_s)
-        update_ts = self._registered_ts + (passed_s * 1000 << tso.LOGICAL_BITS) if self._registered_ts else 0
+        """The entry as of now; `update_ts` follows the upstream's clock, also where that one is set."""
         watermark = self._complete_ts or self._watermark()
         return NodeStatus(
             self.node_id,
             self._host,
             self.state,
             watermark,
-            update_ts,
+            self._time.now_ts,
             score=self._score(),
             label=self._label,
         )
 
     async def register(self) -> None:
         """Take the node id. Raises `Conflict` if it is another's, `Unavailable`; may be called again then."""
-        now_ts = await self._oracle.timestamp()
-        self._registered_ts, self._registered_s = now_ts, self._clock.monotonic_s()
+        await self._time.draw()
         found = (await self._registry.view()).pumps.get(self.node_id)
         if found is None or found.status.state == node.OFFLINE:
             self._confirmation.keep_unknown(True)
@@ -109,7 +102,7 @@ class Registration:
         A pump that was registered before is known to the drainers already; then one that cannot be reached
         is only logged. A new pump waits for each that lives, and shows that. Raises `DrainerNotNotified`.
         """
-        notices = Notices(self._registry, self._oracle, self._tls, waits)
+        notices = Notices(self._registry, self._time, self._tls, waits)
         if self._confirmation.is_unknown:
             await notices.until_confirmed()
             self._confirmation.keep_unknown(False)

@@ -26,6 +26,7 @@ from common.etcd.client import EtcdClient
 from common.etcd.registry import EtcdRegistry, connect_registry
 from common.serving.starting import Starting
 from common.upstream.standalone import StandaloneUpstream
+from common.upstream.upstream_time import UpstreamTime
 from deploy.playground.cluster.etcd_server import EtcdServer
 from pump.membership.registration import Registration
 from pump.storage.data_dir import DataDir
@@ -365,9 +366,10 @@ async def test_a_new_pump_whose_first_registration_has_no_answer_is_not_known_fo
 ) -> None:
     calls: list[str] = []
     data_dir = DataDir(str(tmp_path))
+    time = UpstreamTime(upstream.oracle, SystemClock())
     registration = Registration(
         Replies(nodes.registry, 2),  # type: ignore[arg-type]
-        upstream.oracle,
+        time,
         "p1",
         "127.0.0.1:9",
         watermark=lambda: 0,
@@ -386,6 +388,8 @@ async def test_a_new_pump_whose_first_registration_has_no_answer_is_not_known_fo
     assert calls == ["notify"]
     assert (registration.state, data_dir.is_unknown) == (node.ONLINE, False)
     assert (await nodes.pump()).state == node.ONLINE
+    time.heard(later := time.now_ts + (86_400_000 << tso.LOGICAL_BITS))
+    assert registration.status().update_ts >= later, "the upstream's clock was set"
     await registration.begin_leaving("close")
     await registration.leave(for_good=True, complete_ts=17)
     last = await nodes.pump()
