@@ -103,6 +103,9 @@ class Reload(Generic[C]):
     async def run(self) -> Reloaded:
         """Put what changed in place. Raises `ConfigError` for a file that is wrong, `Rejected` where rules
         cannot change now; nothing is changed then."""
+        if self._running.locked():  # the downstream may be away for hours, and the log was rotated
+            self._do_always()
+            _logger.info("the configuration is read again once what is being built stands")
         async with self._running:
             try:
                 found = await self._run()
@@ -118,6 +121,12 @@ class Reload(Generic[C]):
             _logger.info("configuration read again", changed=found.keys, rules_behind=found.commit_ts)
             self._note(ReloadStatus(changed=found.keys, needs_restart=found.needs_restart))
             return found
+
+    def _do_always(self) -> None:
+        """What every reload does, with the settings in force. What fails, the reload will tell."""
+        with contextlib.suppress(ConfigError):
+            for commit in [live.prepare(self.settings) for live in self._live if live.always]:
+                commit()
 
     async def on_signal(self) -> None:
         """`run` for who has nobody to answer to."""

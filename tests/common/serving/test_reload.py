@@ -175,6 +175,25 @@ async def test_who_builds_something_of_the_settings_keeps_a_reload_out() -> None
     assert (await asked).keys == ["pace"]
 
 
+async def test_a_log_is_rotated_also_while_something_is_built(tmp_path: Path) -> None:
+    import asyncio
+
+    file = tmp_path / "a.log"
+    living = Living()
+    living.file = living.reload.settings = replace(living.file, log_file=str(file))
+    log.setup("info", str(file), "tidb")
+    add_logging(living.reload)
+    async with living.reload.kept_out():
+        file.rename(tmp_path / "a.log.1")
+        asked = asyncio.create_task(living.reload.run())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        log.get("test").info("meanwhile")
+        assert not asked.done()
+        assert "[meanwhile]" in file.read_text()
+    await asked
+
+
 async def test_each_reload_opens_the_log_anew_and_changes_its_level_file_and_form(tmp_path: Path) -> None:
     first, second = tmp_path / "a.log", tmp_path / "b.log"
     living = Living()
