@@ -46,6 +46,15 @@ class Method:
         """Serve what `other` serves, in calls of connections that know this one already."""
         self.kind, self.handler, self.take = other.kind, other.handler, other.take
 
+    def add(self, other: Method) -> None:
+        """Count what `other` has counted, too."""
+        self.started += other.started
+        self.succeeded += other.succeeded
+        for code, count in other.failed.items():
+            self.failed[code] = self.failed.get(code, 0) + count
+        self.buckets = [mine + more for mine, more in zip(self.buckets, other.buckets, strict=True)]
+        self.seconds += other.seconds
+
     def succeed(self, seconds: float, calls: int = 1) -> None:
         """Count calls that took so long each and ended well."""
         self.succeeded += calls

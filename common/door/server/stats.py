@@ -1,7 +1,4 @@
-"""Stats: what the doors of this process did, as plain integers that metrics read when scraped.
-
-Tests  tests/common/rpc/test_rpc.py
-"""
+"""Stats: what the doors of this process did, as plain integers that metrics read when scraped."""
 
 from __future__ import annotations
 
@@ -34,9 +31,15 @@ class Stats:
             self.methods.setdefault(method.path, []).append(method)
 
     def each(self) -> Iterator[tuple[str, Method]]:
-        for path, methods in self.methods.items():
-            for method in methods:
-                yield path, method
+        """Each path once, with the counts of all doors that serve it: a series is scraped once."""
+        for path, (first, *others) in self.methods.items():
+            if not others:
+                yield path, first
+                continue
+            total = Method(path, first.kind, first.handler)
+            for method in (first, *others):
+                total.add(method)
+            yield path, total
 
 
 STATS: Final = Stats()

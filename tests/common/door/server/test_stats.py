@@ -1,0 +1,44 @@
+"""What the doors of a process counted: each series once, however many doors serve a method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from common.door.calls.methods import Method, MethodKind
+from common.door.server.stats import STATS
+from common.observe import metrics
+
+PATH = "/test.Stats/Twice"
+
+
+@pytest.fixture
+def doors() -> Iterator[tuple[Method, Method]]:
+    one, other = (Method(PATH, MethodKind.UNARY, lambda request: request) for _ in range(2))
+    STATS.count([one])
+    STATS.count([other])
+    yield one, other
+    del STATS.methods[PATH]
+
+
+def test_doors_with_the_same_method_are_one_series(doors: tuple[Method, Method]) -> None:
+    for method, code in zip((*doors, *doors), (0, 0, 5, 5), strict=True):
+        method.started += 1
+        method.ended(code, 0.5)
+    doors[0].started += 1
+    body, _ = metrics.answer("application/openmetrics-text")
+    seen = {
+        (sample.name, sample.labels.get("code")): sample.value
+        for family in text_string_to_metric_families(body.decode())
+        for sample in family.samples
+        if sample.labels.get("method") == PATH and "le" not in sample.labels
+    }
+    assert seen == {
+        ("binlog_common_door_calls_total", "0"): 2,
+        ("binlog_common_door_calls_total", "5"): 2,
+        ("binlog_common_door_running_calls_count", None): 1,
+        ("binlog_common_door_call_seconds_count", None): 4,
+        ("binlog_common_door_call_seconds_sum", None): 2,
+    }
