@@ -72,6 +72,10 @@ STREAM_POSITION: Final = metrics.gauge(
 STREAM_BATCH_SECONDS: Final = metrics.histogram(
     "binlog_spark_stream_batch_seconds", "Time of a batch.", _LABELS, [0.1 * 2**n for n in range(12)]
 )
+_ALL: Final = (
+    *(BEGAN, RUNNING, SECONDS, SUCCESS, EXIT_CODE, ROWS, BYTES, DRIFT, BATCHES),
+    *(STREAM_ROWS, STREAM_DDL, STREAM_DRIFT, STREAM_LAG, STREAM_POSITION, STREAM_BATCH_SECONDS),
+)
 
 
 class Job:
@@ -101,6 +105,8 @@ class Job:
         STREAM_BATCH_SECONDS.labels(*self._labels).observe(batch.seconds)
 
     def begin(self, wall_s: float) -> None:
+        for metric in _ALL:
+            metric.clear()  # what an earlier command of this process published is no part of this one
         BEGAN.labels(*self._labels).set(wall_s)
         RUNNING.labels(*self._labels).set(1)
 

@@ -13,6 +13,8 @@ from common.errors import Unavailable
 from common.wire import binlog_pb2, pump_pb2
 from drainer.pull.pump_source import PULL_BATCHES, PULL_BINLOGS
 
+THREADS_MS = 20_000
+
 
 def row_payload(start_ts: int, commit_ts: int, table_id: int = 100, rows: int = 1, size: int = 10) -> bytes:
     """A joined binlog with inserts."""
@@ -190,12 +192,13 @@ class MemoryRegistry:
             yield await queue.get()
 
 
-async def until(condition: Callable[[], bool], turns: int = 2000) -> None:
-    """Let the event loop turn until the condition holds; no time passes."""
-    for _ in range(turns):
+async def until(condition: Callable[[], bool], turns: int = 0) -> None:
+    """Let the event loop turn until the condition holds; at most so many `turns`, in which no time passes.
+    Without a number what threads do for it may take as long as it takes."""
+    for turn in range(turns or 2000 + THREADS_MS):
         if condition():
             return
-        await asyncio.sleep(0)
+        await asyncio.sleep(0 if turn < (turns or 2000) else 0.001)
     raise AssertionError("it never came to that")
 
 

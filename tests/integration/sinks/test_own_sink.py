@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import signal
@@ -51,7 +52,9 @@ def rows_of(documents: list[dict[str, Any]]) -> dict[str, dict[str, tuple[Any, .
 
 
 def size_of(directory: Path) -> int:
-    return sum(path.stat().st_size for path in directory.glob("changes-*"))
+    while True:
+        with contextlib.suppress(FileNotFoundError):  # one that is complete is renamed
+            return sum(path.stat().st_size for path in directory.glob("changes-*"))
 
 
 def grows(directory: Path) -> Callable[[], bool]:

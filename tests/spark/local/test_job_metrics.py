@@ -55,6 +55,15 @@ def test_a_job_that_fails_says_so_and_has_had_no_success(tmp_path: Path) -> None
     assert "broken" not in values(file.read_text(), "binlog_spark_job_last_success_seconds")
 
 
+def test_a_second_job_of_a_process_says_nothing_of_the_first(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), job_metrics.published(str(tmp_path / "first.prom"), "replay"):
+        raise RuntimeError("x")
+    with job_metrics.published(str(tmp_path / "second.prom"), "replay") as job:
+        job.exit_code = 0
+    text = (tmp_path / "second.prom").read_text()
+    assert values(text, "binlog_spark_job_exit_code") == {"second": 0}
+
+
 def test_what_an_error_without_a_code_ends_is_a_failure_of_the_program(tmp_path: Path) -> None:
     for name, error, code in (("a", Corruption("x"), 6), ("b", RuntimeError("x"), 2)):
         file = tmp_path / f"{name}.prom"
