@@ -56,7 +56,7 @@ def _hashes(values: Sequence[bytes], seeds: Numbers) -> Numbers:
     sizes = np.fromiter(map(len, values), np.int64, len(values))
     order = np.argsort(-sizes, kind="stable")
     sizes, seeds = sizes[order], seeds[order]
-    padded = b"".join([values[at] + bytes(-len(values[at]) % _WORD) for at in order])
+    padded = b"".join([values[at] + bytes(-len(values[at]) % _WORD) for at in order.tolist()])
     words: Numbers = np.frombuffer(padded, "<u8")
     counts = -(-sizes // _WORD)
     at = np.cumsum(counts) - counts
