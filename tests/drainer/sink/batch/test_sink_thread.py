@@ -59,16 +59,17 @@ async def test_a_call_that_hangs_is_left_behind(thread: SinkThread) -> None:
 
 
 async def test_a_coroutine_that_hangs_is_cancelled_by_the_end(thread: SinkThread) -> None:
-    ended = threading.Event()
+    began, ended = threading.Event(), threading.Event()
 
     async def hang() -> None:
+        began.set()
         try:
             await asyncio.Event().wait()
         finally:
             ended.set()
 
     hanging = asyncio.create_task(thread.call(hang))
-    await thread.call(lambda: None)
+    assert await asyncio.to_thread(began.wait, 60)
     thread.end()
     await asyncio.to_thread(thread.join)
     assert ended.is_set()
