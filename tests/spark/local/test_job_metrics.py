@@ -12,6 +12,7 @@ import pytest
 
 from common.clock import ManualClock
 from common.errors import ConfigError, Corruption, FlagError
+from common.observe import metrics
 from drainer.spark import __main__ as program
 from drainer.spark import job_metrics
 from drainer.spark.replay.stream_apply import Batch
@@ -62,6 +63,13 @@ def test_a_second_job_of_a_process_says_nothing_of_the_first(tmp_path: Path) -> 
         job.exit_code = 0
     text = (tmp_path / "second.prom").read_text()
     assert values(text, "binlog_spark_job_exit_code") == {"second": 0}
+
+
+def test_every_metric_of_jobs_begins_anew_with_a_job() -> None:
+    declared = {
+        name.removesuffix("_total") for name in metrics.declared() if name.startswith("binlog_spark_")
+    }
+    assert {metric._name for metric in job_metrics._ALL} == declared
 
 
 def test_what_an_error_without_a_code_ends_is_a_failure_of_the_program(tmp_path: Path) -> None:
