@@ -31,7 +31,8 @@ $(SPARK_STAMP): pyproject.toml deploy/install.sh
 	sh deploy/install.sh spark
 
 $(DOCS_STAMP): $(STAMP) pyproject.toml
-	$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	$(PY) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat \
+		--editable ".[docs]"
 	touch $@
 
 demo: setup

@@ -10,6 +10,7 @@ from field 5 on of the prewrite. Both halves are slices of stored bytes; nothing
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -39,6 +40,10 @@ _USUAL_END = b"\x38\x00\x40\x00"
 
 SEQUENCE_VALUE = b"select setval"
 """How the query of a DDL binlog without a job begins, in lower case: a sequence has a new value."""
+
+
+KEY_BYTES_MAX = 1 << 14
+"""Of a prewrite's key: TiKV takes none above 8 KiB unless it is told to, and TiDB makes none above this."""
 
 
 class Header(NamedTuple):
@@ -222,6 +227,28 @@ def _field_boundary(payload: bytes, first: int) -> int:
     if at > end:
         raise Corruption("Binlog payload ends inside a field")
     return at
+
+
+def key_bytes(payload: bytes) -> int:
+    """About how long the key of a canonical payload is, never less; 0 without one, or with an empty one."""
+    leading = _LEADING_VARINTS.match(payload)
+    size = _field_boundary(payload, 5) - (leading.end() if leading else 0)
+    return size if size > len(b"\x22\x00") else 0
+
+
+def keys_fit(payloads: Sequence[bytes], heads: Sequence[Head], *, needed: bool) -> bool:
+    """Whether each prewrite among canonical payloads has a key of `KEY_BYTES_MAX` at most, and one where it
+    is `needed`."""
+    for payload, (tp, start_ts, commit_ts) in zip(payloads, heads, strict=True):
+        short = len(payload) <= KEY_BYTES_MAX
+        if tp != PREWRITE or (short and not needed):
+            continue
+        if short and start_ts >= NINE_OCTETS and not commit_ts:
+            if payload[14] != 0x22 or not payload[15]:
+                return False
+        elif (size := key_bytes(payload)) > KEY_BYTES_MAX or (needed and not size):
+            return False
+    return True
 
 
 def contents_offset(begin: bytes) -> int:

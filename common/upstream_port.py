@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from common.tso import Ts
 
@@ -59,6 +59,17 @@ class TimestampOracle(Protocol):
         """A timestamp larger than every one that any client got before this call began.
 
         Raises `Unavailable` when the oracle does not answer.
+        """
+        ...
+
+
+@runtime_checkable
+class ReadableOracle(Protocol):
+    """An oracle that can tell where it stands, which costs less than a timestamp and hinders nobody."""
+
+    async def latest(self) -> Ts:
+        """At or above every timestamp that any client got before this call began, and below all whose drawing
+        begins after it has ended. Raises `Unavailable` when the oracle does not answer.
         """
         ...
 

@@ -2,8 +2,8 @@
 
 In   the name of a command's module and the extra that it needs
 Out  an error of one line and exit status 1 where a package of the extra is missing
-Why  only the standard library is imported here: a module that needs a package which is not installed must be
-     able to say so
+Why  nothing but the standard library and the release is imported here: a module that needs a package which is
+     not installed must be able to say so
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ import importlib
 import sys
 from typing import Any, Final
 
+from common import version
+
 OWN: Final = frozenset({"common", "pump", "pumpclient", "drainer", "deploy"})
 WRONG_CONFIGURATION: Final = 1
+_VERSION: Final = frozenset({"-V", "--V", "-version", "--version"})
 
 
 def run(program: str, module: str, extra: str) -> Any:
@@ -24,6 +27,9 @@ def run(program: str, module: str, extra: str) -> Any:
         missing = (error.name or "").partition(".")[0]
         if not missing or missing in OWN or missing in sys.stdlib_module_names:
             raise
+        if set(sys.argv[1:]) & _VERSION:
+            sys.stdout.write(version.text())
+            sys.exit(0)
         sys.stderr.write(
             f"{program}: error: the package {missing} is missing (pip install 'tidb-binlog[{extra}]')\n"
         )

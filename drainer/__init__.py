@@ -7,8 +7,6 @@ Everything public is named here; other modules may change. Each name is loaded w
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
     from common.errors import ConfigError
     from common.rowcodec.row_error import RowError
     from common.rowcodec.values import EnumValue, JsonText, PartialDate, SetValue
-    from drainer.changes.model import Column, Ddl, Row, Table, Transaction
+    from drainer.changes.model import Column, Ddl, DdlEffect, Row, Table, Transaction
     from drainer.changes.sql_literal import sql_literal
     from drainer.reading.archive.archive import Archive, open_archive
     from drainer.reading.errors import (
@@ -45,6 +43,7 @@ __all__ = [
     "Column",
     "ConfigError",
     "Ddl",
+    "DdlEffect",
     "EnumValue",
     "JsonText",
     "NameTaken",
@@ -80,7 +79,7 @@ _MODULES = {
     "common.errors": ("ConfigError",),
     "common.rowcodec.row_error": ("RowError",),
     "common.rowcodec.values": ("EnumValue", "JsonText", "PartialDate", "SetValue"),
-    "drainer.changes.model": ("Column", "Ddl", "Row", "Table", "Transaction"),
+    "drainer.changes.model": ("Column", "Ddl", "DdlEffect", "Row", "Table", "Transaction"),
     "drainer.changes.sql_literal": ("sql_literal",),
     "drainer.reading.archive.archive": ("Archive", "open_archive"),
     "drainer.reading.errors": (
@@ -130,6 +129,9 @@ def _imported(module: str, name: str) -> ModuleType:
 
 def _check_common() -> None:
     """A module of the program's own may hide the package that all of this stands on. Raises `ImportError`."""
+    from importlib.util import find_spec
+    from pathlib import Path
+
     found = find_spec("common")
     if found is None or found.origin is None or Path(found.origin).parents[1] == Path(__file__).parents[1]:
         return

@@ -116,7 +116,9 @@ class Ddl:
     nor be passed over without the downstream losing rows: an operator has to decide. `before` and `after` are
     the tracked definitions of the tables that it changed, where they existed. `half_done`: not finished; it
     says that a column is not written any more. `targets` are the names of `tables` downstream, empty without
-    routes.
+    routes; `shared` the other tables upstream that go to one of them, as they are then; `apart`: rows never
+    move between those and this one. `unread`: names in
+    `before` and `after` whose rows do not replicate.
     """
 
     commit_ts: int
@@ -134,6 +136,15 @@ class Ddl:
     after: tuple[Tracked, ...] = field(default=(), repr=False)
     half_done: bool = False
     targets: tuple[tuple[str, str], ...] = ()
+    unread: frozenset[tuple[str, str]] = frozenset()
+    shared: tuple[Tracked, ...] = field(default=(), repr=False)
+    apart: bool = False
+
+    @property
+    def own_names(self) -> tuple[tuple[str, str], ...]:
+        """What waits with it: all that goes to its tables downstream, in the order of the stream. Where rows
+        never move between tables that share a target, those of the others go on."""
+        return self.tables if self.shared and self.apart else self.names
 
     @property
     def names(self) -> tuple[tuple[str, str], ...]:

@@ -7,6 +7,7 @@ speaks like one, without a client library. A row is `shop.orders:7` -> its colum
 primary or a unique key.
 
 Kill it where you like: a transaction that was not `done` comes again, and to set a key twice does no harm.
+Where a schema change moves, takes or brings rows, the tables concerned leave the cache.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import argparse
 import asyncio
 import json
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 import drainer
@@ -78,13 +79,28 @@ def key_of(table: drainer.Table, values: Iterable[object]) -> str:
     return f"{table}:{','.join(map(str, values))}"
 
 
+def stale(ddl: drainer.Ddl) -> Iterator[drainer.Table]:
+    """Tables whose entries are not right any more. What is not in a cache is asked of the database."""
+    effect = ddl.effect
+    for before, after in effect.moved:
+        yield before
+        yield after
+    yield from effect.emptied
+    yield from effect.reread
+    now = {table.id: table for table in ddl.after}
+    for before in ddl.before:  # rows with other columns, or under another key
+        after = now.get(before.id)
+        if after is not None and (before.columns, before.key) != (after.columns, after.key):
+            yield before
+
+
 def apply(store: Store, item: drainer.Transaction | drainer.Ddl) -> None:
     """What one item of the stream does to the store."""
     if isinstance(item, drainer.Ddl):
-        left = {table.id for table in item.after}
-        for table in item.before:
-            if table.id not in left:  # dropped, truncated (it has another id then)
-                store.delete_prefix(f"{table}:")
+        for table in stale(item):
+            store.delete_prefix(f"{table}:")
+        if item.effect.everything:
+            store.delete_prefix("")
         return
     for row in item.rows:
         if row.before is not None:

@@ -36,6 +36,22 @@ def apply(database: sqlite3.Connection, txn: drainer.Transaction, category: str,
         database.execute("INSERT INTO position VALUES (?)", (txn.commit_ts,))
 
 
+def apply_ddl(database: sqlite3.Connection, ddl: drainer.Ddl) -> None:
+    """What a schema change does to the sums, and its position. Ends the program where rows came or went that
+    the stream does not give: a sum would be wrong."""
+    effect = ddl.effect
+    if effect.reread or effect.everything:
+        raise SystemExit(
+            f"sums cannot go on: rows came or went without row changes, by {ddl.query!r}: read them from the"
+            f" upstream as of {ddl.commit_ts}, write that into `position`, and start again"
+        )
+    with database:
+        if effect.emptied:  # the one table that is read has no row left
+            database.execute("DELETE FROM total")
+        database.execute("DELETE FROM position")
+        database.execute("INSERT INTO position VALUES (?)", (ddl.commit_ts,))
+
+
 def follow(etcd: str, path: str, table: str, category: str, amount: str) -> None:
     """Until the process ends."""
     database = sqlite3.connect(path)
@@ -45,6 +61,8 @@ def follow(etcd: str, path: str, table: str, category: str, amount: str) -> None
         for item in stream:
             if isinstance(item, drainer.Transaction):
                 apply(database, item, category, amount)
+            else:
+                apply_ddl(database, item)
             stream.done(item)
 
 

@@ -27,9 +27,12 @@ def open_index(path: str, columns: list[str]) -> sqlite3.Connection:
 def apply(index: sqlite3.Connection, item: drainer.Transaction | drainer.Ddl, columns: list[str]) -> None:
     """One item of the stream, in one transaction of the index."""
     if isinstance(item, drainer.Ddl):
-        if {table.id for table in item.before} - {table.id for table in item.after}:
-            index.execute("DELETE FROM document")  # the table was dropped or truncated
+        effect = item.effect
+        if effect.emptied:
+            index.execute("DELETE FROM document")
         index.commit()
+        if effect.reread or effect.everything:
+            raise SystemExit(f"rows came or went by {item.query!r}: fill the index from the table anew")
         return
     marks = ", ".join("?" for _ in range(len(columns) + 1))
     for row in item.rows:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -64,8 +65,7 @@ from pump.watermark.trace_hold import TraceHold
 from pump.write.disk_guard import DiskGuard
 
 _FLUSH_DEADLINE_S = 20.0
-_CALLS_END_S = 2.0
-_RELEASE_S = 1.0
+_CALLS_END_S, _RELEASE_S = 2.0, 1.0
 
 logger = log.get("pump")
 
@@ -212,6 +212,7 @@ async def open_storage(
         cache_bytes=settings.cache_bytes,
         limit_ts=limit_ts,
         clients_know=clients_know,
+        draws_only=True,
     )
 
 
@@ -272,6 +273,7 @@ def start_background(
 ) -> Background:
     """Start the tasks that serve no call."""
     storage, pullers, idle, closing = services.storage, services.pullers, services.idle, services.closing
+    storage.on_committed = idle.given
     resolver = Resolver(
         storage,
         services.upstream.transactions,
@@ -428,6 +430,7 @@ async def run(argv: list[str]) -> int:
         return loading.load(PumpConfig, argv, environ, program="pump", env_prefix=ENV_PREFIX, again=again)
 
     settings = read(again=False)
+    os.umask(0o077)  # LevelDB gives its files no mode of their own, and rows are in them
     remarks = mount.check_local("data-dir", settings.data_dir, mount.found(settings.data_dir))
     log.setup(settings.log_level, settings.log_file, settings.log_format)
     with Recorder() as recorder:

@@ -21,7 +21,7 @@ from pump.retention.policy import DISK, DRAINERS, Policy
 ENV_PREFIX: Final = "PUMP"
 PORT: Final = 8250
 _URL: Final = re.compile(r"(?:(?P<scheme>[a-z]+)://)?(?P<address>[^/]*)(?P<path>/.*)?")
-_ACCEPT_LOSS: Final = re.compile(r"(\d{6,10}\.vlog):(\d+)")
+_ACCEPT_LOSS: Final = re.compile(r"\d{6,10}\.vlog:\d+(-\d{6,10}\.vlog:\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,8 @@ class PumpConfig(NodeConfig):
         key="pull-streams",
         kind="int",
         help="pull streams at once, of one address half as many: RESOURCE_EXHAUSTED",
-        more="A drainer or reader has one; each may hold a megabyte or two in memory.",
+        more="A drainer or reader has one; each may hold a megabyte or two in memory. When all are "
+        "taken, the address with most gives its newest up for an address that has fewer.",
         live=True,
     )
     pull_streams_per_connection: int = option(
@@ -151,6 +152,9 @@ class PumpConfig(NodeConfig):
         key=None,
         flag="accept-loss",
         help="FILE:OFFSET of a damage that an error names; what is lost there is given up for good",
+        more="FILE:OFFSET-FILE:OFFSET gives up whatever is damaged, or misses its prewrite, from the one "
+        "place to before the other: one start where a directory was lost under load. What is whole there is "
+        "delivered.",
     )
     sync_log: bool = option(
         True,
@@ -313,7 +317,8 @@ class PumpConfig(NodeConfig):
         _ = self.labels
         if self.accept_loss and not _ACCEPT_LOSS.fullmatch(self.accept_loss):
             raise ConfigError(
-                f"accept-loss {self.accept_loss!r} is not FILE:OFFSET", hint="copy it from the error at start"
+                f"accept-loss {self.accept_loss!r} is not FILE:OFFSET or FILE:OFFSET-FILE:OFFSET",
+                hint="copy it from the error at start",
             )
 
     def _validate_retention(self) -> None:

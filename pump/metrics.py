@@ -65,7 +65,14 @@ CATCH_UP_SECONDS = metrics.histogram(
 
 # Series that alerts watch for a change are there from the start: one that appears with its first error is no
 # change to Prometheus.
-for _type in ("write_binlog", "write_binlog_batch", "batch_write_kv", "read_value", "feed_pre_write_value"):
+for _type in (
+    "write_binlog",
+    "write_binlog_batch",
+    "batch_write_kv",
+    "read_value",
+    "feed_pre_write_value",
+    "same_commit_ts",
+):
     STORAGE_ERRORS.labels(_type)
 for _type in ("turned_on", "turned_off", "catch_up", "recovery"):
     SLOW_CHASER.labels(_type)
@@ -110,7 +117,7 @@ PULLED_BYTES = metrics.counter(
 )
 DRAWN = metrics.counter("binlog_pump_idle_watermark_drawn_total", "Timestamps drawn because a puller waited")
 REFUSED = metrics.counter("binlog_pump_admission_refused_total", "Writes refused, by reason", ("reason",))
-for _reason in ("cluster", "payload", "state", "disk", "writer", "size", "timestamp"):
+for _reason in ("cluster", "payload", "state", "disk", "writer", "size", "timestamp", "open"):
     REFUSED.labels(_reason)
 WRITERS = metrics.gauge("binlog_pump_batch_writes_streams_count", "Open write streams")
 PURGED_BYTES = metrics.counter(

@@ -13,11 +13,12 @@ Never   answers a write before it is durable, and never in the reply's `errmsg`:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, Final
 
 from common import rpc
 from common.clock import Clock
 from common.errors import Unavailable
+from common.permission import Permission
 from common.serving import health
 from common.serving.starting import Starting
 from common.upstream.upstream_time import UpstreamTime
@@ -27,6 +28,13 @@ from pump.storage.storage import Storage
 from pump.write.batch_stream import BatchWrites
 from pump.write.disk_guard import DiskGuard
 from pump.write.unary_writes import UnaryWrites
+
+PERMISSIONS: Final = {
+    "WriteBinlog": Permission.WRITE,
+    "PullBinlogs": Permission.READ,
+    "WriteBinlogs": Permission.WRITE,
+    "PullBatches": Permission.READ,
+}
 
 
 class PumpServer:
@@ -54,6 +62,7 @@ class PumpServer:
                 inline={"WriteBinlog": self.write_binlog},
                 taken={"WriteBinlog": self._unary_writes.take},
                 server_streams={"PullBinlogs": self._pullers.pull_binlogs},
+                permissions=PERMISSIONS,
             ),
             rpc.Service(
                 "binlog.PumpBatch",
@@ -61,6 +70,7 @@ class PumpServer:
                     "WriteBinlogs": self._batch_writes.write_binlogs,
                     "PullBatches": self._pullers.pull_batches,
                 },
+                permissions=PERMISSIONS,
             ),
         ]
 
@@ -94,5 +104,5 @@ def services_before_start(starting: Starting) -> list[rpc.Service]:
                 bidi[method.name] = stream
             else:
                 streams[method.name] = stream
-        services.append(rpc.Service(service.full_name, calls, streams, bidi))
+        services.append(rpc.Service(service.full_name, calls, streams, bidi, permissions=PERMISSIONS))
     return services

@@ -11,6 +11,7 @@
         ├── TransactionOver      (Rejected)     the transaction has ended already
         ├── NoTransaction        (Rejected)     the host's connection commits each statement by itself
         ├── InvalidDefinition    (Rejected)     a table, a column or a row that the catalogue does not allow
+        │   └── InvalidValue     (Rejected)     a value that its column cannot hold
         ├── TransactionLost      (Conflict)     it was rolled back by others because its lease ran out
         ├── SchemaChanged        (Conflict)     a table of the transaction was altered under its hands
         └── OutcomeUnknown       (Unavailable)  the connection broke while the commit was decided
@@ -68,6 +69,10 @@ class NoTransaction(PumpClientError, Rejected):
 
 class InvalidDefinition(PumpClientError, Rejected):
     """No such table or column, one too many, or a type that cannot be published."""
+
+
+class InvalidValue(InvalidDefinition):
+    """A value that its column cannot hold, as a strict server has it. The text says table, column and why."""
 
 
 class SchemaChanged(PumpClientError, Conflict):

@@ -72,7 +72,7 @@ class Heartbeat:
         self._announcement: Announcement | None = None
         self._broken_since_s: float | None = None
         self._left = False
-        self._is_ours = True
+        self._lost: Conflict | None = None  # why the entry is another process's by now
         self._sure_until_s = 0.0
         self._unbroken = 0
         self._beat_lock = asyncio.Lock()
@@ -136,9 +136,11 @@ class Heartbeat:
     async def beat(self) -> bool:
         """One round: lease and entry. False when the registry did not take it. Nothing after `leave`.
 
-        Raises `Conflict` when another process has this node id by now.
+        Raises `Conflict` when another process has this node id by now, each time.
         """
         async with self._beat_lock:
+            if self._lost is not None:
+                raise self._lost
             return self._left or await self._beat()
 
     async def _beat(self) -> bool:
@@ -149,7 +151,7 @@ class Heartbeat:
             if self._has_news() or self._untold >= BEATS_PER_ENTRY:
                 await self._write()
         except (Unavailable, Conflict, Rejected) as error:
-            if not self._is_ours:
+            if self._lost is not None:
                 raise
             self._told = None
             if self._broken_since_s is None:
@@ -175,8 +177,8 @@ class Heartbeat:
         asked_s = self._clock.monotonic_s()
         try:
             await announcement.keep_alive()
-        except Conflict:
-            self._is_ours = False
+        except Conflict as error:
+            self._lost = error
             self._left = True
             raise
         self._extended(asked_s)
@@ -196,7 +198,7 @@ class Heartbeat:
             self._left = True
             self._state = state
             try:
-                if self._announcement is not None and self._is_ours:
+                if self._announcement is not None and self._lost is None:
                     with contextlib.suppress(Conflict):
                         await self._keep_alive(self._announcement)
                 await self._write()
@@ -211,7 +213,7 @@ class Heartbeat:
 
     async def _write(self) -> None:
         """Write the entry over whatever is there; we hold the lease, so we are its owner."""
-        if not self._is_ours:
+        if self._lost is not None:
             return
         async with self._write_lock:
             earlier, self._sent = self._sent, self._state

@@ -46,9 +46,9 @@ class Limits:
         "limit is reached. Of requests, send-queue and calls one address (of IPv6 one /64) may "
         "have three quarters, so that some is left for others. What peers can make a node hold is "
         "the sum of requests, send-queue, calls x 8 KiB and connections x 64 KiB (TLS: 256 KiB). "
-        "A pump adds storage.write-queue, index-queue, recent-commits x 3, the index's buffer x "
-        "2, pull-streams x 2 MiB, and three times the largest message or transaction that really "
-        "comes. MemoryHigh in the systemd units is set by it."
+        "A pump adds storage.write-queue, index-queue, recent-commits x 3, 256 MiB for open prewrites "
+        "(it takes 262,144), the index's buffer x 2, pull-streams x 2 MiB, and three times the largest "
+        "message or transaction that really comes. MemoryHigh in the systemd units is set by it."
     }
 
     message_bytes_max: int = _limit(

@@ -23,6 +23,7 @@ import grpc
 from common.clock import Clock, SystemClock
 from common.errors import ConfigError
 from common.observe import log
+from common.permission import Permission
 
 ALPN: Final = ("h2", "http/1.1")
 RETRY_S: Final = 1.0
@@ -217,14 +218,12 @@ class Reread(Generic[_Built]):
             )
 
 
-def check_names(allowed_cn: Sequence[str]) -> frozenset[str]:
+def check_names(allowed_cn: Sequence[str], key: str = "cert-allowed-cn") -> frozenset[str]:
     """Raises `ConfigError` for a list of names without a name."""
     found = frozenset(name.strip() for name in allowed_cn) - {""}
     if allowed_cn and not found:
         # Taken for an empty list it would let everybody in.
-        raise ConfigError(
-            "cert-allowed-cn holds no name", hint="name some, or remove it to allow everybody of ssl-ca"
-        )
+        raise ConfigError(f"{key} holds no name", hint="name some, or remove it to allow everybody of ssl-ca")
     return found
 
 
@@ -263,11 +262,12 @@ class _Names:
 class ServerTls(_Names):
     """TLS of a listener that shakes hands by itself: a context for each handshake, and who may call."""
 
-    __slots__ = ("_files",)
+    __slots__ = ("_files", "_permissions")
 
     def __init__(self, config: TlsConfig, *, clock: Clock | None = None) -> None:
         """Raises `ConfigError` for unusable files and for a list of names without a name."""
         super().__init__(config.allowed_cn)
+        self._permissions: Mapping[Permission, frozenset[str]] = {}
 
         def build() -> ssl.SSLContext:
             context = config.server_context()
@@ -276,6 +276,15 @@ class ServerTls(_Names):
             return context
 
         self._files = Reread(config, build, use="listener", clock=clock)
+
+    def restrict(self, permissions: Mapping[Permission, frozenset[str]]) -> None:
+        """Who may do what, from the next handshake on; a permission without names is everybody's."""
+        self._permissions = permissions
+
+    def denied(self, peer_certificate: Mapping[str, Any] | None) -> frozenset[Permission]:
+        """What this peer may not do."""
+        names = frozenset(_common_names(peer_certificate or {}))
+        return frozenset(one for one, allowed in self._permissions.items() if allowed and not allowed & names)
 
     def context(self) -> ssl.SSLContext:
         """The context of the next handshake. Costs three `stat` while the files stay the same."""

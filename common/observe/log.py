@@ -45,7 +45,9 @@ LEVELS: Final = {
 _LEVEL_NAMES = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 _SECRET_KEY = re.compile(r"passw|pswd|secret|token|credential|private.?key", re.IGNORECASE)
 # Up to the last @ before a blank or the next URL: passwords hold slashes and @, whatever the standard says.
-_URL_PASSWORD = re.compile(r"(://[^/\s:@]*):(?:(?!://)\S)+@")
+_URL_PASSWORD = re.compile(
+    r"((?:://|^)[^/\s:@]*):(?!//)(?:(?!://)\S)+@"
+)  # a text may begin without its scheme
 _NEEDS_QUOTES = re.compile(r'[\x00-\x20\x7f\\"\[\]=]')
 _ROOT = "tidb_binlog"
 _installed: list[logging.Handler] = []

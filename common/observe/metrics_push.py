@@ -34,7 +34,9 @@ async def run(gateway: str, instance: str, interval_s: float) -> None:
         except (OSError, ValueError, HTTPException) as error:
             FAILURES.inc()
             if not failing:
-                _logger.warning("metrics cannot be pushed, trying again", gateway=gateway, error=error)
+                # A URL with a password may be quoted in part by what fails on it.
+                why = type(error).__name__ if "@" in gateway else error
+                _logger.warning("metrics cannot be pushed, trying again", gateway=gateway, error=why)
             failing = True
             continue
         if failing:

@@ -167,7 +167,8 @@ class RowEncoder:
         try:
             return put_value(column.type, value)
         except (ValueError, TypeError, OverflowError, AttributeError) as error:
-            raise UnwritableValue(f"column {column.name} of table {self._info.name}: {error}") from None
+            said = str(error) if type(error) is ValueError else f"it cannot hold this {type(value).__name__}"
+            raise UnwritableValue(f"column {column.name} of table {self._info.name}: {said}") from None
 
     def _handle_of(self, row: Mapping[str, Any], rowid: int | None) -> bytes:
         if self._handle is not None:

@@ -45,6 +45,8 @@ def enum_number(field_type: FieldType, value: Any) -> int:
         return value.number
     if isinstance(value, int):
         return value
+    if value not in field_type.elems:
+        raise ValueError("none of its elements")
     return field_type.elems.index(value) + 1
 
 
@@ -55,6 +57,8 @@ def set_mask(field_type: FieldType, value: Any) -> int:
         return value
     mask = 0
     for name in value.split(",") if value else ():
+        if name not in field_type.elems:
+            raise ValueError("none of its elements")
         mask |= 1 << field_type.elems.index(name)
     return mask
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from common.errors import BinlogError, Corruption, Unavailable
+from common.permission import Permission
 
 Unary = Callable[[bytes], Awaitable[bytes]]
 ServerStream = Callable[[bytes], AsyncIterator[bytes]]
@@ -41,6 +42,7 @@ CANCELLED: Final = 1
 UNKNOWN: Final = 2
 INVALID_ARGUMENT: Final = 3
 DEADLINE_EXCEEDED: Final = 4
+PERMISSION_DENIED: Final = 7
 RESOURCE_EXHAUSTED: Final = 8
 FAILED_PRECONDITION: Final = 9
 UNIMPLEMENTED: Final = 12
@@ -73,7 +75,7 @@ class Service:
     call: they may await futures, but must not use what asks for the current task (`asyncio.timeout`,
     `TaskGroup`). `taken` are other ways of some of them for short requests: without a coroutine a call, for a
     service that has nothing to do but to wait for something that many calls share. A transport may use them,
-    or the handlers alone.
+    or the handlers alone. `permissions` of the methods: one that is not named is for who administers.
     """
 
     name: str
@@ -83,6 +85,7 @@ class Service:
     client_streams: Mapping[str, ClientStream] = field(default_factory=dict)
     inline: Mapping[str, Unary] = field(default_factory=dict)
     taken: Mapping[str, Take] = field(default_factory=dict)
+    permissions: Mapping[str, Permission] = field(default_factory=dict)
 
 
 def status_of(error: BaseException) -> tuple[int, str]:

@@ -23,7 +23,8 @@ from common.door.http.routes import Routes
 from common.door.limits import Budget, Limits
 from common.door.server.listener import Server, serve, serve_unix
 from common.net.port import check_port_free, check_socket_free, split_address
-from common.net.tls import ServerTls, check_names
+from common.net.tls import ServerTls
+from common.permission import Permission
 from common.rpc import Service
 from common.serving.node_config import DOOR, NodeConfig
 from common.serving.reload import Commit, Reload
@@ -56,6 +57,8 @@ class Listener:
         names = {host, split_address("advertise-addr", settings.advertised)[0], socket.gethostname()}
         self._guard = guard = AdminGuard(settings.admin_from, names)
         self._tls = server_tls = tls.server_tls() if tls else None
+        if server_tls is not None:
+            server_tls.restrict(settings.cert_permissions)
 
         async def open_door(served: Sequence[Service], host: str, port: int, flag: str) -> int:
             server = await serve(
@@ -126,13 +129,21 @@ class Listener:
             return lambda: self._guard.admit(fresh.admin_from)
 
         def names(fresh: N) -> Commit:
-            check_names(fresh.cert_allowed_cn)
-            tls = self._tls
-            return lambda: None if tls is None else tls.allow(fresh.cert_allowed_cn)
+            permissions, tls = (
+                fresh.cert_permissions,
+                self._tls,
+            )  # raises what is wrong, also of cert-allowed-cn
+
+            def change() -> None:
+                if tls is not None:
+                    tls.allow(fresh.cert_allowed_cn)
+                    tls.restrict(permissions)
+
+            return change
 
         reload.add(options(Limits), limits)
         reload.add(["admin_from"], admins)
-        reload.add(["cert_allowed_cn"], names)
+        reload.add(["cert_allowed_cn", *(f"cert_{one}_cn" for one in Permission)], names)
 
     async def stop(self, grace_s: float) -> None:
         """Take no new calls, let the running ones end for `grace_s` seconds, then cancel them. Idempotent."""

@@ -15,12 +15,25 @@ from common.config.declaring import option
 from common.door.http.admin_guard import AdminGuard
 from common.errors import ConfigError
 from common.net.port import STATUS_PORT_STEP, split_address
-from common.net.tls import TlsConfig
+from common.net.tls import TlsConfig, check_names
+from common.permission import Permission
 from common.serving.notify_options import NotifyOptions
 from common.upstream.choice import check_kind
 
 DOOR: Final = "door"
 GRPCIO: Final = "grpcio"
+
+
+def _names_option(permission: str, may: str) -> tuple[str, ...]:
+    names: tuple[str, ...] = option(
+        (),
+        key=f"security.cert-{permission}-cn",
+        kind="list",
+        help=f"common names that may {may}; empty: all that may connect",
+        more="A name must be in cert-allowed-cn as well, where that has any. The unix socket needs none.",
+        live=True,
+    )
+    return names
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +100,10 @@ class NodeConfig(NotifyOptions):
         live=True,
     )
 
+    cert_read_cn: tuple[str, ...] = _names_option("read", "read: binlogs, status, metrics")
+    cert_write_cn: tuple[str, ...] = _names_option("write", "write binlogs, or tell a drainer of a pump")
+    cert_admin_cn: tuple[str, ...] = _names_option("admin", "change the node (pause, close, reload, decide)")
+
     pd_urls: str = option(
         "http://127.0.0.1:2379",
         key="pd-urls",
@@ -150,6 +167,7 @@ class NodeConfig(NotifyOptions):
             raise ConfigError(
                 "grpcio's server does not look at cert-allowed-cn", hint='set rpc-server = "door"'
             )
+        _ = self.cert_permissions
         split_address("addr", self.listen)
         split_address("advertise-addr", self.advertised)
         _ = self.status_address, self.tls
@@ -184,6 +202,24 @@ class NodeConfig(NotifyOptions):
         return TlsConfig.from_paths(
             self.ssl_ca, self.ssl_cert, self.ssl_key, self.cert_allowed_cn, section="security"
         )
+
+    @property
+    def cert_permissions(self) -> dict[Permission, frozenset[str]]:
+        """The names that have each; without any, all that may connect have it. Raises `ConfigError`."""
+        connecting, found = check_names(self.cert_allowed_cn), dict[Permission, frozenset[str]]()
+        for permission in Permission:
+            key = f"security.cert-{permission}-cn"
+            names = check_names(getattr(self, f"cert_{permission}_cn"), key)
+            if names and (not self.ssl_ca or self.rpc_server == GRPCIO):
+                why = "grpcio's server does not look at it" if self.ssl_ca else "nobody shows a certificate"
+                raise ConfigError(f"{key} has no effect: {why}", hint='set ssl-ca, and rpc-server = "door"')
+            if connecting and (strangers := sorted(names - connecting)):
+                raise ConfigError(
+                    f"{key} names {strangers[0]!r}, which may not connect",
+                    hint="add it to cert-allowed-cn, too",
+                )
+            found[permission] = names
+        return found
 
     @property
     def status_address(self) -> tuple[str, int] | None:

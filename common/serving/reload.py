@@ -46,12 +46,13 @@ class Live(Generic[C]):
     """Options that can change while running. `prepare` checks new values, raises `ConfigError` or `Rejected`
     and changes nothing; what it returns puts them in place and cannot fail. Where they are `placed`, it is
     awaited, gives the commit_ts after which they are in force, and may yet be `Rejected`. `always`: prepared
-    at every reload, whatever changed."""
+    at every reload, whatever changed. `stale`: keys of options that name a file which has changed."""
 
     fields: frozenset[str]
     prepare: Prepare[C]
     placed: bool = False
     always: bool = False
+    stale: Callable[[C], Iterable[str]] = lambda _: ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,13 @@ class Reload(Generic[C]):
         self._running = asyncio.Lock()
 
     def add(
-        self, fields: Iterable[str], prepare: Prepare[C], *, placed: bool = False, always: bool = False
+        self,
+        fields: Iterable[str],
+        prepare: Prepare[C],
+        *,
+        placed: bool = False,
+        always: bool = False,
+        stale: Callable[[C], Iterable[str]] = lambda _: (),
     ) -> None:
         """How these options (names of fields, declared `live`) are put in place; `placed` ones at most once.
         Again, `prepare` replaces the one before. A live option without it is only noted in `settings`: what
@@ -90,7 +97,7 @@ class Reload(Generic[C]):
         names = frozenset(fields)
         declared = declaring.options(type(self.settings))
         assert all(declared[name].live for name in names), names
-        one = Live(names, prepare, placed, always)
+        one = Live(names, prepare, placed, always, stale)
         self._live = [*(live for live in self._live if live.fields != names), one]
 
     @contextlib.asynccontextmanager
@@ -137,14 +144,20 @@ class Reload(Generic[C]):
         fresh = self._read()
         found = changes(self.settings, fresh, _not_here(self.settings))
         taken = following(self.settings, fresh, found)
-        touched = [live for live in self._live if live.always or live.fields & found.live.keys()]
+        stale = {live.fields: set(live.stale(taken)) for live in self._live}
+        touched = [
+            live
+            for live in self._live
+            if live.always or live.fields & found.live.keys() or stale[live.fields]
+        ]
         commits = [(live.placed, live.prepare(taken)) for live in touched]
         commit_ts = None
         for _, commit in sorted(commits, key=lambda one: not one[0]):  # what may yet be refused first
             answer = commit()
             commit_ts = commit_ts if answer is None else await answer
         self.settings = taken
-        return Reloaded(sorted(found.live.values()), commit_ts, sorted(found.fixed.values()))
+        keys = set(found.live.values()).union(*stale.values())
+        return Reloaded(sorted(keys), commit_ts, sorted(found.fixed.values()))
 
     def _note(self, status: ReloadStatus) -> None:
         status.time_s = round(self._clock.wall_s(), 3)

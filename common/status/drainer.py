@@ -55,10 +55,12 @@ class LaneStatus(Struct, kw_only=True):
 
 
 class MismatchStatus(Struct, kw_only=True, rename="pascal"):
-    """Rows by table that were not downstream as they should be, and values that a column cannot have."""
+    """Rows by table that were not downstream as they should be, values that a column cannot have, since the
+    start. `last_s`: when the last such row came, seconds since 1970."""
 
     rows: dict[str, int] = {}
     texts: dict[str, dict[str, int]] = {}
+    last_s: float = 0.0
 
 
 class SourceStatus(Struct, kw_only=True):
@@ -117,6 +119,14 @@ class RelayStatus(Struct, kw_only=True):
 class ArchiveStatus(Struct, kw_only=True):
     waiting_for: str = ""
     last_commit_ts: int = 0
+
+
+class SinkStatus(Struct, kw_only=True):
+    """A sink that takes batches. `held`: until an operator resumes."""
+
+    name: str = ""
+    held: bool = False
+    error: str = ""
 
 
 class StandbyFacts(Struct, kw_only=True):
@@ -185,6 +195,7 @@ class DrainerDocument(Struct, kw_only=True, rename="pascal"):
     ddl: DdlStatus | UnsetType = field(default=UNSET, name="DDL")
     relay: RelayStatus | UnsetType = UNSET
     archive: ArchiveStatus | UnsetType = UNSET
+    sink: SinkStatus | UnsetType = UNSET
     standby: StandbyFacts | UnsetType = UNSET
     went_back: list[WentBackStatus] | UnsetType = UNSET
     upstream_time: ClockStatus | UnsetType | None = UNSET

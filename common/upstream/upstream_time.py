@@ -1,11 +1,11 @@
 """Upstream time: what time it is upstream, known without asking for it each time.
 
 Drives  the oracle, once a minute and when a write looks as if it came from the future
-Holds   `limit_ts`: no transaction of this cluster can carry a larger timestamp now. It is the newest drawn
-        one, moved on by this process's monotonic clock, and a day: an oracle that is away keeps nothing out
-        that is valid
-Why     a commit or a time mark from the far future would move the watermark there for good, and hide every
-        later transaction. And a mere reader (`/status`) must not draw: a standalone upstream writes for each
+Holds   `limit_ts`: what carries a larger timestamp is not believed before the oracle was asked (`refresh`).
+        It is the newest drawn one, moved on by this process's monotonic clock, and what clocks may differ: an
+        honest writer waits for no draw
+Why     what is acknowledged has to arrive, and nothing from the future can before its time. And a mere reader
+        (`/status`) must not draw: a standalone upstream writes for each
         Lag and ages are differences to it, not to this host's clock: the two may stand apart
 Shows   how far they do
 """
@@ -22,9 +22,10 @@ from common.observe import log, trace
 from common.status.clock_skew import SKEW_S
 from common.status.pump import ClockStatus
 from common.tso import Ts
-from common.upstream_port import TimestampOracle
+from common.upstream_port import ReadableOracle, TimestampOracle
 
-AHEAD_MAX_S: Final = 86_400.0
+AHEAD_MAX_S: Final = 5.0
+"""What a new leader of PD or a publisher's clock may be ahead of what this process takes for now."""
 _UNSURE_S: Final = 0.1  # how far what this process takes for now may be from what it is upstream
 _DRAW_S: Final = 60.0
 _MOVE_S: Final = 1.0
@@ -42,6 +43,7 @@ class UpstreamTime:
         self._newest_ts = 0
         self._newest_s = self._asked_s = clock.monotonic_s()
         self._drawing: asyncio.Task[None] | None = None
+        self._begun = self._ended = 0  # draws of `refresh`
         self._logged_skew = False
         self.limit_ts = tso.TS_MAX
         self.trouble = ""
@@ -58,6 +60,14 @@ class UpstreamTime:
 
     timestamp = draw
     """As the oracle's: who draws through here keeps everybody's knowledge fresh."""
+
+    async def latest(self) -> Ts:
+        """As `ReadableOracle`, of whichever oracle there is. Raises what it does."""
+        if not isinstance(self._oracle, ReadableOracle):
+            return await self.draw()
+        ts = await self._oracle.latest()
+        self.heard(ts)
+        return ts
 
     def heard(self, ts: int) -> None:
         """The upstream has given this timestamp: it is that late there at least."""
@@ -80,17 +90,20 @@ class UpstreamTime:
             await asyncio.sleep(_MOVE_S)
 
     async def refresh(self) -> None:
-        """Have the limit of now, whatever this process missed (a suspended host, a replay of old work).
-        One draw for all who ask, and not more than twenty a second."""
-        if self._drawing is None:
-            if self._clock.monotonic_s() - self._asked_s < _AGAIN_S and self._newest_ts:
-                return
-            self._asked_s = self._clock.monotonic_s()
-            self._drawing = asyncio.get_running_loop().create_task(self._try(), name="upstream-time.draw")
-        await asyncio.shield(self._drawing)
+        """Have the limit of now, whatever this process missed (a suspended host, a replay of old work): by a
+        draw that begins after this call. One for all who ask, and not more than twenty a second."""
+        begun = self._begun
+        while self._ended <= begun:
+            if self._drawing is None:
+                self._drawing = asyncio.get_running_loop().create_task(self._try(), name="upstream-time.draw")
+            await asyncio.shield(self._drawing)
 
     async def _try(self) -> None:
         try:
+            if self._begun:
+                await asyncio.sleep(self._asked_s + _AGAIN_S - self._clock.monotonic_s())
+            self._begun += 1
+            self._asked_s = self._clock.monotonic_s()
             await self.draw()
         except BinlogError as error:
             self.trouble = str(error)
@@ -98,7 +111,7 @@ class UpstreamTime:
             self.trouble = ""
             self._log_skew()
         finally:
-            self._drawing = None
+            self._drawing, self._ended = None, self._begun
 
     @property
     def now_ts(self) -> Ts:

@@ -1,5 +1,6 @@
 """Breaks things at random times, and keeps up what died in between: processes killed or frozen,
 connections reset, the downstream read-only, the disk under the relay log full, a program with a wrong clock.
+And the operator, who decides about DDL that waits.
 
 Drives  the cluster's processes, by the pids it started; the proxy in front of MariaDB; the small disk
 Owns    the random choice of fault and time (seeded)
@@ -12,8 +13,10 @@ Tests   tests/deploy/playground/test_run.py
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from random import Random
 from typing import Final
 
@@ -22,10 +25,11 @@ from common.clock import Clock, ManualClock, SystemClock
 from common.errors import Corruption, Unavailable
 from common.upstream.standalone import StandaloneUpstream
 from deploy.playground.check.statistics import Statistics
-from deploy.playground.cluster.cluster import Cluster
+from deploy.playground.cluster.cluster import RELOAD_S, Cluster, http_get, http_put
 from deploy.playground.cluster.supervisor import Process
 from deploy.playground.replay import Replay
 from deploy.playground.workload.session import Writer
+from deploy.playground.workload.tables import SHARD
 from drainer.sink.mysql.errors import SessionError
 
 PAUSE_S: Final = (1.5, 5.0)
@@ -73,6 +77,30 @@ class Keeper:
                 if process.died:
                     process.start()
             await asyncio.sleep(WATCH_S)
+
+
+async def decide(cluster: Cluster, schema: str, target: str, statistics: Statistics) -> None:
+    """What TRUNCATE of one shard takes away is removed by hand, and the DDL skipped; until cancelled."""
+    while True:
+        await asyncio.sleep(WATCH_S)
+        if cluster.drainer is None:
+            continue
+        url = f"http://{cluster.drainer.address}/ddl"
+        try:
+            for one in json.loads(await asyncio.to_thread(http_get, url))["data"]["waiting"]:
+                if one["query"].startswith("TRUNCATE") and one["state"] == "waiting for a decision":
+                    await asyncio.to_thread(
+                        _remove_shard, cluster, schema, target, one["query"].split("`")[1]
+                    )
+                    await asyncio.to_thread(http_put, f"{url}/{one['job_id']}/skip", RELOAD_S)
+                    statistics.faults["decided"] += 1
+        except (Unavailable, SessionError):  # it is down, or its downstream
+            continue
+
+
+def _remove_shard(cluster: Cluster, schema: str, target: str, shard: str) -> None:
+    with closing(cluster.mariadb.open()) as connection, connection.cursor() as cursor:
+        cursor.execute(f"DELETE FROM `{schema}`.`{target}` WHERE `{SHARD}` = '{shard}'")
 
 
 class Chaos:

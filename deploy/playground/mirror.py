@@ -5,7 +5,7 @@ Out    contents in the form in which the playground compares tables
 Holds  rows and position change in one transaction: a program that is killed goes on exactly behind it. Each
        change must fit what is there (an insert finds no row, an update and a delete find the image before):
        what came twice, was left out or came in another order raises `Misfit`
-Why    no database reads the statements: a DDL's definitions say what became of the rows
+Why    no database reads the statements: a DDL's definitions say what became of rows, `recast` what of values
 
 Tests  tests/deploy/playground/test_mirror.py
 """
@@ -22,7 +22,8 @@ from typing import Any, Final
 
 from common.errors import Corruption
 from deploy.playground.check.verify import ActualTable, Canonical, ExpectedTable, Raw, TableName
-from drainer.changes.model import Ddl, Row, Table, Transaction
+from deploy.playground.workload.recast import BY_TYPE, recast
+from drainer.changes.model import Column, Ddl, Row, Table, Transaction
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS position (one INTEGER PRIMARY KEY CHECK (one = 1), ts INTEGER, changes INTEGER);
@@ -171,20 +172,25 @@ class Mirror:
     def _take_ddl(self, change: Ddl) -> None:
         """Rows of a table that is gone go, those of one that has other columns get them."""
         after = {table.id: table for table in change.after}
+        before = {table.id: {column.name: column for column in table.columns} for table in change.before}
         for table in change.before:
             if table.id not in after:
                 self._db.execute("DELETE FROM rows WHERE id = ?", (table.id,))
                 self._db.execute("DELETE FROM tables WHERE id = ?", (table.id,))
         for table in after.values():
             self._know(table)
-            self._reshape(table)
+            self._reshape(table, before.get(table.id, {}))
 
-    def _reshape(self, table: Table) -> None:
+    def _reshape(self, table: Table, before: Mapping[str, Column]) -> None:
         found = self._db.execute("SELECT image, copies FROM rows WHERE id = ?", (table.id,)).fetchall()
         self._db.execute("DELETE FROM rows WHERE id = ?", (table.id,))
         for image, copies in found:
             old = json.loads(image)
             new = {column.name: old.get(column.name, column.default) for column in table.columns}
+            for column in table.columns:
+                was = before.get(column.name)
+                if was is not None and was.id != column.id:  # TiDB's way of a change that is more than room
+                    new[column.name] = recast(BY_TYPE[was.type], BY_TYPE[column.type], new[column.name])
             self._put(table.id, self._key(table.key, new), new, copies)
 
     # -- contents --------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def summary(statistics: Statistics) -> str:
         parts += [
             f"{statistics.transactions} transactions ({transactions_per_s:.0f}/s)",
             f"{statistics.rows} row changes ({rows_per_s:.0f}/s)",
-            f"{statistics.ddl} DDL",
+            f"{statistics.ddl} DDL ({statistics.type_changes} of types, {statistics.shard_ddl} of shards)",
             f"{statistics.rolled_back} rolled back",
             f"{statistics.abandoned} never finished",
         ]
@@ -128,6 +128,8 @@ def result_json(
             "rolled_back": statistics.rolled_back,
             "abandoned": statistics.abandoned,
             "ddl": statistics.ddl,
+            "type_changes": statistics.type_changes,
+            "shard_ddl": statistics.shard_ddl,
             "kills": statistics.kills,
             "faults": dict(statistics.faults),
             "replayed": statistics.replayed,

@@ -45,9 +45,6 @@ from drainer.sink.savepoint_keeper import SavepointKeeper
 
 logger = log.get("drainer.kafka_assembly")
 
-# Brokers' own limit is 1 MiB unless they say another one; below it they are not asked.
-ASKED_ABOVE_BYTES = 1 << 20
-
 
 async def build(context: BuildContext) -> Runner[KafkaSink]:
     settings, upstream, operating = context.settings, context.upstream, context.operating
@@ -64,10 +61,6 @@ async def build(context: BuildContext) -> Runner[KafkaSink]:
     await operating.wait_for(lambda: asyncio.to_thread(client.meet, first))
     if settings.transactions:
         await operating.wait_for(lambda: asyncio.to_thread(client.begin_producing))
-    limit = settings.kafka_max_message_size
-    if first and limit > ASKED_ABOVE_BYTES:
-        told = await asyncio.to_thread(client.message_limit, first)
-        limit = min(limit, told or limit)
     place = await begin.place(
         lambda initial_ts: (
             Place(stored.commit_ts, stored.schema_version)
@@ -78,7 +71,7 @@ async def build(context: BuildContext) -> Runner[KafkaSink]:
         "check pd-urls; after restoring the upstream begin with a new topic and a new data-dir",
     )
     past_ts = await operating.wait_for(upstream.oracle.timestamp)
-    logger.info("Kafka", servers=servers, topic=topic, commit_ts=place.commit_ts, limit=limit)
+    logger.info("Kafka", servers=servers, topic=topic, commit_ts=place.commit_ts)
     translator = await begin.translator(place)
     sink = assembled(
         Mark(*place),
@@ -88,7 +81,7 @@ async def build(context: BuildContext) -> Runner[KafkaSink]:
         translator.route,
         begin.policy,
         SystemClock(),
-        sink_settings(settings, topic, limit),
+        sink_settings(settings, topic),
         data_dir=settings.data_dir,
         form=form_of(settings, topic),
         claim_check=settings.claim_check,
@@ -137,6 +130,7 @@ def assembled(
         topics,
         PartitionCounts(data_dir),
         settings.partition,
+        limit=settings.message_bytes,
         past_ts=past_ts,
         insists=settings.exactly_once,
         report=lambda text: reports[0](text),
@@ -149,14 +143,13 @@ def assembled(
             ObinlogMessages(
                 by_table=by_table,
                 headers=settings.headers,
-                limit=settings.message_bytes,
                 oversize=settings.oversize,
             ),
             destinations,
             claims,
         )
     else:
-        feed = RowFeed(form, destinations, claims, limit=settings.message_bytes, oversize=settings.oversize)
+        feed = RowFeed(form, destinations, claims, oversize=settings.oversize)
     keeper = SavepointKeeper(savepoint, start.commit_ts, clock)
     sink = KafkaSink(start, client, destinations, feed, keeper, route, policy, clock, settings, Background())
     reports.append(sink.waits)
@@ -213,7 +206,7 @@ def client_settings(settings: DrainerConfig, servers: str, cluster_id: int) -> C
     )
 
 
-def sink_settings(settings: DrainerConfig, topic: str, limit: int) -> SinkSettings:
+def sink_settings(settings: DrainerConfig, topic: str) -> SinkSettings:
     return SinkSettings(
         topic,
         settings.partition,
@@ -222,7 +215,7 @@ def sink_settings(settings: DrainerConfig, topic: str, limit: int) -> SinkSettin
         settings.exactly_once,
         settings.transactions,
         settings.oversize,
-        min(limit, MESSAGE_BYTES_MAX),
+        min(settings.kafka_max_message_size, MESSAGE_BYTES_MAX),
         settings.in_flight_bytes,
     )
 

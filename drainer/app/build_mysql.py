@@ -224,7 +224,8 @@ def _runners(settings: DrainerConfig, store: CheckpointStore, target: Target) ->
     """Makes DDL runners of a schema, routes and a guard of their sessions."""
     lanes, seconds = store.lane_table(), settings.keep_dropped_s
     keep = KeepDropped(lanes.schema, lanes.cluster_id, seconds) if seconds else None
-    return lambda schema, route, guard: DdlRunner(target, schema, route, guard, keep)
+    mode = settings.ddl_conversions
+    return lambda schema, route, guard: DdlRunner(target, schema, route, guard, keep, mode)
 
 
 def applier_settings(
@@ -350,6 +351,7 @@ async def build(context: BuildContext) -> Runner[MysqlSink]:
                 translator.runs,
             ),
             lambda: translator.rules.router.route,
+            translator.sharing,
         ),
         relay=ready.relay,
     )

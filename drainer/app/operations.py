@@ -30,7 +30,8 @@ from common.serving import health
 from common.serving.reload import Commit, Reload
 from common.serving.starting import Starting, WaitFor
 from common.status.codec import own, plain
-from common.status.drainer import DrainerDocument, VerifyStatus, WentBackStatus
+from common.status.drainer import DrainerDocument, LaneStatus, VerifyStatus, WentBackStatus
+from common.status.troubles import STUCK_S
 from common.upstream.upstream_time import UpstreamTime
 from drainer.config import places
 from drainer.config.options import DrainerConfig
@@ -99,6 +100,7 @@ class Operating:
         self._status_task: asyncio.Task[None] | None = None
         self._served: Any = None
         self._interrupted = ""
+        self._lane_states: Callable[[], list[LaneStatus]] = list  # of the pipeline that runs
         self._time: UpstreamTime | None = None
         self.notifier: Notifier | None = None
         """Of who is told of events, if anybody is."""
@@ -186,6 +188,9 @@ class Operating:
             runner.rules.check(found)
             return lambda: runner.rules.change(found)
 
+        def stale(fresh: DrainerConfig) -> list[str]:
+            return ["syncer.row-rule"] if runner.rules.made_of != read_rules(fresh).rows.made_of else []
+
         def ddl(fresh: DrainerConfig) -> Commit:
             found = ddl_rules.parse(fresh.ddl_rules)
             return lambda: runner.sink.set_ddl_rules(found)
@@ -193,7 +198,7 @@ class Operating:
         def pace(fresh: DrainerConfig) -> Commit:
             return lambda: runner.change_interval(fresh.checkpoint_interval_s)
 
-        self.reload.add(RULE_FIELDS, rules, placed=True)
+        self.reload.add(RULE_FIELDS, rules, placed=True, stale=stale)
         self.reload.add(["ddl_rules"], ddl)
         self.reload.add(["checkpoint_interval_s"], pace)
 
@@ -241,6 +246,7 @@ class Operating:
         if first:
             self._begin_showing()
         self._status_task = self._process.task("status", status.run())
+        self._lane_states = applier.lane_states
         self._running, self._interrupted = True, ""
 
     def _begin_showing(self) -> None:
@@ -296,4 +302,7 @@ class Operating:
             return self._interrupted or self._starting.reason
         if self.state.state != node.ONLINE:
             return self.state.state
-        return "paused by an operator" if self.control.paused else ""
+        if self.control.paused:
+            return "paused by an operator"
+        waiting = [lane for lane in self._lane_states() if (lane.waiting_s or 0.0) >= STUCK_S]
+        return f"waits for the downstream: {waiting[0].waiting_for}" if waiting else ""

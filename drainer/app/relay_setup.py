@@ -108,7 +108,7 @@ def _runner(
 
     def runner_of(schema: TrackedSchema, route: Route, role: str = DDL) -> DdlRunner:
         guard = functools.partial(store.guard_ddl, role=role)
-        return DdlRunner(target, schema, route, guard, keep)
+        return DdlRunner(target, schema, route, guard, keep, settings.ddl_conversions)
 
     sink = MysqlSink(
         start,

@@ -106,9 +106,10 @@ class DdlBarrier:
                 return True
         else:
             before = await call(runner.before, ddl)
-            if ddl.refused and text is None:  # what the downstream would make of it loses rows
+            reason = ddl.refused or self._quarantine.dependencies.in_the_way(ddl)
+            if reason and text is None:  # what the downstream would make of it loses rows
                 await self._feed.log_ddl(ddl, None)
-                await self._quarantine.refused(ddl, self._keeper.schema_version, before, ddl.refused)
+                await self._quarantine.refused(ddl, self._keeper.schema_version, before, reason)
                 return False
             if self._keeper.safe_mode.covers(ddl.commit_ts) and await call(runner.already_done, ddl):
                 logger.warning("DDL was downstream already", job_id=ddl.job_id)

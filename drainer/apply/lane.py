@@ -73,8 +73,8 @@ class LaneSettings:
 
     `log_values`: errors may show row values. `on_begin`: first in every transaction of a lane, with its
     connection and number (marks for two-way replication). `drift`: where lanes report; it outlives them.
-    `on_refused` is asked, once a constraint, before rows that break it are refused for good; with
-    `rows_may_wait` that is `RowsRefused`.
+    `on_refused` is asked, once a constraint, before rows that break it are refused for good. With
+    `rows_may_wait` whatever is refused of a table for good is `RowsRefused`.
     """
 
     batch_rows: int = 3200
@@ -290,9 +290,8 @@ class Lane(threading.Thread):
 
     def _is_gone(self, work: Work, error: BaseException) -> bool:
         """Whether the constraint that the batch breaks is gone by now; nothing is locked meanwhile."""
-        refusal = refusal_of(error, self._running, work.first_ts, work.position.commit_ts)
-        work.refusal = refusal
-        if refusal is None or self._settings.on_refused is None or refusal.name in work.asked:
+        work.refusal = refusal = refusal_of(error, self._running, work.first_ts, work.position.commit_ts)
+        if not refusal or not refusal.name or not self._settings.on_refused or refusal.name in work.asked:
             return False
         work.asked.add(refusal.name)
         return self._ask(work, refusal)
@@ -350,9 +349,16 @@ class Lane(threading.Thread):
                 for net in folds:
                     if net.doubled and not net.table.version.partial:
                         work.ask_about(net.table)
-            return list(statements(folds, self._bytes_max, replaying=work.replaying, cut=work.cut))
-        except (Corruption, DownstreamError) as error:
-            raise type(error)(f"{work.range_text}: {error.message}", hint=error.hint) from None
+            made: list[Statement] = []
+            for net in folds:
+                self._running = net.table
+                made += statements((net,), self._bytes_max, replaying=work.replaying, cut=work.cut)
+            self._running = None
+            return made
+        except Corruption as error:
+            raise Corruption(f"{work.range_text}: {error.message}", hint=error.hint) from None
+        except DownstreamError as error:
+            raise self._refused(work, work.unfit(self._running, error)) from None
 
     def _transaction(self, connection: Connection, work: Work, prepared: list[Statement]) -> None:
         started_s = self._clock.monotonic_s()
@@ -407,11 +413,7 @@ class Lane(threading.Thread):
         if connection.packet_bytes_max("global") >= needed:
             raise TooLarge
         self._session.close()
-        raise DownstreamError(
-            f"{work.range_text}: a row of table {statement.table.label} needs a statement of {needed} bytes, "
-            f"max_allowed_packet of the downstream is {self._packet_bytes_max}",
-            hint=f"SET GLOBAL max_allowed_packet = {-(-needed // (1 << 20)) << 20} there, and start again",
-        )
+        raise self._refused(work, work.too_large(statement, needed, self._packet_bytes_max))
 
     def _shape_was_other(self, work: Work, error: StatementRefused) -> bool:
         """Read the table again; True if statements made for what it is now differ."""
@@ -421,7 +423,7 @@ class Lane(threading.Thread):
         try:
             fresh = self._fresh(connection, target)
         except DownstreamError as refusal:
-            raise DownstreamError(f"{work.range_text}: {refusal.message}", hint=refusal.hint) from None
+            raise self._refused(work, work.unfit(target, refusal)) from None
         except SessionError as failure:
             self._session.close()
             return isinstance(failure, TransientError)  # the batch fails in the same way
@@ -436,8 +438,7 @@ class Lane(threading.Thread):
         return True
 
     def _fresh(self, connection: Connection, target: TableTarget) -> TableTarget | None:
-        found = read_table(connection, *target.version.downstream)
-        if found is None:
+        if (found := read_table(connection, *target.version.downstream)) is None:
             raise missing(target.version)
         return refreshed(target, found, sync_mode=self._settings.sync_mode)
 

@@ -67,6 +67,24 @@ class Work:
                 return _range(chunk.first_ts, chunk.position.commit_ts)
         return self.range_text
 
+    def unfit(self, table: TableTarget | None, error: DownstreamError) -> DownstreamError:
+        """As it is, the table takes none of the rows, for the reason in `error`."""
+        if table is not None:
+            self.refusal = Refusal(table, "", False, self.first_ts, self.position.commit_ts)
+        return DownstreamError(f"{self.range_text}: {error.message}", hint=error.hint)
+
+    def too_large(self, statement: Statement, needed: int, bytes_max: int) -> DownstreamError:
+        label, packet = statement.table.label, -(-needed // (1 << 20)) << 20
+        return self.unfit(
+            statement.table,
+            DownstreamError(
+                f"a row of table {label} needs a statement of {needed} bytes, max_allowed_packet of the"
+                f" downstream is {bytes_max}",
+                hint=f"SET GLOBAL max_allowed_packet = {packet} there, then `binlogctl ddl retry JOB`, or"
+                " start again where nothing may wait",
+            ),
+        )
+
     def ask_about(self, table: TableTarget) -> None:
         """Raises `Overwritten`, once for a table."""
         if table.label not in self.about:

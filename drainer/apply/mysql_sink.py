@@ -21,7 +21,7 @@ from typing import Any
 from common.clock import Clock
 from common.errors import DownstreamError
 from common.observe import trace
-from common.status.drainer import LaneStatus
+from common.status.drainer import LaneStatus, MismatchStatus
 from drainer.apply.ddl_barrier import DdlBarrier
 from drainer.apply.lane_feed import LaneFeed
 from drainer.apply.lanes import Lanes
@@ -86,7 +86,14 @@ class MysqlSink(Sink):
         early = open_early(quarantine_setup, keeper, ddl_runner, lambda: self.quarantine, clock)
         lane = settings.lane if early is None else replace(settings.lane, on_refused=early.ask)
         self.quarantine = open_quarantine(
-            quarantine_setup, self._highest_ts, keeper, target, lane, self._waiting_tables, clock
+            quarantine_setup,
+            self._highest_ts,
+            start.intent.commit_ts if start.intent else 0,
+            keeper,
+            target,
+            lane,
+            self._waiting_tables,
+            clock,
         )
         self.quarantine.on_change = background.wake
         self._barrier = DdlBarrier(
@@ -103,7 +110,9 @@ class MysqlSink(Sink):
             background,
             after_ts=start.floor_ts if self.quarantine.waits else None,
         )
-        self._learning = TableLearning(self._tables, keeper, start, lambda: self.lanes.now, self.settle)
+        self._learning = TableLearning(
+            self._tables, keeper, start, lambda: self.lanes.now, self.settle, rows_may_wait=lane.rows_may_wait
+        )
         self._past_ts = start.past_ts
         self._stopping = False
         self._cut_short = False  # a part of a transaction is with the lanes, the rest is not
@@ -135,11 +144,8 @@ class MysqlSink(Sink):
     def lane_states(self) -> list[LaneStatus]:
         return self.lanes.now.states()
 
-    def drift(self) -> dict[str, int]:
-        return self._drift.rows() if self._drift else {}
-
-    def foreign_texts(self) -> dict[str, dict[str, int]]:
-        return self._drift.texts() if self._drift else {}
+    def mismatches(self) -> MismatchStatus:
+        return self._drift.status() if self._drift else MismatchStatus()
 
     def facts(self) -> dict[str, Any]:
         """DDL that waits or lacks something downstream, and what the relay log waits for."""

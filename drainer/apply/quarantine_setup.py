@@ -26,7 +26,9 @@ from drainer.quarantine.controller import QuarantineController, Waiting
 from drainer.quarantine.early_drop import EarlyDrops, UpstreamJobs
 from drainer.quarantine.frozen_schema import Frozen, Schema
 from drainer.quarantine.release import ReleaseDependencies
+from drainer.quarantine.shards import Shards, Sharing
 from drainer.quarantine.store import ReleaseTable
+from drainer.quarantine.waiting_tables import Quarantine
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.connection import Target
 
@@ -34,7 +36,8 @@ from drainer.sink.mysql.connection import Target
 @dataclass(frozen=True, slots=True)
 class QuarantineSetup:
     """`runner_for` makes a runner that sees schema and routes as they were after one DDL; `bytes_max` may
-    wait; `route` gives where tables go now. `jobs`: of an upstream that can be asked.
+    wait; `route` gives where tables go now, `sharing` which others go there, if that is known. `jobs`: of an
+    upstream that can be asked.
     """
 
     waiting: Waiting
@@ -45,18 +48,21 @@ class QuarantineSetup:
     bytes_max: int
     jobs: UpstreamJobs | None = None
     route: Callable[[], Route] = lambda: same_names
+    sharing: Sharing | None = None
 
 
 def open_quarantine(
     plan: QuarantineSetup,
     highest_ts: int,
+    pending_ts: int,
     keeper: CheckpointKeeper,
     target: Target,
     settings: LaneSettings,
     tables: TableReader,
     clock: Clock,
 ) -> QuarantineController:
-    """`tables` is release's own. From here on the keeper holds the checkpoint below what waits."""
+    """`tables` is release's own; `highest_ts`, `pending_ts`: see `Quarantine`. From here on the keeper holds
+    the checkpoint below what waits."""
 
     def make_lanes(
         position: Position,
@@ -79,12 +85,21 @@ def open_quarantine(
 
     def dependencies(on_freed: Callable[[], None], numbers: itertools.count[int]) -> ReleaseDependencies:
         return ReleaseDependencies(
-            keeper, plan.waiting.table, make_lanes, tables.targets, plan.runner_for, clock, numbers, on_freed
+            keeper,
+            plan.waiting.table,
+            make_lanes,
+            tables.targets,
+            plan.runner_for,
+            clock,
+            numbers,
+            on_freed,
+            Shards(waiting, plan.sharing).in_the_way,
         )
 
+    waiting = Quarantine(plan.waiting.entries, highest_ts, pending_ts)
     quarantine = QuarantineController(
         plan.waiting,
-        highest_ts,
+        waiting,
         plan.schema,
         dependencies,
         plan.policy,

@@ -1,6 +1,6 @@
 """Refused rows: which row the downstream does not take, and which one is in its way.
 
-In     a lane's session with nothing open, the batch, the constraint that the server named
+In     a lane's session with nothing open, the batch, the constraint that the server named, or the error
 Out    words for the error: both rows by their row keys, the unique key, the commit_ts; values only if allowed
 Holds  nothing stays: the table's rows are sent one by one in a transaction that is rolled back, so that the
        server itself says which one it refuses, and shows what is in its way there and then
@@ -36,7 +36,7 @@ VALUE_CHARS_MAX: Final = 64
 
 def described(connection: Connection, work: Work, refusal: Refusal, execute: Execute, *, values: bool) -> str:
     """What to add to the error; "" where it is not known. The transaction is rolled back."""
-    if not refusal.name or not refusal.table.keyed:
+    if not refusal.what or not refusal.table.keyed:
         return ""
     try:
         table = read_table(connection, *refusal.table.version.downstream)
@@ -48,7 +48,9 @@ def described(connection: Connection, work: Work, refusal: Refusal, execute: Exe
         when = work.range_of(found)
         if not refusal.is_check and broken:
             return _both(connection, found, when, broken[0], values=values)
-        return f"; it is the row {_named(connection, found, values=values)} of {when}" if values else ""
+        return (
+            f"; it is {f'the row {_named(connection, found, values=values)}' if values else 'one'} of {when}"
+        )
     except (SessionError, BinlogError):
         return ""
     finally:
@@ -59,7 +61,7 @@ def described(connection: Connection, work: Work, refusal: Refusal, execute: Exe
 def _refused(
     connection: Connection, net: TableFold, work: Work, refusal: Refusal, execute: Execute
 ) -> Change | None:
-    """The first row that breaks the constraint; what comes before it is written and not committed."""
+    """The first row that is refused like that; what comes before it is written and not committed."""
     again = work.replaying or net.table.repeats
     for statement in removals(net, 1, replaying=again, cut=work.cut):
         execute(connection, statement)
@@ -69,7 +71,7 @@ def _refused(
                 execute(connection, statement)
             except SessionError as error:
                 other = refusal_of(error, refusal.table, 0, 0)
-                if other is None or other.name != refusal.name:
+                if other is None or other.what != refusal.what:
                     raise
                 return change
     return None

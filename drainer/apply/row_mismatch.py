@@ -16,6 +16,7 @@ from typing import Final
 
 from common.clock import Clock
 from common.observe import log
+from common.status.drainer import MismatchStatus
 from drainer import metrics
 
 logger = log.get("drainer.drift")
@@ -32,6 +33,7 @@ class Drift:
         self._rows: Counter[str] = Counter()
         self._texts: dict[str, Counter[str]] = {}
         self._logged_s: dict[tuple[str, str], float] = {}
+        self._last_s = 0.0  # wall time of the last row that was counted, 0 before it
 
     def rows(self) -> dict[str, int]:
         """Rows by table; those with none are not there."""
@@ -43,9 +45,14 @@ class Drift:
         with self._lock:
             return {table: dict(columns) for table, columns in self._texts.items()}
 
+    def status(self) -> MismatchStatus:
+        """For `/status`."""
+        return MismatchStatus(rows=self.rows(), texts=self.texts(), last_s=self._last_s)
+
     def note_rows(self, table: str, rows: int, first_ts: int, last_ts: int) -> None:
         with self._lock:
             self._rows[table] += rows
+            self._last_s = self._clock.wall_s()
             total = self._rows[table]
         metrics.DRIFT_ROWS.labels(table).inc(rows)
         if self._may_log("rows", table):

@@ -4,6 +4,7 @@ Drives  the table reader, the lane basis (core), the checkpoint keeper
 Holds   how a table's rows are spread is durable before one of them is with a lane. Where it has to be other
         than it was, all lanes stand at one stored place first. Rows that an earlier life may have dispatched
         are spread as they were then, and written as the table downstream is now
+Stops   at a table that takes no rows as it is downstream: all lanes stand before them then, stored
 Why     such rows may violate a unique key that was not there then: they go out one transaction at a time
 
 Tests  tests/drainer/checkpoint/test_lane_basis_mariadb.py
@@ -22,6 +23,8 @@ from drainer.checkpoint.lane_basis import LaneBasis, Plan
 from drainer.checkpoint.resume import Start
 from drainer.sink.mysql.causality import Spread
 from drainer.sink.mysql.change import Position, TableTarget
+from drainer.sink.mysql.refusal import CORRECT, Refusal, RowsRefused
+from drainer.sink.mysql.table_target import TableUnfit, target_of
 from drainer.txn import Ddl, TableVersion, Transaction
 
 logger = log.get("drainer.table_learning")
@@ -50,6 +53,8 @@ class TableLearning:
         start: Start,
         lanes: Callable[[], Pupils],
         settle: Settle,
+        *,
+        rows_may_wait: bool,
     ) -> None:
         self._tables = tables
         self._keeper = keeper
@@ -59,20 +64,27 @@ class TableLearning:
         self._lanes = lanes
         self._settle = settle
         self._one_by_one = False
+        self._rows_may_wait = rows_may_wait
 
     def goes_alone(self, commit_ts: int) -> bool:
         """Whether the lanes are to be drained before and after such a transaction."""
         return self._one_by_one and commit_ts <= self._past_ts
 
     async def learn(self, transaction: Transaction) -> None:
-        """Give the lanes all tables of a transaction that they do not know."""
+        """Give the lanes all tables of a transaction that they do not know. `RowsRefused`: one is unfit."""
         lanes = self._lanes()
         if transaction.commit_ts <= self._past_ts:
             while unknown := lanes.unknown(transaction):
                 await self._learn_past(unknown)
             return
         while unknown := lanes.unknown(transaction):
-            targets = await self._keeper.call(self._tables.targets, unknown, len(lanes))
+            try:
+                targets = await self._keeper.call(self._tables.targets, unknown, len(lanes))
+            except TableUnfit as unfit:
+                if not self._rows_may_wait:
+                    raise
+                await self._settle(lambda connection: None)
+                raise _refused(unfit, transaction.commit_ts, len(lanes)) from None
             plan = self._basis.plan(targets)
             if plan.other:
                 await self._settle_with(plan, targets)
@@ -136,3 +148,10 @@ class TableLearning:
         """All lanes stand at one place, stored, and nothing is stored of any table."""
         self._basis.settled()
         self._lanes().forget()
+
+
+def _refused(unfit: TableUnfit, commit_ts: int, lanes: int) -> RowsRefused:
+    target = target_of(unfit.version, lanes)
+    message = f"rows of {target.label} from commit_ts {commit_ts} on: {unfit.message}"
+    refusal = Refusal(target, "", False, commit_ts, commit_ts)
+    return RowsRefused(message, hint=unfit.hint or CORRECT, lane=target.lane, refusal=refusal)

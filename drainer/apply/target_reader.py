@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from common.errors import DownstreamError
 from common.observe import log
 from drainer.sink.mysql.change import TableTarget
-from drainer.sink.mysql.column_match import DownstreamTable
 from drainer.sink.mysql.connection import Target
 from drainer.sink.mysql.session import DownstreamSession
 from drainer.sink.mysql.table_reader import read_table
-from drainer.sink.mysql.table_target import NotTransactional, target_of
+from drainer.sink.mysql.table_target import NotTransactional, TableUnfit, target_of
 from drainer.txn import TableVersion
 
 logger = log.get("drainer.table_reader")
@@ -31,12 +30,16 @@ class TableReader:
         self._session = DownstreamSession(target)
 
     def targets(self, versions: Sequence[TableVersion], lanes: int) -> list[TableTarget]:
-        """How rows of these tables are written. Raises `DownstreamError` for one that cannot take them."""
+        """How rows of these tables are written. Raises `TableUnfit` for one that cannot take them."""
         return [self._target_of(version, lanes) for version in versions]
 
     def _target_of(self, version: TableVersion, lanes: int) -> TableTarget:
-        found = self._read(version)
-        target = target_of(version, lanes, found, sync_mode=self._sync_mode)
+        with self._session.connection() as connection:
+            try:
+                found = read_table(connection, *version.downstream)
+                target = target_of(version, lanes, found, sync_mode=self._sync_mode)
+            except DownstreamError as error:
+                raise TableUnfit(error, version) from error
         if target.repeats and target.label not in self._warned:
             self._warned.add(target.label)
             logger.warning(
@@ -54,15 +57,11 @@ class TableReader:
         for version in versions:
             try:
                 found += self.targets([version], lanes)
-            except NotTransactional:
-                raise
-            except DownstreamError:
+            except TableUnfit as unfit:
+                if isinstance(unfit.__cause__, NotTransactional):
+                    raise
                 found.append(target_of(version, lanes))
         return found
 
     def close(self) -> None:
         self._session.close()
-
-    def _read(self, version: TableVersion) -> DownstreamTable | None:
-        with self._session.connection() as connection:
-            return read_table(connection, *version.downstream)

@@ -32,6 +32,7 @@ class Column:
 
     `type` is its type as SQL writes it ("bigint unsigned", "varchar(20)"), `python_type` the class of its
     values. `elements` are those of an ENUM or SET. `default` is the text of its default, None without one.
+    `id` stays when a column is renamed; one of another type may have another.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Column:
     collation: str = ""
     elements: tuple[str, ...] = ()
     default: str | None = None
+    id: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,11 +128,30 @@ class Transaction:
 
 
 @dataclass(frozen=True, slots=True)
+class DdlEffect:
+    """What a schema change does to rows, of which no row change tells.
+
+    `moved`: tables that have another name now, as they were and as they are; their rows went along. All at
+    once: `RENAME` may swap two. `emptied`: tables, as they were, that are gone or empty: no row is left under
+    their name, unless another table moved there. `reread`: tables of which rows came or went, nobody says
+    which: what is kept of them is to be read from the upstream anew, as of this commit_ts. `everything`: that
+    is so of every table: FLASHBACK CLUSTER.
+    """
+
+    moved: tuple[tuple[Table, Table], ...] = ()
+    emptied: tuple[Table, ...] = ()
+    reread: tuple[Table, ...] = ()
+    everything: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Ddl:
     """One schema change. `query` is its text as the upstream ran it, with `schema` as current database.
 
     `before` and `after` are the tables that it changed, where they existed. `statements` are to run in place
-    of `query` where filters or routes leave a part of it or give it other names.
+    of `query` where filters or routes leave a part of it or give it other names. `kind`: what it does, in
+    words: "create", "alter", "drop", "truncate", "rename", "exchange", "recover", "restore", "rewind", and
+    "create database", "alter database", "drop database", "recover database". `effect`: what it does to rows.
     """
 
     commit_ts: int
@@ -139,6 +160,8 @@ class Ddl:
     before: tuple[Table, ...] = ()
     after: tuple[Table, ...] = ()
     statements: tuple[str, ...] = ()
+    kind: str = "alter"
+    effect: DdlEffect = DdlEffect()
 
     @property
     def time(self) -> datetime:

@@ -19,6 +19,7 @@ from common.table_info import ColumnKind, TableInfo
 from common.type_text import type_text
 from drainer import txn
 from drainer.changes.model import Column, Ddl, Kind, Row, Table, Transaction
+from drainer.changes.row_effect import kind_of, row_effect
 from drainer.changes.values import PYTHON_TYPES, value_conversion
 from drainer.sink.mysql.sql_literal.keys import row_key_places
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Tracked
@@ -39,7 +40,7 @@ def _table(
 ) -> Table:
     ordered = sorted(info.columns, key=lambda column: column.offset)
     columns = tuple(_column(column) for column in ordered if column.is_writable and column.id not in left_out)
-    return Table(schema, name, columns, _key(info, left_out), info.id, version)
+    return Table(schema, name, columns, key_names(info, left_out), info.id, version)
 
 
 def _column(column: table_info.Column) -> Column:
@@ -54,10 +55,11 @@ def _column(column: table_info.Column) -> Column:
         kind.collate,
         kind.elems,
         column.default,
+        column.id,
     )
 
 
-def _key(info: TableInfo, left_out: frozenset[int]) -> tuple[str, ...]:
+def key_names(info: TableInfo, left_out: frozenset[int]) -> tuple[str, ...]:
     """Names of the columns that identify a row."""
     known = tuple(column for column in info.columns if column.type.kind is not ColumnKind.UNKNOWN)
     layout = make_layout(replace(info, columns=known), frozenset())
@@ -139,24 +141,22 @@ class RowReader:
         return Transaction(transaction.commit_ts, transaction.start_ts, rows)
 
     def ddl(self, ddl: txn.Ddl) -> Ddl:
-        """A schema change; tables bear the names that they have downstream. Views and sequences are none."""
+        """A schema change; tables bear the names that they have downstream. Views and sequences are none, nor
+        is what filters leave out."""
         names = dict(zip(ddl.tables, ddl.targets, strict=True)) if ddl.targets else {}
 
         def tables(found: Iterable[Tracked], version: int | None) -> Iterator[Table]:
             for one in found:
+                if (one.schema, one.name) in ddl.unread:
+                    continue
                 info = TableInfo.from_json(one.document)
                 if not (info.is_view or info.is_sequence):
                     schema, name = names.get((one.schema, one.name), (one.schema, one.name))
                     yield _table(info, schema, name, version)
 
-        return Ddl(
-            ddl.commit_ts,
-            ddl.query,
-            ddl.schema,
-            tuple(tables(ddl.before, None)),
-            tuple(tables(ddl.after, ddl.schema_version)),
-            ddl.instead,
-        )
+        before, after = tuple(tables(ddl.before, None)), tuple(tables(ddl.after, ddl.schema_version))
+        effect = row_effect(ddl, before, after)
+        return Ddl(ddl.commit_ts, ddl.query, ddl.schema, before, after, ddl.instead, kind_of(ddl), effect)
 
     def _plan(self, version: TableVersion) -> RowPlan:
         plan = self._plans.get(version)

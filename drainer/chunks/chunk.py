@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from common.errors import Corruption
+from common.errors import Corruption, DownstreamError
 from drainer.sink.mysql.sql_literal.quoting import quote_name
 
 Place = tuple[bytes, ...]
@@ -65,6 +65,19 @@ class Chunk:
             raise Corruption(
                 f"{text[:80]!r} is no chunk of a table", hint="begin anew, without the stored progress"
             ) from None
+
+
+class RowsLost(DownstreamError):
+    """A server gave other rows of a chunk than it counts there at the same moment."""
+
+
+def check_rows(label: str, read: int, count: int) -> None:
+    """Raises `RowsLost` unless as many rows were read as the server counts."""
+    if read != count:
+        raise RowsLost(
+            f"{label}: {read:,} rows came, and the server counts {count:,}",
+            hint="something cuts its answers: a proxy, a limit for this user, a row that was changed by hand",
+        )
 
 
 def at_or_after(key: Sequence[str], place: Place) -> bytes:

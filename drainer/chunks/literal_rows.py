@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from common.table_info import Column, ColumnKind
-from drainer.chunks.chunk import Chunk
+from drainer.chunks.chunk import Chunk, check_rows
 from drainer.chunks.cut_key import CutKey
 from drainer.chunks.printed import Family, family_of, literal
 from drainer.chunks.splitter import index_hint
@@ -99,11 +99,12 @@ class LiteralSelect:
                 return None
             shown.append(literal(source))
         table = qualified(here.schema, here.name) + index_hint(key)
-        row = b"CONCAT('(',%b,')')" % b",',',".join(shown) if shown else b"'()'"
+        # A collation that is said goes before those of the columns, which may not go together.
+        row = b"CONCAT('(' COLLATE utf8mb4_bin,%b,')')" % b",',',".join(shown) if shown else b"'()'"
         return cls(table, row if here.dialect is Dialect.TIDB else _WIDE % row)
 
     def read(self, connection: Connection, chunk: Chunk, bytes_max: int = BYTES_MAX) -> Iterator[LiteralRows]:
-        """All rows of a chunk. Raises `SessionError`, `NotLiteral`."""
+        """All rows of a chunk. Raises `SessionError`, `NotLiteral`, `RowsLost`."""
         where = self.table + chunk.where()
         connection.run(b"SET SESSION group_concat_max_len=%d" % bytes_max)
         query = b"SELECT COUNT(*),GROUP_CONCAT(%b) FROM %b" % (self.row, where)
@@ -114,15 +115,17 @@ class LiteralSelect:
             yield _checked(int(count or 0), sql)
             return
         gathered: list[bytes] = []
-        size = 0
+        size = number = 0
         for (row,) in connection.stream_printed(b"SELECT %b FROM %b" % (self.row, where)):
             if row is None or not row.startswith(b"("):
                 raise NotLiteral
             gathered.append(row)
+            number += 1
             size += len(row)
             if len(gathered) == _ROWS_GATHERED or size > bytes_max // 8:
                 yield _checked(len(gathered), b",".join(gathered))
                 gathered, size = [], 0
+        check_rows(self.table.decode("utf-8", "replace"), number, int(count or 0))
         if gathered:
             yield _checked(len(gathered), b",".join(gathered))
 

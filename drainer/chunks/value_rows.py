@@ -20,7 +20,7 @@ from typing import Any, Final
 from common.errors import DownstreamError
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import Column, ColumnKind, SchemaState, TableInfo
-from drainer.chunks.chunk import Chunk
+from drainer.chunks.chunk import Chunk, check_rows
 from drainer.chunks.cut_key import ROWID, CutKey
 from drainer.chunks.printed import Family, family_of, value
 from drainer.chunks.splitter import index_hint
@@ -85,14 +85,19 @@ class ValueSelect:
         return cls(info, table, b",".join(shown), tuple(columns), has_rowid, RowEncoder(info))
 
     def read(self, connection: Connection, chunk: Chunk) -> Iterator[list[bytes]]:
-        """All rows of a chunk as INSERT rows. Raises `SessionError`, `UnwritableValue`."""
-        query = b"SELECT %b FROM %b%b" % (self.shown, self.table, chunk.where())
+        """All rows of a chunk as INSERT rows. Raises `SessionError`, `UnwritableValue`, `RowsLost`."""
+        limited = self.table + chunk.where()
+        ((count,),) = connection.printed(b"SELECT COUNT(*) FROM " + limited)
         rows: list[bytes] = []
-        for number, printed in enumerate(connection.stream_printed(query), 1):
+        number = 0
+        for number, printed in enumerate(
+            connection.stream_printed(b"SELECT %b FROM %b" % (self.shown, limited)), 1
+        ):
             rows.append(self._encoded(printed, number))
             if len(rows) == ROWS_MAX:
                 yield rows
                 rows = []
+        check_rows(self.table.decode("utf-8", "replace"), number, int(count or 0))
         if rows:
             yield rows
 

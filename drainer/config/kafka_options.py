@@ -258,6 +258,11 @@ class KafkaOptions(ArchiveOptions):
                 f'syncer.to.oversize = "split" with {self.format}, which has a message for each row',
                 hint='oversize = "handle-key-only" or "claim-check"',
             )
+        if self.format in ("debezium-json", "avro") and self.oversize != "fail":
+            raise ConfigError(
+                f'syncer.to.oversize = "{self.oversize}" with {self.format}, which has no smaller message',
+                hint='remove it and raise the topic\'s max.message.bytes, or choose format = "canal-json"',
+            )
         if self.messages == "transaction":
             self._check_transactions()
         if (self.format == "avro") != bool(self.schema_registry):

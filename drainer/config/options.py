@@ -215,6 +215,14 @@ class DrainerConfig(RuleOptions):
         kind="bool",
         help="errors of the downstream may show row values, in the log too",
     )
+    ddl_conversions: str = option(
+        "convert",
+        key="syncer.ddl-conversions",
+        help="what happens where a type change converts values otherwise: convert, wait or downstream",
+        more="convert: the Drainer converts them as TiDB did, in a new column that takes the place of the "
+        "old one. wait: the table waits (`binlogctl ddl list`). downstream: the server's own conversion "
+        "runs, and `missing` in /status says for which columns.",
+    )
     keep_dropped_s: float = option(
         "30m",
         key="syncer.keep-dropped",
@@ -291,6 +299,10 @@ class DrainerConfig(RuleOptions):
         self.check_sink()
         if self.dispatch not in ("row", "transaction"):
             raise ConfigError(f"syncer.dispatch is {self.dispatch!r}", hint="row or transaction")
+        if self.ddl_conversions not in ("convert", "wait", "downstream"):
+            raise ConfigError(
+                f"syncer.ddl-conversions is {self.ddl_conversions!r}", hint="convert, wait or downstream"
+            )
         self.check_node()
         for key, value in (
             ("worker-count", self.worker_count),

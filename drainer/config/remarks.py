@@ -27,6 +27,7 @@ OF_DATABASES: Final = (
     "lane_queue_bytes",
     "quarantine_bytes",
     "keep_dropped_s",
+    "ddl_conversions",
     "to_host",
     "to_port",
     "to_socket",

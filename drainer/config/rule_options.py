@@ -86,6 +86,14 @@ class RuleOptions(SinkOptions):
         help="source patterns of table-migrate-rule distinguish upper and lower case",
         live=True,
     )
+    disjoint_shards: bool = option(
+        False,
+        key="syncer.disjoint-shards",
+        kind="bool",
+        help="rows never move between tables that are routed to one: while a DDL of one waits, others go on",
+        more="Without it all tables of the target wait, in the order of the stream. With it a row that does "
+        "move meanwhile is lost or doubled.",
+    )
     table_migrate_rule: tuple[dict[str, Any], ...] = option(
         (),
         key="syncer.table-migrate-rule",

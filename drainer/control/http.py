@@ -36,6 +36,7 @@ from common.cluster import node
 from common.door.http.metrics_route import add_metrics_route
 from common.door.http.routes import Response, Routes, json_response
 from common.errors import ConfigError, Conflict, Rejected, Unavailable
+from common.permission import Permission
 from common.quantities import size_bytes
 from common.rpc import Service
 from common.serving.reload import Reloaded
@@ -97,7 +98,7 @@ def notify_service(notify: Callable[[], Awaitable[None]]) -> Service:
         await notify()
         return drainer_pb2.NotifyResp().SerializeToString()
 
-    return Service(name="binlog.Cistern", unary={"Notify": handle})
+    return Service(name="binlog.Cistern", unary={"Notify": handle}, permissions={"Notify": Permission.WRITE})
 
 
 def add_routes(routes: Routes, source: StatusSource, state: NodeState, stop: Callable[[], None]) -> None:

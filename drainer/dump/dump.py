@@ -223,6 +223,7 @@ class Dump:
         found = []
         with closing(UpstreamTables(self._target, None)) as upstream:
             for source in contents.tables:
+                upstream.table(source.name)  # that it is there, and may be read
                 size = upstream.size(source.name)
                 way = "by row rules" if source.edit is not None else ""
                 target, chunks = directory_of(*source.target), size.chunks(rows_wanted(size))

@@ -22,7 +22,7 @@ from typing import Final
 from common import filesystem
 from common.clock import Clock
 from common.errors import BinlogError, ConfigError, Corruption, DirectoryLocked, ForeignDirectory
-from common.filesystem import read_at, replace_file, sync_directory
+from common.filesystem import read_at, sync_directory
 from common.record import RecordError, crc32c
 from drainer.formats import binlog_file
 from drainer.formats.binlog_file import SYNCED, SYNCED_SIZE, Place, Synced
@@ -174,7 +174,7 @@ class BinlogDirectory:
         """Files with records at or below it are gone; 0: none were removed."""
         try:
             with open(os.path.join(self.path, PURGED), encoding="ascii") as file:
-                return int(file.read())
+                return int(file.read().strip("\0") or 0)
         except FileNotFoundError:
             return 0
         except ValueError:
@@ -182,11 +182,22 @@ class BinlogDirectory:
             raise Corruption(f"{path} is not a commit_ts", hint="move the relay log away") from None
 
     def note_purged(self, commit_ts: int) -> None:
-        """Durably, before files with records at or below it go. Raises `Broken`."""
+        """Durably, before files with records at or below it go. Raises `DiskFull`, `Broken`.
+
+        In its place and in as many bytes as before, which a disk has on which nothing is left.
+        """
         path = os.path.join(self.path, PURGED)
         try:
-            replace_file(path, b"%d" % commit_ts)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                filesystem.write_at(path, 0, b"%020d" % commit_ts)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            sync_directory(self.path)
         except OSError as error:
+            if error.errno in DISK_FULL:
+                raise DiskFull(f"{path}: {error.strerror}", hint="make room on its disk") from None
             raise self._break(path, error) from None
 
     def begin_anew(self, commit_ts: int) -> None:

@@ -4,7 +4,8 @@
 
 In     the records of a segment as they are written, or read again
 Out    JSON: first and last commit_ts, rows by table and kind, numbers of records, places every MiB or so, the
-       cluster, and the time zone of TIMESTAMP values
+       cluster, the time zone of TIMESTAMP values; a checksum of all of it, which older releases neither write
+       nor read
 Holds  it describes the first `size` bytes of the segment, whole records; what lies after them is to be read.
        Programs that do not know it read the segments as if it were not there
 Tests  tests/drainer/sink/file/test_archive.py
@@ -21,8 +22,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from common.foreign_document import UNREADABLE
+from common.record import crc32c
 
 FORMAT: Final = 1
+_CHECK: Final = b',"crc32c":'
 STRIDE: Final = 1 << 20
 DIRECTORY: Final = "index"
 UTC: Final = "UTC"
@@ -37,7 +40,8 @@ def file_name(segment: str) -> str:
 @dataclass(slots=True)
 class SegmentIndex:
     """`places`: (commit_ts, offset) of the first record of every `STRIDE` bytes. `rows`: INSERT, UPDATE and
-    DELETE rows by (schema, table) as archived. `closed`: the segment gets no more."""
+    DELETE rows by (schema, table) as archived. `closed`: the segment gets no more. `definitions`: so many are
+    beside it at least. `checked`: it was read with a checksum."""
 
     cluster_id: int = 0
     time_zone: str = UTC
@@ -49,6 +53,8 @@ class SegmentIndex:
     rows: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     places: list[tuple[int, int]] = field(default_factory=list)
     closed: bool = False
+    definitions: int = 0
+    checked: bool = False
 
     def add(self, commit_ts: int, offset: int, end: int, *, is_ddl: bool) -> None:
         """The next record: from `offset` to `end`."""
@@ -87,8 +93,10 @@ class SegmentIndex:
                 for (schema, table), counts in sorted(self.rows.items())
             ],
             "places": self.places,
+            "definitions": self.definitions,
         }
-        return json.dumps(document, separators=(",", ":")).encode()
+        data = json.dumps(document, separators=(",", ":")).encode()
+        return data[:-1] + _CHECK + b"%d}" % crc32c(data)
 
     @classmethod
     def from_json(cls, data: bytes) -> SegmentIndex | None:
@@ -96,6 +104,9 @@ class SegmentIndex:
         try:
             document = json.loads(data)
             if document["format"] != FORMAT:
+                return None
+            before, checked, _ = data.rpartition(_CHECK)
+            if checked and int(document["crc32c"]) != crc32c(before + b"}"):
                 return None
             return cls(
                 cluster_id=int(document["cluster_id"]),
@@ -108,6 +119,8 @@ class SegmentIndex:
                 rows={(one["schema"], one["table"]): _counts(one) for one in document["tables"]},
                 places=[(int(ts), int(offset)) for ts, offset in document["places"]],
                 closed=bool(document["closed"]),
+                definitions=int(document.get("definitions", 0)),
+                checked=bool(checked),
             )
         except UNREADABLE:
             return None

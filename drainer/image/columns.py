@@ -34,7 +34,7 @@ class ImageColumns:
     @property
     def schema(self) -> pa.Schema:
         """Of a file: a column each, and `INVALID`."""
-        return pa.schema([*self._side.fields, pa.field(INVALID, pa.string())])
+        return pa.schema([*self._side.fields, pa.field(notes_name(self._version), pa.string())])
 
     def arrays(self, images: Sequence[bytes]) -> tuple[pa.StructArray, pa.Array]:
         """What older rows lack they hold since the column was added. There is at least one."""
@@ -47,6 +47,14 @@ class ImageColumns:
         """As a file has them."""
         found, notes = self.arrays(images)
         return pa.RecordBatch.from_arrays([*found.flatten(), notes], schema=self.schema)
+
+
+def notes_name(version: TableVersion) -> str:
+    """What the column `INVALID` is called in the image of a table, which may have one of that name itself."""
+    taken, name = {column.name.lower() for column in version.info.columns}, INVALID
+    while name in taken:
+        name = f"_{name}"
+    return name
 
 
 def checksum_of(batch: pa.RecordBatch) -> int:

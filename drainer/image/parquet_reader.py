@@ -26,10 +26,9 @@ from common.rowcodec.json_encode import put_document
 from common.rowcodec.put import put_value
 from common.rowcodec.varint import put_svarint
 from common.table_info import Column, FieldType
-from drainer.image.columns import ROW
+from drainer.image.columns import ROW, notes_name
 from drainer.image.manifest import TableImage
 from drainer.reading.archive.columns.column_types import Family, family_of
-from drainer.reading.archive.views.typed_changes import INVALID
 from drainer.txn import TableVersion
 
 BATCH_ROWS: Final = 4_000
@@ -56,6 +55,7 @@ class TableReader:
         self.version: TableVersion = table.version
         self._place = Path(directory) / table.directory
         ordered = sorted(self.version.info.columns, key=lambda column: column.offset)
+        self._notes = notes_name(self.version)
         self._columns = [_ColumnReader(column) for column in ordered if column.is_writable]
 
     def groups(self) -> list[Group]:
@@ -75,7 +75,7 @@ class TableReader:
 
     def batches(self, group: Group) -> Iterator[pa.RecordBatch]:
         """Columns of the table and `INVALID`. Raises `Corruption`."""
-        names = [*(one.name for one in self._columns), INVALID]
+        names = [*(one.name for one in self._columns), self._notes]
         try:
             with parquet.ParquetFile(
                 group.path, coerce_int96_timestamp_unit="us", page_checksum_verification=True
@@ -95,7 +95,7 @@ class TableReader:
     def _encoded(self, batch: pa.RecordBatch) -> list[bytes]:
         if not self._columns:
             return [_EMPTY] * batch.num_rows
-        notes = [None if note is None else json.loads(note) for note in batch.column(INVALID).to_pylist()]
+        notes = [None if note is None else json.loads(note) for note in batch.column(self._notes).to_pylist()]
         noted = [(row, note) for row, note in enumerate(notes) if note is not None]
         parts = [one.pairs(batch, noted) for one in self._columns]
         return [b"".join(pairs) for pairs in zip(*parts, strict=True)]

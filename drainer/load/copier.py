@@ -26,10 +26,17 @@ from common.rowcodec import RowError
 from drainer.checkpoint.load_progress import ChunkState, LoadProgress
 from drainer.chunks.chunk import Chunk
 from drainer.chunks.literal_rows import BYTES_MAX, LiteralSelect, NotLiteral
-from drainer.load.table_copy import TableCopy, summed, unreadable
+from drainer.load.table_copy import ALTERED, TableCopy, summed, unreadable
 from drainer.sink.mysql.change import APPEND, PUT_INSERT, Change
 from drainer.sink.mysql.connection import Connection, Target
-from drainer.sink.mysql.errors import DUPLICATE, SessionError, StatementRefused, safe_text, trouble_of
+from drainer.sink.mysql.errors import (
+    DUPLICATE,
+    NOT_ALLOWED,
+    SessionError,
+    StatementRefused,
+    safe_text,
+    trouble_of,
+)
 from drainer.sink.mysql.row_fold import fold
 from drainer.sink.mysql.session import DownstreamSession
 from drainer.sink.mysql.sql_literal.quoting import qualified
@@ -148,6 +155,12 @@ class Copier:
                 self._session.close()
                 begun = not job.table.writes_at_once
                 if isinstance(error, StatementRefused):
+                    if not slow and error.number not in (*ALTERED, *NOT_ALLOWED):
+                        logger.info(
+                            "rows are read one by one", table=job.table.source.label, why=error.number
+                        )
+                        slow = True
+                        continue
                     raise unreadable(job.table.source.label, error) from None
             tries += trouble_of(error) is not Trouble.LOCK
             if tries >= TRIES_MAX:

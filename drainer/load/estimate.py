@@ -81,6 +81,7 @@ def _tables(settings: DrainerConfig, cluster_id: int, contents: Contents, mode: 
     listed = []
     with contextlib.closing(UpstreamTables(upstream_target_of(settings), None)) as upstream:
         for source, _ in copied(found.all):
+            upstream.table(source.name)  # that it is there, and may be read
             size = upstream.size(source.name)
             way = "by row rules" if source.edit is not None else ""
             listed.append(

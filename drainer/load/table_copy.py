@@ -22,13 +22,13 @@ from drainer.chunks.value_rows import ValueSelect
 from drainer.load.contents import Source
 from drainer.sink.mysql.change import Form, TableTarget
 from drainer.sink.mysql.column_match import Dialect, DownstreamTable
-from drainer.sink.mysql.errors import StatementRefused, safe_text
+from drainer.sink.mysql.errors import NOT_ALLOWED, StatementRefused, safe_text
 from drainer.sink.mysql.table_target import target_of
 
 CHUNK_ROWS_MAX: Final = 20_000
 CHUNK_ROWS_MIN: Final = 100
 CHUNK_BYTES: Final = 3 << 20
-_ALTERED: Final = frozenset({1054, 1072, 1146, 1176})
+ALTERED: Final = frozenset({1054, 1072, 1146, 1176})
 """No such column, table or key: it was there when the load looked."""
 _AGAIN: Final = "run the same command again: it goes on where it stopped"
 _GROWTH: Final = 1.3  # from a row as it is stored to its literal
@@ -77,9 +77,9 @@ class TableCopy:
         ]
         if lacking:
             raise NotAsPublished(
-                f"upstream table {here.label} has no column {', '.join(lacking)}, and has by its definition",
-                hint="publish what was done to the table, or do what was published; then run the same command"
-                " again",
+                f"upstream table {here.label} shows no column {', '.join(lacking)}, which its definition has",
+                hint="GRANT SELECT on the whole table to the user of [syncer.from]; or, if the column is not"
+                " there, publish what was done to the table; then run the same command again",
             )
         changed = set() if source.edit is None else {column.name.lower() for column in info.columns}
         hidden = here.dialect is Dialect.TIDB and not (info.pk_is_handle or info.is_common_handle)
@@ -148,12 +148,13 @@ def summed(row: bytes, table: bytes, chunk: Chunk) -> bytes:
 def unreadable(label: str, error: StatementRefused) -> NotAsPublished | Rejected:
     """For what the upstream refused to read of a table."""
     said = safe_text(error)
-    if error.number in _ALTERED:
+    if error.number in ALTERED:
         return NotAsPublished(
             f"upstream table {label} was altered after the load's moment: {said}",
             hint=_AGAIN,
         )
+    rights = "check the rights of the user in [syncer.from]"
     return Rejected(
         f"the upstream does not let {label} be read: {said}",
-        hint=f"check the rights of the user in [syncer.from], then {_AGAIN}",
+        hint=f"{rights if error.number in NOT_ALLOWED else 'correct it there'}, then {_AGAIN}",
     )

@@ -16,7 +16,7 @@ from drainer.load.table_copy import NotAsPublished
 from drainer.sink.mysql.column_match import DownstreamTable
 from drainer.sink.mysql.connection import Connection, Target
 from drainer.sink.mysql.session import DownstreamSession
-from drainer.sink.mysql.table_reader import read_table
+from drainer.sink.mysql.table_reader import is_absent, read_table
 from drainer.snapshot.engines import engine_without_snapshots
 from drainer.snapshot.sessions import UpstreamSnapshot
 
@@ -38,11 +38,17 @@ class UpstreamTables:
         with self._session() as connection:
             found = read_table(connection, *name)
             engine = engine_without_snapshots(connection, *name)
+            denied = found is None and not is_absent(connection, *name)
         if engine:
             raise Rejected(
                 f"the upstream's table {'.'.join(name)} is in engine {engine}, which has no snapshots:"
                 " its rows would be of no moment",
                 hint=f"ALTER TABLE {'.'.join(name)} ENGINE=InnoDB, or leave it out (ignore-table)",
+            )
+        if denied:
+            raise Rejected(
+                f"the upstream does not show {'.'.join(name)} to the user of [syncer.from]",
+                hint=f"GRANT SELECT ON {name[0]}.* to it, or leave the table out (ignore-table)",
             )
         if found is None:
             raise NotAsPublished(

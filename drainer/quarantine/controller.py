@@ -30,12 +30,13 @@ from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy, Ruling
 from drainer.ddl.rules import SKIP, STOP, Rule
 from drainer.quarantine import decisions
+from drainer.quarantine.entry import Decision, Entry, Floor
 from drainer.quarantine.frozen_schema import Frozen, Schema
 from drainer.quarantine.log import Directory, KeptDdl, QuarantineLog
 from drainer.quarantine.queue_state import QueueEvent, QueueState, allows
 from drainer.quarantine.release import Release, ReleaseDependencies, entry_of
 from drainer.quarantine.store import Decided, QuarantineTable
-from drainer.quarantine.waiting_tables import DdlClass, Decision, Entry, Floor, Quarantine, Queue
+from drainer.quarantine.waiting_tables import DdlClass, Quarantine, Queue
 from drainer.txn import Ddl, Transaction
 
 logger = log.get("drainer.ddl_desk")
@@ -79,14 +80,14 @@ def load_waiting(store: CheckpointStore, *, foreign: bool) -> Waiting:
 
 
 class QuarantineController:
-    """`highest_ts`: of the highest lane position at the start. `route` gives where tables go now.
+    """`quarantine`: with what a start finds. `route` gives where tables go now.
     `on_change`: the stream may continue. `log_kept` is awaited with a DDL that waits, before it is stored.
     """
 
     def __init__(
         self,
         waiting: Waiting,
-        highest_ts: int,
+        quarantine: Quarantine,
         schema: Schema,
         dependencies: Callable[[Callable[[], None], itertools.count[int]], ReleaseDependencies],
         policy: Policy,
@@ -97,7 +98,7 @@ class QuarantineController:
         self._route = route
         self._may_wait = bytes_max > 0
         self._directory = Directory(Path(data_dir) / "quarantine", bytes_max or BYTES_MAX)
-        self._quarantine = Quarantine(waiting.entries, highest_ts)
+        self._quarantine = quarantine
         self._logs = {queue.number: QuarantineLog(self._directory) for queue in self._quarantine.queues}
         self._table = waiting.table
         self._schema = schema
@@ -167,8 +168,7 @@ class QuarantineController:
         for other in classified.absorbed:
             log_of.absorb(self._logs.pop(other.number))
         log_of.append(KeptDdl(ddl, schema_version, Frozen(self._schema, ddl, self._route())))
-        changed = classified.changed
-        if changed is not None:
+        if (changed := classified.changed) is not None:
             await self._keeper.call(
                 functools.partial(
                     self._keeper.store.together,
@@ -216,7 +216,7 @@ class QuarantineController:
                 clear_intent=True,
             )
         )
-        queue = self._quarantine.begin(entry)
+        queue = self._quarantine.begin(entry, ddl)
         kept = self._logs[queue.number] = QuarantineLog(self._directory)
         kept.append(KeptDdl(ddl, schema_version, Frozen(self._schema, ddl, self._route())))
         self._count()
@@ -273,7 +273,7 @@ class QuarantineController:
 
     async def _close(self, queue: Queue, at_ts: int) -> None:
         jobs = list(queue.entries)
-        self._quarantine.close(queue)
+        self._quarantine.close(queue, at_ts)
         await self._keeper.together(
             lambda connection: self._table.remove(connection, jobs), lanes_at=at_ts, upto_ts=at_ts
         )

@@ -10,7 +10,8 @@ from typing import Any
 
 from common.errors import Conflict, Rejected
 from drainer.ddl.rules import REWRITE
-from drainer.quarantine.waiting_tables import DECISIONS, RETRY, Entry, Queue
+from drainer.quarantine.entry import DECISIONS, RETRY, Entry
+from drainer.quarantine.waiting_tables import Queue
 
 
 def check(queue: Queue, entry: Entry, *, action: str, text: str) -> None:
@@ -58,6 +59,8 @@ def state_of(queue: Queue, entry: Entry, doing: str) -> str:
         return f"waits for job {head.job_id}"
     if entry.done:
         return "its tables catch up"
+    if entry.waits_for_shards and not entry.decision:
+        return queue.shards or entry.reason
     return "decided" if entry.decision else "waiting for a decision"
 
 

@@ -20,8 +20,8 @@ from common.door.http.routes import Request, Response, Routes, json_response
 from common.errors import Conflict, Rejected, Unavailable
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Ruling
+from drainer.quarantine.entry import DECISIONS
 from drainer.quarantine.store import Decided
-from drainer.quarantine.waiting_tables import DECISIONS
 
 Handler = Callable[[dict[str, str]], Awaitable[Response]]
 

@@ -29,10 +29,11 @@ from drainer.checkpoint.value import Intent
 from drainer.ddl.policy import Policy, Ruling
 from drainer.ddl.rules import APPLY, REWRITE, SKIP, STOP
 from drainer.ddl.run.runner import DdlRunner
+from drainer.quarantine.entry import Decision, Entry, Floor
 from drainer.quarantine.log import KeptDdl, QuarantineLog
 from drainer.quarantine.queue_state import QueueEvent
 from drainer.quarantine.store import Decided, QuarantineTable, ReleaseTable
-from drainer.quarantine.waiting_tables import Decision, Entry, Floor, Quarantine, Queue
+from drainer.quarantine.waiting_tables import Quarantine, Queue
 from drainer.sink.mysql.causality import Spread
 from drainer.sink.mysql.change import Position, TableTarget
 from drainer.txn import Ddl, TableVersion, Transaction
@@ -78,6 +79,7 @@ class ReleaseDependencies:
     clock: Clock
     numbers: Iterator[int]  # of decisions
     on_freed: Callable[[], None]  # there may be space on the disk
+    in_the_way: Callable[[Ddl], str]  # of other tables with the same target
 
 
 class Release:
@@ -236,7 +238,10 @@ class Release:
         if entry is not None and entry.decision is None:
             if self._quarantine.entries_before(queue, ddl):
                 await self._stop_at(queue, kept, entry)
-            if not await self._found_downstream(entry, kept):
+            queue.shards = self._dependencies.in_the_way(ddl)
+            if entry.waits_for_shards and not queue.shards:
+                return await self._run(queue, kept, None, None)
+            if queue.shards or not await self._found_downstream(entry, kept):
                 return False
             number = next(self._numbers)
             decided = Decided(number, ddl.job_id, self.now_ms(), "downstream", SKIP)
@@ -247,6 +252,9 @@ class Release:
         ruling = self._ruling(ddl, decision)
         if ruling.action == STOP or (ruling.action == APPLY and ddl.refused):
             await self._refuse(queue, kept, ddl.refused or f"stopped by {ruling.reason}", {})
+            return False
+        if ruling.action == APPLY and (reason := self._dependencies.in_the_way(ddl)):
+            await self._refuse(queue, kept, reason, {})
             return False
         if ruling.action == SKIP:
             await self._finish(queue, ddl, decision, f"skipped: {ruling.reason}")
@@ -331,15 +339,13 @@ class Release:
 
     async def _intent(self, queue: Queue, ddl: Ddl, runner: DdlRunner) -> tuple[Intent, bool]:
         """The stored intent, and whether an earlier try had stored it."""
-        entries = queue.entries.values()
-        for entry in entries:
-            if entry.intent_ts == ddl.commit_ts:
-                return Intent(ddl.commit_ts, ddl.job_id, ddl.query, dict(entry.intent)), True
+        holder = self._quarantine.holder_of(queue, ddl)
+        if holder.intent_ts == ddl.commit_ts:
+            return Intent(ddl.commit_ts, ddl.job_id, ddl.query, dict(holder.intent)), True
         before = await self._blocking(runner.before, ddl)
-        holder = min(entries, key=lambda entry: entry.commit_ts).job_id
-        await self._store(
-            lambda connection: self._table.put_intent(connection, holder, ddl.commit_ts, before)
-        )
+        holder = replace(holder, intent_ts=ddl.commit_ts, intent=before)
+        await self._store(lambda connection: self._table.put_intent(connection, holder))
+        self._quarantine.put(holder)
         return Intent(ddl.commit_ts, ddl.job_id, ddl.query, before), False
 
     async def _finish(self, queue: Queue, ddl: Ddl, decision: Decision | None, outcome: str) -> None:
@@ -404,7 +410,7 @@ def entry_of(
     ddl: Ddl, version_before: int, reason: str, before: Mapping[str, str | None], clock: Clock
 ) -> Entry:
     """An entry for a refused DDL whose tables wait from it on."""
-    tables = {(schema.lower(), table.lower()): ddl.commit_ts for schema, table in ddl.names}
+    tables = {(schema.lower(), table.lower()): ddl.commit_ts for schema, table in ddl.own_names}
     return Entry(
         job_id=ddl.job_id,
         commit_ts=ddl.commit_ts,

@@ -20,9 +20,9 @@ from typing import Any, Final
 from common.clock import Clock
 from drainer.checkpoint.lane_table import LaneTable
 from drainer.checkpoint.store import SIDE_LANES
+from drainer.quarantine.entry import ROWS, Entry, Floor, name_of
 from drainer.quarantine.release import ReleaseDependencies
 from drainer.quarantine.store import Decided
-from drainer.quarantine.waiting_tables import ROWS, Entry, Floor, name_of
 from drainer.sink.mysql.causality import Spread
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.refusal import RowsRefused

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from common.foreign_document import typed
 from drainer.checkpoint.fencing import Fence
 from drainer.checkpoint.lane_table import LaneTable
-from drainer.quarantine.waiting_tables import Decision, Entry, Floor, Name
+from drainer.quarantine.entry import Decision, Entry, Floor, Name
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.connection import Connection
 from drainer.sink.mysql.errors import NO_SUCH_TABLE, SessionError
@@ -150,24 +150,22 @@ class QuarantineTable:
             b"decision=" + action + b", decision_text=" + text + b", decision_number=" + number,
         )
 
-    def put_intent(
-        self,
-        connection: Connection,
-        job_id: int,
-        commit_ts: int,
-        before: Mapping[str, str | None],
-    ) -> None:
-        """A DDL of the entry's queue is about to run; `before` is the shape that it finds."""
-        self._set(connection, job_id, b"intent_ts=%d, intent=" % commit_ts + _json(dict(before)))
+    def put_intent(self, connection: Connection, entry: Entry) -> None:
+        """A DDL of the entry's queue is about to run."""
+        intent = b"intent_ts=%d, intent=" % entry.intent_ts + _json(dict(entry.intent))
+        self._set(connection, entry.job_id, intent)
 
     def advance(self, connection: Connection, job_ids: Collection[int], position: Position) -> None:
-        """Their tables are applied up to there. `Conflict` if a newer drainer owns the entries."""
+        """Their tables are applied up to there; the intent of a DDL that is to come stays.
+
+        `Conflict` if a newer drainer owns the entries."""
         if not job_ids:
             return
-        jobs = b",".join(b"%d" % job_id for job_id in job_ids)
+        jobs, at = b",".join(b"%d" % job_id for job_id in job_ids), position.commit_ts
         matched = connection.run(
-            b"UPDATE %s SET applied_ts=%d, applied_rows=%d, intent_ts=0, intent='{}' WHERE %s"
-            b" AND job_id IN (%s)" % (self._quarantine, position.commit_ts, position.rows, self._mine, jobs),
+            b"UPDATE %s SET applied_ts=%d, applied_rows=%d, intent=IF(intent_ts>%d, intent, '{}'),"
+            b" intent_ts=IF(intent_ts>%d, intent_ts, 0) WHERE %s AND job_id IN (%s)"
+            % (self._quarantine, at, position.rows, at, at, self._mine, jobs),
         )
         if matched != len(job_ids):
             raise self._fence.taken_over()

@@ -14,7 +14,8 @@ does. Lanes move past the entry while the checkpoint stays before it, so a resta
     rows and DDL of waiting tables, since then  at or below the entry's own position: done before; else kept
 
 A table waits under its name upstream and under that of its target: whatever is routed there waits with it,
-since it is one table downstream. Entries that an older release stored have the first name alone.
+since it is one table downstream. Entries that an older release stored have the first name alone. A table that
+a kept DDL takes away waits under its id, too: FLASHBACK and RECOVER bring it back under any name.
 
 The second line does not ask the lanes, whose positions say nothing of these tables; the first is right for
 rows of a waiting table from before it waited, because all lanes were drained and put after them when it
@@ -32,78 +33,17 @@ the start would be applied again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from drainer.ddl.rules import REWRITE, SKIP
+from drainer.quarantine.entry import Decision, Entry, Floor, Name, name_of
 from drainer.quarantine.queue_state import QueueEvent, QueueState, after, merged
 from drainer.schema import sql_tokens
 from drainer.schema.ddl_effect import EffectKind, effect_kind
 from drainer.sink.mysql.change import COMPLETE, Position
 from drainer.txn import Ddl, TableEvents, TableVersion, Transaction
-
-RETRY: Final = "retry"
-DECISIONS: Final = (RETRY, SKIP, REWRITE)
-
-ROWS: Final = 10**12
-"""From here on an entry's number is of refused rows, which wait for the downstream to be corrected; below it
-is a DDL job's. Upstreams number jobs and tables together, and never come so far."""
-
-Name: TypeAlias = tuple[str, str]
-"""(schema, table) in lower case; ("db", "") is every table of the database."""
-
-
-class Floor(NamedTuple):
-    """The highest checkpoint allowed, with the schema version that belongs to it."""
-
-    commit_ts: int
-    schema_version: int
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What to do with a waiting DDL: `text` is what to run instead, of a rewrite."""
-
-    action: str
-    text: str = ""
-    number: int = 0  # in the list of all decisions
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One waiting DDL: a row of `tidb_binlog.quarantine`. `position`: up to where its tables are applied.
-
-    `before` is the shape of the tables when it was refused; `intent_ts` the DDL of this queue that is under
-    way downstream (0: none), `intent` the shape before that one.
-    """
-
-    job_id: int
-    commit_ts: int
-    floor: Floor
-    tables: Mapping[Name, int]
-    position: Position
-    query: str
-    reason: str
-    since_ms: int = 0
-    decision: Decision | None = None
-    before: Mapping[str, str | None] = field(default_factory=dict)
-    intent_ts: int = 0
-    intent: Mapping[str, str | None] = field(default_factory=dict)
-
-    @property
-    def is_rows(self) -> bool:
-        """No DDL: rows up to `commit_ts`, and what comes after them."""
-        return self.job_id >= ROWS
-
-    @property
-    def done(self) -> bool:
-        """Its own DDL is over; what is left are rows after it."""
-        return self.is_rows or self.position.complete_ts >= self.commit_ts
-
-    def decided(self, decision: Decision) -> Entry:
-        return replace(self, decision=decision)
 
 
 @dataclass(slots=True, eq=False)
@@ -115,6 +55,14 @@ class Queue:
     state: QueueState
     open_ts: int = 0  # a large transaction of which a piece was kept and the last one not
     refusal: str = ""  # why rows were refused last
+    shards: str = ""  # which other tables its DDL waited for last
+    gone: dict[int, Name] = field(default_factory=dict)  # tables that a kept DDL takes away: name, by id
+    ddls: list[Ddl] = field(default_factory=list)  # kept ones of tables whose target others share
+
+    def keeps(self, ddl: Ddl) -> None:
+        self.gone.update(_taken_away(ddl))
+        if ddl.shared:
+            self.ddls.append(ddl)
 
     def on(self, event: QueueEvent) -> None:
         self.state = after(self.state, event)
@@ -156,10 +104,6 @@ class Kept(NamedTuple):
     part: Transaction
 
 
-def name_of(schema: str, table: str) -> Name:
-    return schema.lower(), table.lower()
-
-
 def _keys(version: TableVersion) -> list[Name]:
     """What a table's rows wait under: its names on both sides, their databases."""
     names = [name_of(version.schema, version.name), name_of(*version.downstream)]
@@ -167,13 +111,18 @@ def _keys(version: TableVersion) -> list[Name]:
 
 
 class Quarantine:
-    """`highest`: the highest lane position found at start; nothing at or below it is new."""
+    """`highest_ts`: the highest lane position found at start; nothing at or below it is new.
 
-    def __init__(self, entries: Iterable[Entry] = (), highest_ts: int = 0) -> None:
+    `pending_ts`: a DDL of tables that do not wait was under way at the last stop; no other one may run before
+    it comes again."""
+
+    def __init__(self, entries: Iterable[Entry] = (), highest_ts: int = 0, pending_ts: int = 0) -> None:
         self._queues: list[Queue] = []
         self._owners: dict[Name, tuple[Queue, Entry]] = {}
         self._routes: dict[TableVersion, tuple[Queue, Name, int] | None] = {}
         self._highest_ts = highest_ts
+        self._pending_ts = pending_ts
+        self._seen_ts = 0  # of what came last
         self._numbers = 0
         for entry in entries:
             self._queue(entry, QueueState.READY)
@@ -199,6 +148,17 @@ class Quarantine:
         """The checkpoint that may be stored at most; None: whatever is applied."""
         return min((entry.floor for entry in self.entries), default=None)
 
+    @property
+    def is_where_it_was(self) -> bool:
+        """All that an earlier life has seen has come again."""
+        return self._seen_ts >= self._highest_ts
+
+    def pending(self) -> Iterator[Ddl]:
+        """DDL of tables whose target others share, that release has not done."""
+        for ddl in (ddl for queue in self._queues for ddl in queue.ddls):
+            if any(entry.position.complete_ts < ddl.commit_ts for entry in self._entries_of(ddl)):
+                yield ddl
+
     def queue_of(self, job_id: int) -> Queue | None:
         return next((queue for queue in self._queues if job_id in queue.entries), None)
 
@@ -220,6 +180,11 @@ class Quarantine:
         names = {name_of(*name) for name in ddl.names}
         owners = [self._owner(name, ddl.commit_ts) for name in names]
         touched = {owner[1]: owner[0] for owner in owners if owner is not None}
+        for queue in self._queues:
+            for one in ddl.after:
+                owner = self._owner(queue.gone[one.id], ddl.commit_ts) if one.id in queue.gone else None
+                if owner is not None:
+                    touched[owner[1]] = owner[0]
         databases = {schema for schema, table in names if not table}
         creates = effect_kind(ddl.action) is EffectKind.CREATE
         read = sql_tokens.tables_read(ddl.query, ddl.schema) if creates else frozenset()
@@ -236,6 +201,7 @@ class Quarantine:
 
         With KEPT, the controller stores `changed`, joins the logs of `absorbed` to the queue's, and keeps it.
         """
+        self._seen_ts = ddl.commit_ts
         touched = self._touched(ddl)
         own = self.queue_of(ddl.job_id)
         if not touched and own is not None:  # it concerns no table
@@ -245,7 +211,7 @@ class Quarantine:
             return Classification(DdlClass.KEPT, own)
         if not touched:
             return Classification(DdlClass.PASSED if ddl.commit_ts <= self._highest_ts else DdlClass.FREE)
-        names = {name_of(*name) for name in ddl.names}
+        names = {name_of(*name) for name in ddl.own_names}
         new = {name for name in names if self._owner(name, ddl.commit_ts) is None}
         if ddl.commit_ts <= self._highest_ts:
             if new & {name_of(*name) for name in ddl.tables}:
@@ -264,15 +230,18 @@ class Quarantine:
             changed = replace(entry, tables={**entry.tables, **dict.fromkeys(new, ddl.commit_ts)})
             self.put(changed)
         queue.on(QueueEvent.KEPT)
+        queue.keeps(ddl)
         return Classification(DdlClass.KEPT, queue, changed, tuple(queues[1:]))
 
-    def begin(self, entry: Entry) -> Queue:
+    def begin(self, entry: Entry, ddl: Ddl) -> Queue:
         """A DDL was refused: its tables wait from it on. The entry is durable."""
-        return self._queue(entry, QueueState.WAITING)
+        queue = self._queue(entry, QueueState.WAITING)
+        queue.keeps(ddl)
+        return queue
 
     def divert(self, transaction: Transaction) -> tuple[Transaction, list[Kept]]:
         """What is passed to the lanes, and what is kept."""
-        commit_ts = transaction.commit_ts
+        commit_ts = self._seen_ts = transaction.commit_ts
         rest: list[TableEvents] = []
         parts: dict[Queue, list[TableEvents]] = {}
         for events in transaction.tables:
@@ -325,12 +294,15 @@ class Quarantine:
 
     def is_done(self, ddl: Ddl) -> bool:
         """Whether release has done a kept DDL before."""
+        entries = self._entries_of(ddl)
+        return bool(entries) and all(ddl.commit_ts <= entry.position.complete_ts for entry in entries)
+
+    def _entries_of(self, ddl: Ddl) -> list[Entry]:
+        """Those that its tables wait for."""
         names = [self._owner(name_of(*name), ddl.commit_ts) for name in ddl.names]
         entries = [self._owners[found[1]][1] for found in names if found is not None]
         own = self.queue_of(ddl.job_id)
-        if not entries and own is not None:
-            entries = [own.entries[ddl.job_id]]
-        return bool(entries) and all(ddl.commit_ts <= entry.position.complete_ts for entry in entries)
+        return entries or ([own.entries[ddl.job_id]] if own is not None else [])
 
     def rest_of(self, part: Transaction) -> Transaction:
         """What release has not applied yet of something kept."""
@@ -347,7 +319,9 @@ class Quarantine:
     def advance(self, queue: Queue, position: Position) -> list[Entry]:
         """Everything kept up to there is applied; the entries that this moves."""
         moved = [
-            replace(entry, position=position, intent_ts=0, intent={})
+            replace(entry, position=position)
+            if entry.intent_ts > position.commit_ts
+            else replace(entry, position=position, intent_ts=0, intent={})
             for entry in queue.entries.values()
             if entry.position.order_key() < position.order_key()
         ]
@@ -358,13 +332,28 @@ class Quarantine:
     def entries_before(self, queue: Queue, ddl: Ddl) -> tuple[Entry, ...]:
         """Entries other than the DDL's own that have come up to it, and no further.
 
-        One that joined the queue late may have been released past it already.
+        One that joined the queue late may have been released past it already; one with the intent of a later
+        DDL keeps it.
         """
         return tuple(
             entry
             for entry in queue.entries.values()
-            if entry.job_id != ddl.job_id and entry.position.complete_ts < ddl.commit_ts
+            if entry.job_id != ddl.job_id
+            and entry.position.complete_ts < ddl.commit_ts
+            and entry.intent_ts <= ddl.commit_ts
         )
+
+    def holder_of(self, queue: Queue, ddl: Ddl) -> Entry:
+        """The entry that has the intent of a kept DDL, or is to have it. It is one that the DDL's tables wait
+        for: another one of the queue may be in another queue after a start, until a DDL joins them again."""
+        entries = queue.entries.values()
+        fit = [entry for entry in entries if entry.intent_ts == ddl.commit_ts] or [
+            entry
+            for entry in self._entries_of(ddl)
+            if not entry.intent_ts and entry.position.complete_ts < ddl.commit_ts
+        ]
+        assert fit, f"no entry can have the intent of DDL job {ddl.job_id}"
+        return min(fit, key=lambda entry: entry.commit_ts)
 
     def stop_at(self, queue: Queue, ddl: Ddl, made: Entry) -> Entry:
         """Everything before a kept DDL is applied, and it waits for a decision: one entry for all before it.
@@ -373,6 +362,9 @@ class Quarantine:
         the queue. The controller stores it in place of those before it.
         """
         known = queue.entries.get(ddl.job_id)
+        assert known is None or known.intent_ts in (0, ddl.commit_ts, made.intent_ts), (
+            "an intent would be lost"
+        )
         tables = dict(known.tables) if known else {}
         for entry in self.entries_before(queue, ddl):
             tables.update(entry.tables)
@@ -392,7 +384,9 @@ class Quarantine:
     def is_ripe(self, queue: Queue, now_ts: int) -> bool:
         """Whether its tables could be like all others again, if only nothing of it were left."""
         entries = queue.entries.values()
-        reached_ts = max(self._highest_ts, *(entry.position.commit_ts for entry in entries))
+        # A DDL that was under way at the last stop comes again: it may have run.
+        places = [max(entry.position.commit_ts, entry.intent_ts) for entry in entries]
+        reached_ts = max(self._highest_ts, self._pending_ts, *places)
         if rows_ts := [entry.commit_ts for entry in entries if entry.is_rows]:
             reached_ts = max(reached_ts, *rows_ts)  # they are kept by then, and were tried once more
         return not queue.open_ts and all(entry.done for entry in entries) and now_ts >= reached_ts
@@ -401,8 +395,9 @@ class Quarantine:
         """Whether its tables can be like all others again, with all lanes drained at `now_ts`."""
         return queue.state is QueueState.CAUGHT_UP and self.is_ripe(queue, now_ts)
 
-    def close(self, queue: Queue) -> None:
-        """Its entries are gone and the lanes moved, durably."""
+    def close(self, queue: Queue, now_ts: int) -> None:
+        """Its entries go and the lanes move to `now_ts`, durably."""
+        assert all(entry.intent_ts <= now_ts for entry in queue.entries.values()), "an intent would be lost"
         self._queues.remove(queue)
         self._reindex()
 
@@ -420,6 +415,8 @@ class Quarantine:
         queue.state = merged(queue.state, other.state)
         queue.refusal = queue.refusal or other.refusal
         queue.open_ts = max(queue.open_ts, other.open_ts)
+        queue.gone.update(other.gone)
+        queue.ddls += other.ddls
         self._queues.remove(other)
         self._reindex()
 
@@ -431,6 +428,11 @@ class Quarantine:
             for key in entry.tables
         }
         self._routes.clear()
+
+
+def _taken_away(ddl: Ddl) -> dict[int, Name]:
+    left = {one.id for one in ddl.after}
+    return {one.id: name_of(one.schema, one.name) for one in ddl.before if one.id not in left}
 
 
 def undone(events: TableEvents, commit_ts: int, position: Position) -> TableEvents | None:

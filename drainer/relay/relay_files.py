@@ -13,6 +13,7 @@ has one of them; a directory may have both, after the option was changed or a Go
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from typing import Final, TypeAlias
 from common.clock import Clock
 from drainer import metrics
 from drainer.config.relay_format import PAYLOAD
-from drainer.formats.binlog_directory import BinlogDirectory
+from drainer.formats.binlog_directory import BinlogDirectory, DiskFull
 from drainer.formats.group_writer import RelayWriter
 from drainer.formats.record_groups import RelayRecords
 from drainer.formats.record_sizes import RecordSizes
@@ -75,6 +76,7 @@ class RelayFiles:
             raise
         self._writer = RelayWriter(self._directory)
         self._given: deque[Entry] = deque()
+        self._gone: list[int] = []  # files that hold nothing needed and are there yet
 
     def _open(self, form: str, max_file_size: int, after_ts: int) -> None:
         directory = self._directory
@@ -84,6 +86,8 @@ class RelayFiles:
         last_ts, is_payload = self._surveyed()
         if directory.newest.size and is_payload != (form == PAYLOAD):
             directory.rotate()
+        with contextlib.suppress(DiskFull):  # so that it has its place when there is no room any more
+            directory.note_purged(directory.purged_ts)
         newest = directory.newest
         self._sizes = sizes = RecordSizes(metrics.FILE_SIZES)
         records = PayloadRecords if form == PAYLOAD else RelayRecords
@@ -134,11 +138,12 @@ class RelayFiles:
                 records.large(large.commit_ts, entry.tables, entry.rows, large.size, large.read)
 
     def remove(self, resolved_ts: int) -> None:
-        """Remove files that hold nothing above it. Raises `Broken`."""
-        done = self._records.done(resolved_ts)
-        if done:
+        """Remove files that hold nothing above it. Raises `DiskFull` (call again), `Broken`."""
+        self._gone += self._records.done(resolved_ts)
+        if self._gone:
             self._directory.note_purged(resolved_ts)
-            self._writer.remove(done)
+            self._writer.remove(self._gone)
+            self._gone = []
 
     def close(self) -> None:
         self._directory.close()

@@ -186,6 +186,9 @@ class RelayLog:
                 upto_ts = self._resolved_ts
                 loop = asyncio.get_running_loop()
                 await loop.run_in_executor(self._thread, self._files.remove, upto_ts)
+        except DiskFull as error:  # they stay until more is done
+            logger.warning("relay log cannot be made smaller", reason=str(error))
+            self.waiting_for = str(error)
         except Exception as error:
             self._fail(error)
         finally:

@@ -160,7 +160,7 @@ class Application:
             rows=runner.rows,
             ddl=seen.ddl,
             seconds=round(_CLOCK.monotonic_s() - began_s, 3),
-            drift=runner.drift(),
+            drift=runner.mismatches().rows,
         )
 
     def _now_ts(self, found: Inspection) -> int:

@@ -88,13 +88,19 @@ def verdict(found: Verification) -> str:
     if found.state is State.DIFFERS:
         wrong = [one for one in found.tables if one.state is State.DIFFERS]
         differ = "1 row differs" if found.wrong == 1 else f"{found.wrong:,} rows differ"
-        return f"{differ} in {len(wrong):,} of {tables}{rest}"
+        return f"{differ} in {len(wrong):,} of {tables}{rest}; {compared_text(found)}"
     if found.state is State.EQUAL:
-        return f"downstream equals upstream: {tables}, {count(found.rows, 'row')}"
+        return f"downstream equals upstream: {tables}; {compared_text(found)}"
     if not found.tables:
         return "nothing was compared: no table is there that the filters let through"
     equal = sum(one.state is State.EQUAL for one in found.tables)
-    return f"not wholly comparable: {equal:,} of {tables} are equal{rest}"
+    return f"not wholly comparable: {equal:,} of {tables} are equal{rest}; {compared_text(found)}"
+
+
+def compared_text(found: Verification) -> str:
+    """`compared 30,000 rows in 12 chunks, 3 read whole`."""
+    whole = f", {found.read_whole:,} read whole" if found.read_whole else ""
+    return f"compared {count(found.rows, 'row')} in {count(found.chunks, 'chunk')}{whole}"
 
 
 def kinds_text(table: TableResult) -> str:

@@ -44,7 +44,7 @@ class RestoreOptions:
         if bool(self.image) == bool(self.begin_ts):
             raise ConfigError(
                 "a restore begins with an image, or with a database into which a backup was put",
-                hint="give -image DIR, or -from TIME: up to when the backup is",
+                hint="give -image DIR, or -backup: its directory, or the time up to which it is",
             )
         if not (self.image or self.archive):
             raise ConfigError("nothing is to be done", hint="give -archive DIR")

@@ -67,10 +67,10 @@ class Outcome:
         ]
         found += self.notes
         if self.finished:
-            state = "equal" if self.is_equal else "NOT equal"
-            found.append(
-                f"restored up to commit_ts {self.upto_ts} ({utc(self.upto_ts)}), {state} as far as compared"
-            )
+            state = "equal to what image and archive come to" if self.compared else "no row was compared"
+            if not self.is_equal:
+                state = "NOT equal to what image and archive come to"
+            found.append(f"restored up to commit_ts {self.upto_ts} ({utc(self.upto_ts)}), {state}")
         else:
             found.append("stopped before the end: the same command goes on from here")
         return found

@@ -65,14 +65,14 @@ class Restoration:
         self._manifest = Manifest.load(options.image) if options.image else None
         self._survey: Survey | None = None
         self._unsure = ""  # whether the archive has all after the image
-        if options.archive:
-            self._survey = surveyed(options.application(begin_ts=self.begin_ts))
-            self._check_reach(self._survey)
         if options.stop_ts and options.stop_ts < self.begin_ts:
             raise ConfigError(
                 f"the restore is to end at {options.stop_ts}, before its image or backup of {self.begin_ts}",
                 hint="take an earlier image",
             )
+        if options.archive and options.stop_ts != self.begin_ts:
+            self._survey = surveyed(options.application(begin_ts=self.begin_ts))
+            self._check_reach(self._survey)
         self._rules = options.application(begin_ts=self.begin_ts).rules
         self._target = target_of(options.settings)
 
@@ -87,7 +87,7 @@ class Restoration:
                 f"{self.options.archive} is a relay log, whose older files are gone",
                 hint="name the directory of a Drainer with db-type = file",
             )
-        first, last = survey.segments[0], survey.segments[-1]
+        first, stop = survey.segments[0], self.options.stop_ts
         if first.index and (first.first_ts is None or first.first_ts > self.begin_ts + 1):
             raise Rejected(
                 f"the archive begins with {first.name}, at commit_ts {first.first_ts}: what was committed"
@@ -99,10 +99,10 @@ class Restoration:
                 f"the archive begins at commit_ts {first.first_ts or 'unknown'}, after {self.begin_ts}: right"
                 " only if its Drainer began there or earlier. What was committed between them is not there"
             )
-        stop = self.options.stop_ts
-        if stop and last.last_ts is not None and last.last_ts < stop:
+        survey.plan(Selection(self.begin_ts + 1, stop))  # before anything is written
+        if stop and (last_ts := survey.last_ts()) < stop:
             raise Rejected(
-                f"the archive ends at commit_ts {last.last_ts} ({utc(last.last_ts)}), before that time",
+                f"the archive ends at commit_ts {last_ts} ({utc(last_ts)}), before that time",
                 hint="wait until its Drainer has come there, or leave -until away: up to the archive's end",
             )
 

@@ -63,6 +63,11 @@ class Mask:
             f"{place} is {given!r}", hint='"null", "hash", "keep-last 4", or { value = "..." } are masks'
         )
 
+    @property
+    def salt_digest(self) -> str:
+        """Tells salts apart, and shows none; "" without one."""
+        return hmac.digest(self.salt, b"row-rule", hashlib.sha256).hex()[:16] if self.salt else ""
+
     def exchange(self, column: Column, info: TableInfo, table: str) -> Exchange:
         """From the datum of a column to that of its mask. Raises `ConfigError` as said above."""
         self._check_identity(column, info, table)

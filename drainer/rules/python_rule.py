@@ -5,7 +5,9 @@
         return row                     # None: the row is left out
 
 In     `module:function`, importable by the process
-Out    the function
+Out    the function, and a digest of its module's source
+Holds  a module whose file is another one than before is run anew, beside the one that is in use: functions
+       in force stay what they are. What it imports is read once
 Why    imported when the rules are read, so that a name that is wrong is said where the configuration is
 Never  passes over what the function raises
 Tests  tests/drainer/translate/test_row_edit.py
@@ -13,23 +15,31 @@ Tests  tests/drainer/translate/test_row_edit.py
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Final
 
 from common.errors import ConfigError
 from drainer.changes.model import Row
 
 RowFunction = Callable[[Row], Row | None]
+_MODULES: Final[dict[str, tuple[ModuleType, str]]] = {}
+"""Modules as they were read last, with the digest of their source."""
 
 
 @dataclass(frozen=True, slots=True)
 class PythonRule:
-    """`name` is what the rule says."""
+    """`name` is what the rule says. `source`: digest of the module's file; "" where there is none."""
 
     label: str
     name: str
     function: RowFunction = field(compare=False, repr=False)
+    source: str = ""
 
     @classmethod
     def of(cls, label: str, name: str) -> PythonRule:
@@ -39,7 +49,8 @@ class PythonRule:
         if not (module and colon and attribute):
             raise ConfigError(f"{place} is {name!r}", hint='write python = "module:function"')
         try:
-            function = getattr(importlib.import_module(module), attribute)
+            loaded, source = _loaded(module)
+            function = getattr(loaded, attribute)
         except ModuleNotFoundError as error:
             raise ConfigError(
                 f"{place}: there is no module {error.name}",
@@ -55,7 +66,7 @@ class PythonRule:
             raise ConfigError(
                 f"{place}: {name} is no function", hint="it takes a row and returns it, or None"
             )
-        return cls(place, name, function)
+        return cls(place, name, function, source)
 
     def apply(self, row: Row, commit_ts: int) -> Row | None:
         """What the function makes of a row. Raises `ConfigError` with rule, table and transaction."""
@@ -75,6 +86,23 @@ class PythonRule:
             f" {commit_ts}",
             hint="correct the function and start again: no row was passed over",
         )
+
+
+def _loaded(name: str) -> tuple[ModuleType, str]:
+    """A module as its file is now, and the digest of that. Raises whatever its import raises."""
+    before = _MODULES.get(name)
+    spec = importlib.util.find_spec(name) if before is None else before[0].__spec__
+    path = Path(spec.origin) if spec is not None and spec.has_location and spec.origin else None
+    raw = path.read_bytes() if path is not None and path.suffix == ".py" else b""
+    digest = hashlib.sha256(raw).hexdigest()[:16] if raw else ""
+    if before is None:
+        _MODULES[name] = importlib.import_module(name), digest
+    elif before[1] != digest:
+        assert spec is not None
+        fresh = importlib.util.module_from_spec(spec)
+        exec(compile(raw, str(path), "exec"), fresh.__dict__)  # a stored .pyc may be of the same second
+        _MODULES[name] = fresh, digest
+    return _MODULES[name]
 
 
 def _is_whole(row: Row) -> bool:

@@ -14,7 +14,7 @@ Why    what reads and compiles rules is imported when there is one: most Drainer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -69,11 +69,11 @@ class RowRule:
     python: PythonRule | None = None
 
     @classmethod
-    def read(cls, label: str, rule: Mapping[str, Any]) -> RowRule:
-        """One `[[syncer.row-rule]]`. Raises `ConfigError`."""
+    def read(cls, label: str, rule: Mapping[str, Any], *, idle: bool = False) -> RowRule:
+        """One `[[syncer.row-rule]]`, which may do nothing if `idle`. Raises `ConfigError`."""
         known_keys(label, rule, _KEYS)
         names_tables(label, rule)
-        if not any(key in rule for key in _ACTIONS):
+        if not idle and not any(key in rule for key in _ACTIONS):
             raise ConfigError(f"{label} does nothing", hint="give it where, mask or python")
         for key in ("where", "python", "salt-file"):
             if key in rule and not isinstance(rule[key], str):
@@ -95,13 +95,27 @@ class RowRule:
         """Whether it may leave out rows."""
         return self.where is not None or self.python is not None
 
+    def made_of(self) -> Iterator[tuple[str, str]]:
+        """(what, digest) of what the rule names."""
+        if self.python is not None:
+            yield self.python.label, self.python.source
+        for mask in self.masks:
+            if mask.salt_digest:
+                yield f"{self.label}: salt-file", mask.salt_digest
+
     def matches(self, schema: str, table: str) -> bool:
         return bool(self.schema.search(schema) and self.table.search(table))
 
 
 class RowRules:
-    def __init__(self, rules: Iterable[RowRule] = ()) -> None:
+    """`earlier`: what else was in force since rows went out, each time the rules that withheld some. Rows of
+    that time may be downstream, or be missing there, until they change."""
+
+    def __init__(self, rules: Iterable[RowRule] = (), earlier: Iterable[Sequence[RowRule]] = ()) -> None:
         self._rules = tuple(rules)
+        self._earlier = tuple(earlier)
+        self._withholding = [rule for rule in self._rules if rule.withholds]
+        self._withholding += [rule for rules in self._earlier for rule in rules]
 
     @property
     def is_empty(self) -> bool:
@@ -110,25 +124,47 @@ class RowRules:
     @property
     def withhold_any(self) -> bool:
         """Whether rows of any table may be left out."""
-        return any(rule.withholds for rule in self._rules)
+        return bool(self._withholding)
+
+    @property
+    def made_of(self) -> dict[str, str]:
+        """Digests of what rules name and the configuration does not hold: source of functions, salts."""
+        return {name: digest for rule in self._rules for name, digest in rule.made_of()}
 
     def withholds(self, schema: str, table: str) -> bool:
         """Whether rows of a table may be left out."""
-        return any(rule.withholds for rule in self.of_table(schema, table))
+        return any(rule.matches(schema, table) for rule in self._withholding)
+
+    def earlier_of(self, schema: str, table: str) -> list[list[RowRule]]:
+        """What earlier rules withheld of a table; an empty list: nothing."""
+        return [[rule for rule in rules if rule.matches(schema, table)] for rules in self._earlier]
 
     def of_table(self, schema: str, table: str) -> tuple[RowRule, ...]:
         """The rules about a table, in order."""
         return tuple(rule for rule in self._rules if rule.matches(schema, table))
 
+    def following(self, earlier: Iterable[Sequence[Mapping[str, Any]]]) -> RowRules:
+        """With those before them, of which `earlier` has what `withheld` says. Raises `ConfigError`."""
+        read = [[RowRule.read("an earlier `row-rule`", rule, idle=True) for rule in one] for one in earlier]
+        return RowRules(self._rules, read)
+
     def with_where(self, where: Where) -> RowRules:
         """With one more condition, for every table."""
         every = compile_name("~.*", where.label)
-        return RowRules((*self._rules, RowRule(where.label, every, every, where)))
+        return RowRules((*self._rules, RowRule(where.label, every, every, where)), self._earlier)
 
 
 def read_row_rules(rules: Sequence[Mapping[str, Any]]) -> RowRules:
     """All `[[syncer.row-rule]]`. Raises `ConfigError`."""
     return RowRules(RowRule.read(f"`row-rule` {number}", rule) for number, rule in enumerate(rules, 1))
+
+
+def withheld(rules: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What is to be remembered of rules: which rows they may have left out."""
+    kept = ("db-name", "tbl-name", "where")
+    return [
+        {key: rule[key] for key in kept if key in rule} for rule in rules if {"where", "python"} & rule.keys()
+    ]
 
 
 def _masks(label: str, rule: Mapping[str, Any]) -> tuple[Mask, ...]:

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from common.errors import BinlogError, Rejected
 from common.observe import log
 from drainer.checkpoint.lane_basis import StoredBasis
-from drainer.rules.rule_history import RuleHistory
+from drainer.rules.rule_history import RuleHistory, asked_text
 from drainer.rules.rule_set import Rules
 
 logger = log.get("drainer.rule_change")
@@ -57,7 +57,12 @@ class RuleChange:
         """Whether other rules than those in force are to be stored and taken."""
         if self._history is None:
             return not self._is_stored
-        return self._history.last.text != self._wanted.text
+        return asked_text(self._history.last.text) != self._wanted.text
+
+    @property
+    def made_of(self) -> dict[str, str]:
+        """Of the rules that were asked for last, in force or about to be."""
+        return self._wanted.rows.made_of
 
     @property
     def asked(self) -> bool:

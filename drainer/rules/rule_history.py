@@ -12,11 +12,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from common.errors import ConfigError
+from common.observe import log
 from drainer.checkpoint.lane_basis import damaged
-from drainer.rules.rule_set import FIXED_FIELDS, RULE_FIELDS, Rules, read_rules
+from drainer.rules.row_rule import withheld
+from drainer.rules.rule_set import FIXED_FIELDS, MADE_OF, RULE_FIELDS, Rules, read_rules
+
+logger = log.get("drainer.rule_history")
+
+_EARLIER: Final = "earlier_row_rules"
+"""In the text beside the options: what row rules withheld before, each time another set; see `RowRules`."""
 
 
 def rules_from(text: str) -> Rules:
@@ -25,9 +32,10 @@ def rules_from(text: str) -> Rules:
 
     try:
         document = json.loads(text)
+        made_of, earlier = document.pop(MADE_OF, {}), document.pop(_EARLIER, ())
         unknown = document.keys() - {*RULE_FIELDS, *FIXED_FIELDS}
         fields = {name: _read(value) for name, value in document.items()}
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, TypeError) as error:
         raise damaged(f"rules {text[:100]!r} ({type(error).__name__})") from None
     if unknown:
         raise ConfigError(
@@ -35,7 +43,38 @@ def rules_from(text: str) -> Rules:
             f"{', '.join(sorted(unknown))}",
             hint="start the newer release again and stop it gracefully, then start this one",
         )
-    return replace(read_rules(replace(DrainerConfig(), **fields)), text=text)
+    rules = read_rules(replace(DrainerConfig(), **fields))
+    now = rules.rows.made_of
+    for name in sorted(made_of):
+        if now.get(name) != made_of[name]:
+            logger.warning(f"{name} is another one: rows that are applied again go out by it as it is now")
+    if earlier:
+        rules = replace(rules, rows=rules.rows.following(earlier))
+    return replace(rules, text=text)
+
+
+def asked_text(text: str) -> str:
+    """The part of a stored text that a configuration says."""
+    document = _document(text)
+    return json.dumps(document, sort_keys=True) if document.pop(_EARLIER, None) else text
+
+
+def _after(before: Rules, rules: Rules) -> Rules:
+    """Rules, and what is to be remembered of those before them: by which conditions rows went out."""
+    old, new = _document(before.text), _document(rules.text)
+    was, now = (withheld(document.get("row_rule", ())) for document in (old, new))
+    earlier: list[Any] = []
+    for one in (*old.get(_EARLIER, ()), was):
+        if one != now and one not in earlier:
+            earlier.append(one)
+    if not earlier:
+        return rules
+    text = json.dumps({**new, _EARLIER: earlier}, sort_keys=True)
+    return replace(rules, rows=rules.rows.following(earlier), text=text)
+
+
+def _document(text: str) -> dict[str, Any]:
+    return json.loads(text) if text else {}
 
 
 def _read(value: Any) -> Any:
@@ -70,8 +109,9 @@ class RuleHistory:
         return begun[-1] if begun else self.eras[0].rules
 
     def followed_by(self, after_ts: int, rules: Rules) -> RuleHistory:
-        """Other rules after a commit_ts of the stream."""
-        return RuleHistory((*(era for era in self.eras if era.after_ts < after_ts), Era(after_ts, rules)))
+        """Other rules after a commit_ts of the stream. They know what went out by those before."""
+        kept = [era for era in self.eras if era.after_ts < after_ts]
+        return RuleHistory((*kept, Era(after_ts, _after(self.last, rules))))
 
     def since_floor(self, floor_ts: int) -> RuleHistory:
         """Without eras of which nothing after the floor is left."""

@@ -43,8 +43,10 @@ RULE_FIELDS: Final = (
     "sync_ddl",
 )
 """Options that rules are made of and that may change while a drainer runs: as one set, at one commit_ts."""
-FIXED_FIELDS: Final = ("loopback_control", "channel_id", "checkpoint_schema")
+FIXED_FIELDS: Final = ("loopback_control", "channel_id", "checkpoint_schema", "disjoint_shards")
 """Those that need a restart."""
+MADE_OF: Final = "made_of"
+"""In the text beside the options: digests of files that rules name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class Rules:
     rows: RowRules = field(default_factory=RowRules)
     passed_over: frozenset[int] = frozenset()  # commit_ts
     sync_ddl: bool = True
+    disjoint_shards: bool = False  # rows never move between tables that share a target
     channel_id: int | None = None
     own_schemas: frozenset[str] = frozenset()
     text: str = field(default="", compare=False, repr=False)
@@ -100,6 +103,7 @@ class Rules:
 def read_rules(settings: DrainerConfig) -> Rules:
     """The rules of a configuration. Raises `ConfigError`."""
     sources = _migrate_rules(settings)
+    rows = read_row_rules(settings.row_rule)
     own = {CHECKPOINT_SCHEMA, settings.checkpoint_schema.lower()} if settings.loopback_control else set()
     return Rules(
         names=TableFilter(
@@ -111,19 +115,23 @@ def read_rules(settings: DrainerConfig) -> Rules:
         events=EventFilter(_bindings(sources, _event_rules(settings.binlog_filter_rule))),
         router=TableRouter(_routes(sources)),
         columns=ColumnRules(_column_rules(settings.column_rule)),
-        rows=read_row_rules(settings.row_rule),
+        rows=rows,
         passed_over=_timestamps(settings.ignore_txn_commit_ts),
         sync_ddl=settings.sync_ddl,
+        disjoint_shards=settings.disjoint_shards,
         channel_id=settings.channel_id if settings.loopback_control else None,
         own_schemas=frozenset(own),
-        text=_text(settings),
+        text=_text(settings, rows),
     )
 
 
-def _text(settings: DrainerConfig) -> str:
+def _text(settings: DrainerConfig, rows: RowRules) -> str:
     fields = {name: getattr(settings, name) for name in (*RULE_FIELDS, *FIXED_FIELDS)}
-    if not fields["row_rule"]:
-        del fields["row_rule"]  # releases that do not know it read the text, too
+    for name in ("row_rule", "disjoint_shards"):
+        if not fields[name]:
+            del fields[name]  # releases that do not know it read the text, too
+    if rows.made_of:
+        fields[MADE_OF] = rows.made_of
     return json.dumps(fields, sort_keys=True)
 
 

@@ -28,7 +28,7 @@ from drainer.schema.catalog import TABLE_ID_MAX, Catalog, Row, name_in
 from drainer.schema.ddl_effect import DdlEffect, EffectKind, Name, Names, effect_kind
 from drainer.schema.history_reader import JOBS_REMEMBERED, PendingJob, SchemaReading, Until, put_page
 from drainer.schema.sql_tokens import RenamePair, rename_pairs
-from drainer.txn import TableVersion
+from drainer.txn import TableVersion, Tracked
 
 SYSTEM_SCHEMAS: Final = frozenset(
     {"mysql", "information_schema", "performance_schema", "metrics_schema", "inspection_schema", "sys"}
@@ -134,6 +134,11 @@ class SchemaTracker:
         """The newest definition of a table by name, without regard to case."""
         table = self._catalog.table_named(schema, name)
         return None if table is None else table.current.table()
+
+    def tracked(self, name: tuple[str, str]) -> Tracked | None:
+        """The same as the upstream writes it."""
+        table = self._catalog.table_named(*name)
+        return None if table is None else table.current.tracked()
 
     def names(self) -> list[tuple[str, str]]:
         """(schema, name) of every table."""

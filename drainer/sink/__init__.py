@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from common.status.drainer import LaneStatus
+from common.status.drainer import LaneStatus, MismatchStatus
 
 if TYPE_CHECKING:  # importing `drainer.sink.mysql` runs this module: it loads nothing
     from common.errors import BinlogError
@@ -186,13 +186,9 @@ class Sink(Protocol):
         """Its parallel workers, for `/status`."""
         return []
 
-    def drift(self) -> dict[str, int]:
-        """Rows that were not downstream as they should have been, by table."""
-        return {}
-
-    def foreign_texts(self) -> dict[str, dict[str, int]]:
-        """Values that a column's character set downstream does not have, by table and column."""
-        return {}
+    def mismatches(self) -> MismatchStatus:
+        """What was not downstream as it should have been, for `/status`."""
+        return MismatchStatus()
 
     def facts(self) -> dict[str, Any]:
         """Its own keys of `/status`."""

@@ -37,6 +37,11 @@ class RuleTaking:
 
     # -- what a reload asks ---------------------------------------------------------------------------
 
+    @property
+    def made_of(self) -> dict[str, str]:
+        """Digests of the files that rules name, as they were taken last."""
+        return self._change.made_of
+
     def check(self, rules: Rules) -> None:
         """Raises `ConfigError`, `Rejected` for rules that cannot be taken."""
         self._change.check(rules, self._sink.waits_for)

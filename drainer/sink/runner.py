@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 from common.clock import SystemClock
 from common.errors import Unavailable
 from common.observe import log, trace
-from common.status.drainer import LaneStatus
+from common.status.drainer import LaneStatus, MismatchStatus
 from drainer import metrics
 from drainer.control.pause_and_reload import Control
 from drainer.pull.merged import MergedBatch, Spilled
@@ -87,11 +87,8 @@ class Runner(Generic[S]):
     def lane_states(self) -> list[LaneStatus]:
         return self.sink.lane_states()
 
-    def drift(self) -> dict[str, int]:
-        return self.sink.drift()
-
-    def foreign_texts(self) -> dict[str, dict[str, int]]:
-        return self.sink.foreign_texts()
+    def mismatches(self) -> MismatchStatus:
+        return self.sink.mismatches()
 
     def facts(self) -> dict[str, Any]:
         return self.sink.facts()

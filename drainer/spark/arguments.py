@@ -231,7 +231,7 @@ def is_here(args: argparse.Namespace) -> bool:
 
 def check(args: argparse.Namespace) -> None:
     """What is wrong with the archive and the range. Raises `ConfigError`."""
-    selection.Selection(getattr(args, "start", 0), getattr(args, "stop", 0))
+    selection.Selection(getattr(args, "start", 0), getattr(args, "stop", 0)).asked()
     archive = Location(args.archive)
     if archive.local is not None:
         archive.list()

@@ -25,13 +25,11 @@ def conditions(document: Mapping[str, Any]) -> Iterator[Condition]:
         for entry in found.ddl.waiting:
             if not entry.decision:
                 yield _waiting(entry)
-    sink = document.get("Sink")
-    if isinstance(sink, Mapping) and sink.get("held"):
-        name = str(sink.get("name", ""))
+    if found.sink and found.sink.held:
         yield Condition(
             Type.SINK_HELD,
-            name,
-            f"the sink {name} holds the stream: {sink.get('error', '')}",
+            found.sink.name,
+            f"the sink {found.sink.name} holds the stream: {found.sink.error}",
             "PUT /apply/resume tries again, once the cause is gone",
         )
     if isinstance(found.verify, VerifyStatus) and found.verify.state == DIFFERS:

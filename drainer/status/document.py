@@ -49,9 +49,7 @@ class ApplierFacts(Protocol):
 
     def lane_states(self) -> list[LaneStatus]: ...
 
-    def drift(self) -> dict[str, int]: ...
-
-    def foreign_texts(self) -> dict[str, dict[str, int]]: ...
+    def mismatches(self) -> MismatchStatus: ...
 
     def facts(self) -> dict[str, Any]: ...
 
@@ -188,7 +186,7 @@ class Status:
             lag=lag.status(found_lag, places.pump, why, rates, caught_up_s=lag.IDLE_S),
             control=self._control.facts() if self._control is not None else None,
             lanes=lanes,
-            drift=MismatchStatus(rows=applier.drift(), texts=applier.foreign_texts()),
+            drift=applier.mismatches(),
             pumps=self._collector.states(),
         )
         return {**plain(found), **plain(self._more())}

@@ -15,8 +15,10 @@ Holds  rows and DDL agree: what is not replicated as rows does not run, what is 
     EXCHANGE PARTITION with one of the two    refused, for the same reason
     DROP DATABASE that itself is filtered     drops the tables in it that replicate
     FLASHBACK DATABASE, likewise              brings back those that replicate
-    DROP, TRUNCATE, RENAME of a table whose   refused: it would take away rows of the others
-    target other tables are routed to too
+    whatever takes rows away or brings them   refused: it would take away rows of the others
+    (DROP, TRUNCATE, also of a partition,
+    EXCHANGE, RECOVER, RENAME) of a table
+    whose target others are routed to too
 
 A rename is judged by its net effect: `a TO tmp, b TO a, tmp TO b` keeps both tables, whatever `tmp` is.
 """
@@ -79,8 +81,10 @@ def _by_names(job: DdlJob, change: DdlEffect, rules: Rules, known: Iterable[Name
             refused=f"{ddl_job.action_name(job.action)} brings in rows of {out}, which does not replicate:"
             f" {_COPY_HINT}",
         )
-    if change.takes_rows_away and (others := _sharing(names[0], rules, known)):
-        return Verdict(names, refused=_shared(ddl_job.action_name(job.action), names[0], rules, others))
+    if change.takes_rows_away or change.replaces_rows:
+        for name in dict.fromkeys((*names, *((one.schema, one.name) for one in change.after))):
+            if others := sharing(name, rules, known):
+                return Verdict(names, refused=_shared(ddl_job.action_name(job.action), name, rules, others))
     return Verdict(names)
 
 
@@ -204,9 +208,8 @@ def _drop_database(change: DdlEffect, rules: Rules, known: Iterable[Name]) -> Ve
         return Verdict(tuple(name for name, _ in kept), instead=_drops(kept, rules))
     others = [name for name in known if rules.allows(*name)]
     for name, _ in kept:
-        sharing = _sharing(name, rules, others)
-        if sharing:
-            return Verdict(change.tables, refused=_shared("drop database", name, rules, sharing))
+        if shared := sharing(name, rules, others):
+            return Verdict(change.tables, refused=_shared("drop database", name, rules, shared))
     home = rules.router.route(schema)[0]
     routes = [rules.router.route(*name)[0].lower() for name, _ in kept]
     taken = any(rules.router.route(*name)[0].lower() == home.lower() for name in others)
@@ -227,7 +230,7 @@ def _drops(kept: Sequence[tuple[Name, str]], rules: Rules) -> tuple[str, ...]:
     return tuple(statements)
 
 
-def _sharing(name: Name, rules: Rules, known: Iterable[Name]) -> list[Name]:
+def sharing(name: Name, rules: Rules, known: Iterable[Name]) -> list[Name]:
     """Other tables that replicate into the same table downstream."""
     if rules.router.is_empty or not name[1]:
         return []

@@ -13,12 +13,17 @@ Why    conditions see what upstream has; then columns are masked; then functions
     else, TRUE            INSERT of the new half
     else, else            nothing
 
+Where earlier rules may have let the row before the change through, it may be downstream, and "else" is not
+enough to leave it alone: such a DELETE goes out, `else, TRUE` is an UPDATE, and `else, else` a DELETE of the
+old half. Of a table with withheld rows all these may be about a row that is not there.
+
 A condition with `before.` or `after.` is about the change: the row replicates as it is, or not at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -28,12 +33,13 @@ from common.rowcodec.layout import make_layout
 from common.rowcodec.put import put_value
 from common.table_info import Column, TableInfo
 from drainer.changes.model import Row
-from drainer.changes.row_reader import RowPlan
+from drainer.changes.row_reader import RowPlan, key_names
 from drainer.rules.mask import Mask, names_in
 from drainer.rules.python_rule import PythonRule
 from drainer.rules.row_rule import RowRule
 from drainer.rules.rule_set import Rules
-from drainer.rules.where.compiler import missing_column
+from drainer.rules.where.compiler import RowCondition, missing_column
+from drainer.rules.where.expression import Condition
 from drainer.schema.tracker import is_system_schema
 from drainer.translate.loopback_rows import is_mark_table
 from drainer.translate.row_masks import RowMasks
@@ -46,11 +52,14 @@ class RowEdit:
     """The rules of one table version. Raises `ConfigError` for a column that it lacks, and for masks that a
     column cannot have."""
 
-    def __init__(self, rules: Sequence[RowRule], table: TableVersion) -> None:
+    def __init__(
+        self, rules: Sequence[RowRule], table: TableVersion, earlier: Iterable[Sequence[RowRule]] = ()
+    ) -> None:
         name, info = f"{table.schema}.{table.name}", table.info
         found = [rule.where.of(info, name) for rule in rules if rule.where is not None]
         self._sets = [condition for condition in found if not condition.is_about_change]
         self._changes = [condition for condition in found if condition.is_about_change]
+        self._earlier = _earlier(earlier, rules, info, name)
         self._images = Images(info)
         masks = [mask for rule in rules for mask in rule.masks]
         self._masks = _masks_of(masks, info, name, self._images) if masks else None
@@ -72,7 +81,9 @@ class RowEdit:
                     return None
             for condition in self._sets:
                 if not condition.delete(row):
-                    return None
+                    if not self._went_out(lambda one: one.delete(row)):
+                        return None
+                    break
         else:
             was = now = True
             split = 0
@@ -82,6 +93,8 @@ class RowEdit:
             for condition in self._sets:
                 before, after, split = condition.update(row)
                 was, now = was and before, now and after
+            if not was:
+                was = self._went_out(lambda one: one.update(row)[0])
             if not was:
                 if not now:
                     return None
@@ -97,6 +110,10 @@ class RowEdit:
             row = passed
         return kind, row
 
+    def _went_out(self, held: Callable[[RowCondition], bool]) -> bool:
+        """Whether a row may have been let through by an earlier set of rules."""
+        return any(all(map(held, conditions)) for conditions in self._earlier)
+
 
 def row_edit(rules: Rules, table: TableVersion) -> RowEdit | None:
     """What the rules of a table come to, None without any. Raises `ConfigError`."""
@@ -105,7 +122,35 @@ def row_edit(rules: Rules, table: TableVersion) -> RowEdit | None:
     if table.info.is_view or table.info.is_sequence:
         return None
     found = rules.rows.of_table(table.schema, table.name)
-    return RowEdit(found, table) if found else None
+    if not found:
+        return None
+    # Without a key a row is found by all its values, which another row may have behind a mask.
+    earlier = rules.rows.earlier_of(table.schema, table.name)
+    return RowEdit(found, table, earlier if earlier and key_names(table.info, frozenset()) else ())
+
+
+def _earlier(
+    earlier: Iterable[Sequence[RowRule]], rules: Sequence[RowRule], info: TableInfo, table: str
+) -> list[list[RowCondition]]:
+    """What rows met that earlier rules let through. What cannot be said of a row now, or only of a change,
+    is taken for met."""
+    found: list[list[RowCondition]] = []
+    seen = [_conditions(rules)]
+    for one in earlier:
+        if _conditions(one) in seen:
+            continue
+        seen.append(_conditions(one))
+        conditions = []
+        for rule in one:
+            with contextlib.suppress(ConfigError):
+                if rule.where is not None:
+                    conditions.append(rule.where.of(info, table))
+        found.append([condition for condition in conditions if not condition.is_about_change])
+    return found
+
+
+def _conditions(rules: Iterable[RowRule]) -> list[Condition | None]:
+    return [None if rule.where is None else rule.where.condition for rule in rules if rule.withholds]
 
 
 def _column(name: str, label: str, info: TableInfo, table: str) -> Column:

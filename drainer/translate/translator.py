@@ -325,6 +325,7 @@ class Translator:
         before, after = change.before, change.after
         if verdict.tables != change.tables:
             before, after = (_of_names(tracked, verdict.tables) for tracked in (before, after))
+        names = {(one.schema, one.name) for one in (*before, *after)}
         return Ddl(
             commit_ts=commit_ts,
             job_id=job_id,
@@ -340,7 +341,19 @@ class Translator:
             before=before,
             after=after,
             targets=() if verdict.skip else self._targets(verdict.tables),
+            unread=frozenset(name for name in names if not self.rules.allows(*name)),
+            shared=() if verdict.skip else self.sharing(verdict.tables),
+            apart=self.rules.disjoint_shards,
         )
+
+    def sharing(self, names: Sequence[tuple[str, str]]) -> tuple[Tracked, ...]:
+        """Other tables, as they are now, that replicate into the targets of these."""
+        if self.rules.router.is_empty:
+            return ()
+        known, own = list(self._schema.names()), {(schema.lower(), name.lower()) for schema, name in names}
+        shared = {other for name in names for other in ddl_filter.sharing(name, self.rules, known)}
+        others = sorted(name for name in shared if tuple(map(str.lower, name)) not in own)
+        return tuple(one for one in map(self._schema.tracked, others) if one is not None)
 
     def _targets(self, names: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
         router = self.rules.router

@@ -11,7 +11,8 @@ Holds  two values that the servers hold for equal data have equal bytes:
     dates, times           text; no zeros at the end of the fraction: another precision is the same time
     CHAR                   without blanks at the end, which servers cut; BINARY without zero bytes there
     other strings          bytes, text in UTF-8
-    ENUM, SET              names; the number where the definition has no names (a Go drainer's archive)
+    ENUM, SET              names; the number where the definition has no names (a Go drainer's archive); of a
+                           SET whose elements stand in another order there, in the order of their names
     JSON                   sorted keys, no blanks, 1.0 as 1 (TiDB prints it so)
 """
 
@@ -37,10 +38,13 @@ TEXT: Final = "text"
 PADDED: Final = "padded binary"
 BINARY: Final = "binary"
 NAMES: Final = "names"
+ELEMENTS: Final = "elements"  # of two SETs that have them in different orders
 NUMBER: Final = "number"  # of an ENUM or SET
 DOCUMENT: Final = "json"
 
 _EXACT: Final = 1 << 53
+# No CAST: it makes NULL of a text that is larger than max_allowed_packet.
+_BYTES_OF_TEXT: Final = b"CONVERT(CONVERT(%b USING utf8mb4) USING binary)"
 _INT64: Final = 1 << 63
 
 
@@ -130,6 +134,7 @@ OF_IMAGE: Final[dict[str, Callable[[Any], bytes]]] = {
     PADDED: lambda value: _text(value).rstrip(b"\0"),
     BINARY: _text,
     NAMES: _text,
+    ELEMENTS: lambda value: b",".join(sorted(_text(value).split(b","))),
     NUMBER: lambda value: b"%d" % value.number,
     DOCUMENT: document,
 }
@@ -159,12 +164,12 @@ def expression(name: bytes, form: str) -> bytes:
         UNSIGNED: b"CAST(%b AS UNSIGNED)",
         NUMBER: b"CAST(%b AS UNSIGNED)",
         DOUBLES: b"%b*1e0",  # the double, without the rounding for display of FLOAT and DOUBLE(M,D)
-        PADDED: b"CAST(%b AS BINARY)",
-        BINARY: b"CAST(%b AS BINARY)",
-        CHAR: b"CAST(CONVERT(%b USING utf8mb4) AS BINARY)",
-        TEXT: b"CAST(CONVERT(%b USING utf8mb4) AS BINARY)",
-        NAMES: b"CAST(CONVERT(%b USING utf8mb4) AS BINARY)",
-        DOCUMENT: b"CAST(CONVERT(%b USING utf8mb4) AS BINARY)",
+        INTEGER: b"%b+0",  # a BIT is shown as bytes
+        CHAR: _BYTES_OF_TEXT,
+        TEXT: _BYTES_OF_TEXT,
+        NAMES: _BYTES_OF_TEXT,
+        ELEMENTS: _BYTES_OF_TEXT,
+        DOCUMENT: _BYTES_OF_TEXT,
     }
     return shown.get(form, b"%b") % name
 

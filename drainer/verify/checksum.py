@@ -6,7 +6,9 @@ Holds  the checksum is the SUM of 64 bits of each row's MD5: a row that is there
        changes do not cancel each other, as they would with XOR. A row's text cannot be read in two ways:
        texts stand behind their length, NULL is an `N` where a length or a number would be. The bucket of a
        row depends on its key alone, or without a key on all of it, so equal rows are in one bucket on both
-       sides, whatever order the servers have
+       sides, whatever order the servers have. The rows whose hash the server made are counted: a text that
+       is larger than its max_allowed_packet is NULL, which SUM passes over
+Never  an alias: a column of the table may be called so, and the server would take that one
 Why    MD5 is in every server, and no linear function: sums of CRC32 cancel out when rows exchange values
 """
 
@@ -20,8 +22,6 @@ from drainer.verify.column_pairs import ColumnPair
 from drainer.verify.compared_table import ComparedTable
 
 BUCKETS_MAX: Final = 4096
-_COMPUTED_BYTES: Final = 1 << 18
-"""A text of so many bytes every server makes, whatever its max_allowed_packet is (1 MB and more)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def bucket_queries(table: ComparedTable, side: int, where: bytes, buckets: int) 
     """Answers are (bucket, ...) and a sum as above."""
     bucket, aggregates = _bucket(table, side, buckets), _aggregates(table, side)
     return [
-        b"SELECT %b b,%b FROM %b%b GROUP BY b" % (bucket, aggregates, source, _where(where))
+        b"SELECT %b,%b FROM %b%b GROUP BY 1" % (bucket, aggregates, source, _where(where))
         for source in table.sources(side)
     ]
 
@@ -79,44 +79,35 @@ def row_queries(
     return [b"SELECT %b FROM %b%b" % (shown, source, limited) for source in table.sources(side)]
 
 
-def has_buckets(table: ComparedTable) -> bool:
-    """Whether both servers put equal rows into one bucket."""
-    return bool(_bucket_pairs(table))
-
-
 def _aggregates(table: ComparedTable, side: int) -> bytes:
     row = _row_text(table.pairs, side)
     hashed = b"CAST(CONV(LEFT(MD5(%b),16),16,10) AS UNSIGNED)" % row
-    # A text that is too large is NULL, and SUM passes over it: of rows that may be so large it is counted.
-    is_long = sum(one.longest for one in table.pairs) > _COMPUTED_BYTES
-    return b"COUNT(*),SUM(%b),%b" % (hashed, b"COUNT(%b)" % row if is_long else b"COUNT(*)")
+    # Of a server whose limit no row can reach the text is not made a second time: it asks itself, once.
+    longest = sum(one.longest for one in table.pairs)
+    return b"COUNT(*),SUM(%b),COUNT(IF(@@max_allowed_packet>%d,1,%b))" % (hashed, longest, row)
 
 
 def _row_text(pairs: Iterable[ColumnPair], side: int) -> bytes:
-    """One text for the columns; binary, so that no charset is converted and no collation counts."""
+    """One text for the columns; binary, so that no charset is converted and no collation counts, nor whether
+    the columns' collations go together."""
     parts = []
     for one in pairs:
         assert one.texts is not None, one.name
         text = one.texts[side]
         if one.sized:
             size = b"LENGTH(%b)" % text
-            parts.append(b"IFNULL(%b,'N'),%b" % (size, text) if one.nullable else b"%b,%b" % (size, text))
+            size = b"IF(%b IS NULL,'N',%b)" % (one.names[side], size) if one.nullable else size
+            parts.append(b"%b,CONVERT(%b USING binary)" % (size, text))
         else:
             parts.append(b"IFNULL(%b,'N')" % text if one.nullable else text)
     return b"CONCAT_WS(_binary',',%b)" % b",".join(parts)
 
 
-def _bucket_pairs(table: ComparedTable) -> list[ColumnPair]:
-    if table.key:
-        key = [table.pairs[place] for place in table.key]
-        return key if all(one.texts is not None for one in key) else []
-    return [one for one in table.pairs if one.texts is not None]
-
-
 def _bucket(table: ComparedTable, side: int, buckets: int) -> bytes:
     assert 0 < buckets <= BUCKETS_MAX
+    pairs = [table.pairs[place] for place in table.key] or table.pairs
     # The last digits of a CRC32 of numbers in a row are not spread evenly, those of an MD5 are.
-    return b"CRC32(MD5(%b))%%%d" % (_row_text(_bucket_pairs(table), side), buckets)
+    return b"CRC32(MD5(%b))%%%d" % (_row_text(pairs, side), buckets)
 
 
 def _where(condition: bytes) -> bytes:

@@ -4,36 +4,42 @@ Drives  two sessions of one moment at a time, one of each side, whose servers wo
 In      a `ComparedTable`, a condition
 Out     rows counted, `RowDifference`s
 Holds   where both servers print values alike they sum up the part; only what differs is read: first by
-        buckets, then the rows of the buckets that differ. Otherwise rows are read and compared by meaning.
-        No more than about `ROWS_AT_ONCE` rows are in memory, however large the part is
+        buckets, then the rows of the buckets that differ. Otherwise rows are read and compared by meaning
+        (`row_parts`), and so they are where a server refuses the sum, or cannot make a row's hash
+        Whichever way: rows that were read are as many as the server counts at the same moment, and what was
+        drilled explains the difference of the whole, else it is an error, and never "equal"
 Tests   tests/drainer/verify/test_verifying.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from drainer.chunks.chunk import Chunk
+from common.errors import DownstreamError
+from drainer.chunks.chunk import Chunk, check_rows
+from drainer.sink.mysql.errors import NOT_ALLOWED, StatementRefused
 from drainer.verify import checksum
 from drainer.verify.checksum import Sum
 from drainer.verify.compared_table import DOWNSTREAM, UPSTREAM, ComparedTable
-from drainer.verify.result import LISTED_MAX, Kind, RowDifference
-from drainer.verify.row_differences import Printed, RowComparison
+from drainer.verify.result import RowDifference
+from drainer.verify.row_differences import Printed
+from drainer.verify.row_parts import Found, PartedComparison, SideRows
 from drainer.verify.sides import Sides
 
-ROWS_AT_ONCE: Final = 40_000
 _FEW: Final = 2_000
 _BUCKET_ROWS: Final = 200
-_Group = tuple[tuple[int, ...], int]
-"""Buckets of so many; ((), 1): every row."""
+_SIDES: Final = ("upstream", "downstream")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What was found in a part of a table. `differences` may be the first ones only, the counts are all."""
+    """What was found in a part of a table. `differences` are the first ones, the counts are all; `all` gives
+    each once. `computed`: changed rows that differ only in columns that the servers compute. `is_read`: its
+    rows were read whole, and not summed up by the servers."""
 
     rows: int
     downstream_rows: int
@@ -41,20 +47,28 @@ class Part:
     missing: int = 0
     extra: int = 0
     changed: int = 0
+    computed: int = 0
+    is_read: bool = False
+    found: Found | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_equal(self) -> bool:
         return not (self.missing or self.extra or self.changed)
 
-    def listed(self) -> Part:
-        """With as many differences as a result lists."""
-        return replace(self, differences=self.differences[:LISTED_MAX])
+    def all(self) -> Iterable[RowDifference]:
+        return self.differences if self.found is None else self.found.all()
+
+    def settled(self) -> Part:
+        """Without what would give all differences."""
+        return replace(self, found=None)
 
 
 class ChunkComparison:
-    """Parts of one table at one moment. Raises `SessionError` and what the moment's sessions raise.
+    """Parts of one table at one moment. Raises `SessionError` and what the moment's sessions raise,
+    `DownstreamError` where a server gives other rows than it counts.
 
     `upstream_rows` replaces the reading of rows upstream: of a table whose rows are others downstream.
+    `keep_all`: every difference is wanted.
     """
 
     def __init__(
@@ -64,26 +78,30 @@ class ChunkComparison:
         executor: Executor,
         *,
         upstream_rows: Callable[[Chunk], Iterable[Printed]] | None = None,
+        keep_all: bool = False,
     ) -> None:
         self._table = table
         self._sides = sides
         self._executor = executor
         self._upstream_rows = upstream_rows
-        self._rows = RowComparison(table.pairs, table.key)
+        self._rows = PartedComparison(table, keep_all=keep_all)
 
     def compare(self, chunk: Chunk) -> Part:
         """The rows of a chunk, on both sides."""
         where = chunk.condition()
         if self._upstream_rows is not None:
-            return self._edited(chunk, self._upstream_rows)
+            return self._read(where, edited=self._upstream_rows(chunk))
         if not self._table.is_by_checksum:
-            return self._by_values(where)
-        here, there = self._sums(where)
-        if here == there and here.is_whole:
-            return Part(here.rows, there.rows)
-        if not (here.is_whole and there.is_whole):
-            return self._by_values(where)
-        return self._drill(where, here.rows, there.rows)
+            return self._read(where)
+        try:
+            here, there = self._sums(where)
+            if not (here.is_whole and there.is_whole):
+                return self._read(where)
+            return Part(here.rows, there.rows) if here == there else self._drill(where, here, there)
+        except StatementRefused as error:
+            if error.number in NOT_ALLOWED:
+                raise
+            return self._read(where)
 
     # -- sums -----------------------------------------------------------------------------------------
 
@@ -92,55 +110,64 @@ class ChunkComparison:
         here, there = (sum(map(checksum.read_sum, rows), Sum()) for rows in answers)
         return here, there
 
-    def _drill(self, where: bytes, here: int, there: int) -> Part:
-        """Rows of the buckets that differ."""
-        rows = max(here, there)
-        groups: list[_Group] = [((), 1)]
-        if rows > _FEW:
-            buckets = min(checksum.BUCKETS_MAX, rows // _BUCKET_ROWS)
-            answers = self._both(lambda side: checksum.bucket_queries(self._table, side, where, buckets))
-            ours, theirs = (_by_bucket(one) for one in answers)
-            wrong = [one for one in sorted({*ours, *theirs}) if ours.get(one) != theirs.get(one)]
-            counts = [max(side.get(one, Sum()).rows for side in (ours, theirs)) for one in wrong]
-            groups = [(tuple(group), buckets) for group in _grouped(wrong, counts)]
-        return replace(self._read(where, groups), rows=here, downstream_rows=there)
+    def _drill(self, where: bytes, here: Sum, there: Sum) -> Part:
+        """Rows of the buckets that differ, if these are what makes the whole differ."""
+        if max(here.rows, there.rows) <= _FEW:
+            return self._read(where)
+        buckets = min(checksum.BUCKETS_MAX, max(here.rows, there.rows) // _BUCKET_ROWS)
+        answers = self._both(lambda side: checksum.bucket_queries(self._table, side, where, buckets))
+        ours, theirs = (_by_bucket(one) for one in answers)
+        wrong = [one for one in sorted({*ours, *theirs}) if ours.get(one) != theirs.get(one)]
+        if (sum(ours.values(), Sum()), sum(theirs.values(), Sum())) != (here, there) or not wrong:
+            return self._read(where)
+        counts = tuple(sum(side.get(one, Sum()).rows for one in wrong) for side in (ours, theirs))
+        part = self._read(where, wrong, buckets, counts=counts)
+        return replace(part, rows=here.rows, downstream_rows=there.rows, is_read=False)
 
     # -- rows -----------------------------------------------------------------------------------------
 
-    def _by_values(self, where: bytes) -> Part:
-        if not checksum.has_buckets(self._table):
-            return self._read(where, [((), 1)])
-        answers = self._both(lambda side: checksum.count_queries(self._table, side, where))
-        rows = max(sum(int(row[0] or 0) for row in side) for side in answers)
-        pieces = min(checksum.BUCKETS_MAX, -(-rows // ROWS_AT_ONCE))
-        if pieces < 2:
-            return self._read(where, [((), 1)])
-        return self._read(where, [((number,), pieces) for number in range(pieces)])
+    def _read(
+        self,
+        where: bytes,
+        chosen: Iterable[int] = (),
+        buckets: int = 1,
+        *,
+        counts: tuple[int, ...] = (),
+        edited: Iterable[Printed] | None = None,
+    ) -> Part:
+        """Rows of some buckets, or all, compared by meaning. `counts`: how many each side has of them."""
+        if not counts:
+            answers = self._both(lambda side: checksum.count_queries(self._table, side, where))
+            counts = tuple(sum(int(row[0] or 0) for row in side) for side in answers)
+        with ExitStack() as ends:
+            ours, theirs = (SideRows(self._table) for _ in range(2))
+            ends.callback(ours.close)
+            ends.callback(theirs.close)
 
-    def _edited(self, chunk: Chunk, upstream_rows: Callable[[Chunk], Iterable[Printed]]) -> Part:
-        queries = checksum.row_queries(self._table, DOWNSTREAM, chunk.condition())
-        theirs = self._executor.submit(self._ask, DOWNSTREAM, queries)
-        try:
-            ours = list(upstream_rows(chunk))
-        finally:
-            theirs.exception()  # its session is given back before anything else is done
-        downstream = theirs.result()
-        return part_of(len(ours), len(downstream), self._rows.differences(ours, downstream))
+            def take(side: int) -> None:
+                queries = checksum.row_queries(self._table, side, where, chosen, buckets)
+                with self._sides.of(side).session() as connection:
+                    for query in queries:
+                        (ours, theirs)[side].take(connection.stream_printed(query))
 
-    def _read(self, where: bytes, groups: Iterable[_Group]) -> Part:
-        """The rows of some groups; `rows` are those that were read."""
-        found: list[RowDifference] = []
-        here = there = 0
-        for chosen, buckets in groups:
-            upstream, downstream = self._row_sets(where, chosen, buckets)
-            here, there = here + len(upstream), there + len(downstream)
-            found += self._rows.differences(upstream, downstream)
-        return part_of(here, there, found)
-
-    def _row_sets(
-        self, where: bytes, chosen: tuple[int, ...], buckets: int
-    ) -> tuple[list[Printed], list[Printed]]:
-        return self._both(lambda side: checksum.row_queries(self._table, side, where, chosen, buckets))
+            downstream = self._executor.submit(take, DOWNSTREAM)
+            try:
+                take(UPSTREAM) if edited is None else ours.take(edited)
+            finally:
+                downstream.exception()  # its session is given back before anything else is done
+            downstream.result()
+            for side, rows in enumerate((ours, theirs)):
+                if side == DOWNSTREAM or edited is None:  # of edited rows their source is checked
+                    check_rows(f"{_SIDES[side]} {self._table.label}", rows.count, counts[side])
+            found = self._rows.compare(ours, theirs)
+            part = part_of(ours.count, theirs.count, found)
+        if part.extra - part.missing != theirs.count - ours.count:
+            raise DownstreamError(
+                f"{self._table.label}: the differences that were found do not explain that upstream has"
+                f" {ours.count:,} rows and downstream {theirs.count:,}",
+                hint="this is an error of the comparison: report it",
+            )
+        return part
 
     # -- servers --------------------------------------------------------------------------------------
 
@@ -159,13 +186,10 @@ class ChunkComparison:
             return [row for query in queries for row in connection.printed(query)]
 
 
-def part_of(rows: int, downstream_rows: int, found: Sequence[RowDifference]) -> Part:
-    counts = {kind.value: _count(found, kind) for kind in Kind}
-    return Part(rows, downstream_rows, tuple(found), **counts)
-
-
-def _count(differences: Iterable[RowDifference], kind: Kind) -> int:
-    return sum(one.rows for one in differences if one.kind is kind)
+def part_of(rows: int, downstream_rows: int, found: Found) -> Part:
+    counts = {kind.value: number for kind, number in found.counts.items()}
+    first = tuple(found.first)
+    return Part(rows, downstream_rows, first, **counts, computed=found.computed, is_read=True, found=found)
 
 
 def _by_bucket(rows: Iterable[Printed]) -> dict[int, Sum]:
@@ -174,17 +198,3 @@ def _by_bucket(rows: Iterable[Printed]) -> dict[int, Sum]:
         number = int(row[0] or 0)
         found[number] = found.get(number, Sum()) + checksum.read_sum(row)
     return found
-
-
-def _grouped(buckets: Sequence[int], counts: Sequence[int]) -> Iterator[list[int]]:
-    """Buckets that are read together."""
-    group: list[int] = []
-    rows = 0
-    for bucket, count in zip(buckets, counts, strict=True):
-        if group and rows + count > ROWS_AT_ONCE:
-            yield group
-            group, rows = [], 0
-        group.append(bucket)
-        rows += count
-    if group:
-        yield group

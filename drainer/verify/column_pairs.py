@@ -13,7 +13,8 @@ Holds  two values have one text only if they are one value: a checksum may take 
     CHAR                    servers cut blanks at the end; beside a VARCHAR or TEXT it is read
     other text              bytes in UTF-8, whatever the charset on each side; the collation does not count
     BINARY(n)               beside another length, a VARBINARY or a BLOB: read, zero bytes at the end cut
-    ENUM, SET               names; numbers where '' is one of them, because a server shows 0 as '' as well
+    ENUM, SET               names; where '' is one of them, which a server shows for 0, too: numbers, or
+                            nothing if these mean other names downstream
     JSON                    as text where both servers are of one kind; else read and compared as documents
     generated               as any other, where both sides compute it
     others (GEOMETRY, ...)  not compared, and said
@@ -21,6 +22,7 @@ Holds  two values have one text only if they are one value: a checksum may take 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,10 +54,12 @@ _NUMBERS: Final = frozenset({canonical.INTEGER, canonical.UNSIGNED})
 _TEXTS: Final = frozenset({canonical.CHAR, canonical.TEXT})
 _BYTES: Final = frozenset({canonical.PADDED, canonical.BINARY})
 _DAYS: Final = {"datetime": "datetime", "timestamp": "datetime"}
-_LONGEST: Final = {
-    **dict.fromkeys(("text", "blob"), 1 << 16),
-    **dict.fromkeys(("mediumtext", "longtext", "mediumblob", "longblob", "json"), 1 << 24),
-}
+_SHORT_BYTES: Final = 100
+"""Of a value that is no text, as a server prints it."""
+_DOCUMENT_BYTES: Final = 1 << 30
+_SIGNS_BYTES: Final = 24
+"""What stands around a value in the text of a row."""
+_EMPTY_NAME: Final = re.compile(r"[(,]''[,)]")
 _AS_IS: Final = b"%b"
 _AS_NUMBER: Final = b"CAST(%b AS UNSIGNED)"
 
@@ -64,7 +68,7 @@ _AS_NUMBER: Final = b"CAST(%b AS UNSIGNED)"
 class ColumnPair:
     """`names` and `texts` are of upstream and downstream. `texts` is None where they do not print equal
     values alike: `why` says what of it. `sized`: texts may hold any character. `longest`: bytes
-    that a long value may have, 0 for a type of short ones."""
+    that its part in the text of a row has at most."""
 
     name: str
     names: tuple[bytes, bytes]
@@ -116,9 +120,14 @@ def pair(
         why=why,
         sized=form not in _NUMBERS and form not in (canonical.NUMBER, canonical.DECIMALS, canonical.TIMES),
         nullable=upstream.nullable or downstream.nullable,
-        longest=max(_LONGEST.get(one.type, 0) for one in (upstream, downstream)),
+        longest=max(map(_longest, (upstream, downstream))),
         is_generated=downstream.generated,
     )
+
+
+def _longest(column: DownstreamColumn) -> int:
+    size = _DOCUMENT_BYTES if column.type == "json" else 4 * column.length  # characters, of a text
+    return max(size, _SHORT_BYTES) + _SIGNS_BYTES
 
 
 def _form(upstream: DownstreamColumn, downstream: DownstreamColumn) -> str | None:
@@ -127,14 +136,14 @@ def _form(upstream: DownstreamColumn, downstream: DownstreamColumn) -> str | Non
     if one is None or other is None:
         return None
     if one == other:
-        if one == canonical.NAMES and _shows_nothing(upstream, downstream):
-            return canonical.NUMBER
+        if one == canonical.NAMES:
+            return _form_of_names(upstream, downstream)
         if one == canonical.TIMES and _day(upstream) != _day(downstream):
             return None
         return one
     both = {one, other}
     if both <= _NUMBERS:
-        return canonical.UNSIGNED if one == canonical.UNSIGNED else canonical.INTEGER
+        return canonical.INTEGER
     if both <= {*_NUMBERS, canonical.DECIMALS} and canonical.UNSIGNED not in both:
         return canonical.DECIMALS
     if both <= _TEXTS:
@@ -148,9 +157,12 @@ def _form(upstream: DownstreamColumn, downstream: DownstreamColumn) -> str | Non
     return None
 
 
-def _shows_nothing(upstream: DownstreamColumn, downstream: DownstreamColumn) -> bool:
-    """Whether '' may be a name, and the same number is the same name on both sides."""
-    return upstream.full_type == downstream.full_type and "''" in upstream.full_type
+def _form_of_names(upstream: DownstreamColumn, downstream: DownstreamColumn) -> str | None:
+    """Where '' may be a name it is shown as nothing is: then numbers are compared, if they mean the same."""
+    is_same = upstream.full_type == downstream.full_type
+    if any(_EMPTY_NAME.search(one.full_type) for one in (upstream, downstream)):
+        return canonical.NUMBER if is_same else None
+    return canonical.NAMES if is_same or upstream.type != "set" else canonical.ELEMENTS
 
 
 def _day(column: DownstreamColumn) -> str:
@@ -166,6 +178,8 @@ def _texts(
         if form == canonical.DECIMALS and upstream.digits != downstream.digits:
             return None, "another scale downstream"
         return (_number(upstream), _number(downstream)), ""
+    if form == canonical.ELEMENTS:
+        return None, "other elements downstream, or in another order"
     if form in (canonical.UNSIGNED, canonical.NUMBER):
         return (_AS_NUMBER, _AS_NUMBER), ""
     if form == canonical.DOUBLES:
@@ -185,7 +199,7 @@ def _texts(
 
 
 def _number(column: DownstreamColumn) -> bytes:
-    return b"%b+0" if "zerofill" in column.full_type.lower() else _AS_IS
+    return b"%b+0" if column.type == "bit" or "zerofill" in column.full_type.lower() else _AS_IS
 
 
 def _text(column: DownstreamColumn, dialect: Dialect) -> bytes:

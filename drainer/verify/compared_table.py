@@ -21,6 +21,7 @@ from drainer.verify.result import ComparedColumn, How, Name
 UPSTREAM: Final = 0
 DOWNSTREAM: Final = 1
 ONLY_DOWNSTREAM: Final = "upstream has no such column"
+NOT_SHOWN: Final = "the user has no right on it (GRANT SELECT), or it is not as it was published"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +120,11 @@ def compared_table(
     left_out: frozenset[str] = frozenset(),
     *,
     edited: bool = False,
+    published: Sequence[frozenset[str]] = (),
 ) -> ComparedTable | str:
     """How rows are compared, or why they cannot be. `left_out`: columns of upstream that a rule leaves out,
-    in lower case. `edited`: row rules make other rows of upstream's."""
+    in lower case. `edited`: row rules make other rows of upstream's. `published`: columns that each table
+    upstream has by its definition, whatever its server shows."""
     pairs: list[ColumnPair] = []
     others: list[NotCompared] = []
     for column in downstream.columns:
@@ -156,6 +159,13 @@ def compared_table(
             if downstream.column(column.name) is None and column.name.lower() not in left_out
         )
     )
+    hidden = {
+        name: f"{table.label} upstream does not show it: {NOT_SHOWN}"
+        for table, shown in zip(upstream, published, strict=False)
+        for name in sorted(shown - left_out - {one.name.lower() for one in table.columns})
+    }
+    others = [one for one in others if one.name.lower() not in hidden]
+    others += [NotCompared(name, why) for name, why in hidden.items()]
     if not pairs:
         return "no column can be compared"
     names = [one.name.lower() for one in pairs]

@@ -12,19 +12,17 @@ Holds   rows of both sides are parted into files by a hash of their key, then co
 from __future__ import annotations
 
 import json
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from typing import IO, Any, Final
-from zlib import crc32
+from typing import Any, Final
 
 from common.clock import Clock, SystemClock
 from common.errors import ConfigError, Corruption, DownstreamError
 from common.rowcodec.plan import TablePlan
 from common.rowcodec.row_error import RowError
 from common.table_info import STRING, Column, ColumnKind
-from drainer.chunks.chunk import Chunk
+from drainer.chunks.chunk import Chunk, check_rows
 from drainer.image.manifest import Manifest, TableImage
 from drainer.image.parquet_reader import TableReader
 from drainer.reading.subscribe.table_choice import TablePattern
@@ -36,17 +34,15 @@ from drainer.sink.mysql.sql_literal.plan import compile_sql
 from drainer.sink.mysql.sql_literal.quoting import qualified
 from drainer.sink.mysql.table_reader import read_table
 from drainer.verify import canonical
-from drainer.verify.checksum import row_queries
+from drainer.verify.checksum import count_queries, row_queries
 from drainer.verify.chunk_comparison import part_of
 from drainer.verify.compared_table import DOWNSTREAM, ComparedTable, compared_table
 from drainer.verify.result import OnDifference, TableResult, Verification
-from drainer.verify.row_differences import Printed, RowComparison
+from drainer.verify.row_differences import Printed
+from drainer.verify.row_parts import PartedComparison, SideRows
 from drainer.verify.table_work import TableWork, Wanted
 from drainer.verify.verifying import Progress
 
-ROWS_A_PART: Final = 40_000
-PARTS_MAX: Final = 512
-_LENGTH_BYTES: Final = 4
 _TYPES: Final = {
     ColumnKind.SIGNED: "bigint",
     ColumnKind.UNSIGNED: "bigint",
@@ -146,21 +142,24 @@ class ImageVerification:
         work.take(how)
         work.is_cut = True
         began_s = self.clock.monotonic_s()
-        count = min(PARTS_MAX, image.rows // ROWS_A_PART + 1)
-        rows = RowComparison(how.pairs, how.key)
+        keep_all = self.on_difference is not None
         with ExitStack() as ends:
-            upstream, downstream = (ends.enter_context(Parts(count, how)) for _ in range(2))
+            upstream, downstream = SideRows(how), SideRows(how)
+            ends.callback(upstream.close)
+            ends.callback(downstream.close)
             upstream.take(_image_rows(reader, how))
+            check_rows(f"the image of {how.label}", upstream.count, image.rows)
+            (query,) = count_queries(how, DOWNSTREAM, b"")
+            ((count,),) = connection.printed(query)
             (query,) = row_queries(how, DOWNSTREAM, b"")
             downstream.take(connection.stream_printed(query))
-            for number in range(count):
-                ours, theirs = list(upstream.rows(number)), list(downstream.rows(number))
-                part = part_of(len(ours), len(theirs), rows.differences(ours, theirs))
-                for one in part.differences if self.on_difference is not None else ():
-                    self.on_difference(work.so_far(), one)  # type: ignore[misc]
-                chunk = Chunk(number)
-                work.chunks.append(chunk)
-                work.found(chunk, part, 0.0)
+            check_rows(f"downstream {how.label}", downstream.count, int(count or 0))
+            found = PartedComparison(how, keep_all=keep_all).compare(upstream, downstream)
+            part = part_of(upstream.count, downstream.count, found)
+        for one in part.all() if self.on_difference is not None else ():
+            self.on_difference(work.so_far(), one)  # type: ignore[misc]
+        work.chunks.append(Chunk(0))
+        work.found(work.chunks[0], part, 0.0)
         work.seconds = self.clock.monotonic_s() - began_s
 
     def _say(self, work: TableWork, works: Sequence[TableWork]) -> None:
@@ -173,40 +172,6 @@ class ImageVerification:
         self.on_progress(
             Progress(work.wanted.label, len(done), len(works), len(done), rows, expected, wrong, 0)
         )
-
-
-class Parts:
-    """Rows of one side, parted by what identifies them; files without a name."""
-
-    def __init__(self, count: int, how: ComparedTable) -> None:
-        self._files = [_file() for _ in range(count)]
-        places = how.key or range(len(how.pairs))
-        self._identity = [(place, how.pairs[place].form) for place in places]
-
-    def __enter__(self) -> Parts:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for file in self._files:
-            file.close()
-
-    def take(self, rows: Iterable[Printed]) -> None:
-        files, count = self._files, len(self._files)
-        for row in rows:
-            key = canonical.pack([canonical.of_server(row[place], form) for place, form in self._identity])
-            packed = canonical.pack(row)
-            files[crc32(key) % count].write(len(packed).to_bytes(_LENGTH_BYTES, "big") + packed)
-
-    def rows(self, number: int) -> Iterator[Printed]:
-        """Once, after all were taken."""
-        file = self._files[number]
-        file.seek(0)
-        while head := file.read(_LENGTH_BYTES):
-            yield tuple(canonical.unpack(file.read(int.from_bytes(head, "big"))))
-
-
-def _file() -> IO[bytes]:
-    return tempfile.TemporaryFile()
 
 
 def _wanted(image: TableImage) -> Wanted:
@@ -223,6 +188,7 @@ def _described(reader: TableReader) -> DownstreamTable:
             _type(one),
             digits=max(one.type.decimal, 0),
             nullable=not one.type.not_null,
+            full_type=f"{_type(one)}({','.join(map(_quoted, one.type.elems))})",
         )
         for one in sorted(info.columns, key=lambda column: column.offset)
         if one.is_writable
@@ -231,6 +197,10 @@ def _described(reader: TableReader) -> DownstreamTable:
     keys = (UniqueKey("PRIMARY", tuple(KeyPart(one.name) for one in key)),) if key else ()
     table = reader.table
     return DownstreamTable(table.schema, table.table, tuple(columns), keys, dialect=Dialect.TIDB)
+
+
+def _quoted(element: str) -> str:
+    return "'" + element.replace("'", "''") + "'"
 
 
 def _type(column: Column) -> str:

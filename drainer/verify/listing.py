@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from common.errors import ConfigError
+from common.table_info import SchemaState
 from drainer.load.contents import Contents, Source
 from drainer.reading.subscribe.table_choice import TablePattern
 from drainer.rules.rule_set import Rules
@@ -65,7 +66,14 @@ def _wanted(sources: Iterable[Source], rules: Rules) -> Wanted:
         frozenset(name for source in sources for name in _left_out(source)),
         next((why for source in sources if (why := _why_not(source, rules))), ""),
         edited=edited,
+        published=tuple(_published(source) for source in sources),
     )
+
+
+def _published(source: Source) -> frozenset[str]:
+    columns = source.version.info.columns
+    shown = (one for one in columns if one.state == SchemaState.PUBLIC and not one.hidden)
+    return frozenset(one.name.lower() for one in shown)
 
 
 def _left_out(source: Source) -> Iterable[str]:

@@ -92,6 +92,9 @@ class RowDifference:
 class TableResult:
     """One downstream table beside the upstream's one, or several, that are routed to it.
 
+    `read_whole`: chunks whose rows were read, and not summed up by the servers. `computed`: changed rows that
+    differ only in columns that the servers compute.
+
     `columns` are those of the downstream in its order, also those that were not compared: their values are
     in no row, and `row_columns` are the others. `rows` and `downstream_rows` are what was counted on both
     sides; `other_columns`: columns that only the downstream has.
@@ -104,11 +107,13 @@ class TableResult:
     columns: tuple[ComparedColumn, ...] = ()
     how: How = How.CHECKSUM
     chunks: int = 0
+    read_whole: int = 0
     rows: int = 0
     downstream_rows: int = 0
     missing: int = 0
     extra: int = 0
     changed: int = 0
+    computed: int = 0
     differences: tuple[RowDifference, ...] = ()
     other_columns: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -163,6 +168,14 @@ class Verification:
     @property
     def rows(self) -> int:
         return sum(one.rows for one in self.tables)
+
+    @property
+    def chunks(self) -> int:
+        return sum(one.chunks for one in self.tables)
+
+    @property
+    def read_whole(self) -> int:
+        return sum(one.read_whole for one in self.tables)
 
     @property
     def wrong(self) -> int:

@@ -26,7 +26,7 @@ from drainer.verify.compared_table import ComparedTable
 from drainer.verify.table_work import TableWork
 
 KEPT_S: Final = 24 * 3600.0
-_VERSION: Final = 1
+_VERSION: Final = 2
 _MODE: Final = 0o600
 
 
@@ -62,6 +62,7 @@ class StateFile:
                 "how": _digest(work.how.identity if work.how is not None else ""),
                 "chunk": chunk.stored(),
                 "rows": [part.rows, part.downstream_rows],
+                "read": part.is_read,
             }
         )
 
@@ -86,7 +87,7 @@ class StateFile:
             try:
                 one = json.loads(line)
                 rows, downstream_rows = one["rows"]
-                entry = Chunk.of_stored(one["chunk"]), Part(int(rows), int(downstream_rows))
+                entry = Chunk.of_stored(one["chunk"]), _part(rows, downstream_rows, one["read"])
                 self._known.setdefault((one["table"], one["how"]), []).append(entry)
             except (ValueError, KeyError, TypeError, Corruption):
                 break
@@ -107,6 +108,10 @@ class StateFile:
             return False
         self.began_s = began_s
         return True
+
+
+def _part(rows: int, downstream_rows: int, is_read: bool) -> Part:
+    return Part(int(rows), int(downstream_rows), is_read=bool(is_read))
 
 
 def _digest(text: str) -> str:

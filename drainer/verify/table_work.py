@@ -31,7 +31,8 @@ class Wanted:
     """A downstream table with the upstream's ones that go there. `left_out`: columns, in lower case, that
     are not written. `why_not`: the reason for which its rows need not be equal, "" for none.
     `rows_expected`: as a server estimates them. `edited`: the tables upstream, where row rules make other
-    rows of theirs."""
+    rows of theirs. `published`: columns of each table upstream that its definition has and a row shows, in
+    lower case; () where nothing is published."""
 
     upstream: tuple[Name, ...]
     downstream: Name
@@ -39,6 +40,7 @@ class Wanted:
     why_not: str = ""
     rows_expected: int = 0
     edited: tuple[Edited, ...] = ()
+    published: tuple[frozenset[str], ...] = ()
 
     @property
     def label(self) -> str:
@@ -127,7 +129,7 @@ class TableWork:
 
     def found(self, chunk: Chunk, part: Part, seconds: float) -> None:
         self.seconds += seconds
-        (self.equal if part.is_equal else self.wrong)[chunk.number] = part.listed()
+        (self.equal if part.is_equal else self.wrong)[chunk.number] = part.settled()
 
     # -- result ---------------------------------------------------------------------------------------
 
@@ -156,15 +158,26 @@ class TableWork:
             columns=self.columns(),
             how=How.NOT_COMPARED if how is None else How.CHECKSUM if how.is_by_checksum else How.VALUES,
             chunks=len(parts),
+            read_whole=sum(part.is_read for part in parts),
             rows=sum(part.rows for part in parts) + self.rows_absent,
             downstream_rows=sum(part.downstream_rows for part in parts),
             missing=sum(part.missing for part in parts) + self.rows_absent,
             extra=sum(part.extra for part in parts),
             changed=sum(part.changed for part in parts),
+            computed=sum(part.computed for part in parts),
             differences=tuple(differences[:LISTED_MAX]),
             other_columns=() if how is None else how.only_downstream,
             seconds=self.seconds,
         )
+
+    def _computed(self) -> str:
+        """Of rows in which all that is written is right."""
+        parts = self.wrong.values()
+        number = sum(part.computed for part in parts)
+        if not number or self.how is None:
+            return ""
+        names = ", ".join(one.name for one in self.how.pairs if one.is_generated)
+        return f"{number:,} rows differ only in what each server computes by itself ({names})"
 
     def _state(self) -> tuple[State, str]:
         if self.wanted.why_not:
@@ -179,7 +192,7 @@ class TableWork:
             names = ", ".join(self.how.missing)
             return State.DIFFERS, f"downstream has no column {names}"
         if self.wrong:
-            return State.DIFFERS, ""
+            return State.DIFFERS, self._computed()
         if self.how.unknown:
             said = "; ".join(f"column {one.name}: {one.why}" for one in self.how.unknown)
             return State.NOT_COMPARABLE, said

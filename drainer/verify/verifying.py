@@ -21,17 +21,17 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from common.clock import Clock, SystemClock
-from common.errors import BinlogError, DownstreamError, Rejected, Unavailable
+from common.errors import BinlogError, Corruption, DownstreamError, Rejected, Unavailable
 from common.rowcodec.row_error import RowError
 from drainer.chunks.chunk import Chunk
 from drainer.chunks.cut_key import WHOLE, key_to_compare
 from drainer.chunks.splitter import Splitter
 from drainer.sink.mysql.connection import Connection
 from drainer.sink.mysql.errors import StatementRefused, TransientError, safe_text
-from drainer.sink.mysql.table_reader import read_table
+from drainer.sink.mysql.table_reader import is_absent, read_table
 from drainer.verify.budget import Budget
 from drainer.verify.chunk_comparison import ChunkComparison, Part
-from drainer.verify.compared_table import DOWNSTREAM, UPSTREAM, ComparedTable, compared_table
+from drainer.verify.compared_table import DOWNSTREAM, NOT_SHOWN, UPSTREAM, ComparedTable, compared_table
 from drainer.verify.edited_rows import Edited, EditedRows
 from drainer.verify.result import Name, OnDifference, TableResult, Verification
 from drainer.verify.sides import Sides
@@ -48,7 +48,7 @@ _CUT_AT_ONCE: Final = 64
 _DESCRIBED_AGAIN: Final = 2
 _PASSES: Final = (Unavailable, TransientError, Rejected)
 """What a later moment may mend. `Rejected`: the upstream collected what stood at this one."""
-_REFUSALS: Final = (StatementRefused, DownstreamError, RowError)
+_REFUSALS: Final = (StatementRefused, DownstreamError, RowError, Corruption)
 """What keeps one table from being read."""
 
 
@@ -256,7 +256,13 @@ class Verifying:
         work.take(how)
         edited = work.edited
         upstream_rows = EditedRows(how, edited, sides.upstream.session, sides.ts).read if edited else None
-        comparison = ChunkComparison(how, sides, self._downstream, upstream_rows=upstream_rows)
+        comparison = ChunkComparison(
+            how,
+            sides,
+            self._downstream,
+            upstream_rows=upstream_rows,
+            keep_all=self._look == self.pace.retries and self.on_difference is not None,
+        )
         for chunk in list(work.left()):
             self._submit(work, chunk, comparison, ends_s)
         splitter = _splitter(how, edited, min(self.pace.chunk_rows, self._budget.chunk_rows))
@@ -300,16 +306,20 @@ class Verifying:
         if not there and downstream is None:
             return _NEITHER
         if downstream is None:
-            work.absent = "downstream has no such table"
-            return ""
+            return _lacking(work, "downstream", below, [wanted.downstream])
         if not there:
-            work.absent = "upstream has no such table any more"
-            return ""
+            return _lacking(work, "upstream", above, wanted.upstream)
         if len(there) < len(upstream):
             # Its rows would be taken for some too many.
             lacking = ".".join(wanted.upstream[upstream.index(None)])
             return f"upstream does not show {lacking}, which goes there, too: {_SHOWN}"
-        return compared_table(there, downstream, wanted.left_out, edited=bool(wanted.edited))
+        return compared_table(
+            there,
+            downstream,
+            wanted.left_out,
+            edited=bool(wanted.edited),
+            published=wanted.published,
+        )
 
     # -- chunks ---------------------------------------------------------------------------------------
 
@@ -355,7 +365,7 @@ class Verifying:
         self._compared += 1
         if self._look == self.pace.retries and self.on_difference is not None:
             table = work.so_far()
-            for one in part.differences:
+            for one in part.all():
                 self.on_difference(table, one)
         work.found(chunk, part, now_s - began_s)
         if part.is_equal and self.journal is not None:
@@ -388,6 +398,14 @@ class Verifying:
                 look=self._look,
             )
         )
+
+
+def _lacking(work: TableWork, side: str, connection: Connection, names: Sequence[Name]) -> str:
+    """A server shows no table to who may not read it: absent is what a SELECT does not find."""
+    if not all(is_absent(connection, *name) for name in names):
+        return f"{side} does not show it: {NOT_SHOWN}"
+    work.absent = f"{side} has no such table" + (" any more" if side == "upstream" else "")
+    return ""
 
 
 class _MomentOver(Exception):

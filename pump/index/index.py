@@ -1,10 +1,15 @@
 """Index: from a timestamp to the place of its record, and the positions a restart needs, in LevelDB.
 
     ts:<ts i64 big-endian>        value pointer       start_ts of a prewrite, commit_ts of everything else
+    pr:<ts i64 big-endian>        value pointer       a prewrite whose start_ts is a commit_ts, too
     !binlog!headPointer           value pointer       last record that is in the index
     !binlog!handlePointer         value pointer       last record decided by the sorter, with all before it
     !binlog!maxCommitTS           i64 little-endian   watermark from stored records
     !binlog!gcts                  i64 little-endian   everything below may have been purged
+
+No timestamp is given twice, but a client may say what it likes. What was filed first stays, so that nobody
+takes the place of what was acknowledged before; the second of two prewrites, or of two commits with one
+start_ts, is a repetition.
 
 Absent integers read as 0, absent pointers as (0, 0). The same layout as the Go pump's, whose directories
 open in place. Written without sync: the value log is the truth and replay from the head repairs a lost tail
@@ -20,18 +25,23 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
 from typing import Any, Final, Self
 
-from common.binlog import PREWRITE
+from common.binlog import PREWRITE, Head
 from common.errors import ConfigError, Corruption
+from common.observe import log
+from common.tso import TS_MAX
+from pump import metrics
 from pump.index.leveldb import plyvel
 from pump.log.record import POINTER, START, LogRecord, ValuePointer, decode_pointer, encode_pointer
 
 _PREFIX: Final = b"ts:"
 _BEYOND: Final = b"ts;"
+_APART: Final = b"pr:"
+RECENT_MAX: Final = 1 << 15
 _KEY: Final = struct.Struct(">3sq")
 _TS: Final = struct.Struct(">3xq")
 _INTEGER: Final = struct.Struct("<q")
@@ -39,6 +49,7 @@ _GC_TS: Final = b"!binlog!gcts"
 _MAX_COMMIT_TS: Final = b"!binlog!maxCommitTS"
 _HANDLE: Final = b"!binlog!handlePointer"
 _HEAD: Final = b"!binlog!headPointer"
+_logger = log.get("index")
 
 
 def key_of(ts: int) -> bytes:
@@ -57,6 +68,13 @@ class Index:
     def __init__(self, database: Any, path: str) -> None:
         self._database = database
         self._path = path
+        # Timestamps that were filed last, in two generations of which the older goes as a whole; what was
+        # filed before is at or below `_below` (None: not asked yet). All others are new without a search.
+        self._recent: set[int] = set()
+        self._recent_before: set[int] = set()
+        self._below: int | None = None
+        self.head_at: Callable[[ValuePointer], Head | None] = lambda _: None
+        """Of the record at a place; None where none can be read. What cannot be is replaced."""
 
     @classmethod
     def open(cls, path: str, *, write_buffer_bytes: int = 64 << 20, cache_bytes: int = 8 << 20) -> Self:
@@ -96,6 +114,8 @@ class Index:
         mark the timestamp that a transaction has.
         """
         with self._writing(), self._database.write_batch() as batch:
+            if not self._are_new([one[1] if one[0] == PREWRITE else one[2] for one in records]):
+                records = self._first_ones(records, batch)
             # `is_mark` and `index_ts` written out: every record comes through here.
             put, key, pointer = batch.put, _KEY.pack, POINTER.pack
             for tp, start_ts, commit_ts, place in records:
@@ -109,6 +129,79 @@ class Index:
             batch.put(_HEAD, encode_pointer(head))
             batch.put(_MAX_COMMIT_TS, _INTEGER.pack(watermark))
             batch.put(_HANDLE, encode_pointer(decided))
+
+    def _are_new(self, timestamps: list[int]) -> bool:
+        """Whether none of them can be in the index, nor twice among them; they are remembered."""
+        if self._below is None:
+            self._below = self.edge_ts(largest=True)
+        came = set(timestamps)
+        came.discard(0)
+        are_new = (
+            len(came) == len(timestamps) - timestamps.count(0)
+            and min(came, default=TS_MAX) > self._below
+            and self._recent.isdisjoint(came)
+            and self._recent_before.isdisjoint(came)
+        )
+        self._recent |= came
+        if len(self._recent) >= RECENT_MAX:
+            self._below = max(self._below, max(self._recent_before, default=0))
+            self._recent, self._recent_before = set(), self._recent
+        return are_new
+
+    def _first_ones(self, records: Sequence[LogRecord], batch: Any) -> list[LogRecord]:
+        """Those to be filed: neither repetitions, nor prewrites that are filed apart, nor commits whose
+        timestamp another transaction has, which are reported."""
+        kept: list[LogRecord] = []
+        filed: dict[int, LogRecord] = {}
+        apart: set[int] = set()
+        for record in records:
+            ts = record.index_ts
+            if not ts or record.is_mark:
+                kept.append(record)
+                continue
+            first = filed.get(ts) or self._filed(ts)
+            if first is not None and not first.is_mark and first.place != record.place:
+                if first.start_ts == record.start_ts and (first.tp == PREWRITE) == (record.tp == PREWRITE):
+                    continue
+                if PREWRITE not in (first.tp, record.tp):
+                    self._report(record, first)
+                    continue
+                prewrite = record if record.tp == PREWRITE else first
+                if ts not in apart and self._get(_KEY.pack(_APART, ts)) is None:
+                    batch.put(_KEY.pack(_APART, ts), encode_pointer(prewrite.place))
+                apart.add(ts)
+                if prewrite is record:
+                    continue
+            filed[ts] = record
+            kept.append(record)
+        return kept
+
+    @staticmethod
+    def _report(record: LogRecord, first: LogRecord) -> None:
+        metrics.STORAGE_ERRORS.labels("same_commit_ts").inc()
+        _logger.error(
+            "a client gave a commit the commit_ts of another transaction: readers get the first alone",
+            commit_ts=record.commit_ts,
+            start_ts=record.start_ts,
+            place=record.place,
+            first_start_ts=first.start_ts,
+            next="find the client that does not draw its timestamps from the oracle; what it stored stands "
+            "in the value log at this place",
+        )
+
+    def _filed(self, ts: int) -> LogRecord | None:
+        """The record with this index timestamp, if there is one that can be read."""
+        place = self.pointer(ts)
+        head = None if place is None else self.head_at(place)
+        if place is None or head is None:
+            return None
+        found = LogRecord(*head, place)
+        return found if found.index_ts == ts else None
+
+    def prewrite_pointer(self, start_ts: int) -> ValuePointer | None:
+        """Place of a prewrite, as far as one was filed; else of a commit with this timestamp."""
+        data = self._get(_KEY.pack(_APART, start_ts))
+        return self.pointer(start_ts) if data is None else decode_pointer(data)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -188,11 +281,21 @@ class Index:
                         gone.append(key)
                 else:
                     self._check_end(key)
+            if next_ts is None:
+                gone += self._apart(last_ts, upto_fid)
             if gone or next_ts is None:
                 with self._database.write_batch(sync=next_ts is None) as batch:
                     for key in gone:
                         batch.delete(key)
         return len(gone), next_ts
+
+    def _apart(self, last_ts: int, upto_fid: int) -> list[bytes]:
+        """Keys of prewrites that are filed apart, up to a timestamp and a file; these are few."""
+        stop = _KEY.pack(_APART, last_ts)
+        with self._database.iterator(
+            start=_APART, stop=stop, include_stop=True, verify_checksums=True
+        ) as found:
+            return [key for key, value in found if decode_pointer(value).fid <= upto_fid]
 
     def _check_end(self, last: bytes) -> None:
         """Raise the error that made an iterator end after this key, if one did.

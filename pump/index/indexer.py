@@ -17,9 +17,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
+from common.binlog import PREWRITE
 from common.clock import Clock
 from common.observe import log
-from common.tso import TS_MAX
+from common.tso import TS_MAX, compose
 from pump import metrics
 from pump.index.index import Index
 from pump.index.recent_commits import RecentCommits
@@ -32,6 +33,7 @@ from pump.log.writer import WrittenGroup
 _BATCH_RECORDS_MAX = 1024  # large enough for LevelDB, small enough for the event loop
 _RETRY_S = 1.0
 _MARKS_MAX = 64
+_FUTURE_S = 86_400  # so far ahead nothing that was stored is: not with any clock that is merely wrong
 _logger = log.get("indexer")
 _OVERHEAD = 250  # bytes that a queued record costs besides its payload
 _place = attrgetter("place")
@@ -60,9 +62,10 @@ class Indexer:
         on_replayed: Callable[[int], None],
     ) -> None:
         """`cursor`: where the sorter continues; records before `indexed_to` are in the index already. What an
-        earlier life stored with a timestamp above `limit_ts` is left out."""
+        earlier life stored with a timestamp a day above `limit_ts` is left out."""
         self._log = log
         self._index = index
+        index.head_at = log.head_at
         self._sorter = sorter
         self._recent = recent
         self._queue_bytes_max = queue_bytes_max
@@ -85,12 +88,15 @@ class Indexer:
         self.cursor = cursor
         self.durable = log.end
         self._indexed_to = indexed_to
-        self._limit_ts = limit_ts
+        self._limit_ts = min(limit_ts + compose(_FUTURE_S * 1000), TS_MAX)
         self._replay_to = log.end  # what lies before was written by an earlier life of the pump
         self._replaying = True
+        self.prewrites = 0  # that the sorter got of those written since the start
         self._overflowed = True  # the queue does not continue where the cursor is
         self._chase_runs = False
         self.chased_total = 0
+        self.replayed_ts = 0
+        """The largest commit_ts of what an earlier life left."""
 
     # -- facts from the event loop ---------------------------------------------------------------
 
@@ -191,7 +197,10 @@ class Indexer:
         self._overflowed, self._chase_runs = False, True
         source = _batches(self._log, self.cursor, stop)
         while (stretch := await self._thread.run(next, source, None)) is not None:
-            records = self._possible(stretch.records) if self._replaying else stretch.records
+            records = stretch.records
+            if self._replaying:
+                records = self._possible(records)
+                self.replayed_ts = max([self.replayed_ts, *(record.commit_ts for record in records)])
             missing = records
             if records and records[0].place < self._indexed_to:
                 missing = [record for record in records if record.place >= self._indexed_to]
@@ -257,6 +266,9 @@ class Indexer:
                 fed = upto
             self._publish(self._sorter.mark(ts))
         self._publish(self._sorter.feed(records[fed:] if fed else records, now_s))
+        if self._replaying:
+            records = [record for record in records if record.place >= self._replay_to]
+        self.prewrites += [record[0] for record in records].count(PREWRITE)
         self._on_settled()
 
     def _publish(self, effects: list[Effect]) -> None:

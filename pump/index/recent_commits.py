@@ -4,7 +4,8 @@ In     payloads of records in log order, the watermark after each step
 Out    for a position: the commits after it in commit order, or "too old, read the index"
 Why    a drainer that keeps up asks for what was written lately; joining once for all drainers and
        from memory costs neither a disk read nor a search
-Holds  every served commit with a timestamp in (floor, watermark]; `bytes_max` bounds what is kept
+Holds  every served commit with a timestamp in (floor, watermark]; `bytes_max` bounds what is kept, thrice:
+       prewrites without an end, commits above the watermark, commits below it
 Never  is asked to be complete: whatever does not fit raises the floor, and the index serves it
 """
 
@@ -21,6 +22,8 @@ from pump.log.record import LogRecord
 from pump.log.record_scan import new_tuple
 
 _OVERHEAD = 200  # bytes that an entry costs besides its payload
+PENDING_MAX = 1 << 15
+"""Commits above the watermark: one step of it may bring them all, while everything else waits."""
 
 
 class RecentCommits:
@@ -53,8 +56,8 @@ class RecentCommits:
             if prewrite is not None:
                 self._prewrite_bytes -= len(prewrite) + _OVERHEAD
             if tp == binlog.PREWRITE:
-                prewrites[start_ts] = payload
-                self._prewrite_bytes += len(payload) + _OVERHEAD
+                prewrites[start_ts] = prewrite = payload if prewrite is None else prewrite
+                self._prewrite_bytes += len(prewrite) + _OVERHEAD
                 if self._prewrite_bytes > self._bytes_max:
                     self._drop_prewrites()
                 continue
@@ -62,6 +65,8 @@ class RecentCommits:
                 continue
             if commit_ts <= watermark:
                 self._forget_to(commit_ts)
+                continue
+            if commit_ts <= self.floor:
                 continue
             delivery = None
             size = _OVERHEAD
@@ -73,8 +78,10 @@ class RecentCommits:
                 delivery = new_tuple(Delivery, (commit_ts, start_ts, *halves))
             if delivery is not None:
                 size += len(delivery[2]) + len(delivery[3])
-                if self._pending_bytes + size > self._bytes_max:
+                if size > self._bytes_max:
                     delivery, size = None, _OVERHEAD
+            while pending and (self._pending_bytes + size > self._bytes_max or len(pending) >= PENDING_MAX):
+                self._drop_pending()
             self._sequence += 1
             self._pending_bytes += size
             heappush(pending, (commit_ts, self._sequence, size, delivery))
@@ -90,6 +97,16 @@ class RecentCommits:
                 break
         for start_ts in oldest:
             self._prewrite_bytes -= len(self._prewrites.pop(start_ts)) + _OVERHEAD
+
+    def _drop_pending(self) -> None:
+        """Leave the lower half of what waits for the watermark to the index: the rest is what pullers that
+        keep up ask for once it moves. A half at once, so that what is sorted was as often added."""
+        pending = self._pending
+        pending.sort()
+        half = (len(pending) + 1) // 2
+        self._forget_to(pending[half - 1][0])
+        self._pending_bytes -= sum([size for _, _, size, _ in pending[:half]])
+        del pending[:half]
 
     def pass_over(self, records: Iterable[LogRecord]) -> None:
         """Records in log order whose payloads are not in memory: their commits are left to the index."""

@@ -5,6 +5,8 @@ Out    `Advanced(watermark, decided)`, `Late(start_ts, commit_ts)`, `GivenUp(sta
 Why    a commit timestamp is drawn after its prewrite was acknowledged. So once every prewrite written before
        some place is settled, no commit that arrives later can carry a timestamp smaller than one drawn
        before that place: neither a commit that stands there nor a timestamp drawn while it was the end
+       But whoever writes a commit may lie about its timestamp, and would hide what others commit below it:
+       with `draws_only` the watermark comes from `mark` alone
        A client's rollback settles nothing where clients may be wrong: its prewrite stays open until the store
        was asked, and what the pump then writes itself settles it
 Holds  the watermark never falls; memory grows with open prewrites only, not with what came after them
@@ -21,11 +23,18 @@ the upstream is asked, which is slower and equally right.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
 
 from common.binlog import PREWRITE, ROLLBACK
 from pump.log.record import START, LogRecord, ValuePointer
+
+OPEN_MAX: Final = 1 << 18
+"""Prewrites that a pump lets be open at once; each costs 1 KiB at most, asked about or not."""
+_place_of = attrgetter("place")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +80,26 @@ class OpenPrewrite:
     settled: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Prewrites:
+    """How many prewrites have no end yet, and how many may; whether ends are asked for at their keys."""
+
+    open: int = 0
+    most: int = OPEN_MAX
+    need_keys: bool = False
+
+    @property
+    def are_full(self) -> bool:
+        """No prewrite enters."""
+        return self.open >= self.most
+
+
+NO_PREWRITES: Final = Prewrites()
+
+
 class Sorter:
     """See the head of this file. `watermark`: where an earlier run had arrived; `clients_know`: whether a
-    client's rollback is one."""
+    client's rollback is one; `draws_only`: no writer's word moves the watermark."""
 
     def __init__(
         self,
@@ -81,11 +107,13 @@ class Sorter:
         decided: ValuePointer = START,
         *,
         clients_know: bool = True,
+        draws_only: bool = False,
         ended_max: int = 1 << 16,
     ) -> None:
         self.watermark = watermark
         self.decided = decided
         self.clients_know = clients_know
+        self._draws_only = draws_only
         self._ended_max = ended_max
         self._queue: list[OpenPrewrite] = []
         self._front = 0  # entries before it have left
@@ -101,7 +129,7 @@ class Sorter:
         """Records in log order, each indexed already."""
         published = self.watermark
         effects: list[Effect] = []
-        opened, queue = self._open, self._queue
+        opened, queue, draws_only = self._open, self._queue, self._draws_only
         for tp, start_ts, commit_ts, place in records:
             if tp == PREWRITE:
                 if start_ts in opened or start_ts == 0 or self._has_ended(start_ts):
@@ -121,7 +149,7 @@ class Sorter:
                 and 0 < commit_ts <= published
             ):
                 effects.append(Late(start_ts, commit_ts, was_open))
-            self._pass(commit_ts, place)
+            self._pass(0 if draws_only else commit_ts, place)
         self._compact()
         if self.watermark > published:
             effects.append(Advanced(self.watermark, self.decided))
@@ -201,6 +229,12 @@ class Sorter:
     def open_prewrites(self) -> Iterable[OpenPrewrite]:
         """Open prewrites, the longest open first."""
         return self._open.values()
+
+    def open_after(self, place: ValuePointer) -> Iterator[OpenPrewrite]:
+        """Prewrites behind a place, in log order; settled ones may be among them."""
+        queue = self._queue
+        for at in range(bisect_right(queue, place, self._front, key=_place_of), len(queue)):
+            yield queue[at]
 
     def is_open(self, start_ts: int) -> bool:
         return start_ts in self._open

@@ -84,3 +84,11 @@ class Page:
     deliveries: list[Delivery]
     covered: int
     large: LargeDelivery | None = None
+
+
+def large_among(deliveries: list[Delivery], parts_above: int) -> int | None:
+    """Where the first delivery of more bytes stands; None if there is none."""
+    for at, (_, _, head, tail) in enumerate(deliveries):
+        if len(head) + len(tail) > parts_above:
+            return at
+    return None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from common import binlog
-from common.errors import Corruption, Rejected
+from common.errors import BinlogError, Corruption, Rejected
 from common.observe import log
 from common.record import VALUE_HEADER_SIZE, RecordError, value_header
 from pump.log import recovery, segment
@@ -25,6 +25,7 @@ from pump.log.recovery import FoundSegment
 from pump.log.segment import Segment
 
 SEGMENT_BYTES_MAX = 500 << 20
+_HEAD_BYTES = 40  # of a payload: its type and timestamps are in them
 FINALIZE_BYTES_MIN = 51_200  # a newest file at least this large gets its footer at a clean stop
 
 _logger = log.get("value_log")
@@ -231,6 +232,13 @@ class ValueLog:
     def read(self, place: ValuePointer) -> bytes:
         """Payload at a place; `Corruption` if there is none."""
         return self.segment(place.fid).read(place.offset)
+
+    def head_at(self, place: ValuePointer) -> binlog.Head | None:
+        """Type and timestamps of the record at a place, not verified; None if there is none."""
+        try:
+            return binlog.leading_header(self.segment(place.fid).begin(place.offset, _HEAD_BYTES))
+        except (BinlogError, OSError):
+            return None
 
     def stretches(self, cursor: ValuePointer, stop: ValuePointer) -> Iterator[Stretch]:
         """Records in [cursor, stop) in log order, about a megabyte of log at a time. `Corruption` at a bad

@@ -91,6 +91,7 @@ class Writer:
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._stopping = False
         self._queued_bytes = 0
+        self.prewrites = 0  # that were queued since the start, written by now or not
         self._first_s = 0.0  # when the inbox got its first write
         self._space = asyncio.Event()
         self._space.set()
@@ -170,6 +171,7 @@ class Writer:
 
     def _enqueue(self, write: _Write) -> None:
         self._queued_bytes += write[2]
+        self.prewrites += [head[0] for head in write[1]].count(binlog.PREWRITE)
         inbox = self._inbox
         inbox.append(write)
         # Checked after the append: if another write is here, the thread, which was woken for it, has not

@@ -3,7 +3,8 @@
 Drives  `session`, `pages`
 Owns    a task per new-protocol stream that reads its requests
 Holds   of a transaction that goes out in parts, one part is in memory; whatever is read was asked for before.
-        So many streams at once, and of one connection or address fewer
+        So many streams at once, and of one connection or address fewer; when all places are taken, an address
+        that has few takes one of the address that has most
 Waits   for the watermark or for a request, never by polling. Who waits for a watermark is known to
         `watermark.idle`, which draws a timestamp where nothing else would raise it. A puller that wants to
         know that the pump is there hears something at least that often
@@ -14,9 +15,10 @@ Tests   tests/pump/test_server.py
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -65,6 +67,14 @@ class Stream:
     session: PullSession | None = None
     is_open: bool = False
     packer: Packer | None = None
+    task: asyncio.Task[None] | None = field(default_factory=asyncio.current_task)
+    is_evicted: bool = False
+    """Its place went to another address."""
+
+    def evict(self) -> None:
+        assert self.task is not None
+        self.is_evicted = True
+        self.task.cancel()
 
     def open(self, position: int, session: PullSession | None = None) -> None:
         """The call is taken: a puller stands here."""
@@ -104,7 +114,7 @@ class Pullers:
         self._time = time
         self._wakes: set[asyncio.Event] = set()
         self._ending = False
-        self._streams: set[Stream] = set()
+        self._streams: dict[Stream, None] = {}  # the newest last
         self._streams_max = streams_max
         self._connection_streams_max = connection_streams_max
 
@@ -243,7 +253,7 @@ class Pullers:
     def _take_request(self, session: PullSession, request: pump_pb2.PullBatchesReq) -> None:
         given_ts = request.given_ts
         if given_ts > 0:
-            # One from the future would carry the watermark along: the oracle is asked instead.
+            # One from the future is no reason to ask the oracle now: whoever waits for it says so.
             if self._time is None or self._time.may_have_given(given_ts):
                 self._idle.given(given_ts)
             else:
@@ -287,14 +297,17 @@ class Pullers:
         stream, began_s, label = Stream(protocol, rpc.caller()), self._clock.monotonic_s(), "fail"
         try:
             self._check_streams(stream.caller)
-            self._streams.add(stream)
+            self._streams[stream] = None
             yield stream
             label = "succ"
         except (GeneratorExit, asyncio.CancelledError):
+            if stream.is_evicted:
+                text = f"{self._streams_max} pull streams are open (pull-streams), and its address has most"
+                raise rpc.RpcStatus(rpc.RESOURCE_EXHAUSTED, text) from None
             label = "succ"
             raise
         finally:
-            self._streams.discard(stream)
+            self._streams.pop(stream, None)
             metrics.RPC_SECONDS.labels(method, label).observe(self._clock.monotonic_s() - began_s)
             if stream.is_open:
                 metrics.PULLERS.labels(protocol).dec()
@@ -308,12 +321,24 @@ class Pullers:
             limit = f"{same} of its connection are open (pull-streams-per-connection)"
         elif near >= max(self._streams_max // 2, 1):
             limit = f"{near} of its address are open (half of pull-streams)"
-        elif len(self._streams) >= self._streams_max:
+        elif len(self._streams) >= self._streams_max and not self._make_room(near):
             limit = f"{self._streams_max} are open (pull-streams)"
         else:
             return
         _logger.warning("pull stream refused", address=caller.address, limit=limit)
         raise rpc.RpcStatus(rpc.RESOURCE_EXHAUSTED, f"too many pull streams: {limit}")
+
+    def _make_room(self, has: int) -> bool:
+        """Whether the address with most streams gave up its newest, for one that has at least two fewer."""
+        counts = Counter(stream.caller.address for stream in self._streams if stream.caller.address)
+        [(address, most)] = counts.most_common(1) or [("", 0)]
+        if most < has + 2:
+            return False
+        newest = next(stream for stream in reversed(self._streams) if stream.caller.address == address)
+        del self._streams[newest]
+        newest.evict()
+        _logger.warning("pull stream ended for one of another address", address=address, streams=most)
+        return True
 
     def facts(self) -> list[PullerStatus]:
         """The open streams: where each stands, and what it waits for. Timestamps; lag in upstream seconds."""

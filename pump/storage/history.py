@@ -216,7 +216,7 @@ class History:
         if header.is_fake:
             return Delivery(ts, header.start_ts, payload)
         passed = self._passed.pop(header.start_ts, None)
-        place = passed[:2] if passed is not None else self._index.pointer(header.start_ts)
+        place = passed[:2] if passed is not None else self._index.prewrite_pointer(header.start_ts)
         at = ValuePointer(fid, offset)
         if place is None:
             self._without_prewrite(header, at)

@@ -52,15 +52,21 @@ class MissingPrewrites:
             )
         lost = self._lost_before(place, start_ts) if found is None else None
         if lost is None:
-            raise self._nowhere_to_be_found(start_ts, commit_ts, place, found)
+            raise self._nowhere_to_be_found(start_ts, commit_ts, place, found, self._log.end)
         self._losses.passed_over(commit_ts, start_ts, place, lost)
 
     @staticmethod
     def _nowhere_to_be_found(
-        start_ts: int, commit_ts: int, place: ValuePointer, found: ValuePointer | None
+        start_ts: int, commit_ts: int, place: ValuePointer, found: ValuePointer | None, end: ValuePointer
     ) -> Corruption:
-        here = f"{segment.name_of(place.fid)}:{place.offset}"
-        way_on = f"to go on without the transaction start the pump with `--accept-loss {here}`"
+        name = segment.name_of(place.fid)
+        here = f"{name}:{place.offset}"
+        way_on = (
+            "to go on without all that is missed or damaged from the beginning of this file to the present "
+            "end of the log start the pump with `--accept-loss "
+            f"{name}:0-{segment.name_of(end.fid)}:{end.offset}`, without this transaction alone with "
+            f"`--accept-loss {here}`"
+        )
         if found is not None:
             return Corruption(
                 f"another record has the timestamp of prewrite {start_ts}, which stands at "

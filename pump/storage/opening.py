@@ -21,6 +21,7 @@ from common.observe import log
 from common.tso import TS_MAX
 from pump.index import index_files
 from pump.index.index import Index, IndexDamaged
+from pump.index.sorter import OPEN_MAX
 from pump.log.log_file import LogDirectory
 from pump.log.record import START, ValuePointer
 from pump.log.value_log import SEGMENT_BYTES_MAX, OpenedLog, ValueLog
@@ -38,6 +39,7 @@ class StorageLimits:
     group_bytes_max: int = 1 << 20  # of several records together; one may be larger, alone
     group_records_max: int = 4096
     index_queue_bytes_max: int = 16 << 20  # reached: the slow chaser reads the log instead
+    open_prewrites_max: int = OPEN_MAX  # reached: no prewrite enters
     recent_bytes_max: int = 32 << 20  # reached: older commits are served from the log
     segment_bytes_max: int = SEGMENT_BYTES_MAX
 
@@ -112,13 +114,13 @@ class _FromTheFuture(Exception):
     def report(self, renamed: str) -> None:
         _logger.error(
             "the watermark stored here lies in the future, a writer with a wrong clock brought it: building "
-            "the index anew from the value log, without such timestamps",
+            "the index anew from the value log, and the watermark from the oracle alone",
             watermark=self._watermark,
             moment=time_text.utc(self._watermark),
             set_aside=renamed,
             hint="restart each drainer, it continues from its checkpoint; one whose checkpoint lies in the "
-            "future, too, is refused, and needs initial-commit-ts or a checkpoint of before. Retention keeps "
-            "the files that hold such timestamps",
+            "future, too, is refused, and needs initial-commit-ts or a checkpoint of before "
+            "(`binlogctl savepoint at TIME`). Retention keeps the files that hold such timestamps",
         )
 
 

@@ -25,8 +25,8 @@ from pump import metrics
 from pump.index.index import Index, IndexDamaged
 from pump.index.indexer import Indexer
 from pump.index.recent_commits import RecentCommits
-from pump.index.sorter import Late, OpenPrewrite, Sorter
-from pump.log.delivery import Delivery, LargeDelivery, Page
+from pump.index.sorter import Late, OpenPrewrite, Prewrites, Sorter
+from pump.log.delivery import LargeDelivery, Page, large_among
 from pump.log.group_commit import GroupCommit
 from pump.log.log_file import LogDirectory, OsLogDirectory
 from pump.log.record import ValuePointer
@@ -80,6 +80,8 @@ class Storage:
         self.index_trouble: Exception | None = None
         self.on_given_up: Callable[[int], None] = lambda _: None
         """Called with the start_ts of an open prewrite whose client says that it rolled back."""
+        self.on_committed: Callable[[int], None] = lambda _: None
+        """Called with the largest commit_ts of what became durable, before it is acknowledged."""
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -97,10 +99,11 @@ class Storage:
         directory: LogDirectory | None = None,
         limit_ts: int = TS_MAX,
         clients_know: bool = True,
+        draws_only: bool = False,
     ) -> Self:
-        """Open and recover. What is stored with a timestamp above `limit_ts` cannot be of this upstream: it
-        is neither indexed nor sorted. `accept_loss`: FILE:OFFSET of a damage that is given up from now on.
-        `clients_know`: see `TransactionStatus`.
+        """Open and recover. No timestamp of this upstream is above `limit_ts`: what is stored with one of a
+        day later is neither indexed nor sorted. `accept_loss`: FILE:OFFSET of a damage that is given up now.
+        `clients_know`: see `TransactionStatus`; `draws_only`: see `Sorter`.
         Raises `Corruption` naming file and offset, or `ConfigError`."""
         limits = limits or StorageLimits()
 
@@ -118,13 +121,15 @@ class Storage:
         found = await asyncio.to_thread(open_blocking)
         storage = cls(data_dir, found, limits, clock)
         try:
-            await storage._recover(found.opened, sync, limit_ts, clients_know)
+            await storage._recover(found.opened, sync, limit_ts, clients_know, draws_only)
         except BaseException:
             found.close()
             raise
         return storage
 
-    async def _recover(self, opened: OpenedLog, sync: bool, limit_ts: int, clients_know: bool) -> None:
+    async def _recover(
+        self, opened: OpenedLog, sync: bool, limit_ts: int, clients_know: bool, draws_only: bool
+    ) -> None:
         if opened.cut is not None:
             report = _logger.error if opened.cut.suspect else _logger.warning
             report(
@@ -135,7 +140,9 @@ class Storage:
                 held_valid_records=opened.cut.suspect,
             )
         self.watermark, self._gc_ts = self._index.max_commit_ts, self._index.gc_ts
-        self._sorter = Sorter(self.watermark, self._index.handle, clients_know=clients_know)
+        self._sorter = Sorter(
+            self.watermark, self._index.handle, clients_know=clients_know, draws_only=draws_only
+        )
         self._recent = RecentCommits(self.watermark, bytes_max=self.limits.recent_bytes_max)
         self._indexer = Indexer(
             self._log,
@@ -197,6 +204,7 @@ class Storage:
             open_prewrites=self._sorter.open_count,
         )
         self.replayed.set()
+        self.on_committed(max(self._indexer.replayed_ts, self.watermark + 1))
 
     async def close(self) -> None:
         """Finish what is queued and close. `run` must be running (or never have been started)."""
@@ -252,6 +260,8 @@ class Storage:
             _SECONDS_ROTATE.observe(group.write_s)
         _SIZE_BATCH.observe(sum(map(len, group.payloads)))
         self._indexer.accept(group)
+        if committed_ts := max([record.commit_ts for record in group.records]):
+            self.on_committed(committed_ts)
 
     def _write_failed(self, failure: WriteFailed) -> None:
         metrics.STORAGE_ERRORS.labels("write_binlog_batch").inc()
@@ -332,7 +342,7 @@ class Storage:
         recent = self._recent.after(position, bytes_max)
         if recent is not None:
             total = sum(delivery.size for delivery in recent)
-            large = _find_large(recent, parts_above) if 0 < parts_above < total else None
+            large = large_among(recent, parts_above) if 0 < parts_above < total else None
             if large is None:
                 whole = not recent or total < bytes_max
                 return Page(recent, max(position, watermark) if whole else recent[-1].commit_ts)
@@ -353,6 +363,10 @@ class Storage:
         """Prewrites without an end, the longest open first. Do not await while iterating."""
         return iter(self._sorter.open_prewrites())
 
+    def open_after(self, place: ValuePointer) -> Iterator[OpenPrewrite]:
+        """See `Sorter.open_after`. Do not await while iterating."""
+        return self._sorter.open_after(place)
+
     def is_open(self, start_ts: int) -> bool:
         return self._sorter.is_open(start_ts)
 
@@ -363,6 +377,12 @@ class Storage:
     @property
     def open_count(self) -> int:
         return self._sorter.open_count
+
+    def prewrites(self, more: int = 1) -> Prewrites:
+        """What the last of so many prewrites would meet, were they taken now."""
+        coming = self._writer.prewrites - self._indexer.prewrites + more - 1
+        most, need_keys = self.limits.open_prewrites_max, not self._sorter.clients_know
+        return Prewrites(self.open_count + coming, most, need_keys)
 
     @property
     def index_lag_bytes(self) -> int:
@@ -427,11 +447,3 @@ class Storage:
         if purged > self._gc_ts:
             self._index.set_gc_ts(purged)
             self._gc_ts = purged
-
-
-def _find_large(deliveries: list[Delivery], parts_above: int) -> int | None:
-    """Where the first delivery of more bytes stands; None if there is none."""
-    for at, (_, _, head, tail) in enumerate(deliveries):
-        if len(head) + len(tail) > parts_above:
-            return at
-    return None

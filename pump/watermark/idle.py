@@ -1,18 +1,20 @@
-"""Idle watermark: raises the watermark of a pump without writes, when a puller waits for it.
+"""Idle watermark: draws the timestamps that raise the watermark: for what was committed here, and in a pump
+without writes when a puller waits for it.
 
 Drives  `storage.mark`
 Owns    one loop that draws timestamps; another stores them for pullers that know only stored time marks
 Why     the merge of several pumps waits for the slowest watermark. A timestamp is drawn first and the log
         read afterwards: whatever is acknowledged by then carries a commit_ts above it or is settled in
         front of it (see `sorter`)
-Given   a timestamp that was drawn elsewhere before it came here serves as well: of a commit that another pump
-        has, the puller says so. What is prewritten here from now on is acknowledged later than that one was
-        drawn, so its commit_ts is drawn later and lies above. It saves the way to the oracle, for which the
-        merge of several pumps would wait with each commit
-Pace    the first draw for a newly awaited timestamp happens at once; if it is not enough (the oracle is
-        held back, or does not answer) the next ones come `pace_s` apart, for one that lies ahead as far apart
-        as it does, up to a second. A drawn timestamp that is large enough is never drawn again: an open
-        prewrite holds it back until it settles
+Given   a commit that is stored here, or that another pump has (its puller says so), wakes the drawing before
+        anybody waits. What a peer says was drawn is never the watermark itself: a lie, or a clock that is
+        ahead, would hide what others commit below it
+Pace    the first draw for a newly awaited or given timestamp happens at once, or as long after the last one
+        as that took and `rest_s` at least: many commits share one. If it is not enough (the oracle is held
+        back, or does not answer) the next ones come `pace_s` apart, for one that lies ahead as far apart as
+        it does, up to a second. A drawn timestamp that is large enough is never drawn again: an open prewrite
+        holds it back until it settles. Where the oracle can tell what it has given last, that is asked first:
+        a watermark takes no timestamp from anybody
 Holds   what is awaited is read anew at every turn: nothing that was awaited once, reached or not, decides
         whether the next timestamp is drawn
 Never   ends by an oracle that answers nonsense: it is asked again, and /status says why the watermark stands
@@ -29,7 +31,7 @@ from typing import Final
 from common import binlog, tso
 from common.errors import BinlogError
 from common.observe import log
-from common.upstream_port import TimestampOracle
+from common.upstream_port import ReadableOracle, TimestampOracle
 from pump import metrics
 from pump.storage.storage import Storage
 
@@ -48,15 +50,19 @@ class IdleWatermark:
         mark: Callable[[int], None],
         *,
         pace_s: float = 0.05,
+        rest_s: float = 0.005,
     ) -> None:
         self._oracle = oracle
         self._watermark = watermark
         self._mark = mark
         self._pace_s = pace_s
+        self._rest_s = rest_s
         self._waiting: dict[object, int] = {}
         self._wake = asyncio.Event()
         self._drawn = 0
+        self._given = (0, 0)  # the last one and the largest one: none ahead of its time keeps another waiting
         self._asked_s = 0.0
+        self._rested_s = 0.0  # until then there was a draw just now
         self._tried: frozenset[int] = frozenset()  # what was waited for at the last draw
         self.trouble = ""
         """Why no timestamp can be drawn; "" if the last one could."""
@@ -81,13 +87,16 @@ class IdleWatermark:
     def wanted(self) -> int:
         """The smallest timestamp that is waited for and was not drawn yet; 0 if there is none."""
         known = max(self._drawn, self._watermark())
-        return min((ts for ts in self._waiting.values() if ts > known), default=0)
+        return min((ts for ts in self._awaited() if ts > known), default=0)
+
+    def _awaited(self) -> list[int]:
+        return [*self._waiting.values(), *self._given]
 
     def given(self, ts: int) -> None:
-        """The oracle has given `ts` to somebody before this call."""
+        """Somebody says that the oracle has given `ts`: one above it is drawn."""
         if ts > max(self._drawn, self._watermark()):
-            self._drawn = ts
-            self._mark(ts)
+            self._given = ts, max(ts, self._given[1])
+            self._wake.set()
 
     async def run(self) -> None:
         """Draw when needed; until cancelled."""
@@ -107,7 +116,7 @@ class IdleWatermark:
     def _due_s(self, wanted: int) -> float:
         """When a draw for it may be enough, on the loop's clock."""
         if wanted not in self._tried:
-            return 0.0
+            return self._rested_s
         ahead_s = 0.0
         if self._drawn and not self.trouble:
             ahead_s = min(tso.physical_s(wanted) - tso.physical_s(self._drawn), AHEAD_S)
@@ -115,14 +124,21 @@ class IdleWatermark:
 
     async def _draw(self) -> None:
         self._asked_s = asyncio.get_running_loop().time()
-        self._tried = frozenset(self._waiting.values())
+        self._tried = frozenset(self._awaited())
         try:
-            ts = await self._oracle.timestamp()
+            known, ts = max(self._drawn, self._watermark()), 0
+            if isinstance(self._oracle, ReadableOracle):
+                ts = await self._oracle.latest()
+            if ts < min((one for one in self._tried if one > known), default=known + 1):
+                ts = await self._oracle.timestamp()
         except BinlogError as error:
             if not self.trouble:
                 _logger.warning("timestamp oracle does not answer, the watermark waits", error=error)
             self.trouble = str(error)
             return
+        finally:
+            now_s = asyncio.get_running_loop().time()
+            self._rested_s = now_s + max(now_s - self._asked_s, self._rest_s)
         if self.trouble:
             _logger.info("timestamp oracle answers again")
         self.trouble = ""

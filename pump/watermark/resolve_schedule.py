@@ -2,6 +2,8 @@
 
 In     open prewrites with the time since when they are open, answers, the time now
 Out    the prewrites to ask about, those that are due the longest first; what was heard about each
+Costs  a step: the prewrites that it takes or forgets, however many wait. Those that were asked about stand in
+       a heap by their time; the log has the others in the order of theirs
 Pace   at once where the client says that it rolled back, and soon again. Else first after `waited_after_s`
        while a puller waits, after `idle_after_s` otherwise; then with growing pauses up to `pause_max_s`, or
        when the upstream says so. Each prewrite has its own pace
@@ -10,12 +12,15 @@ Never  gives a prewrite up: a timer knows nothing, only the upstream does, and i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from heapq import heappop, heappush
 from math import inf
+from typing import Final
 
 from pump.index.sorter import OpenPrewrite
+from pump.log.record import ValuePointer
 
 
 class TxnAnswer(StrEnum):
@@ -43,14 +48,20 @@ class Heard:
     hint: str = ""
 
 
+_UNHEARD: Final = Heard()
+
+
 @dataclass(slots=True)
 class _Asked:
-    next_s: float  # infinite while a question is under way, and once the end is stored
+    prewrite: OpenPrewrite
+    next_s: float  # infinite while a question is under way
     pause_s: float = 0.0
-    heard: Heard = Heard()
+    heard: Heard = _UNHEARD
+    given_up: bool = False  # its client says that it rolled back
 
 
-_GIVEN_UP_PAUSE_S = 0.02
+_GIVEN_UP_PAUSE_S: Final = 0.02
+_FORGET_S: Final = 1.0  # an end that is stored has settled its prewrite by then, or is looked for again
 
 
 class ResolveSchedule:
@@ -67,27 +78,30 @@ class ResolveSchedule:
         self._waited_after_s = waited_after_s
         self._idle_after_s = max(idle_after_s, waited_after_s)
         self._pause_max_s = pause_max_s
-        self._batch_max = batch_max
-        self._asked: dict[int, _Asked] = {}
-        self._given_up: dict[int, OpenPrewrite] = {}
+        self.batch_max = batch_max
+        self._asked: dict[int, _Asked] = {}  # by start_ts; each is under way or stands in `_waiting`
+        # (when, start_ts); void where `_asked` has another time.
+        self._waiting: list[tuple[float, int]] = []
+        self._passed = ValuePointer(-1, 0)  # whatever is open up to this place is in `_asked`
 
     def given_up(self, prewrite: OpenPrewrite) -> None:
         """Its client says that it rolled back: due now, and soon again while the answer is open."""
-        self._given_up[prewrite.start_ts] = prewrite
         asked = self._asked.get(prewrite.start_ts)
-        if asked is not None:
-            asked.pause_s = 0.0
-            if asked.next_s != inf:
-                asked.next_s = 0.0
+        if asked is None:
+            asked = self._asked[prewrite.start_ts] = _Asked(prewrite, prewrite.since_s)
+            heappush(self._waiting, (asked.next_s, prewrite.start_ts))
+        elif asked.next_s != inf and asked.heard.answer is not TxnAnswer.ENDED:
+            self._wait(asked, 0.0)
+        asked.given_up, asked.pause_s = True, 0.0
 
-    @property
-    def said_so(self) -> Collection[int]:
-        """The start_ts of those whose clients say that they rolled back."""
-        return self._given_up.keys()
+    def says_so(self, start_ts: int) -> bool:
+        """Whether its client says that it rolled back."""
+        asked = self._asked.get(start_ts)
+        return asked is not None and asked.given_up
 
     def due(
         self,
-        open_prewrites: Iterable[OpenPrewrite],
+        open_after: Callable[[ValuePointer], Iterable[OpenPrewrite]],
         now_s: float,
         *,
         is_awaited: bool,
@@ -96,32 +110,64 @@ class ResolveSchedule:
     ) -> list[OpenPrewrite]:
         """Those to ask about now; each is under way until `undecided`, `ended` or `drop` is called for it.
 
-        `open_prewrites` ordered by `since_s`, the longest open first. `behind_s`: for how long there has been
-        something in the log that the sorter has not read; the end of a prewrite may stand there.
+        `open_after`: prewrites behind a place, ordered by place and `since_s`; settled ones may be among
+        them. `behind_s`: for how long there has been something in the log that the sorter has not read; the
+        end of a prewrite may stand there.
         """
         after_s = self._waited_after_s if is_awaited else self._idle_after_s
-        found: list[tuple[float, OpenPrewrite]] = []
-        for prewrite in self._given_up.values():
-            asked = self._asked.get(prewrite.start_ts)
-            if asked is None or asked.next_s <= now_s:
-                found.append((prewrite.since_s if asked is None else asked.next_s, prewrite))
-        for prewrite in open_prewrites:
-            due_s = prewrite.since_s + after_s
-            if due_s + behind_s > now_s:
+        due: list[OpenPrewrite] = []
+        fresh = iter(open_after(self._passed))
+        first = self._first_fresh(fresh)
+        for _ in range(at_most or self.batch_max):
+            asked = self._first_waiting(now_s)
+            fresh_s = inf if first is None else first.since_s + after_s
+            # The longest due first, so that none waits for ever for those that are asked about in vain.
+            if (
+                first is not None
+                and fresh_s + behind_s <= now_s
+                and (asked is None or fresh_s <= asked.next_s)
+            ):
+                self._asked[first.start_ts] = _Asked(first, inf)
+                self._passed = first.place
+                due.append(first)
+                first = self._first_fresh(fresh)
+            elif asked is not None:
+                heappop(self._waiting)
+                asked.next_s = inf
+                due.append(asked.prewrite)
+            else:
                 break
-            if prewrite.start_ts in self._given_up:
-                continue
-            asked = self._asked.get(prewrite.start_ts)
-            if asked is not None:
-                due_s = asked.next_s
-            if due_s <= now_s:
-                found.append((due_s, prewrite))
-        # The longest due first, so that none waits for ever for those that are asked about in vain.
-        found.sort(key=lambda entry: entry[0])
-        due = [prewrite for _, prewrite in found[: at_most or self._batch_max]]
-        for prewrite in due:
-            self._asked.setdefault(prewrite.start_ts, _Asked(inf)).next_s = inf
         return due
+
+    def _first_fresh(self, fresh: Iterable[OpenPrewrite]) -> OpenPrewrite | None:
+        """The next one that nobody has asked about."""
+        for prewrite in fresh:
+            if not prewrite.settled:
+                asked = self._asked.get(prewrite.start_ts)
+                if asked is None or asked.prewrite.settled:
+                    return prewrite
+            self._passed = prewrite.place
+        return None
+
+    def _first_waiting(self, now_s: float) -> _Asked | None:
+        """The one that is due the longest, on top of `_waiting`; what has settled is forgotten on the way."""
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= now_s:
+            next_s, start_ts = waiting[0]
+            asked = self._asked.get(start_ts)
+            if asked is not None and asked.next_s == next_s:
+                if asked.prewrite.settled:
+                    del self._asked[start_ts]
+                elif asked.heard.answer is TxnAnswer.ENDED:
+                    self._wait(asked, now_s + _FORGET_S)
+                else:
+                    return asked
+            heappop(waiting)
+        return None
+
+    def _wait(self, asked: _Asked, next_s: float) -> None:
+        asked.next_s = next_s
+        heappush(self._waiting, (next_s, asked.prewrite.start_ts))
 
     def undecided(
         self,
@@ -134,30 +180,32 @@ class ResolveSchedule:
         hint: str = "",
     ) -> None:
         """The answer was "not yet" (`retry_after_s` if it said when), or there was none."""
-        asked = self._asked.setdefault(start_ts, _Asked(inf))
-        first_s = _GIVEN_UP_PAUSE_S if start_ts in self._given_up else self._waited_after_s
+        asked = self._asked.get(start_ts)
+        if asked is None:
+            return
+        first_s = _GIVEN_UP_PAUSE_S if asked.given_up else self._waited_after_s
         pause_s = min(asked.pause_s * 2, self._pause_max_s) or first_s
-        if start_ts in self._given_up and answer is TxnAnswer.ALIVE:
+        if asked.given_up and answer is TxnAnswer.ALIVE:
             retry_after_s = None  # its end will come
         wait_s = pause_s if retry_after_s is None else min(max(retry_after_s, 0.0), self._pause_max_s)
-        asked.next_s, asked.pause_s = now_s + wait_s, pause_s
-        asked.heard = _after(asked.heard, answer, detail, now_s, hint)
+        asked.pause_s, asked.heard = pause_s, _after(asked.heard, answer, detail, now_s, hint)
+        self._wait(asked, now_s + wait_s)
 
     def ended(self, start_ts: int, now_s: float, detail: str) -> None:
         """Its end is durable: no more questions, the record settles it as soon as it is filed."""
-        asked = self._asked.setdefault(start_ts, _Asked(inf))
-        asked.next_s, asked.heard = inf, _after(asked.heard, TxnAnswer.ENDED, detail, now_s)
+        asked = self._asked.get(start_ts)
+        if asked is not None:
+            asked.heard = _after(asked.heard, TxnAnswer.ENDED, detail, now_s)
+            self._wait(asked, now_s + _FORGET_S)
 
-    def drop(self, is_open: Callable[[int], bool]) -> None:
-        """Forget what has settled."""
-        for known in (self._asked, self._given_up):
-            for start_ts in [start_ts for start_ts in known if not is_open(start_ts)]:
-                del known[start_ts]
+    def drop(self, start_ts: int) -> None:
+        """It has settled while a question was under way."""
+        self._asked.pop(start_ts, None)
 
     def heard(self, start_ts: int) -> Heard:
         """What is known of the questions about a prewrite."""
         asked = self._asked.get(start_ts)
-        return Heard() if asked is None else asked.heard
+        return _UNHEARD if asked is None else asked.heard
 
 
 def _after(heard: Heard, answer: TxnAnswer, detail: str, now_s: float, hint: str = "") -> Heard:

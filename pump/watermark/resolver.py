@@ -35,6 +35,9 @@ from pump.watermark.stall_report import latest_answer, next_step
 _TICK_S: Final = 0.05
 _TOGETHER_S: Final = 0.005  # clients that give up within it are asked about in one round
 _ROUNDS_MAX: Final = 4
+_KEYS_BYTES_MAX: Final = 16 << 20  # of keys that were read; beyond it they are read again
+_KEY_BYTES: Final = 200  # what one costs besides
+_READS_MAX: Final = 32  # prewrites that are read before a puller has its turn
 _PROBE_PAUSE_MAX_S: Final = 1.0
 ANSWER_DEADLINE_S: Final = 10.0
 
@@ -61,7 +64,8 @@ class Resolver:
         self._is_awaited = is_awaited
         self._answer_deadline_s = answer_deadline_s
         self.arrivals = Arrivals()
-        self._keys: dict[int, bytes] = {}
+        self._keys: dict[ValuePointer, bytes] = {}
+        self._keys_bytes = 0
         self._rounds = 0
         self._unavailable_since_s: float | None = None
         self._probe_s = 0.0  # while nothing is answered: when to try again
@@ -81,8 +85,10 @@ class Resolver:
                 if due:
                     rounds.create_task(self.ask(due), name="resolver.round")
                 self._rolled_back.clear()
+                # A round that is full leaves others due.
+                pause_s = _TICK_S if len(due) < self._schedule.batch_max else _TOGETHER_S
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(_TICK_S):
+                    async with asyncio.timeout(pause_s):
                         await self._rolled_back.wait()
                         await asyncio.sleep(_TOGETHER_S)
 
@@ -114,9 +120,6 @@ class Resolver:
         While the upstream answers nothing at all, one prewrite at a time finds out whether it does again.
         """
         now_s, away = self._clock.monotonic_s(), self._unavailable_since_s is not None
-        is_open = self._storage.is_open
-        self._schedule.drop(is_open)
-        self._keys = {start_ts: key for start_ts, key in self._keys.items() if is_open(start_ts)}
         if self._storage.write_failure is not None or self._rounds >= (1 if away else _ROUNDS_MAX):
             return []
         if away and now_s < self._probe_s:
@@ -124,7 +127,7 @@ class Resolver:
         places = self._storage.places
         self.arrivals.note(places.written, now_s)
         due = self._schedule.due(
-            self._storage.open_prewrites(),
+            self._storage.open_after,
             now_s,
             is_awaited=self._is_awaited(),
             behind_s=self.arrivals.age_s(places.indexed, now_s),
@@ -137,7 +140,9 @@ class Resolver:
         """One round: learn the keys, ask, write what was learned."""
         try:
             questions = [
-                (prewrite.start_ts, key) for prewrite in due if (key := await self._key(prewrite)) is not None
+                question
+                for at in range(0, len(due), _READS_MAX)
+                for question in await self._questions(due[at : at + _READS_MAX])
             ]
             if questions:
                 self._totals["asked"] += len(questions)
@@ -153,22 +158,46 @@ class Resolver:
         finally:
             self._rounds -= 1
 
-    async def _key(self, prewrite: OpenPrewrite) -> bytes | None:
-        """Its key; read once, one at a time: a prewrite may be large."""
-        start_ts = prewrite.start_ts
-        key = self._keys.get(start_ts)
-        if key is None:
-            try:
-                key = self._keys[start_ts] = await self._storage.in_thread(self._read_key, prewrite.place)
-            except (BinlogError, OSError) as error:
-                if self._schedule.heard(start_ts).answer is not TxnAnswer.DAMAGED:
-                    _logger.error("open prewrite cannot be read", start_ts=start_ts, error=error)
-                metrics.STORAGE_ERRORS.labels("read_value").inc()
-                self._undecided(start_ts, TxnAnswer.DAMAGED, str(error))
-        return key
+    async def _questions(self, due: Sequence[OpenPrewrite]) -> list[tuple[int, bytes]]:
+        """(start_ts, key) of those whose key can be read; in one turn on a thread, one after the other: a
+        prewrite may be large."""
+        places = [prewrite.place for prewrite in due]
+        known: list[bytes | Exception | None] = [self._keys.get(place) for place in places]
+        if None in known:
+            known = await self._storage.in_thread(self._read_keys, places, known)
+        questions = []
+        for prewrite, key in zip(due, known, strict=True):
+            start_ts = prewrite.start_ts
+            if isinstance(key, bytes):
+                questions.append((start_ts, key))
+                self._keep_key(prewrite.place, key)
+                continue
+            if self._schedule.heard(start_ts).answer is not TxnAnswer.DAMAGED:
+                _logger.error("open prewrite cannot be read", start_ts=start_ts, error=key)
+            metrics.STORAGE_ERRORS.labels("read_value").inc()
+            self._undecided(start_ts, TxnAnswer.DAMAGED, str(key))
+        return questions
 
-    def _read_key(self, place: ValuePointer) -> bytes:
-        return binlog.parse(self._storage.value_log.read(place)).prewrite_key
+    def _keep_key(self, place: ValuePointer, key: bytes) -> None:
+        if place not in self._keys:
+            self._keys_bytes += len(key) + _KEY_BYTES
+            if self._keys_bytes > _KEYS_BYTES_MAX:
+                self._keys.clear()
+                self._keys_bytes = len(key) + _KEY_BYTES
+            self._keys[place] = key
+
+    def _read_keys(
+        self, places: Sequence[ValuePointer], known: Sequence[bytes | Exception | None]
+    ) -> list[bytes | Exception | None]:
+        return [
+            self._read_key(place) if key is None else key for place, key in zip(places, known, strict=True)
+        ]
+
+    def _read_key(self, place: ValuePointer) -> bytes | Exception:
+        try:
+            return binlog.parse(self._storage.value_log.read(place)).prewrite_key
+        except (BinlogError, OSError) as error:
+            return error
 
     async def _answers(self, questions: Sequence[tuple[int, bytes]]) -> list[Outcome | BinlogError]:
         """An answer, or why there is none, for each question: a group that fails is asked in halves, unless
@@ -176,8 +205,7 @@ class Resolver:
         error: BinlogError
         try:
             async with asyncio.timeout(self._answer_deadline_s):
-                given_up = self._schedule.said_so
-                said = [start_ts for start_ts, _ in questions if start_ts in given_up]
+                said = [start_ts for start_ts, _ in questions if self._schedule.says_so(start_ts)]
                 return [*await self._transactions.outcomes(list(questions), said)]
         except TimeoutError:
             error = Unavailable(f"no answer within {self._answer_deadline_s:g} s")
@@ -219,6 +247,7 @@ class Resolver:
 
     async def _apply(self, start_ts: int, answer: Outcome | BinlogError) -> None:
         if not self._storage.is_open(start_ts):
+            self._schedule.drop(start_ts)
             return
         if isinstance(answer, Committed) and answer.commit_ts > start_ts:
             payload = binlog.commit(start_ts, answer.commit_ts)

@@ -18,8 +18,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Final
 
-from common import rpc
-from common.binlog import Head
+from common import binlog, rpc
+from common.binlog import PREWRITE, Head
 from common.clock import Clock
 from common.errors import Rejected, Unavailable
 from common.observe import log
@@ -27,7 +27,6 @@ from common.upstream.upstream_time import UpstreamTime
 from common.wire import pump_pb2
 from pump import metrics
 from pump.log.group_commit import GroupCommit
-from pump.log.record import none_above
 from pump.log.writer import WriteFailed
 from pump.storage.storage import Storage
 from pump.write import admission, write_request
@@ -45,6 +44,7 @@ _REASONS: Final = {
     Reason.WRITER: pump_pb2.WriteFailure.WRITER,
     Reason.SIZE: pump_pb2.WriteFailure.SIZE,
     Reason.TIMESTAMP: pump_pb2.WriteFailure.PAYLOAD,
+    Reason.OPEN: pump_pb2.WriteFailure.DISK,  # no room either
 }
 _SUCCESS = metrics.RPC_SECONDS.labels("WriteBinlogs", "succ")
 _FAILURE = metrics.RPC_SECONDS.labels("WriteBinlogs", "fail")
@@ -174,9 +174,11 @@ class _Stream:
         if not payloads:
             return
         size, heads = len(data), None
-        if self._takes_all(size):
+        if self._takes_all(size, len(payloads)):
             heads = write_request.heads_if_all_stored(data, len(payloads))
-            if heads is not None and not none_above(heads, self._writes.time.limit_ts):
+            if heads is not None and not (
+                admission.are_drawn(heads, self._writes.time.limit_ts) and self._keys_fit(payloads, heads)
+            ):
                 heads = None
         del data
         self._caller.hold(_PAYLOAD_BYTES * len(payloads))
@@ -191,19 +193,22 @@ class _Stream:
     async def _parts(self, payloads: list[bytes], began_s: float) -> None:
         """Admit payloads and queue them, one part after the other."""
         for first, after in _PARTS.cut(list(map(len, payloads))):
-            if first:
-                await asyncio.sleep(0)
+            await asyncio.sleep(0)  # others have their turn, also between messages that are there already
             await self._writes.storage.wait_for_write_space()
             if not self._each(payloads[first:after], began_s):
                 await self._writes.time.refresh()
                 await self._writes.storage.wait_for_write_space()
                 self._each(payloads[first:after], began_s, is_sure=True)
 
-    def _takes_all(self, size: int) -> bool:
+    def _takes_all(self, size: int, count: int) -> bool:
         writes = self._writes
         return writes.storage.write_failure is None and admission.takes_all(
-            size, writes.state(), writes.disk_guard.disk
+            size, writes.state(), writes.disk_guard.disk, writes.storage.prewrites(count)
         )
+
+    def _keys_fit(self, payloads: list[bytes], heads: list[Head]) -> bool:
+        needed = self._writes.storage.prewrites().need_keys
+        return binlog.keys_fit(payloads, heads, needed=needed)
 
     def _each(self, payloads: Sequence[bytes], began_s: float, *, is_sure: bool = False) -> bool:
         """Admit payloads one by one; False, without effect, if one is from the future as far as known."""
@@ -212,6 +217,7 @@ class _Stream:
         verdicts: list[Verdict] = []
         stored: list[bytes] = []
         heads: list[Head] = []
+        opened = 0
         for came in payloads:
             verdict: Verdict
             try:
@@ -219,12 +225,21 @@ class _Stream:
             except Rejected as error:
                 verdict = Refuse(Reason.PAYLOAD, error.message)
             else:
-                verdict = admission.admit(head, len(payload), state, disk, writes.time.limit_ts)
+                verdict = admission.admit(
+                    head,
+                    len(payload),
+                    state,
+                    disk,
+                    writes.time.limit_ts,
+                    prewrites=writes.storage.prewrites(1 + opened),
+                    key_bytes=binlog.key_bytes(payload),
+                )
                 if isinstance(verdict, Refuse) and verdict.reason is Reason.TIMESTAMP and not is_sure:
                     return False
                 if failure is not None and not isinstance(verdict, Refuse):
                     verdict = Refuse(Reason.WRITER, str(failure))
                 elif isinstance(verdict, Store):
+                    opened += head[0] == PREWRITE
                     stored.append(payload)
                     heads.append(head)
             verdicts.append(verdict)

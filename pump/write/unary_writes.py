@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from common import rpc
+from common import binlog, rpc
 from common.binlog import Head
 from common.clock import Clock
 from common.errors import Rejected
@@ -59,15 +59,20 @@ class UnaryWrites:
     def take(self, requests: Sequence[bytes], calls: rpc.TakenCalls) -> bool:
         """Queue writes that came together; False, without effect, if that cannot be."""
         size = max(map(len, requests))
-        if not admission.takes_all(size, self._state(), self._disk_guard.disk):
+        prewrites = self._storage.prewrites(len(requests))
+        if not admission.takes_all(size, self._state(), self._disk_guard.disk, prewrites):
             return False
         read = self._requests.read_stored(requests)
         if read is None:
             return False
         payloads, heads = read
         limit_ts = self._time.limit_ts
-        if [1 for _, start, commit in heads if not 0 < start <= limit_ts or commit > limit_ts]:
+        if not admission.are_drawn(heads, limit_ts):
             return False  # a probe, or from the future as far as known
+        if (prewrites.need_keys or size > binlog.KEY_BYTES_MAX) and not binlog.keys_fit(
+            payloads, heads, needed=prewrites.need_keys
+        ):
+            return False
         written = partial(self._written, calls, len(payloads), self._clock.monotonic_s())
         if not self._storage.submit(payloads, heads, written):
             return False
@@ -128,7 +133,10 @@ class UnaryWrites:
     def _admit(self, payload: bytes, head: Head) -> bool:
         """Whether to store it; not so a probe. Raises `RpcStatus`."""
         disk, limit_ts = self._disk_guard.disk, self._time.limit_ts
-        verdict = admission.admit(head, len(payload), self._state(), disk, limit_ts)
+        prewrites, key_bytes = self._storage.prewrites(), binlog.key_bytes(payload)
+        verdict = admission.admit(
+            head, len(payload), self._state(), disk, limit_ts, prewrites=prewrites, key_bytes=key_bytes
+        )
         if isinstance(verdict, Refuse):
             raise _refusal(verdict)
         if isinstance(verdict, Probe):

@@ -4,7 +4,7 @@ In     a table, a row by column name: str, bytes, int, float, bool, Decimal, dat
        Enum, UUID, set, None; dict and list for JSON
 Out    the same row for `RowEncoder`
 Holds  a name that is no column is an error, not a column forgotten; TIMESTAMP is UTC: a datetime with a zone
-       is converted, one without is taken as UTC
+       is converted, one without is taken as UTC. What a strict server refuses is refused
 Tests  tests/pumpclient/publish/test_schema_publishing.py
 """
 
@@ -21,15 +21,18 @@ from uuid import UUID
 from common import table_info as ti
 from common.rowcodec.temporal import clock_text
 from common.table_info import FieldType, TableInfo
-from pumpclient.errors import InvalidDefinition
+from pumpclient.errors import InvalidDefinition, InvalidValue
+from pumpclient.publish.value_fit import Unfit, fit
 
 Row = Mapping[str, Any]
 
 _PLAIN: Final = (str, bytes, int, float, Decimal)
 
 
-def row_values(info: TableInfo, row: Row) -> dict[str, Any]:
-    """The row with the names of the table's columns. Raises `InvalidDefinition`; no value is in its text."""
+def row_values(info: TableInfo, row: Row, *, old: bool = False) -> dict[str, Any]:
+    """The row with the names of the table's columns. `old`: one that is there already, perhaps since its
+    columns were others: a value that no column takes any more is taken as it is. Raises `InvalidDefinition`,
+    `InvalidValue`."""
     columns = {column.name.lower(): column for column in info.columns}
     found: dict[str, Any] = {}
     for name, value in row.items():
@@ -39,10 +42,15 @@ def row_values(info: TableInfo, row: Row) -> dict[str, Any]:
                 f"table {info.name} has no column {name}", hint="publish its schema first"
             )
         try:
-            found[column.name] = None if value is None else _value(column.type, value)
+            found[column.name] = _fitting(column.type, value, old=old)
+        except Unfit as error:
+            raise InvalidValue(
+                f"column {column.name} of table {info.name} cannot hold this {_kind(value)}: {error}",
+                hint="a strict server would refuse it, too",
+            ) from None
         except (TypeError, ValueError):
-            raise InvalidDefinition(
-                f"column {name} of table {info.name} cannot hold a {type(value).__name__}"
+            raise InvalidValue(
+                f"column {column.name} of table {info.name} cannot hold a {type(value).__name__}"
             ) from None
     for column in info.columns:
         if column.name not in found:
@@ -52,9 +60,28 @@ def row_values(info: TableInfo, row: Row) -> dict[str, Any]:
     return found
 
 
+def _fitting(kind: FieldType, value: Any, *, old: bool) -> Any:
+    if value is None:
+        if kind.not_null and not old:
+            raise Unfit("it is NOT NULL")
+        return None
+    plain = _value(kind, value)
+    try:
+        return fit(kind, plain)
+    except Unfit:
+        if not old:
+            raise
+        return plain
+
+
+def _kind(value: Any) -> str:
+    """Not the value itself: errors are logged."""
+    return "NULL" if value is None else type(value).__name__
+
+
 def _value(kind: FieldType, value: Any) -> Any:
     if kind.tp == ti.JSON:
-        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
     if isinstance(value, Enum):
         value = value.name if kind.tp == ti.ENUM else value.value
     if isinstance(value, bool):

@@ -17,14 +17,16 @@ Tests  tests/pumpclient/publish/test_publisher.py
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, IntEnum
 from types import TracebackType
 from typing import Final, Protocol, Self
 
 from common.errors import BinlogError
+from common.rowcodec.encoder import UnwritableValue
 from common.wire import binlog_pb2
-from pumpclient.errors import InvalidBinlog, SchemaChanged, TransactionLost, TransactionOver
+from pumpclient.errors import InvalidBinlog, InvalidValue, SchemaChanged, TransactionLost, TransactionOver
 from pumpclient.publish.row_values import Row, row_values
 from pumpclient.schema.catalog import Catalog, Fence, Table
 
@@ -169,13 +171,14 @@ class Transaction:
 
         `table` is one of the catalogue, "database.table"; or an id, with bytes from `RowEncoder.insert`.
         Columns left out have their default, or NULL. `rowid` is the row's number in a table without a
-        primary key. Raises `InvalidDefinition` for what the table cannot hold, `UnwritableValue` (Rejected).
+        primary key. Raises `InvalidDefinition` for what the table cannot hold, `InvalidValue` for a value
+        that a strict server would refuse.
         """
         if isinstance(row, bytes):
             return self._add_encoded(table, Kind.INSERT, row)
         found = self._table(table)
-        encoded = found.encoder.insert(row_values(found.info, row), rowid)
-        return self._add_row(found, Kind.INSERT, encoded)
+        values = row_values(found.info, row)
+        return self._add_row(found, Kind.INSERT, lambda: found.encoder.insert(values, rowid))
 
     def update(
         self, table: str | int, before: Row | bytes, after: Row | None = None, *, rowid: int | None = None
@@ -186,15 +189,16 @@ class Transaction:
         if after is None:
             raise InvalidBinlog("an update needs the row before and after", hint="pass both")
         found = self._table(table)
-        old, new = row_values(found.info, before), row_values(found.info, after)
-        return self._add_row(found, Kind.UPDATE, found.encoder.update(old, new, rowid))
+        old, new = row_values(found.info, before, old=True), row_values(found.info, after)
+        return self._add_row(found, Kind.UPDATE, lambda: found.encoder.update(old, new, rowid))
 
     def delete(self, table: str | int, row: Row | bytes, *, rowid: int | None = None) -> None:
         """A row that was removed, all columns of it; or bytes from `RowEncoder.delete`."""
         if isinstance(row, bytes):
             return self._add_encoded(table, Kind.DELETE, row)
         found = self._table(table)
-        return self._add_row(found, Kind.DELETE, found.encoder.delete(row_values(found.info, row), rowid))
+        values = row_values(found.info, row, old=True)
+        return self._add_row(found, Kind.DELETE, lambda: found.encoder.delete(values, rowid))
 
     def _add_encoded(self, table: str | int, kind: Kind, row: bytes) -> None:
         if isinstance(table, str):
@@ -213,8 +217,12 @@ class Transaction:
             )
         return self._catalog.table(table)
 
-    def _add_row(self, table: Table, kind: Kind, row: bytes) -> None:
+    def _add_row(self, table: Table, kind: Kind, encode: Callable[[], bytes]) -> None:
         assert self._catalog is not None
+        try:
+            row = encode()
+        except UnwritableValue as error:
+            raise InvalidValue(error.message, hint=error.hint) from None
         self._fence.add(table, self._catalog)
         self.add(table.info.id, kind, row)
 

@@ -245,13 +245,14 @@ class Delivery:
 
     async def _last_chance(self, started_s: float, start_ts: int, payload: bytes, cause: str) -> None:
         """Over every pump that the registry calls online, once; again while no pump is usable, as when the
-        only one restarts, until that has lasted for the write timeout. Later prewrites fail at once.
+        only one restarts, or is not online again yet, until that has lasted for the write timeout. Later
+        prewrites fail at once.
         """
         out_since_s = self._roster.out_since_s
         began_s = started_s if out_since_s is None else min(started_s, out_since_s)
         give_up_s = began_s + self._write_timeout_s
-        while online := self._roster.health.online():
-            for pump_id in online:
+        while True:
+            for pump_id in self._roster.health.online():
                 if self._roster.health.state(pump_id) in (None, health.State.AWAY):
                     continue  # it left while others were tried
                 self._require_open()

@@ -55,7 +55,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("txn", "metrics"),
         ("schema", "sink.mysql"),
         ("formats", "checkpoint", "ddl.derive", "config", "chunks"),
-        ("changes",),
+        ("changes", "ddl.convert"),
         ("pull", "rules", "ddl.run", "control", "snapshot"),
         ("translate", "ddl", "status"),
         ("relay",),
@@ -70,7 +70,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("restore",),
         ("__main__",),
     ),
-    "drainer.reading": (("errors",), ("archive", "subscribe")),
+    "drainer.reading": (("errors",), ("large_rows",), ("archive", "subscribe")),
     "drainer.reading.archive": (
         ("files",),
         ("decode",),
@@ -117,7 +117,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("__init__", "testing"),
     ),
     "common": (
-        ("errors", "version", "quantities", "tso", "wire"),
+        ("errors", "permission", "version", "quantities", "tso", "wire"),
         (
             "clock",
             "backoff",
@@ -128,6 +128,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
             "record",
             "protobuf_fields",
             "table_info",
+            "upstream.watched",
             "upstream_port",
         ),
         ("binlog", "foreign_document", "status", "time_text", "type_text", "observe"),
@@ -158,7 +159,8 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     "deploy.site": (("flowchart", "links"), ("hooks",)),
     "deploy.playground": (
         ("options", "exit_status", "check", "cluster"),
-        ("workload", "mirror"),
+        ("workload",),
+        ("mirror",),
         ("lag", "rule_changes", "scenario", "subscriber"),
         ("replay", "result"),
         ("chaos",),
@@ -177,6 +179,7 @@ BORDERS = {
         "formats",
         "image.columns",
         "image.manifest",
+        "image.parquet_writer",
         "sink.mysql",
         "sink.file",
         "sink.runner",

@@ -67,6 +67,7 @@ CORES = (
     "deploy.playground.workload.kinds",
     "deploy.playground.workload.limits",
     "deploy.playground.workload.model",
+    "deploy.playground.workload.recast",
     "deploy.playground.check.statistics",
     "deploy.playground.workload.tables",
     "deploy.playground.workload.values",

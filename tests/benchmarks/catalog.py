@@ -27,6 +27,7 @@ from tests.benchmarks.pump import compressed as pump_compressed
 from tests.benchmarks.pump import delivery as pump_delivery
 from tests.benchmarks.pump import idle as pump_idle
 from tests.benchmarks.pump import memory as pump_memory
+from tests.benchmarks.pump import open_prewrites as pump_open
 from tests.benchmarks.pump import pull as pump_pull
 from tests.benchmarks.pump import start as pump_start
 from tests.benchmarks.pump import write as pump_write
@@ -55,6 +56,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "pump.pull.batch": pump_pull.run,
     "pump.pull.compressed": pump_compressed.run,
     "pump.memory.peak": pump_memory.run,
+    "pump.memory.open": pump_open.run,
     "pump.delivery": pump_delivery.run,
     "pump.idle": pump_idle.run,
     "drainer.idle": drainer_idle.run,

@@ -28,6 +28,7 @@ PROMISED_NAMES = {
     "pump.start.killed",
     "pump.pull.batch",
     "pump.memory.peak",
+    "pump.memory.open",
     "pump.delivery",
     "pump.idle",
     "drainer.idle",

@@ -181,10 +181,11 @@ def test_commands_of_the_core_name_the_extra(environment: Environment) -> None:
     bin_ = environment("")
     for program in PROGRAMS:
         done = subprocess.run(
-            [bin_ / program, "--version"], capture_output=True, text=True, check=False, cwd=bin_
+            [bin_ / program, "--config=none"], capture_output=True, text=True, check=False, cwd=bin_
         )
         assert done.returncode == 1
         assert re.search(r"pip install 'tidb-binlog\[(server|spark|playground)\]'\)$", done.stderr.strip())
+        assert run([bin_ / program, "--version"], bin_).startswith(f"Release Version: v{VERSION}\n")
 
 
 @pytest.mark.parametrize("program", [program for program in PROGRAMS if program != "binlog-spark"])

@@ -43,6 +43,13 @@ def test_a_command_names_what_is_missing(program: str, package: str, extra: str)
     assert (done.returncode, done.stderr) == (1, f"{said} (pip install 'tidb-binlog[{extra}]')\n")
 
 
+@pytest.mark.parametrize("flag", ["-V", "--version"])
+def test_a_command_tells_its_release_without_its_extra(flag: str) -> None:
+    done = run(SERVER, f"import deploy.programs\nsys.argv = ['x', '{flag}']\ndeploy.programs.pump()")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Release Version: v")
+
+
 def test_a_fault_of_our_own_is_not_taken_for_a_missing_package() -> None:
     done = run(("pump",), "import deploy.programs\ndeploy.programs.pump()")
     assert "ModuleNotFoundError" in done.stderr

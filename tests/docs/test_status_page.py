@@ -18,7 +18,7 @@ from common.page import drainer_sections, pump_sections
 from common.page.refresh import REFRESH_S
 from common.status.drainer import DrainerDocument, WaitingDdl
 from common.status.pump import PumpDocument
-from drainer.quarantine.waiting_tables import DECISIONS
+from drainer.quarantine.entry import DECISIONS
 from tests import certificates
 from tests.architecture.source import ROOT
 from tests.common.page.support.hostile import filled

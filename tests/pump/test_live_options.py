@@ -31,7 +31,8 @@ from tests.pump.retention.test_purger import LIMITS, MINUTE, World, fill
 from tests.pump.support.payloads import opened
 
 OPTIONS = options(PumpConfig)
-LISTENER = {*options(Limits), "admin_from", "cert_allowed_cn"}
+CERTIFICATES = ("cert_allowed_cn", "cert_read_cn", "cert_write_cn", "cert_admin_cn")
+LISTENER = {*options(Limits), "admin_from", *CERTIFICATES}
 TAKEN = {
     *LISTENER,
     *LOG_FIELDS,
@@ -109,7 +110,7 @@ async def test_streams_that_come_are_counted_by_the_new_limits(tmp_path: Path) -
         caller: Any = SimpleNamespace(address="10.0.0.1", connection=1)
         life.pullers._check_streams(caller)
         running: Any = [Stream("entity", caller) for _ in range(3)]
-        life.pullers._streams.update(running)
+        life.pullers._streams.update(dict.fromkeys(running))
         await life.change(pull_streams_per_connection=3)
         with pytest.raises(RpcStatus, match="pull-streams-per-connection"):
             life.pullers._check_streams(caller)

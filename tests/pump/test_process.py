@@ -51,7 +51,8 @@ async def test_writes_come_back_over_both_protocols_and_status_tells(
     expected = binlog.join(binlog.prewrite(start_ts, b"k", b"v"), binlog.commit(start_ts, commit_ts, b"k"))
     async with asyncio.timeout(10):
         async for _, payloads, watermark in client.pull_batches(0):
-            assert (payloads, watermark) == ([expected], commit_ts)
+            assert payloads == [expected]
+            assert watermark >= commit_ts
             break
         async for entity in client.pull_binlogs(0):
             assert entity == (start_ts, commit_ts, expected)
@@ -61,6 +62,9 @@ async def test_writes_come_back_over_both_protocols_and_status_tells(
             assert payloads == []
             assert watermark >= awaited
             break
+
+    for path in process.directory.rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0, f"{path} is for the node's user alone"
 
     document = await process.status()
     assert document["Checkpoint"] == {}
@@ -471,7 +475,7 @@ async def test_a_pump_whose_etcd_goes_away_keeps_serving(
         document = await process.status()
         assert document["status"] is None
         assert document["ErrMsg"]
-        assert document["pump"]["watermark"] == 11
+        assert document["pump"]["watermark"] > 11, "drawn while etcd was there"
         await client.close()
         await asyncio.to_thread(process.stop)
     finally:

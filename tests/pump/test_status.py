@@ -33,7 +33,7 @@ from pump.watermark.stall_monitor import StallMonitor
 from pump.write.admission import Disk
 from tests.pump.support.payloads import put, put_pair, wait_watermark
 from tests.pump.support.scripted import ScriptedOracle
-from tests.pump.watermark.test_resolver import Scene, scene
+from tests.pump.watermark.test_resolver import Scene, scene, until
 from tests.pump.watermark.test_stall_report import rows
 
 CLUSTER = 77
@@ -328,6 +328,8 @@ async def test_status_shows_what_holds_the_pump_up(tmp_path: Path) -> None:
         one.one.upstream.answers[start_ts] = [Undecided(4.0)]
         await put(storage, rows(start_ts, 45))
         await put_pair(storage, start_ts + 10, start_ts + 20)
+        # What is durable is open once it is sorted, which is another thread's and a later moment's work.
+        await until(lambda: storage.places.indexed == storage.places.written)
         for _ in range(12):
             clock.advance(1.0)
             await one.one.round()

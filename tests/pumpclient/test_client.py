@@ -268,12 +268,31 @@ async def test_the_last_chance_leaves_pumps_alone_that_are_not_online() -> None:
     cluster.registry.set("a", state=node.PAUSED)
     cluster.registry.set("b", state=node.CLOSING)
     async with cluster.client() as client:
+        began_s = cluster.time.now_s
         with pytest.raises(WriteFailed, match="no available pump to write binlog"):
-            await client.write_prewrite(1, b"k", b"v")
+            await while_time_passes(cluster, client.write_prewrite(1, b"k", b"v"))
+        waited_s = cluster.time.now_s - began_s
+        assert Options().write_timeout_s - 2 * Options().retry_pause_s <= waited_s
+        assert waited_s <= Options().write_timeout_s
+        with pytest.raises(WriteFailed):
+            await client.write_prewrite(1, b"k", b"v")  # they have been away for long: at once
         cluster.registry.set("b")
         await settle()
         await client.write_prewrite(2, b"k", b"v")
     assert cluster.pumps["a"].attempts == 0
+
+
+async def test_a_pump_that_is_online_in_time_gets_the_first_write() -> None:
+    """It starts just now, or its lease ran out on a busy machine."""
+    cluster = MemoryCluster(["a"])
+    cluster.registry.set("a", state=node.OFFLINE)
+    async with cluster.client() as client:
+        writing = asyncio.create_task(client.write_prewrite(1, b"k", b"v"))
+        await cluster.time.run(Options().write_timeout_s / 2)
+        assert not writing.done()
+        cluster.registry.set("a")
+        await while_time_passes(cluster, writing)
+        assert cluster.pumps["a"].transactions() == [(P, 1, 0)]
 
 
 async def test_no_pump_registered_at_all() -> None:

@@ -34,6 +34,7 @@ EXPORTED = [
     "Gap",
     "InvalidBinlog",
     "InvalidDefinition",
+    "InvalidValue",
     "Kind",
     "NoPumpRegistered",
     "NoTransaction",

@@ -28,6 +28,8 @@ GZIP_BYTES_MIN: Final = 1024
 
 _SMALL_BYTES: Final = 64
 _GZIP_INLINE_BYTES_MAX: Final = 1 << 18
+_READ_BYTES_S: Final = 4 << 10
+"""A peer that takes a reply at less than that is as one that does not."""
 _REPLY_FREE_BYTES: Final = 4096  # smaller replies are bounded by the number of streams
 
 
@@ -234,8 +236,8 @@ class Call:
         if self.session.waiting:
             self.session.wake_waiting()  # what was queued for this stream is room for others
 
-    def on_room(self) -> None:
-        self.since_s = self.session.runner.now_s()
+    def on_room(self, sent: int) -> None:
+        self.since_s = moved(self.since_s, sent, self.session.runner.now_s())
         if self.session.waiting:
             self.session.wake_waiting()
 
@@ -325,3 +327,8 @@ class UnaryCall(Call):
         else:
             session.is_queued(self)
         session.flush()
+
+
+def moved(since_s: float, sent: int, now_s: float) -> float:
+    """Since when a reply stands still, after `sent` octets of it have left: each buys its time, no more."""
+    return min(since_s + sent / _READ_BYTES_S, now_s)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from common.door.calls.grpc_calls import Working
+from common.door.calls.grpc_calls import Working, moved
 from common.door.http.routes import BODY_KEPT_MAX, Response
 from common.door.http2 import grpc_headers
 from common.door.http2.connection import Connection
@@ -174,7 +174,7 @@ class HttpCall:
         if self._session.waiting:
             self._session.wake_waiting()
 
-    def on_room(self) -> None:
-        self.since_s = self._session.runner.now_s()
+    def on_room(self, sent: int) -> None:
+        self.since_s = moved(self.since_s, sent, self._session.runner.now_s())
         if self._session.waiting:
             self._session.wake_waiting()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any, Final
 
+from common.permission import Permission
 from common.rpc.service import Service, Take
 
 BUCKETS_S: Final = tuple(2.5e-5 * 4**power for power in range(12))
@@ -27,11 +28,28 @@ class MethodKind(IntEnum):
 class Method:
     """One method. Plain integers are counted, and read when metrics are scraped."""
 
-    __slots__ = ("buckets", "failed", "handler", "kind", "path", "seconds", "started", "succeeded", "take")
+    __slots__ = (
+        "buckets",
+        "failed",
+        "handler",
+        "kind",
+        "path",
+        "permission",
+        "seconds",
+        "started",
+        "succeeded",
+        "take",
+    )
 
     def __init__(
-        self, path: str, kind: MethodKind, handler: Callable[[Any], Any], take: Take | None = None
+        self,
+        path: str,
+        kind: MethodKind,
+        handler: Callable[[Any], Any],
+        take: Take | None = None,
+        permission: Permission = Permission.ADMIN,
     ) -> None:
+        self.permission = permission
         self.path = path
         self.kind = kind
         self.handler = handler
@@ -45,6 +63,7 @@ class Method:
     def become(self, other: Method) -> None:
         """Serve what `other` serves, in calls of connections that know this one already."""
         self.kind, self.handler, self.take = other.kind, other.handler, other.take
+        self.permission = other.permission
 
     def add(self, other: Method) -> None:
         """Count what `other` has counted, too."""
@@ -86,5 +105,6 @@ def methods_of(services: Iterable[Service]) -> dict[bytes, Method]:
                 path = f"/{service.name}/{name}"
                 assert path.encode() not in table, f"{path} is registered twice"
                 take = service.taken.get(name) if kind is MethodKind.INLINE else None
-                table[path.encode()] = Method(path, kind, handler, take)
+                permission = service.permissions.get(name, Permission.ADMIN)
+                table[path.encode()] = Method(path, kind, handler, take, permission)
     return table

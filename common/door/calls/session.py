@@ -11,7 +11,7 @@ Tests  tests/common/door/calls/test_grpc_calls.py
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
 from common.door.calls.call_group import CallGroup, GroupRunner
@@ -25,6 +25,7 @@ from common.door.http2.header_fields import Head
 from common.door.http2.outbound import NO_TRAILERS
 from common.door.http2.streams import Stream
 from common.door.limits import CALL_BYTES, Budget, Limits
+from common.permission import Permission
 from common.rpc import service as codes
 from common.rpc.service import RpcStatus
 
@@ -61,6 +62,7 @@ class Session:
         "_silent_body_s",
         "budget",
         "connection",
+        "denied",
         "flush",
         "gathered",
         "grower",
@@ -79,7 +81,10 @@ class Session:
         methods: Mapping[bytes, Method],
         runner: Runners,
         budget: Budget,
+        denied: Collection[Permission] = (),
     ) -> None:
+        """`denied`: what the peer's certificate does not allow."""
+        self.denied = denied
         self.connection = connection
         self.limits: Limits = connection.limits
         self.runner = runner
@@ -107,6 +112,12 @@ class Session:
             self._other(stream, head, plan, end)
             return
         method = plan.method
+        if self.denied and method.permission in self.denied:
+            connection.abuse.refused(f"cert_{method.permission}_cn")
+            text = f"the certificate's common name is not in security.cert-{method.permission}-cn"
+            refusal = Refusal(grpc_headers.only_status(codes.PERMISSION_DENIED, text), is_grpc=True)
+            self._other(stream, head, refusal, end)
+            return
         method.started += 1
         streams = method.kind > MethodKind.UNARY
         call = StreamCall(self, stream, plan) if streams else UnaryCall(self, stream, plan)
@@ -291,12 +302,12 @@ class Session:
 
     def _stream_s(self, call: StreamCall) -> float:
         """How long this stream may stand still: without end, but while another one waits for the memory of
-        its replies. What passes alone has its time from the beginning: who reads an octet a minute is in the
-        way as well."""
+        its replies. What passes alone has its time from the beginning, and more for what has left: who reads
+        an octet a minute is in the way as well."""
         replies, stuck_s = self.budget.replies, self.limits.stuck_reply_s
         if call.alone:
             moved_s = call.since_s - call.alone_s
-            left_s = stuck_s + call.alone / SLOWEST_BYTES_S - moved_s
+            left_s = stuck_s + max(call.alone - call.stream.queued, 0) / SLOWEST_BYTES_S - moved_s
             return max(left_s, 0.0) if replies.one_waits_to_pass else NEVER
         wanted = any(share.wanted for share in self.seat.replies.path() if share is not self.seat.replies)
         return stuck_s if wanted else NEVER

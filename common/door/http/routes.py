@@ -3,7 +3,8 @@
 In     a `Request`: method, target, host, origin, and who asks
 Out    one `Response`; unknown path 404, known path with another method 405 with an empty body, as the Go
        nodes answer; a handler that fails is logged and answered 500
-Holds  a guarded handler runs only after the guard let the request pass
+Holds  a guarded handler runs only after the guard let the request pass. A certificate needs the
+       permission to administer for it, and the one to read for every other
 Never  serves a change to a web page: whatever is not GET or HEAD and carries `Origin` is refused
 """
 
@@ -17,6 +18,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl, unquote
 
 from common.observe import log
+from common.permission import Permission
 
 JSON_TYPE: Final = "application/json; charset=UTF-8"
 TEXT_TYPE: Final = "text/plain; charset=utf-8"
@@ -43,6 +45,7 @@ class Peer:
 
     address: str  # without port: IPv4, IPv6 or IPv4-mapped IPv6; "" for a unix socket
     verified: bool = False  # came over mutual TLS, with a certificate that was accepted
+    denied: frozenset[Permission] = frozenset()  # what that certificate does not allow
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,17 +148,20 @@ class Routes:
             if method not in ("*", wanted):
                 path_known = True
                 continue
-            if guarded:
-                refusal = guard.refusal(request)
-                if refusal is not None:
-                    _logger.warning(
-                        "request refused",
-                        method=request.method,
-                        path=path[:_LOGGED_CHARS_MAX],
-                        peer=request.peer.address,
-                        why=refusal.body.decode(errors="replace").strip(),
-                    )
-                    return refusal
+            refusal = guard.refusal(request) if guarded else None
+            permission = Permission.ADMIN if guarded else Permission.READ
+            if permission in request.peer.denied:
+                text = f"refused: the certificate's common name is not in security.cert-{permission}-cn\n"
+                refusal = Response(403, text.encode())
+            if refusal is not None:
+                _logger.warning(
+                    "request refused",
+                    method=request.method,
+                    path=path[:_LOGGED_CHARS_MAX],
+                    peer=request.peer.address,
+                    why=refusal.body.decode(errors="replace").strip(),
+                )
+                return refusal
             params = dict(parse_qsl(query))
             params |= {name: unquote(value) for name, value in match.groupdict().items()}
             return await handler(request, params)

@@ -56,7 +56,7 @@ class Exchange(Protocol):
     def on_cancel(self) -> None:
         """The stream is gone: nothing arrives on it and nothing can be sent."""
 
-    def on_room(self) -> None:
+    def on_room(self, sent: int) -> None:
         """Something of the reply was sent."""
 
 

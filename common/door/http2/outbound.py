@@ -243,7 +243,7 @@ class Outbound:
             else:
                 stream.waits = False  # until its window grows
             if sent:
-                stream.call.on_room()
+                stream.call.on_room(sent)
         return ended
 
     def _turn(self, stream: Stream) -> int:

@@ -204,7 +204,7 @@ class Wire(asyncio.Protocol):
         runner = Runner(self.flush, door.clock, door.tasks, door.turns, door.routes, door.guard, self.peer)
 
         def above(connection: Connection) -> Session:
-            self._session = Session(connection, door.methods, runner, door.budget)
+            self._session = Session(connection, door.methods, runner, door.budget, self.peer.denied)
             return self._session
 
         now_s = door.clock.monotonic_s()

@@ -18,6 +18,7 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from common.clock import Clock, SystemClock
@@ -242,6 +243,8 @@ class Server:
             STATS.handshakes_failed += 1
             self.log_refused(wire.peer, "certificate", why)
             wire.abort()
+        elif self._tls is not None:
+            wire.peer = replace(wire.peer, denied=self._tls.denied(wire.certificate()))
 
     def closed(self, wire: Wire) -> None:
         self._wires.discard(wire)
@@ -341,6 +344,7 @@ class Server:
             await self._gone.wait()
         if self._timer is not None:
             self._timer.cancel()
+        STATS.retire(self.methods.values())
 
 
 def _connections(limits: Limits) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from common.door.calls.methods import BUCKETS_S, Method
 from common.observe import metrics
@@ -30,6 +30,16 @@ class Stats:
         for method in methods:
             self.methods.setdefault(method.path, []).append(method)
 
+    def retire(self, methods: Iterable[Method]) -> None:
+        """Their door is closed: what they counted stays, and nothing of what they served."""
+        for method in methods:
+            doors = self.methods[method.path]
+            past = next((one for one in doors if one.handler is _gone), None)
+            if past is None:
+                doors.append(past := Method(method.path, method.kind, _gone))
+            past.add(method)
+            doors.remove(method)
+
     def each(self) -> Iterator[tuple[str, Method]]:
         """Each path once, with the counts of all doors that serve it: a series is scraped once."""
         for path, (first, *others) in self.methods.items():
@@ -40,6 +50,10 @@ class Stats:
             for method in (first, *others):
                 total.add(method)
             yield path, total
+
+
+def _gone(_: Any) -> None:
+    """The handler of a method whose doors are closed: nobody can call it."""
 
 
 STATS: Final = Stats()

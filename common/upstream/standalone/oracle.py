@@ -76,6 +76,14 @@ class StandaloneOracle:
         """A timestamp; the pinned one while pinned. Raises `Unavailable`."""
         return Ts((await self._request(None)).ts)
 
+    async def latest(self) -> Ts:
+        """See `ReadableOracle`: what is stored; no compare-and-set, which races with others."""
+        result = await self._client.txn([], [etcd.get(TSO), etcd.get(PIN)])
+        found, pinned = result.results[0].kvs, result.results[1].kvs
+        if pinned:
+            return Ts(decode_number(PIN, pinned[0].value))
+        return Ts(decode_number(TSO, found[0].value) if found else 0)
+
     async def draw(self, writes: Writes) -> Drawn:
         """A timestamp, with at most one write made from it in the same step.
 

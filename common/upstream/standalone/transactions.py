@@ -51,6 +51,7 @@ from common.upstream.standalone.layout import (
 )
 from common.upstream.standalone.oracle import StandaloneOracle
 from common.upstream.standalone.prepared import entries
+from common.upstream.watched import Watched
 from common.upstream_port import Committed, Outcome, RolledBack, Undecided
 
 GRACE_S: Final = 3.0
@@ -60,7 +61,7 @@ KEPT_S: Final = 60.0
 """An end is kept for so long after its commit_ts: longer than any process keeps asking."""
 FORGET_DELAY_S: Final = 0.05
 FORGOTTEN_MAX: Final = 10_000
-SEEN_MAX: Final = 100_000
+MINE_MAX: Final = 100_000
 RETRY_S: Final = 0.02
 PREPARED_RETRY_S: Final = 0.5
 
@@ -116,8 +117,7 @@ class StandaloneTransactions:
         self._grace_s = grace_s
         self._swaps = CompareAndSet(client)
         self._mine: dict[int, _Known] = {}
-        # start_ts -> (revision of its entry, when we first saw it so)
-        self._seen: dict[int, tuple[int, float]] = {}
+        self._seen = Watched()  # in which revision of its entry
         self._to_forget: dict[int, None] = {}
         self._forgetting: asyncio.Task[None] | None = None
         self._forget_failing = False
@@ -130,7 +130,7 @@ class StandaloneTransactions:
         opened = self._open(ttl_s)
         value = encode_entry(opened)
         drawn = await self._oracle.draw(lambda start_ts: [etcd.put(txn_key(start_ts), value)])
-        while len(self._mine) >= SEEN_MAX:  # begun and never ended here; costs one read if ended yet
+        while len(self._mine) >= MINE_MAX:  # begun and never ended here; costs one read if ended yet
             del self._mine[next(iter(self._mine))]
         self._mine[drawn.ts] = _Known(drawn.revision, opened, drawn.revision)
         return drawn.ts
@@ -257,7 +257,7 @@ class StandaloneTransactions:
         Returns at once. With etcd away for long, entries beyond 10,000 stay in the table.
         """
         self._mine.pop(start_ts, None)
-        self._seen.pop(start_ts, None)
+        self._seen.forget(start_ts)
         if len(self._to_forget) < FORGOTTEN_MAX:
             self._to_forget[start_ts] = None
         if self._forgetting is None or self._forgetting.done():
@@ -372,7 +372,7 @@ class StandaloneTransactions:
     async def _judge(self, start_ts: int, found: KeyValue | None) -> Outcome:
         entry: Entry | None = decode_entry(found.key, found.value) if found else None
         if isinstance(entry, Committed | RolledBack):
-            self._seen.pop(start_ts, None)
+            self._seen.forget(start_ts)
             return entry
         left_s = self._left_s(start_ts, found, entry)
         if isinstance(entry, Prepared):
@@ -382,7 +382,7 @@ class StandaloneTransactions:
             return Undecided(max(left_s, RETRY_S), hint=LEASE_HINT)
         expected = found.mod_revision if found else 0
         swapped = await self._swaps.swap(Swap(txn_key(start_ts), expected, encode_entry(RolledBack())))
-        self._seen.pop(start_ts, None)
+        self._seen.forget(start_ts)
         if swapped.won:
             return RolledBack()
         if swapped.found is not None:
@@ -394,14 +394,7 @@ class StandaloneTransactions:
     def _left_s(self, start_ts: int, found: KeyValue | None, entry: Open | Prepared | None) -> float:
         """Seconds until it may be rolled back, or its database asked; 0 or less: now."""
         revision = found.mod_revision if found else 0
-        now_s = self._clock.monotonic_s()
-        if len(self._seen) >= SEEN_MAX:
-            self._seen.clear()
-        seen_revision, since_s = self._seen.get(start_ts, (revision, now_s))
-        if seen_revision != revision:
-            since_s = now_s
-        self._seen[start_ts] = (revision, since_s)
-        watched_s = now_s - since_s
+        watched_s = self._seen.seconds(start_ts, self._clock.monotonic_s(), revision)
         if entry is None:
             return self._grace_s - watched_s
         left_s = entry.lease_ms / 1000 - watched_s

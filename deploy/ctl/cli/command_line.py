@@ -161,13 +161,14 @@ def _go_call(flags: Sequence[str], environ: Mapping[str, str]) -> Call:
     if command is None:
         raise FlagError(f"cmd {settings.cmd} not supported", hint="use " + ", ".join(commands.cmds()))
     words = (str(settings.job_id),) if command.arguments and settings.job_id else ()
-    return Call(command, words, settings, _output(command, settings), is_go=True)
+    return Call(command, words, settings, _output(command, settings, is_go=True), is_go=True)
 
 
-def _output(command: Command, settings: CtlSettings) -> str:
+def _output(command: Command, settings: CtlSettings, *, is_go: bool = False) -> str:
     if not command.outputs:
         return ""
-    output = settings.output or command.outputs[0]
+    default = commands.LOG if is_go and commands.LOG in command.outputs else command.outputs[0]
+    output = settings.output or default
     if output not in command.outputs:
         raise FlagError(f"output {output!r} is unknown", hint="use " + ", ".join(command.outputs))
     return output

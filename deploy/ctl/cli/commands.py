@@ -92,7 +92,7 @@ _JOB: Final = (Argument("JOB"),)
 _TIME: Final = (Argument("TIME"),)
 _FILE: Final = (Argument("FILE", is_file=True),)
 _KIND: Final = (Argument("KIND", ("pump", "drainer")),)
-_LISTING: Final = (LOG, TABLE, JSON)
+_LISTING: Final = (TEXT, TABLE, JSON, LOG)
 _DDL: Final = ("node-id", *CONNECTION)
 
 TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (

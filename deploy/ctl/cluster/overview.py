@@ -177,7 +177,8 @@ def _absence(seen: NodeSnapshot, label: str, now_ts: int) -> Trouble | None:
     )
     back = "start it again; if it never comes back: `binlogctl forget " + seen.node_id + "`"
     if seen.state == PAUSED and seen.document is None:
-        return Trouble(ERROR, label, f"is paused: {waits}", back)
+        # A reader is a program that ended in order; what it holds or loses the pumps say.
+        return Trouble(WARNING if seen.reader else ERROR, label, f"is paused: {waits}", back)
     if seen.alive is False:
         return Trouble(ERROR, label, f"is dead: {waits}", back)
     if seen.document is None:

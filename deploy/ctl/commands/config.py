@@ -5,7 +5,7 @@
     config new KIND      the short file to begin with
     config docs KIND     what every key means
 
-Which of the two daemons a file is for shows in its keys; where both could be meant, -kind says it.
+Which of the two daemons a file is for shows in its keys, then in its name; else -kind says it.
 
 Tests  tests/deploy/ctl/commands/test_forget.py
 """
@@ -85,6 +85,9 @@ def examine(path: str, kind: str, environ: Mapping[str, str]) -> Examined:
         found.append((len(of_file), Examined(daemon.kind, tuple(problems), tuple(settings), tuple(remarks))))
     most = max(known for known, _ in found)
     best = [examined for known, examined in found if known == most]
+    if len(best) > 1:  # keys that both have: the file's name tells
+        name = os.path.basename(path)
+        best = [examined for examined in best if examined.kind in name] or best
     if len(best) > 1:
         raise ConfigError(
             f"{path} may be a pump's or a drainer's file", hint="pass -kind pump or -kind drainer"

@@ -6,7 +6,7 @@
     binlogctl ddl skip JOB                never run it
     binlogctl ddl rewrite JOB --text SQL  run this statement instead
 
-In     the drainer's address, from the registry: `-node-id`, or the only one that lives
+In     the drainer's address, from the registry: `-node-id`, or the only one that lives; `list` asks all
 Out    lines, a table or JSON; a failed request is an error that says what to do
 Never  decides by itself: the drainer stores a decision before it answers
 Tests  tests/drainer/quarantine/test_http_routes.py
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from common.cluster.node import OFFLINE
@@ -25,7 +25,7 @@ from common.errors import Conflict, FlagError, Rejected
 from common.net.tls import TlsConfig
 from common.observe import log, show
 from deploy.ctl.cli.command_line import Call
-from deploy.ctl.cli.commands import DONE
+from deploy.ctl.cli.commands import DONE, JSON, LOG, TABLE, TEXT
 from deploy.ctl.net import connection, node_http
 
 VERBS: Final = ("list", "show", "retry", "skip", "rewrite")
@@ -37,11 +37,12 @@ _logger = log.get("ctl")
 
 @dataclass(frozen=True, slots=True)
 class DdlCommand:
-    """What was asked: `verb` is one of VERBS."""
+    """What was asked: `verb` is one of VERBS. `node_id`: of the drainer, where it has to be named."""
 
     verb: str
     job_id: int = 0
     text: str = ""
+    node_id: str = ""
 
     @classmethod
     def of(cls, cmd: str, job_id: int, text: str) -> DdlCommand | None:
@@ -69,22 +70,23 @@ class DdlCommand:
         return "PUT", f"/ddl/{self.job_id}/{self.verb}"
 
 
-def address_of(view: ClusterView, node_id: str) -> str:
-    """Host and port of the drainer that is meant. Raises `Rejected`."""
+def addresses_of(view: ClusterView, node_id: str, verb: str) -> dict[str, str]:
+    """Host and port of the drainers that are meant, by node id: the one named, else all that live. Raises
+    `Rejected`, also where one of several is to decide."""
     living = {
-        name: entry
+        name: entry.status.host
         for name, entry in view.drainers.items()
-        if entry.status.state != OFFLINE and entry.alive is not False
+        if entry.status.state != OFFLINE and entry.alive is not False and not entry.status.is_reader
     }
     hint = "`binlogctl -cmd drainers` lists them"
     if node_id:
         if node_id not in view.drainers:
             raise Rejected(f"there is no drainer {node_id}", hint=hint)
-        return view.drainers[node_id].status.host
-    if len(living) != 1:
+        return {node_id: view.drainers[node_id].status.host}
+    if not living or (len(living) > 1 and verb != "list"):
         names = ", ".join(sorted(living)) or "none"
         raise Rejected(f"which drainer? running: {names}", hint="pass -node-id; " + hint)
-    return next(iter(living.values())).status.host
+    return dict(sorted(living.items()))
 
 
 async def call(invoked: Call) -> int:
@@ -96,8 +98,10 @@ async def call(invoked: Call) -> int:
     command = DdlCommand.of(invoked.command.cmd, int(job or 0), settings.text)
     assert command is not None
     async with connection.registry(settings) as registry:
-        address = address_of(await registry.view(), settings.node_id)
-    await run(command, address, settings.tls, invoked.output)
+        addresses = addresses_of(await registry.view(), settings.node_id, command.verb)
+    for name, address in addresses.items():
+        of = name if settings.node_id or len(addresses) > 1 else ""
+        await run(replace(command, node_id=of), address, settings.tls, invoked.output)
     return DONE
 
 
@@ -141,6 +145,35 @@ def _print_log(command: DdlCommand, data: dict[str, Any]) -> None:
         _logger.info("DDL decision", **{**decided, "decided_ms": _time(decided["decided_ms"])})
     if command.verb not in ("list", "show"):
         _logger.info("DDL decided", job_id=command.job_id, decision=command.verb)
+
+
+def _print_text(command: DdlCommand, data: dict[str, Any]) -> None:
+    """What waits, why, and the commands that decide it, to be copied."""
+    node = f" -node-id {command.node_id}" if command.node_id else ""
+    if command.verb not in ("list", "show"):
+        show.print_lines(
+            f"job {command.job_id}: {command.verb} is stored; `binlogctl ddl list{node}` follows it"
+        )
+        return
+    entries = _waiting(command, data)
+    if not entries:
+        show.print_lines(f"nothing waits{' at ' + command.node_id if node else ''}")
+    for entry in entries:
+        kept = f"{entry['kept_bytes'] / (1 << 20):.1f} MiB of rows kept"
+        show.print_lines(
+            f"job {entry['job_id']} on {', '.join(entry['tables'])}: {entry['state']} since"
+            f" {_time(entry['since_ms'])}, {kept}",
+            f"  why     {entry['reason']}",
+            *([f"  DDL     {entry['query']}"] if entry["query"] else ()),
+        )
+        for action in entry.get("possible") or ():
+            text = " -text 'ALTER TABLE ...'" if action == "rewrite" else ""
+            show.print_lines(f"  decide  binlogctl ddl {action} {entry['job_id']}{text}{node}")
+    for decided in data.get("decisions") or ():
+        outcome = f": {decided['outcome']}" if decided["outcome"] else ""
+        text = f" ({decided['text']})" if decided["text"] else ""
+        when = _time(decided["decided_ms"])
+        show.print_lines(f"decided {when}: {decided['action']} job {decided['job_id']}{text}{outcome}")
 
 
 _WAITING: Final = ("job", "tables", "state", "since", "kept", "statement")
@@ -187,7 +220,8 @@ def _print_json(_command: DdlCommand, data: dict[str, Any]) -> None:
 
 
 OUTPUTS: Final[dict[str, Callable[[DdlCommand, dict[str, Any]], None]]] = {
-    "log": _print_log,
-    "table": _print_table,
-    "json": _print_json,
+    TEXT: _print_text,
+    LOG: _print_log,
+    TABLE: _print_table,
+    JSON: _print_json,
 }

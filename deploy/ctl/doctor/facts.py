@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from common.status.troubles import Trouble
+
 _DATE_STEP_S: Final = 1.0
 VARIABLES: Final = (
     "binlog_format",
@@ -124,7 +126,7 @@ class Answer:
     age_s: float | None = None
     alarm_s: float | None = None
     left_s: Mapping[str, float] = field(default_factory=dict)
-    troubles: tuple[str, ...] = ()
+    troubles: tuple[Trouble, ...] = ()
 
 
 def host_of(address: str) -> str:

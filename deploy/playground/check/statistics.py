@@ -32,6 +32,8 @@ class Statistics:
     lost_by_lease: int = 0
     refused: int = 0
     ddl: int = 0
+    type_changes: int = 0
+    shard_ddl: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     replayed: int = 0
     subscribed: int = 0

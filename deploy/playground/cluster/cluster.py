@@ -211,7 +211,7 @@ class Cluster:
         relay = f'[syncer.relay]\nlog-dir = "{self.small_disk.directory}"\n\n' if self.small_disk else ""
         return self._prepare_drainer(
             name,
-            f'[syncer]\ndb-type = "mysql"\nworker-count = 2\n{syncer}\n'
+            f'[syncer]\ndb-type = "mysql"\nworker-count = 2\ndisjoint-shards = true\n{syncer}\n'
             f'{relay}[syncer.to]\nhost = "{server.host}"\n'
             f"port = {self.proxy.port if self.proxy else server.port}\n"
             f'user = "{server.drainer_user}"\npassword = "{server.password}"\n{sections}',

@@ -3,8 +3,8 @@
 Inside one Pump's recording the order is kept. Between recordings, records are ordered by the largest
 timestamp seen so far in their own recording: a prewrite then always comes before every record that could
 only exist after it, because a commit timestamp is drawn after its prewrite was acknowledged. The clock of
-the upstream may show the key of the last record of the gapless acknowledged beginning, and nothing above:
-every transaction with a commit timestamp at or below that value has its prewrite in a Pump.
+the upstream may show less than the key of the first record that is not acknowledged: every transaction with
+a commit timestamp below that key has its prewrite in a Pump.
 
 Tests  tests/deploy/playground/test_scenario.py
 """
@@ -73,8 +73,10 @@ class AckedPrefix:
 
     @property
     def clock_ts(self) -> int:
-        """What the clock may show now, 0 while nothing is acknowledged."""
-        return self._order[self.length - 1].clock_ts if self.length else 0
+        """What the clock may show now."""
+        if not self.complete:  # as late as it can be: a Pump asks the clock whether a timestamp can be true
+            return self._order[self.length].clock_ts - 1
+        return self._order[-1].clock_ts if self.length else 0
 
     @property
     def complete(self) -> bool:

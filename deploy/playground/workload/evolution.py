@@ -1,8 +1,8 @@
 """Random DDL: which statement comes next, what it does to the definition and to the rows. Pure.
 
-The tables for every kind of key keep their definition; `evolving` and short-lived tables change. Only such
-changes are made as keep every value (columns are widened, never narrowed): what a lossy one does to a value
-depends on the server.
+The tables for every kind of key keep their definition; `evolving` and short-lived tables change so that
+every value stays (columns are widened, never narrowed). Columns of `recasting` and of the shards get any
+other type: their values become what TiDB's cast makes of them. A shard has a DDL before the other one does.
 
 Tests  tests/deploy/playground/workload/test_model.py
 """
@@ -16,10 +16,11 @@ from random import Random
 from typing import Final
 
 from common.ddl_job import ActionType
-from deploy.playground.workload import kinds, tables
+from deploy.playground.workload import kinds, recast, tables
 from deploy.playground.workload.kinds import Kind, Value
 from deploy.playground.workload.model import Model, Row, TableState, unique_keys
-from deploy.playground.workload.tables import Table
+from deploy.playground.workload.tables import RECASTING, SHARDS, Table
+from deploy.playground.workload.values import shown
 
 EVOLVING: Final = "evolving"
 SHORT_LIVED_MAX: Final = 3
@@ -68,6 +69,7 @@ ROUND: Final = (
     ActionType.DROP_COLUMN,
     ActionType.DROP_TABLE,
 )
+SHARD_FORMS: Final = (*ROUND[1:4], *ROUND[5:8])
 
 
 class Evolution:
@@ -83,12 +85,16 @@ class Evolution:
         self._made = 0
         self._kinds = cycle(ROUND)
         self._kind = ActionType.CREATE_TABLE
+        self._turns_to_recast, self._shard_forms = cycle((True, False)), cycle(SHARD_FORMS)
 
     def choose(self) -> str:
         """Name of the table that the next statement changes, "" when it makes a new one.
 
         The caller closes that table, waits until it has no open transaction, and then asks for the `plan`.
         """
+        if RECASTING in self._model.tables and next(self._turns_to_recast):
+            self._kind = self._random.choice((ActionType.MODIFY_COLUMN, ActionType.ADD_COLUMN))
+            return RECASTING
         names = [name for name in self._model.tables if name.startswith("temp_")]
         self._kind = next(self._kinds)
         if self._kind == ActionType.CREATE_TABLE:
@@ -105,6 +111,17 @@ class Evolution:
         if not name:
             return self._create()
         return self._form(name) or self._truncate(name)
+
+    def of_shards(self) -> Iterator[Ddl]:
+        """A statement for one of the two, then for the other one, unless it takes rows away."""
+        self._kind = next(self._shard_forms)
+        name, other = self._random.sample(SHARDS, 2)
+        ddl = self._form(name) or self._truncate(name)
+        yield ddl
+        if ddl.after is not None and ddl.kind != ActionType.TRUNCATE_TABLE:
+            before = self._state(other).table
+            query = ddl.query.replace(f"`{name}`", f"`{other}`")
+            yield replace(ddl, query=query, before=before, after=replace(ddl.after, id=before.id, name=other))
 
     def gained_and_lost(self, name: str) -> tuple[tuple[Ddl, Ddl], Ddl]:
         """Statements that empty a table and give it a unique key, and the one that drops that key."""
@@ -132,7 +149,7 @@ class Evolution:
             case ActionType.ADD_INDEX:
                 return self._add_index(table)
             case ActionType.MODIFY_COLUMN:
-                return self._widen(table)
+                return self._modify(table, lossy=name in (RECASTING, *SHARDS))
             case ActionType.DROP_INDEX:
                 return self._drop_index(table)
             case ActionType.DROP_COLUMN:
@@ -208,15 +225,23 @@ class Evolution:
             lambda row: (*row[:at], *row[at + 1 :]),
         )
 
-    def _widen(self, table: Table) -> Ddl | None:
-        candidates = [c.name for c in table.columns if c.kind.sql in WIDER and c.name not in table.primary]
+    def _modify(self, table: Table, *, lossy: bool) -> Ddl | None:
+        indexed = {name for index in table.indexes for name, _ in index.parts}
+        plain = [c for c in table.columns if c.kind.sql in WIDER and c.name not in table.primary]
+        candidates = [c for c in table.columns if c.added] if lossy else plain
         if not candidates:
             return None
-        name = self._random.choice(candidates)
-        changed = table.with_kind(name, WIDER[table.columns[table.position(name)].kind.sql])
-        definition = changed.columns[changed.position(name)].definition()
-        query = f"ALTER TABLE `{table.name}` MODIFY COLUMN {definition}"
-        return Ddl(ActionType.MODIFY_COLUMN, query, table, changed, lambda row: row)
+        old = self._random.choice(candidates)
+        at, kinds_then = table.position(old.name), recast.targets(old.kind, indexed=old.name in indexed)
+        kind = self._random.choice(kinds_then) if lossy else WIDER[old.kind.sql]
+        changed = table.with_kind(old.name, kind, anew=lossy)
+
+        def rewrite(row: Row) -> Row:
+            value = recast.value_of(kind, recast.recast(old.kind, kind, shown(old.kind, row[at])))
+            return (*row[:at], value, *row[at + 1 :])
+
+        query = f"ALTER TABLE `{table.name}` MODIFY COLUMN {changed.columns[at].definition()}"
+        return Ddl(ActionType.MODIFY_COLUMN, query, table, changed, rewrite)
 
     def _add_index(self, table: Table) -> Ddl | None:
         if len(table.indexes) >= EXTRA_INDEXES_MAX:
@@ -226,17 +251,24 @@ class Evolution:
             return None
         column = self._random.choice(candidates)
         name = f"k{table.max_index_id + 1}"
-        wanted_unique = table.with_index(name, ((column, -1),), unique=True)
-        unique = self._random.random() < 0.5 and self._is_unique(table.name, wanted_unique)
-        changed = table.with_index(name, ((column, -1),), unique=unique)
+        # A key of both shards has the one that is unique already: no row of the other can break it.
+        names = (*table.primary, column) if table.name in SHARDS else (column,)
+        parts = tuple((each, -1) for each in dict.fromkeys(names))
+        keyed = table.with_index(name, parts, unique=True)
+        unique = (
+            table.name != RECASTING and self._random.random() < 0.5 and self._is_unique(table.name, keyed)
+        )
+        changed = table.with_index(name, parts, unique=unique)
         word = "UNIQUE INDEX" if unique else "INDEX"
-        query = f"ALTER TABLE `{table.name}` ADD {word} `{name}` (`{column}`)"
+        listed = ", ".join(f"`{each}`" for each, _ in parts)
+        query = f"ALTER TABLE `{table.name}` ADD {word} `{name}` ({listed})"
         return Ddl(ActionType.ADD_INDEX, query, table, changed, lambda row: row)
 
     def _drop_index(self, table: Table) -> Ddl | None:
-        if not table.indexes:
+        names = [index.name for index in table.indexes if index.name.startswith("k")]
+        if not names:
             return None
-        name = self._random.choice(table.indexes).name
+        name = self._random.choice(names)
         query = f"ALTER TABLE `{table.name}` DROP INDEX `{name}`"
         return Ddl(ActionType.DROP_INDEX, query, table, table.without_index(name), lambda row: row)
 

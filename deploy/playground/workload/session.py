@@ -26,7 +26,7 @@ from deploy.playground.workload.encoding import RowImages
 from deploy.playground.workload.evolution import Ddl, Evolution
 from deploy.playground.workload.model import Model, TableState
 from deploy.playground.workload.model import Transaction as PlannedTransaction
-from deploy.playground.workload.tables import Table
+from deploy.playground.workload.tables import SHARDS, Table
 from deploy.playground.workload.workload import Ending, Plan, Workload
 from pumpclient.errors import OutcomeUnknown, TransactionLost, WriteFailed
 from pumpclient.publish.publisher import Publisher
@@ -179,6 +179,8 @@ class Writer:
             await self._publish(await self._job(ddl.kind, ddl.query, table, ddl.before or table))
         evolution.apply(self.model, ddl)
         self.statistics.ddl += 1
+        self.statistics.shard_ddl += table.name in SHARDS and ddl.before is not None
+        self.statistics.type_changes += ddl.kind == ActionType.MODIFY_COLUMN
 
     async def give_up(self, ddl: Ddl) -> Made:
         """What TiDB does before a DDL that ends a constraint is done: its job can be seen, and nothing is
@@ -255,6 +257,9 @@ async def run_evolution(
         if LOSING in writer.model.tables and turn % LOSES_EVERY == 0:
             await _lose_a_key(writer, changes, pause_s)
             continue
+        if SHARDS[0] in writer.model.tables and turn % LOSES_EVERY == 2:
+            await _change_shards(writer, changes, pause_s)
+            continue
         name = changes.choose()
         state = writer.model.tables.get(name)
         if state is None:
@@ -262,6 +267,15 @@ async def run_evolution(
             continue
         async with _idle(state):
             await writer.run_ddl(changes.plan(name))
+
+
+async def _change_shards(writer: Writer, changes: Evolution, pause_s: float) -> None:
+    """Rows of both come between the DDL of one and that of the other, which always comes."""
+    one, other = (writer.model.tables[name] for name in SHARDS)
+    for ddl in changes.of_shards():
+        async with _idle(one), _idle(other):
+            await writer.run_ddl(ddl)
+        await asyncio.sleep(pause_s)
 
 
 async def _lose_a_key(writer: Writer, changes: Evolution, pause_s: float) -> None:

@@ -115,9 +115,11 @@ class Table:
         assert all(name not in dict(index.parts) for index in self.indexes)
         return replace(self, columns=tuple(column for column in self.columns if column.name != name))
 
-    def with_kind(self, name: str, kind: Kind) -> Table:
-        columns = tuple(replace(c, kind=kind) if c.name == name else c for c in self.columns)
-        return replace(self, columns=columns)
+    def with_kind(self, name: str, kind: Kind, *, anew: bool) -> Table:
+        """`anew`: TiDB makes another column for the values; here it has no default and may be NULL."""
+        new = Column(self.max_column_id + 1, name, kind, added=True)
+        columns = (c if c.name != name else new if anew else replace(c, kind=kind) for c in self.columns)
+        return replace(self, columns=tuple(columns), max_column_id=self.max_column_id + anew)
 
     def with_index(self, name: str, parts: tuple[tuple[str, int], ...], *, unique: bool) -> Table:
         index = Index(self.max_index_id + 1, name, parts, unique)
@@ -372,20 +374,25 @@ def standing_tables(schema: str, ids: Iterator[int]) -> list[Table]:
     ]
 
 
+SHARDS: Final = ("shard_1", "shard_2")
+RECASTING: Final = "recasting"
+"""The table whose columns get types that TiDB and other servers convert values to in different ways."""
+
+
 def shards(schema: str, ids: Iterator[int]) -> list[Table]:
     """Two tables for one target downstream: one row key over both, and one other unique key."""
     columns = ((SHARD, varchar(20)), ("id", INT), ("code", INT), ("note", varchar(40)))
     unique = (("shard_code", ((SHARD, -1), ("code", -1))),)
     return [
         new_table(next(ids), schema, name, columns, primary=(SHARD, "id"), storage=COMMON, unique=unique)
-        for name in ("shard_1", "shard_2")
+        for name in SHARDS
     ]
 
 
-def losing_table(schema: str, table_id: int) -> Table:
-    """It gets a unique key again and again, and loses it while rows come that break it."""
+def losing_table(schema: str, table_id: int, name: str = "losing_key") -> Table:
+    """Of that name, it gets a unique key again and again, and loses it while rows come that break it."""
     columns = (("id", INT), ("code", INT), ("note", varchar(40)))
-    return new_table(table_id, schema, "losing_key", columns, primary=("id",), storage=HANDLE)
+    return new_table(table_id, schema, name, columns, primary=("id",), storage=HANDLE)
 
 
 def moving_table(schema: str, table_id: int) -> Table:

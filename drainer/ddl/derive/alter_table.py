@@ -1,10 +1,9 @@
 """DDL alter: one table's columns, keys and options brought from one tracked definition to the next.
 
-In     the definitions before and after, the table as it is downstream, whether the upstream's own statement
-       has run there already
+In     the definitions before and after, the table as it is downstream, whether steps have run already
 Out    ALTER TABLE with everything it takes in one statement (servers run it whole or not at all), and
        separate steps for what the downstream may refuse without losing rows: foreign keys, checks,
-       invisible keys
+       invisible keys; and one before it for what turns instants into local times or back
 Holds  only what the DDL changed is touched: columns, keys and types that the downstream was given on
        purpose stay. Columns are matched by id, so a renamed one keeps its contents
 Tests  tests/drainer/ddl/derive/test_derive.py
@@ -25,10 +24,21 @@ from drainer.ddl.derive.compare import (
     same_key,
     shape_of,
 )
-from drainer.ddl.derive.constraints import drop_foreign_keys, extras
+from drainer.ddl.derive.constraints import drop_constraints, extras
 from drainer.ddl.derive.definition import Column, Default, Definition, Key
-from drainer.ddl.derive.render import Server, collated, column_clause, fitting, key_clause, name_of
-from drainer.ddl.derive.values import Alteration, Derived, choice, of, step
+from drainer.ddl.derive.render import (
+    Server,
+    collate_clause,
+    collated,
+    column_clause,
+    fitting,
+    key_clause,
+    name_of,
+    own_rules,
+    type_of,
+)
+from drainer.ddl.derive.values import Alteration, Derived, Step, choice, of, step
+from drainer.sink.mysql.column_match import Dialect
 
 
 def meaning(column: Column) -> tuple[object, ...]:
@@ -129,7 +139,7 @@ def alter(change: Alteration) -> Derived:
     _columns(change, old, taken, clauses, missing)
     _keys(change, renamed_keys, taken, clauses, missing)
     clauses.add(*_options(change))
-    steps = drop_foreign_keys(change)
+    steps = drop_constraints(change) + _local_times(change, old, taken)
     if clauses.full:
         whole = f"ALTER TABLE {table} {', '.join(clauses.full)}"
         if clauses.generated:
@@ -200,6 +210,30 @@ def _columns(
             _column(column, found, places.get(column.id, ""), change, clauses, missing)
 
 
+def _local_times(change: Alteration, old: dict[int, Column], taken: dict[int, PresentColumn]) -> list[Step]:
+    """Columns that become TIMESTAMP or were it: what instant a local time means depends on the zone.
+
+    Their type alone; all else, with defaults in UTC, follows.
+    """
+    texts = []
+    for column in change.after.columns:
+        was, found = old.get(column.id), taken.get(column.id)
+        if was is None or found is None or column.generated or found.generated:
+            continue
+        if (was.type.tp == ti.TIMESTAMP) == (column.type.tp == ti.TIMESTAMP):
+            continue
+        if (column.type.tp == ti.TIMESTAMP) == found.type.lower().startswith("timestamp"):
+            continue
+        null = "NULL" if found.nullable else "NOT NULL"
+        kind = f"{type_of(column)}{collate_clause(column, change.server, [])}"
+        texts.append(f"MODIFY COLUMN {name_of(found.name)} {kind} {null}")
+    return (
+        [replace(step(f"ALTER TABLE {name_of(*change.table)} {', '.join(texts)}"), local=True)]
+        if texts
+        else []
+    )
+
+
 def _gone(change: Alteration, old: dict[int, Column]) -> list[Column]:
     if change.before is None:
         return []
@@ -230,6 +264,7 @@ def _column(
     keyed = _has_leading_key(column, change.after)
     if column.auto_increment and not keyed:
         missing.append(f"column {column.name} is not AUTO_INCREMENT")
+    missing += own_rules(column, change.after)
     text = column_clause(column, server, missing, auto_increment=keyed)
     if found is None and change.before is not None and needs_origin(column):
         at_first = replace(column, default=origin_of(column))
@@ -261,6 +296,7 @@ def _places(
         return {}
     by_present = {found.name.lower(): number for number, found in taken.items()}
     order = [by_present[one.name.lower()] for one in present if one.name.lower() in by_present]
+    others = len(present) > len(order)  # columns that only the downstream has, perhaps after all of ours
     places: dict[int, str] = {}
     previous: Column | None = None
     at = 0
@@ -271,7 +307,9 @@ def _places(
         if here != column.id:
             if column.id in order:
                 order.remove(column.id)
-            places[column.id] = f" AFTER {name_of(previous.name)}" if previous else " FIRST"
+            last = at == len(order) and column.id not in old and not others
+            if not last:
+                places[column.id] = f" AFTER {name_of(previous.name)}" if previous else " FIRST"
             order.insert(at, column.id)
         previous, at = column, at + 1
     return places
@@ -283,8 +321,6 @@ def _places(
 def _changed_keys(change: Alteration) -> list[Key]:
     if change.before is None:
         return list(change.after.keys)
-    if change.ran and change.before.foreign_keys != change.after.foreign_keys:
-        return list(change.after.keys)  # servers make and drop keys for foreign keys by themselves
     before = {key.name.lower(): key for key in change.before.keys}
     return [key for key in change.after.keys if not _is_as_before(key, before, change)]
 
@@ -363,5 +399,8 @@ def _options(change: Alteration) -> Iterable[str]:
         charset, collate = change.server.collation(after.charset, after.collate)
         if present.collation != collate:
             yield f"DEFAULT {collated(charset, collate)}"
+    if before is not None and change.server.dialect is Dialect.TIDB:
+        new = set(after.options) - set(before.options)
+        yield from (clause for name, clause in new if name == "SHARD_ROW_ID_BITS")
     if change.rebased and not change.ran and after.auto_increment:
         yield f"AUTO_INCREMENT={after.auto_increment}"

@@ -1,7 +1,7 @@
 """DDL compare: whether a table downstream has the columns and keys that a definition asks for.
 
 In     a definition (upstream), the table as information_schema of the downstream shows it
-Out    whether a column, a default or a key is the same
+Out    whether a column, a default, a key or the partitions are the same; all that differs, by its subject
 Why    servers print the same thing differently: display widths, JSON as LONGTEXT, quoted defaults, `utf8`
        for utf8mb3. What cannot be compared by text (expressions) counts as the same
 Tests  tests/drainer/ddl/derive/test_derive.py
@@ -15,8 +15,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Final
 
 from common import table_info as ti
-from drainer.ddl.derive.definition import Column, Definition, Key
-from drainer.ddl.derive.render import Server, same_charset, type_of
+from drainer.ddl.derive.definition import Column, Definition, Key, Partitioning
+from drainer.ddl.derive.render import Server, fitting, same_charset, type_of
 from drainer.sink.mysql.column_match import Dialect
 
 TABLE: Final = "table"
@@ -49,25 +49,31 @@ class PresentColumn:
 
 @dataclass(frozen=True, slots=True)
 class PresentKey:
-    """Parts are (column in lower case or "" for an expression, prefix length or 0)."""
+    """Parts are (column in lower case or "" for an expression, prefix length or 0). `kind`: FULLTEXT, SPATIAL
+    or another that has to be named when the key is made."""
 
     name: str
     parts: tuple[tuple[str, int], ...]
     unique: bool = False
     used: bool = True
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """A table downstream. `partitions` are names in order, () when it has none."""
+    """A table downstream. `partitions` are names in order, () when it has none; `bounds` what each may hold,
+    as `bound_of` writes it."""
 
     kind: str = TABLE
     columns: tuple[PresentColumn, ...] = ()
     keys: tuple[PresentKey, ...] = ()
     foreign_keys: frozenset[str] = frozenset()
+    checks: frozenset[str] = frozenset()
     partitions: tuple[str, ...] = ()
+    bounds: tuple[str, ...] = ()
     comment: str = ""
     collation: str = ""
+    engine: str = ""
 
     def column(self, name: str) -> PresentColumn | None:
         lower = name.lower()
@@ -172,25 +178,72 @@ def same_key(key: Key, definition: Definition, present: PresentKey) -> bool:
     return shape_of(key, definition) == (present.unique, present.parts)
 
 
+def bound_of(text: str) -> str:
+    """A partition's bound without what servers write differently: blanks, quotes, character sets."""
+    text = re.sub(r"\b_\w+(?=\s*['\"])|[\s'\"`]", "", text)
+    return re.sub("maxvalue", "MAXVALUE", text, flags=re.IGNORECASE)
+
+
+def same_partitions(wanted: Partitioning | None, present: Present) -> bool:
+    """Names in order, and what each may hold."""
+    if wanted is None:
+        return not present.partitions
+    if present.partitions != tuple(one.name for one in wanted.partitions):
+        return False
+    if wanted.kind not in (ti.PARTITION_RANGE, ti.PARTITION_LIST) or not present.bounds:
+        return True
+    bounds = [
+        bound_of(",".join(one.less_than) or one.listed(len(wanted.columns))) for one in wanted.partitions
+    ]
+    if wanted.kind == ti.PARTITION_RANGE:
+        return list(present.bounds) == bounds
+    return list(map(_values, present.bounds)) == list(map(_values, bounds))
+
+
+def _values(bound: str) -> list[str]:
+    """Of a LIST partition; servers put NULL first."""
+    return sorted(re.split(r",(?![^(]*\))", bound))
+
+
 def differences(definition: Definition, present: Present | None, server: Server) -> list[str]:
-    """In words, what columns and keys differ; what the downstream has besides does not count."""
+    """All that differs, each line with its subject: the table, engine, columns, partitions, or a column's,
+    key's or check's name. What the downstream has besides does not count."""
     if present is None:
         return ["the table is not there"]
+    definition = fitting(definition, server, [])
+    found = _columns(definition, present, server)
+    for key in definition.keys:
+        other = present.key(key.name)
+        if other is None or not same_key(key, definition, other):
+            found.append(f"key {key.name} is not there")
+    if not definition.is_table:
+        return found
+    found += [
+        f"check {check.name} is not there"
+        for check in definition.checks
+        if check.enforced and check.name.lower() not in present.checks
+    ]
+    if not same_partitions(definition.partitioning, present):
+        found.append(f"partitions are {', '.join(present.partitions) or 'not there'}")
+    if present.engine and server.engines and present.engine.lower() not in server.engines:
+        found.append(f"engine is {present.engine}, which has no transactions")
+    return found
+
+
+def _columns(definition: Definition, present: Present, server: Server) -> list[str]:
     found = []
+    for column in definition.columns:
+        subject, other = f"column {column.name}", present.column(column.name)
+        if other is None:
+            found.append(f"{subject} is not there")
+        elif definition.is_table and not same_column(column, other, server):
+            null = "NULL" if other.nullable else "NOT NULL"
+            text = f"{subject} is {other.type} {other.collation} {null} {other.extra}"
+            found.append(" ".join(text.split()))
+        elif definition.is_table and not same_default(column, other):
+            found.append(f"{subject} has another default")
     wanted = [column.name.lower() for column in definition.columns]
     there = [column.name.lower() for column in present.columns if definition.column(column.name)]
-    for column in definition.columns:
-        other = present.column(column.name)
-        if other is None:
-            found.append(f"column {column.name} is not there")
-        elif definition.is_table and not same_column(column, other, server):
-            found.append(f"column {column.name} is {other.type} {other.collation} {other.extra}".rstrip())
-        elif definition.is_table and not same_default(column, other):
-            found.append(f"column {column.name} has another default")
     if not found and wanted != there:
         found.append(f"columns are in the order {', '.join(there)}")
-    for key in definition.keys:
-        other_key = present.key(key.name)
-        if other_key is None or not same_key(key, definition, other_key):
-            found.append(f"key {key.name} is not there")
     return found

@@ -24,8 +24,9 @@ def extras(change: Alteration, missing: list[str]) -> list[Step]:
         if key not in known_keys and key.name.lower() not in present.foreign_keys
     ]
     known_checks = {check.name: check for check in before.checks} if before else {}
-    for check in after.checks if not change.ran else ():
-        if known_checks.get(check.name) == check:
+    there = present.checks - {check.name.lower() for check in known_checks.values()}
+    for check in after.checks:
+        if known_checks.get(check.name) == check or check.name.lower() in there:
             continue
         if not check.enforced and change.server.dialect is Dialect.MARIADB:
             missing.append(f"check {check.name}, which is not enforced upstream either")
@@ -42,12 +43,19 @@ def _add_foreign_key(key: ForeignKey, change: Alteration, table: str) -> Step:
     return step(f"ALTER TABLE {table} ADD {clause}", lacks=f"foreign key {key.name}")
 
 
-def drop_foreign_keys(change: Alteration) -> list[Step]:
-    """Steps before anything else: a key that a foreign key needs cannot be dropped."""
+def drop_constraints(change: Alteration) -> list[Step]:
+    """Steps before anything else: a key that a foreign key needs cannot be dropped, nor a checked column."""
     table = name_of(*change.table)
+    before, checks = change.before, set(change.after.checks)
+    verb = "DROP CHECK" if change.server.dialect is Dialect.MYSQL else "DROP CONSTRAINT"
+    gone = [
+        step(f"ALTER TABLE {table} {verb} {name_of(check.name)}")
+        for check in (before.checks if before else ())
+        if check not in checks and check.name.lower() in change.present.checks
+    ]
     kept = {key.name.lower() for key in change.after.foreign_keys}
     old = change.before.foreign_keys if change.before else ()
-    return [
+    return gone + [
         step(f"ALTER TABLE {table} DROP FOREIGN KEY {name_of(key.name)}")
         for key in old
         if key.name.lower() not in kept and key.name.lower() in change.present.foreign_keys

@@ -19,9 +19,11 @@ from drainer.ddl.derive.render import (
     fitting,
     key_clause,
     name_of,
+    own_rules,
     partition_clause,
 )
 from drainer.ddl.derive.values import Alteration, Derived, Route, choice, of, step
+from drainer.sink.mysql.column_match import Dialect
 
 Name = tuple[str, str]
 
@@ -37,9 +39,12 @@ def create(
     return _table(definition, table, server, route)
 
 
-def only_upstream(definition: Definition) -> list[str]:
-    """Options that no downstream gets."""
-    return [f"{option}, which only the upstream has" for option in definition.options]
+def only_upstream(definition: Definition, server: Server) -> list[str]:
+    """Options that the downstream does not get."""
+    left_out = [
+        name for name, clause in definition.options if not (clause and server.dialect is Dialect.TIDB)
+    ]
+    return [f"{name}, which only the upstream has" for name in left_out]
 
 
 def _table(definition: Definition, table: Name, server: Server, route: Route) -> Derived:
@@ -47,7 +52,7 @@ def _table(definition: Definition, table: Name, server: Server, route: Route) ->
     definition = fitting(definition, server, missing)
     if definition.temporary:
         missing.append("it is a temporary table upstream: an ordinary one, which never has rows")
-    missing += only_upstream(definition)
+    missing += only_upstream(definition, server)
     full = _columns(definition, server, missing, plain=False)
     keys = [key_clause(key, definition, server, missing) for key in definition.keys]
     tail = [text for text in keys if text is not None]
@@ -79,7 +84,12 @@ def _columns(definition: Definition, server: Server, missing: list[str], *, plai
         keyed = column.name.lower() in leading
         if column.auto_increment and not keyed:
             missing.append(f"column {column.name} is not AUTO_INCREMENT")
+        missing += own_rules(column, definition)
         texts.append(column_clause(column, server, missing, auto_increment=keyed, plain=plain))
+    for name, clause in definition.options if server.dialect is Dialect.TIDB else ():
+        if name == "AUTO_RANDOM":
+            at = [one.name for one in definition.columns].index(definition.keys[0].parts[0].column)
+            texts[at] += f" {clause}"
     return texts
 
 
@@ -88,6 +98,10 @@ def _options(definition: Definition, server: Server) -> str:
     if definition.charset and definition.collate:
         charset, collate = server.collation(definition.charset, definition.collate)
         text += f" DEFAULT {collated(charset, collate)}"
+    if definition.auto_increment > 1 and any(column.auto_increment for column in definition.columns):
+        text += f" AUTO_INCREMENT={definition.auto_increment}"
+    if server.dialect is Dialect.TIDB:
+        text += "".join(f" {clause}" for name, clause in definition.options if name == "SHARD_ROW_ID_BITS")
     if definition.comment:
         text += f" COMMENT={literal(definition.comment)}"
     return text

@@ -118,6 +118,12 @@ class Partition:
     less_than: tuple[str, ...] = ()
     values: tuple[tuple[str, ...], ...] = ()
 
+    def listed(self, columns: int) -> str:
+        """The values of a LIST partition of so many columns as SQL; "" for the default partition."""
+        if self.values in ((), (("DEFAULT",),)):
+            return ""
+        return ",".join(f"({','.join(one)})" if columns > 1 else ",".join(one) for one in self.values)
+
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
@@ -148,7 +154,7 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A table, view or sequence. `options` names what only TiDB has, in words."""
+    """A table, view or sequence. `options` is what only TiDB has: (name, clause for another TiDB or "")."""
 
     id: int
     columns: tuple[Column, ...] = ()
@@ -163,7 +169,8 @@ class Definition:
     view: View | None = None
     sequence: Sequence | None = None
     temporary: bool = False
-    options: tuple[str, ...] = ()
+    clustered: bool = False
+    options: tuple[tuple[str, str], ...] = ()
     by_name: dict[str, Column] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -208,6 +215,7 @@ def _read(document: dict[str, Any]) -> Definition:
         auto_increment=int(document.get("auto_inc_id") or 0),
         view=_view(document.get("view")),
         sequence=_sequence(document.get("sequence")),
+        clustered=bool(document.get("pk_is_handle") or document.get("is_common_handle")),
         temporary=bool(document.get("temp_table_type")),
         options=tuple(_options(document)),
         by_name={column.name.lower(): column for column in columns},
@@ -319,11 +327,12 @@ def _sequence(document: dict[str, Any] | None) -> Sequence | None:
     )
 
 
-def _options(document: dict[str, Any]) -> list[str]:
+def _options(document: dict[str, Any]) -> list[tuple[str, str]]:
+    bits, shards = document.get("auto_random_bits"), document.get("ShardRowIDBits")
     found = {
-        "AUTO_RANDOM": document.get("auto_random_bits"),
-        "SHARD_ROW_ID_BITS": document.get("ShardRowIDBits"),
-        "TTL": document.get("ttl_info"),
-        "PLACEMENT POLICY": document.get("policy_ref_info"),
+        "AUTO_RANDOM": bits and f"AUTO_RANDOM({bits}, {document.get('auto_random_range_bits') or 64})",
+        "SHARD_ROW_ID_BITS": shards and f"SHARD_ROW_ID_BITS={shards}",
+        "TTL": document.get("ttl_info") and "",
+        "PLACEMENT POLICY": document.get("policy_ref_info") and "",
     }
-    return [name for name, value in found.items() if value]
+    return [(name, clause) for name, clause in found.items() if clause == "" or clause]

@@ -1,8 +1,9 @@
 """DDL derive: statements that reach the columns and keys the upstream has after a DDL.
 
 In     what a job changed (tracked definitions before and after), what the downstream has now, its dialect,
-       where tables are routed to, and whether the upstream's own statement has run already
-Out    steps, and what will be missing, one line each; nothing where everything is as it should be
+       where tables are routed to, and whether the steps have run, or begun, already
+Out    steps, and what will be missing, one line each; nothing where everything is as it should be; what is
+       not there afterwards
 Holds  steps bring whatever is there to what is wanted: after a crash between two of them they are derived
        again from what is there then
 Never  edits a statement's text, drops what the DDL did not drop, or pretends: what changed rows upstream
@@ -11,15 +12,16 @@ Never  edits a statement's text, drops what the DDL did not drop, or pretends: w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from common import table_info as ti
 from drainer.ddl.derive import definition
-from drainer.ddl.derive.alter_table import alter, counterparts, meaning, needs_origin
-from drainer.ddl.derive.compare import SEQUENCE, TABLE, VIEW, Present
+from drainer.ddl.derive.alter_table import alter, meaning
+from drainer.ddl.derive.compare import SEQUENCE, TABLE, VIEW, Present, differences
 from drainer.ddl.derive.create_table import alter_sequence, create, only_upstream
+from drainer.ddl.derive.definition import Definition
 from drainer.ddl.derive.partition import alter_partitions, exchange
 from drainer.ddl.derive.render import NotDerivable, Server, collated, name_of
 from drainer.ddl.derive.values import Alteration, Derived, Route, of, step
@@ -40,7 +42,7 @@ def same_names(schema: str, table: str) -> Name:
 class Change:
     """A DDL to be derived. `present` has every name that `names` gives; None: it is not there.
 
-    `ran`: the upstream's statement has run downstream, and only what it left out is wanted.
+    `ran`: what was derived has run downstream, the last steps of it maybe not.
     """
 
     action: int
@@ -116,20 +118,18 @@ def _database(change: Change) -> tuple[str, str]:
 
 def _create_database(change: Change) -> Derived:
     name, clause = _database(change)
-    if change.ran:
-        return Derived()
     return of([step(f"CREATE DATABASE IF NOT EXISTS {name_of(name)}{clause}")])
 
 
 def _alter_database(change: Change) -> Derived:
     name, clause = _database(change)
-    return of([step(f"ALTER DATABASE {name_of(name)}{clause}")] if clause and not change.ran else [])
+    return of([step(f"ALTER DATABASE {name_of(name)}{clause}")] if clause else [])
 
 
 def _drop_database(change: Change) -> Derived:
     name, _ = _database(change)
     assert change.database is not None
-    if name == change.database[0] and not change.ran:
+    if name == change.database[0]:
         return of([step(f"DROP DATABASE IF EXISTS {name_of(name)}")])
     # Others may be routed there too, or remain: several statements took its place, and some may have run.
     return _drop(change)
@@ -153,7 +153,7 @@ def _create(change: Change) -> Derived:
             if not (there is not None and change.ran):
                 parts.append(create(wanted, change.at(one), change.server, change.route, replace=replaced))
         else:
-            parts.append(_alter(change, one) + Derived(missing=tuple(only_upstream(wanted))))
+            parts.append(_alter(change, one) + Derived(missing=tuple(only_upstream(wanted, change.server))))
     return _together(parts)
 
 
@@ -182,7 +182,7 @@ def _truncate(change: Change) -> Derived:
     for one in change.after:
         if change.there(one) is None:
             parts.append(create(definition.read(one.document), change.at(one), change.server, change.route))
-        elif not change.ran:
+        else:
             parts.append(of([step(f"TRUNCATE TABLE {name_of(*change.at(one))}")]))
     return _together(parts)
 
@@ -254,7 +254,7 @@ def _alter(change: Change, one: Tracked) -> Derived:
         raise NotDerivable(f"table {'.'.join(change.at(one))} is not there")
     alteration = _alteration(change, one, there)
     if alteration.after.sequence is not None:
-        return Derived() if change.ran else alter_sequence(alteration)
+        return alter_sequence(alteration)
     if not alteration.after.is_table:
         return Derived()
     partitions = alter_partitions(
@@ -301,29 +301,35 @@ _HANDLERS: Final[dict[EffectKind, Callable[[Change], Derived]]] = {
 }
 
 
-# What the text does not say ------------------------------------------------------------------------------
+# What is not there ---------------------------------------------------------------------------------------
 
 
-def text_says_all(change: Change, query: str, *, zone_known: bool = False) -> bool:
-    """Whether the upstream's statement does the same downstream.
-
-    It does not where it depends on what only the upstream's session knew: the time at which it ran (the
-    default of a new column is what older rows have), and the time zone of a TIMESTAMP's default, unless the
-    job says in which zone it ran (`zone_known`).
-    """
+def lacking(change: Change, named: Iterable[str]) -> list[str]:
+    """What the definitions say of what the DDL changed and the downstream, as it is in `present`, does not
+    have; what `named` has already is left out."""
+    found = []
+    said = "\n".join(named)
     for one in change.after:
-        after = definition.read(one.document)
-        was = before_of(change, one)
-        before = definition.read(was.document) if was else None
-        old = counterparts(before, after, modified=change.effect.modifies_columns)
-        for column in after.columns:
-            known = old.get(column.id)
-            if before is not None and known is None and needs_origin(column):
-                return False
-            changed = known is None or meaning(known) != meaning(column)
-            default = column.default
-            if column.type.tp == ti.TIMESTAMP and changed and default is not None and not zone_known:
-                literal = not default.is_now and not default.expression
-                if literal and not default.text.startswith("0000-00-00") and default.text not in query:
-                    return False
-    return True
+        after, was = definition.read(one.document), before_of(change, one)
+        before = _subjects(definition.read(was.document)) if was else {}
+        changed = [subject for subject, value in _subjects(after).items() if before.get(subject, "") != value]
+        for line in differences(after, change.there(one), change.server) if after.is_table else ():
+            subject = next((subject for subject in changed if line.startswith(f"{subject} ")), None)
+            name = re.escape((subject or "").partition(" ")[2] or subject or "")
+            if subject is not None and not re.search(rf"(?<!\w){name}(?!\w)", said):
+                found.append(line)
+    return found
+
+
+def _subjects(definition: Definition) -> dict[str, object]:
+    """What `differences` speaks of, with what a DDL changes of it. An engine is that of a new table."""
+    parts = definition.partitioning
+    return {
+        "the table": object(),
+        "engine": None,
+        "columns": [column.name for column in definition.columns],
+        "partitions": [(one.name, one.less_than, one.values) for one in parts.partitions] if parts else None,
+        **{f"column {column.name}": meaning(column) for column in definition.columns},
+        **{f"key {key.name}": key for key in definition.keys},
+        **{f"check {check.name}": check for check in definition.checks},
+    }

@@ -11,6 +11,7 @@ Tests  tests/drainer/ddl/derive/test_derive.py
 from __future__ import annotations
 
 from common.table_info import PARTITION_HASH, PARTITION_LIST, PARTITION_RANGE
+from drainer.ddl.derive.compare import same_partitions
 from drainer.ddl.derive.definition import Column, Definition, Partition, Partitioning
 from drainer.ddl.derive.render import NotDerivable, name_of, partition_clause, partition_list
 from drainer.ddl.derive.values import Alteration, Derived, Step, of, step
@@ -27,13 +28,12 @@ def alter_partitions(change: Alteration, *, emptied: bool, dropped: bool) -> Der
         return of([step(f"ALTER TABLE {table} REMOVE PARTITIONING")] if change.present.partitions else [])
     if before is None:
         whole = f"ALTER TABLE {table} {partition_clause(after)}"
-        done = change.present.partitions == names(after)
-        return of([] if done else [step(whole, lacks="partitions")])
+        return of([] if same_partitions(after, change.present) else [step(whole, lacks="partitions")])
     steps: list[Step] = []
-    if emptied and not change.ran:
+    if emptied:
         steps += _rows_of(change, _emptied(before, after), "TRUNCATE PARTITION")
     gone = tuple(one for one in before.partitions if one.name not in names(after))
-    if gone and dropped and not change.ran:
+    if gone and dropped:
         steps += _rows_of(change, gone, "DROP PARTITION")
     if change.present.partitions:
         steps += _layout(change, before, after, gone if dropped else ())
@@ -72,7 +72,7 @@ def _layout(
     left = {one.name for one in dropped}
     have = tuple(name for name in change.present.partitions if name not in left)
     moved = names(before) == wanted and _bounds(before) != _bounds(after)
-    if have == wanted and (change.ran or not moved):
+    if have == wanted and (not moved or same_partitions(after, change.present)):
         return []
     if after.kind in (PARTITION_RANGE, PARTITION_LIST) and wanted[: len(have)] == have:
         old = {one.name: one for one in before.partitions}
@@ -80,7 +80,23 @@ def _layout(
         if all(one.name in old and _says(old[one.name]) == _says(one) for one in kept):
             added = partition_list(after, after.partitions[len(have) :])
             return [step(f"ALTER TABLE {table} ADD PARTITION ({added})")]
-    return [step(f"ALTER TABLE {table} {partition_clause(after)}")]
+    anew = step(f"ALTER TABLE {table} {partition_clause(after)}")
+    gone, new = _between(before.partitions, after.partitions)
+    if after.kind not in (PARTITION_RANGE, PARTITION_LIST) or have != names(before) or not (gone and new):
+        return [anew]
+    which = ",".join(name_of(one.name) for one in gone)
+    text = f"ALTER TABLE {table} REORGANIZE PARTITION {which} INTO ({partition_list(after, new)})"
+    return [Step((text,), instead=(anew,))]
+
+
+def _between(
+    before: tuple[Partition, ...], after: tuple[Partition, ...]
+) -> tuple[tuple[Partition, ...], tuple[Partition, ...]]:
+    """Both without the partitions at either end that are alike: those keep their rows."""
+    for at in (0, -1):
+        while before and after and (before[at].name, _says(before[at])) == (after[at].name, _says(after[at])):
+            before, after = (before[1:], after[1:]) if at == 0 else (before[:-1], after[:-1])
+    return before, after
 
 
 def _says(partition: Partition) -> tuple[object, ...]:

@@ -11,6 +11,7 @@ Tests  tests/drainer/ddl/derive/test_derive.py
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -33,7 +34,9 @@ KEY_BYTES_MAX: Final = 3072
 ROW_BYTES_MAX: Final = 65535
 _POINTER_BYTES: Final = 12  # what a BLOB or TEXT costs of a row
 
+_LONGTEXT: Final = ti.FieldType(ti.LONG_BLOB, charset="utf8mb4", collate="utf8mb4_bin")
 _NO_DEFAULT: Final = frozenset({*LONG_TEXTS, ti.JSON})
+_ZERO_TIME: Final = " DEFAULT '0000-00-00 00:00:00'"
 _CHARACTER_BYTES: Final = {"utf8mb4": 4, "utf8mb3": 3, "utf8": 3, "gbk": 2, "gb18030": 4}
 # The nearest of other servers, best first. A collation that distinguishes more is safe: keys that are
 # different upstream stay different.
@@ -55,11 +58,20 @@ class NotDerivable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What is known of the downstream. `collations` empty: not known, everything is taken for granted."""
+    """What the downstream said of itself. `collations` empty: not known, everything is taken for granted.
+
+    `engines` are those with transactions, in lower case; empty: not known. `json`: there is such a type.
+    `explicit_timestamps`: the session gives a TIMESTAMP no defaults of its own. `rounds_times`: it rounds
+    fractions of a second where it is told to.
+    """
 
     dialect: Dialect = Dialect.MARIADB
     version: tuple[int, ...] = ()
     collations: frozenset[str] = field(default=frozenset(), repr=False)
+    engines: frozenset[str] = field(default=frozenset(), repr=False)
+    json: bool = True
+    explicit_timestamps: bool = True
+    rounds_times: bool = False
 
     def at_least(self, *version: int) -> bool:
         return not self.version or self.version >= version
@@ -133,11 +145,17 @@ def _bytes_of(column: Column) -> int:
 
 def fitting(definition: Definition, server: Server, lacks: list[str]) -> Definition:
     """The definition with its longest columns as TEXT or BLOB, where a row would be longer than a server
-    of MySQL's kind allows. TiDB has no such limit."""
+    of MySQL's kind allows (TiDB has no such limit), and JSON as LONGTEXT where there is no such type."""
     if server.dialect is Dialect.TIDB:
         return definition
     keyed = {part.column.lower() for key in definition.keys for part in key.parts}
     columns = list(definition.columns)
+    for number, column in enumerate(columns):
+        if column.type.tp == ti.JSON and not server.json:
+            columns[number] = replace(
+                column, type=_LONGTEXT if column.nullable else replace(_LONGTEXT, flag=1)
+            )
+            lacks.append(f"column {column.name} is longtext instead of json")
     total = sum(_bytes_of(column) or 8 for column in columns)
     by_size = sorted(range(len(columns)), key=lambda number: -_bytes_of(columns[number]))
     for number in by_size:
@@ -176,7 +194,10 @@ def collate_clause(column: Column, server: Server, lacks: list[str]) -> str:
 def default_clause(column: Column, default: Default | None, server: Server, lacks: list[str]) -> str:
     """` DEFAULT ...`, or nothing."""
     if default is None:
-        return " DEFAULT NULL" if column.nullable and column.type.tp == ti.TIMESTAMP else ""
+        if column.type.tp != ti.TIMESTAMP:
+            return ""
+        # Or an old server gives it the current time, and makes it NOT NULL.
+        return " DEFAULT NULL" if column.nullable else "" if server.explicit_timestamps else _ZERO_TIME
     if default.bits is not None:
         return f" DEFAULT b'{int.from_bytes(default.bits, 'big'):b}'"
     if default.expression:
@@ -195,6 +216,26 @@ def default_clause(column: Column, default: Default | None, server: Server, lack
 
 def _now(column: Column) -> str:
     return f"CURRENT_TIMESTAMP({column.type.fsp})" if column.type.fsp else "CURRENT_TIMESTAMP"
+
+
+_COMPUTED_ALIKE: Final = re.compile(
+    "(?i)char_length|concat|day|hex|if|ifnull|in|left|length|md5|mod|month|right|substr|substring|trim|year"
+)
+_EXACT_TYPES: Final = frozenset(
+    {ti.TINY, ti.SHORT, ti.INT24, ti.LONG, ti.LONGLONG, ti.DATE, ti.YEAR, *ti.STRING_TYPES}
+)
+
+
+def own_rules(column: Column, definition: Definition) -> list[str]:
+    """The line that says that a generated column's values can differ: servers round, print and compare in
+    their own ways. Whole numbers, dates and text in plain functions are computed alike."""
+    text = re.sub(r"'(?:[^'\\]|\\.|'')*'", "''", column.generated)
+    named = [definition.column(name) for name in re.findall(r"`([^`]+)`", text)]
+    exact = all(one is not None and one.type.tp in _EXACT_TYPES for one in (column, *named))
+    plain = all(map(_COMPUTED_ALIKE.fullmatch, re.findall(r"(\w+)\s*\(", text)))
+    if not column.generated or (exact and plain and not re.search(r"/|\d[.e]", text)):
+        return []
+    return [f"column {column.name} is computed by the downstream's own rules: its values can differ"]
 
 
 def column_clause(
@@ -239,7 +280,8 @@ def key_clause(key: Key, definition: Definition, server: Server, lacks: list[str
         lacks.append(f"key {key.name} is longer than {KEY_BYTES_MAX} bytes: a prefix, and not unique")
     parts = ",".join(_part(part) for part in parts_used)
     if key.primary:
-        return f"PRIMARY KEY ({parts})"
+        word = "CLUSTERED" if definition.clustered else "NONCLUSTERED"
+        return f"PRIMARY KEY ({parts})" + (f" {word}" if server.dialect is Dialect.TIDB else "")
     comment = f" COMMENT {literal(key.comment)}" if key.comment else ""
     return f"{'UNIQUE ' if unique else ''}KEY {name_of(key.name)} ({parts}){comment}"
 
@@ -302,9 +344,6 @@ def _partition(partitioning: Partitioning, partition: Partition) -> str:
     if partitioning.kind == ti.PARTITION_RANGE:
         return f"{text} VALUES LESS THAN ({','.join(partition.less_than)})"
     if partitioning.kind == ti.PARTITION_LIST:
-        if partition.values in ((), (("DEFAULT",),)):
-            return f"{text} DEFAULT"
-        many = len(partitioning.columns) > 1
-        values = (f"({','.join(one)})" if many else ",".join(one) for one in partition.values)
-        return f"{text} VALUES IN ({','.join(values)})"
+        listed = partition.listed(len(partitioning.columns))
+        return f"{text} VALUES IN ({listed})" if listed else f"{text} DEFAULT"
     return text

@@ -19,7 +19,7 @@ Route = Callable[[str, str], tuple[str, str]]
 @dataclass(frozen=True, slots=True)
 class Alteration:
     """`before` None: the table is new upstream. `table` is its (schema, name) downstream. `modified`: the
-    job changed column types, so a column may have got a new id. `ran`: the statement as it was has run."""
+    job changed column types, so a column may have got a new id. `ran`: steps have run, the last maybe not."""
 
     before: Definition | None
     after: Definition
@@ -37,12 +37,14 @@ class Step:
     """Statements that count as one; several run in one transaction.
 
     Refused: `instead` is run in its place, if there is any; then or without it, `lacks` is what the
-    downstream does not have. With neither, nothing more can be derived.
+    downstream does not have. With neither, nothing more can be derived. `local`: they are to run in the time
+    zone of the job, since they turn instants into local times or back; all others run in UTC.
     """
 
     statements: tuple[str, ...]
     lacks: str = ""
     instead: tuple[Step, ...] = ()
+    local: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from common.observe import log
 from drainer.ddl.derive.render import Server, collated
 from drainer.ddl.run import downstream_schema, fingerprint
+from drainer.ddl.run.downstream_schema import ROUNDING
 from drainer.ddl.run.session_settings import Session
 from drainer.sink.mysql.connection import Connection, Target
 from drainer.sink.mysql.errors import SessionError, StatementRefused, safe_text
@@ -82,7 +83,8 @@ class DdlConnection:
 
     def settings(self, connection: Connection, settings: Session, *, zone: str) -> None:
         """Mode and time zone for the statements that follow."""
-        connection.run(f"SET SESSION sql_mode='{settings.sql_mode}', foreign_key_checks=0".encode())
+        mode = settings.sql_mode + (f",{ROUNDING}" if self.server.rounds_times else "")
+        connection.run(f"SET SESSION sql_mode='{mode}', foreign_key_checks=0".encode())
         try:
             connection.run(f"SET SESSION time_zone='{zone}'".encode())
         except SessionError as error:

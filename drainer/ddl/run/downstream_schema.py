@@ -14,7 +14,15 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from drainer.ddl.derive.compare import SEQUENCE, TABLE, VIEW, Present, PresentColumn, PresentKey
+from drainer.ddl.derive.compare import (
+    SEQUENCE,
+    TABLE,
+    VIEW,
+    Present,
+    PresentColumn,
+    PresentKey,
+    bound_of,
+)
 from drainer.ddl.derive.render import Server
 from drainer.sink.mysql.column_match import Dialect
 from drainer.sink.mysql.connection import Connection
@@ -24,7 +32,7 @@ from drainer.sink.mysql.table_reader import dialect_of, read_table
 
 _KINDS: Final = {"VIEW": VIEW, "SEQUENCE": SEQUENCE}
 _TABLE: Final = (
-    "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, TABLE_COMMENT, TABLE_COLLATION, CREATE_OPTIONS"
+    "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, TABLE_COMMENT, TABLE_COLLATION, CREATE_OPTIONS, ENGINE"
     " FROM information_schema.TABLES WHERE "
 )
 _EXACT: Final = "TABLE_SCHEMA=%s AND TABLE_NAME=%s"
@@ -39,22 +47,29 @@ _COLUMNS: Final = (
     " FROM information_schema.COLUMNS" + _HERE + " ORDER BY ORDINAL_POSITION"
 )
 _KEYS: Final = (
-    "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART, NON_UNIQUE, {used}"
+    "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART, NON_UNIQUE, {used}, INDEX_TYPE"
     " FROM information_schema.STATISTICS" + _HERE + " ORDER BY INDEX_NAME, SEQ_IN_INDEX"
 )
-_FOREIGN_KEYS: Final = (
-    "SELECT CONSTRAINT_NAME FROM information_schema.TABLE_CONSTRAINTS"
+_CONSTRAINTS: Final = (
+    "SELECT CONSTRAINT_TYPE, CONSTRAINT_NAME FROM information_schema.TABLE_CONSTRAINTS"
     + _HERE
-    + " AND CONSTRAINT_TYPE='FOREIGN KEY'"
+    + " AND CONSTRAINT_TYPE IN ('FOREIGN KEY','CHECK')"
 )
-_PARTITION: Final = re.compile(r"\bPARTITION `((?:[^`]|``)*)`")
+ROUNDING: Final = "TIME_ROUND_FRACTIONAL"
+"""SQL mode of MariaDB: fractions of a second that do not fit are rounded, as TiDB does it, and not cut."""
+_ENGINES: Final = "SELECT ENGINE FROM information_schema.ENGINES WHERE TRANSACTIONS='YES'"
+_PARTITION: Final = re.compile(
+    r"\bPARTITION (?:`((?:[^`]|``)*)`|(\w+))(?:\s+(?:VALUES (?:LESS THAN|IN)\s+(.*?)|DEFAULT))?\s*"
+    r"(?:(?:COMMENT|DATA|ENGINE|INDEX|TABLESPACE|MAX_ROWS|MIN_ROWS)\b.*)?[,)]?\s*(?:\*/)?\s*$",
+    re.MULTILINE,
+)
 _PARTITION_COUNT: Final = re.compile(r"\bPARTITIONS (\d+)\b")
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _REPLICATION_PREFIX: Final = "5.5.5-"  # what MariaDB puts before its own version for old clients
 
 
 def server_of(connection: Connection) -> Server:
-    """Dialect, version and collations."""
+    """What the server is and has: asked of it, where it can say so."""
     text = connection.server_version.removeprefix(_REPLICATION_PREFIX)
     match = _VERSION.search(text)
     version = tuple(int(number) for number in match.groups()) if match else ()
@@ -67,7 +82,25 @@ def server_of(connection: Connection) -> Server:
         names = connection.rows(query.encode())
     except StatementRefused:
         names = connection.rows(b"SELECT COLLATION_NAME FROM information_schema.COLLATIONS")
-    return Server(dialect, version, frozenset(str(name).lower() for (name,) in names))
+    engines = connection.rows(_ENGINES.encode())
+    explicit = connection.rows(b"SHOW VARIABLES LIKE 'explicit_defaults_for_timestamp'")
+    return Server(
+        dialect,
+        version,
+        frozenset(str(name).lower() for (name,) in names),
+        engines=frozenset(str(name).lower() for (name,) in engines),
+        json=_takes(connection, b"SELECT JSON_VALID('1')"),
+        rounds_times=_takes(connection, f"SET @@sql_mode=CONCAT(@@sql_mode,',{ROUNDING}')".encode()),
+        explicit_timestamps=not explicit or str(explicit[0][1]).upper() in ("1", "ON"),
+    )
+
+
+def _takes(connection: Connection, statement: bytes) -> bool:
+    try:
+        connection.rows(statement)
+    except StatementRefused:
+        return False
+    return True
 
 
 def read_all(
@@ -87,17 +120,22 @@ def read(connection: Connection, name: tuple[str, str], server: Server) -> Prese
             found = _rows(cursor, _TABLE + _EXACT, (str(other[0][0]), str(other[0][1])))
         if len(found) != 1:
             return None
-        schema, table, kind, comment, collation, options = found[0]
+        schema, table, kind, comment, collation, options, engine = found[0]
         here = str(schema), str(table)
         columns = tuple(_column(row) for row in _rows(cursor, _COLUMNS, here))
+        constraints = [(str(row[0]), str(row[1]).lower()) for row in _rows(cursor, _CONSTRAINTS, here)]
+        partitions = _partitions(connection, here) if "partitioned" in str(options).lower() else []
         return Present(
             kind=_KINDS.get(str(kind).upper().replace("SYSTEM ", ""), TABLE),
             columns=columns,
             keys=_keys(_rows(cursor, _keys_query(server), here)),
-            foreign_keys=frozenset(str(row[0]).lower() for row in _rows(cursor, _FOREIGN_KEYS, here)),
-            partitions=_partitions(connection, here) if "partitioned" in str(options).lower() else (),
+            foreign_keys=frozenset(name for kind, name in constraints if kind == "FOREIGN KEY"),
+            checks=frozenset(name for kind, name in constraints if kind == "CHECK"),
+            partitions=tuple(name for name, _ in partitions),
+            bounds=tuple(bound for _, bound in partitions),
             comment=str(comment or ""),
             collation=str(collation or ""),
+            engine=str(engine or ""),
         )
 
 
@@ -119,13 +157,17 @@ def _rows(cursor: Any, query: str, values: tuple[str, str]) -> list[tuple[Any, .
     return list(cursor.fetchall())
 
 
-def _partitions(connection: Connection, name: tuple[str, str]) -> tuple[str, ...]:
-    """Names in order. Some releases of MariaDB 10.11 die of a query on information_schema.PARTITIONS."""
+def _partitions(connection: Connection, name: tuple[str, str]) -> list[tuple[str, str]]:
+    """Names in order, and bounds. Some releases of MariaDB 10.11 die of a query on
+    information_schema.PARTITIONS."""
     ((_, text),) = connection.rows(b"SHOW CREATE TABLE " + qualified(*name))
     clause = str(text)[str(text).upper().rindex("PARTITION BY") :]
-    names = tuple(found.replace("``", "`") for found in _PARTITION.findall(clause))
+    found = [
+        ((quoted or plain).replace("``", "`"), bound_of(re.sub(r"^\((.*)\)$", r"\1", bound)))
+        for quoted, plain, bound in _PARTITION.findall(clause)
+    ]
     count = _PARTITION_COUNT.search(clause)
-    return names or tuple(f"p{number}" for number in range(int(count[1]) if count else 0))
+    return found or [(f"p{number}", "") for number in range(int(count[1]) if count else 0)]
 
 
 def _keys_query(server: Server) -> str:
@@ -155,8 +197,9 @@ def _text(value: Any) -> str | None:
 
 def _keys(rows: list[tuple[Any, ...]]) -> tuple[PresentKey, ...]:
     parts: dict[str, list[tuple[str, int]]] = {}
-    facts: dict[str, tuple[bool, bool]] = {}
-    for name, column, length, non_unique, used in rows:
+    facts: dict[str, tuple[bool, bool, str]] = {}
+    for name, column, length, non_unique, used, kind in rows:
         parts.setdefault(str(name), []).append((str(column or "").lower(), int(length or 0)))
-        facts[str(name)] = not int(non_unique), str(used).upper() == "YES"
+        kind = "" if kind in ("BTREE", "HASH") else str(kind)
+        facts[str(name)] = not int(non_unique), str(used).upper() == "YES", kind
     return tuple(PresentKey(name, tuple(parts[name]), *facts[name]) for name in parts)

@@ -1,22 +1,24 @@
 """DDL on the downstream: run each once, whatever happens in between.
 
-Drives  one connection without read time-out; `ddl_derive` (core) for what the downstream refuses
-Holds   the upstream's statement is run as it was, in its own settings; where the downstream refuses it, or
-        tables are routed elsewhere, statements derived from the tracked schema reach the same columns and
-        keys. Afterwards the columns and keys are compared, and what the statement left out is added
+Drives  one connection without read time-out; `drainer.ddl.derive` (core) for the statements
+Holds   statements are derived from the tracked definitions before and after: a text says things that the
+        upstream ignored, or that mean something else to another server. The text itself runs only where no
+        definition says what it did, or where an operator or a filter gave another one
+        Afterwards what the definitions say is compared with what is there
         The shape of the tables before the statement is stored by the caller before it runs. After a crash
         or a lost connection the shape decides whether it had run. Error codes decide nothing
-Never   edits the statement's text; loses in silence what the downstream cannot have: `Ran.missing`
+Never   edits a statement's text; loses in silence what the downstream cannot have: `Ran.missing`
 
-A statement that leaves the shape as it was can be run again without harm: it changed nothing that a second
-run would change differently (TRUNCATE runs at a barrier, so no later row can be in the table).
+What leaves the shape as it was, or only a part of it undone, runs again without harm: a second run changes
+nothing differently (it runs at a barrier, so no later row can be in the table). Renames and exchanges are one
+statement each, and do not run again where the shape says that they have run.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
@@ -24,6 +26,7 @@ from common import ddl_job
 from common.errors import DownstreamError
 from common.observe import log
 from drainer.checkpoint.value import Intent
+from drainer.ddl.convert import columns
 from drainer.ddl.derive import derive
 from drainer.ddl.derive.derive import Change
 from drainer.ddl.derive.render import NotDerivable, Server
@@ -32,9 +35,9 @@ from drainer.ddl.run import downstream_schema, fingerprint, ran_before, recycle_
 from drainer.ddl.run.connection import DdlConnection, Guard, TrackedSchema, run_ddl
 from drainer.ddl.run.progress import progress_of, wait_for
 from drainer.ddl.run.recycle_bin import KeepDropped
-from drainer.ddl.run.session_settings import Session, session_of
+from drainer.ddl.run.session_settings import ANY_VALUE, Session, session_of
 from drainer.schema import sql_tokens
-from drainer.schema.ddl_effect import EffectKind, effect, sub_actions
+from drainer.schema.ddl_effect import TABLE, EffectKind, effect, sub_actions
 from drainer.sink.mysql.connection import Connection, Target
 from drainer.sink.mysql.errors import SessionError, StatementRefused, safe_text
 from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name
@@ -45,6 +48,7 @@ T = TypeVar("T")
 
 _NEVER_AS_TEXT: Final = frozenset({EffectKind.RESTORE, EffectKind.REWIND})
 _MOVES: Final = frozenset({EffectKind.RENAME, EffectKind.EXCHANGE})
+_BODIES: Final = frozenset({EffectKind.CREATE, EffectKind.ALTER})
 _MISSING_KEPT: Final = 200
 _COPY_HINT: Final = "run an equivalent statement downstream and skip this one, or copy the table anew"
 
@@ -110,11 +114,14 @@ class DdlRunner:
         route: Route = derive.same_names,
         guard: Guard | None = None,
         keep: KeepDropped | None = None,
+        conversions: str = columns.CONVERT,
     ) -> None:
-        """`guard`: of every new session, see `DdlConnection`. `keep`: where dropped tables are kept."""
+        """`guard`: of every new session, see `DdlConnection`. `keep`: where dropped tables are kept.
+        `conversions`: what happens to values that the server would convert otherwise (`ddl-conversions`)."""
         self._session = DdlConnection(target, schema, guard)
         self._route = route
         self._keep = keep
+        self._conversions = conversions
         self._before: tuple[int, fingerprint.Shape] | None = None  # commit_ts and shape of the DDL at hand
         self._refused = 0  # commit_ts of the DDL that was refused last
         self.missing: deque[dict[str, Any]] = deque(maxlen=_MISSING_KEPT)
@@ -140,24 +147,20 @@ class DdlRunner:
     def had_run(self, intent: Intent, ddl: Ddl, text: str | None) -> bool:
         """Whether the statement of a stored intent took effect; then what it left undone is done now.
 
-        `text`: what was to run in its place; nothing of it is left undone. False after `run` refused it: a
-        part of what was derived may be there, but not all.
+        `text`: what was to run in its place; nothing of it is left undone. False after `run` refused it, and
+        where the rest of it is refused: a part of what was derived may be there, but not all.
         """
         if self._refused == ddl.commit_ts:
             return False
         with self._session.session() as connection:
-            wait_for(connection, self._texts(ddl) if text is None else [text])
+            self._wait(connection, ddl, text)
             self._before = ddl.commit_ts, intent.before
             if not ran_before.has_run(intent.before, self._shape(connection, ddl)):
                 return False
-            self._rest(connection, ddl, text)
-            return True
-
-    def _rest(self, connection: Connection, ddl: Ddl, text: str | None) -> Ran:
-        """What is left to do of a statement that has run: nothing where `text` ran in its place."""
-        ran = Ran() if text is not None else self._finish(connection, ddl, ())
-        self._record(ddl, ran)
-        return ran
+            with contextlib.suppress(Refused):  # `run` comes upon it again, and says it
+                self._run(connection, ddl, text, ran_already=True)
+                return True
+            return False
 
     def already_done(self, ddl: Ddl) -> bool:
         """Whether the DDL shows in columns, keys or names, and the downstream has them as they are after it.
@@ -181,7 +184,7 @@ class DdlRunner:
         return progress_of(self._session.target, number) if number else ""
 
     def run(self, ddl: Ddl, text: str | None = None) -> Ran:
-        """Execute the statement, or `text` in its place; what the downstream refuses is derived.
+        """Reach what the statement did upstream, or execute `text` in its place.
 
         Raises `Refused` when nothing that can be derived is accepted. A `text` that was given is run as it
         is, and nothing is derived from it.
@@ -189,17 +192,15 @@ class DdlRunner:
         with self._session.session() as connection:
             again = self._under_way == ddl.commit_ts
             if again:
-                wait_for(connection, self._texts(ddl) if text is None else [text])
+                self._wait(connection, ddl, text)
             if self._before is None or self._before[0] != ddl.commit_ts:
                 self._before = ddl.commit_ts, self._shape(connection, ddl)
             self._under_way = ddl.commit_ts
             try:
-                if again and ran_before.has_run(self._before[1], self._shape(connection, ddl)):
+                ran_already = again and ran_before.has_run(self._before[1], self._shape(connection, ddl))
+                if ran_already:
                     logger.info("DDL had run before the connection was lost", job_id=ddl.job_id)
-                    ran = self._rest(connection, ddl, text)
-                else:
-                    ran = self._run(connection, ddl, text)
-                    self._record(ddl, ran)
+                ran = self._run(connection, ddl, text, ran_already=ran_already)
             except DownstreamError:
                 self._under_way, self._refused = 0, ddl.commit_ts
                 raise
@@ -221,37 +222,55 @@ class DdlRunner:
 
     # -- running --------------------------------------------------------------------------------------
 
-    def _run(self, connection: Connection, ddl: Ddl, text: str | None) -> Ran:
-        settings = session_of(ddl.job)
+    def _run(self, connection: Connection, ddl: Ddl, text: str | None, *, ran_already: bool) -> Ran:
+        """`ran_already`: the shape says that it has run, or begun; what is left of it is done."""
+        try:
+            ran = self._reach(connection, ddl, text, session_of(ddl.job), ran_already=ran_already)
+        except (NotDerivable, StatementRefused) as error:
+            code = error.number if isinstance(error, StatementRefused) else 0
+            reason = safe_text(error) if isinstance(error, StatementRefused) else str(error)
+            raise Refused(ddl, reason, code=code) from None
+        logger.info("DDL ran", job_id=ddl.job_id, text=ddl.query, statements=ran.statements)
+        self._record(ddl, ran)
+        return ran
+
+    def _reach(
+        self, connection: Connection, ddl: Ddl, text: str | None, settings: Session, *, ran_already: bool
+    ) -> Ran:
         if text is not None:
-            try:
+            if not ran_already:
                 self._run_texts(connection, ddl, settings, [text])
-            except StatementRefused as error:
-                raise Refused(ddl, safe_text(error), code=error.number) from None
             return Ran((text,))
-        if self._keep is not None and (ran := self._recycle(connection, ddl, settings, self._keep)):
-            return ran
-        refusal: StatementRefused | None = None
-        texts = self._texts(ddl)
-        if texts and (ddl.instead or self._text_will_do(ddl, settings)):
-            try:
+        back = self._recycle(connection, ddl, settings, self._keep) if self._keep is not None else Ran()
+        if back.statements and not recycle_bin.brings_back(effect(ddl.action)):
+            return back
+        if texts := self._texts(ddl):
+            if not ran_already or (ddl.instead and effect(ddl.action).kind not in _MOVES):
                 self._run_texts(connection, ddl, settings, texts)
-                return self._finish(connection, ddl, tuple(texts))
-            except StatementRefused as error:
-                refusal = error
-        return self._derive(connection, ddl, settings, refusal)
+            return self._finished(connection, ddl, Ran(tuple(texts)))
+        ran = self._derive(connection, ddl, settings, ran_already=ran_already)
+        return self._finished(connection, ddl, Ran(back.statements + ran.statements, ran.missing))
+
+    def _wait(self, connection: Connection, ddl: Ddl, text: str | None) -> None:
+        """Until nothing of the DDL runs any more in a session that was lost."""
+        texts = self._texts(ddl) if text is None else [text]
+        if not texts:
+            with contextlib.suppress(NotDerivable):
+                change = self._change(connection, ddl)
+                texts = [text for plan in columns.plans(change) for text in plan.statements]
+                texts += _statements(derive.derive(change).steps)
+        wait_for(connection, texts)
 
     def _texts(self, ddl: Ddl) -> list[str]:
-        """The upstream's statement, or what filters and routes left of it; nothing where it must not run."""
+        """Texts that run in place of derived statements: what a filter made of it, or the upstream's own
+        where no definition says what it did."""
         if ddl.instead:
             return list(ddl.instead)
-        routed = any(self._route(*name) != name for name in ddl.tables)
-        if routed or effect(ddl.action).kind in _NEVER_AS_TEXT or not ddl.query.strip():
+        of_database = any(not table for _, table in ddl.tables)
+        defined = derive.database_of(ddl.job) if of_database else ddl.before or ddl.after
+        if defined or effect(ddl.action).kind in _NEVER_AS_TEXT or self._is_routed(ddl):
             return []
-        return [statement_of(ddl).decode("utf-8", "surrogateescape")]
-
-    def _text_will_do(self, ddl: Ddl, settings: Session) -> bool:
-        return derive.text_says_all(self._intended(ddl), ddl.query, zone_known=settings.zone_known)
+        return [statement_of(ddl).decode("utf-8", "surrogateescape")] if ddl.query.strip() else []
 
     def _run_texts(self, connection: Connection, ddl: Ddl, settings: Session, texts: list[str]) -> None:
         self._session.settings(connection, settings, zone=settings.time_zone)
@@ -263,29 +282,27 @@ class DdlRunner:
         for text in texts:
             run_ddl(connection, text.encode("utf-8", "surrogateescape"))
 
-    def _recycle(self, connection: Connection, ddl: Ddl, settings: Session, keep: KeepDropped) -> Ran | None:
-        """Move tables away that are dropped, or back that are recovered; None: run the DDL as any other."""
+    def _recycle(self, connection: Connection, ddl: Ddl, settings: Session, keep: KeepDropped) -> Ran:
+        """Move tables away that are dropped, or back that are recovered: then the rest is derived. Nothing
+        ran: it is a DDL as any other. After a cut between two steps this does those that are left."""
         back_again = recycle_bin.brings_back(effect(ddl.action))
         if ddl.instead or not (back_again or recycle_bin.takes_away(effect(ddl.action))):
-            return None
+            return Ran()
         self.purge(ddl.commit_ts)
         change = self._change(connection, ddl)
         known = recycle_bin.kept(keep, downstream_schema.tables_in(connection, keep.schema))
-        self._session.settings(connection, settings, zone="+00:00")
         if back_again:
             back = recycle_bin.bring_back(change, known)
             if back is None:
-                return None
+                return Ran()
             for one in change.after:
                 self._session.make_database(connection, change.at(one)[0], one.schema)
-            moved = self._execute(connection, back, essential=True)
-            rest = self._derive(connection, ddl, settings, None)
-            return Ran(moved.statements + rest.statements, rest.missing)
+            return self._execute(connection, back, settings)
         movable = frozenset(
             name for one in change.before if downstream_schema.is_movable(connection, name := change.at(one))
         )
         away = recycle_bin.take_away(change, keep, ddl.commit_ts, movable, known)
-        return None if away is None else self._execute(connection, away, essential=True)
+        return Ran() if away is None else self._execute(connection, away, settings)
 
     def purge(self, commit_ts: int) -> None:
         """Drop for good what was put away too long before that time of the stream. Cheap when nothing was.
@@ -299,71 +316,75 @@ class DdlRunner:
             for name in recycle_bin.outdated(self._keep, tables, commit_ts):
                 connection.run(b"DROP TABLE IF EXISTS " + qualified(*name))
 
-    def _derive(
-        self,
-        connection: Connection,
-        ddl: Ddl,
-        settings: Session,
-        refusal: StatementRefused | None,
-    ) -> Ran:
-        reason = "" if refusal is None else f"{safe_text(refusal)}; "
-        code = 0 if refusal is None else refusal.number
-        if refusal is not None and not (ddl.before or ddl.after or ddl.job):
-            raise Refused(ddl, safe_text(refusal), code=code)
-        try:
-            for one in ddl.after:  # routes may lead where nothing is yet
-                schema = self._route(one.schema, one.name)[0]
-                self._session.make_database(connection, schema, one.schema)
-            derived = derive.derive(self._change(connection, ddl))
-            self._session.settings(connection, settings, zone="+00:00")
-            return self._execute(connection, derived, essential=True)
-        except NotDerivable as error:
-            raise Refused(ddl, f"{reason}{error}", code=code) from None
+    def _derive(self, connection: Connection, ddl: Ddl, settings: Session, *, ran_already: bool) -> Ran:
+        for one in ddl.after:  # routes may lead where nothing is yet
+            self._session.make_database(connection, self._route(one.schema, one.name)[0], one.schema)
+        if self._is_body(ddl) and not ran_already:
+            with contextlib.suppress(StatementRefused):
+                self._run_texts(connection, ddl, settings, [ddl.query])
+                return Ran((ddl.query,))
+        change = replace(self._change(connection, ddl), ran=ran_already)
+        converted = self._convert(connection, ddl, change, settings)
+        if converted.statements:
+            change = replace(self._change(connection, ddl), ran=ran_already)
+        ran = self._execute(connection, derive.derive(change), settings)
+        ran = Ran(converted.statements + ran.statements, converted.missing + ran.missing)
+        if ran.statements or ran_already or ddl.action in ddl_job.ACTION_NAMES or self._is_routed(ddl):
+            return ran
+        try:  # a kind of DDL that is not known may do what these definitions do not say
+            self._run_texts(connection, ddl, settings, [ddl.query])
         except StatementRefused as error:
-            code = code or error.number
-            raise Refused(ddl, f"{reason}derived statement: {safe_text(error)}", code=code) from None
+            kind = ddl_job.action_name(ddl.action)
+            return replace(ran, missing=(*ran.missing, f"what {kind} did ({safe_text(error)}): {ddl.query}"))
+        return Ran((ddl.query,), ran.missing)
 
-    def _finish(self, connection: Connection, ddl: Ddl, statements: tuple[str, ...]) -> Ran:
-        """What the statement that has run left out: collations, columns, keys. Nothing is refused here."""
-        change = replace(self._change(connection, ddl), ran=True)
-        try:
-            derived = derive.derive(change)
-        except NotDerivable:
-            return Ran(statements)
-        if derived.steps:
-            self._session.settings(connection, session_of(ddl.job), zone="+00:00")
-        ran = self._execute(connection, derived, essential=False)
-        return Ran(statements + ran.statements, ran.missing)
+    def _is_body(self, ddl: Ddl) -> bool:
+        """A view or a sequence: what it is, is a text."""
+        done = effect(ddl.action)
+        return done.object != TABLE and done.kind in _BODIES and bool(ddl.query) and not self._is_routed(ddl)
 
-    def _execute(self, connection: Connection, derived: Derived, *, essential: bool) -> Ran:
+    def _convert(self, connection: Connection, ddl: Ddl, change: Change, settings: Session) -> Ran:
+        """Columns whose values the server would convert otherwise than the upstream get their new type."""
+        if not columns.plans(change):
+            return Ran()
+        job = columns.job_of(ddl.job, ddl.commit_ts, settings.time_zone, settings.offset)
+        self._session.settings(connection, replace(settings, sql_mode=ANY_VALUE), zone="+00:00")
+        done = columns.convert(
+            connection, change, self._conversions, job, lambda text: run_ddl(connection, text.encode())
+        )
+        return Ran(tuple(done[0]), tuple(done[1]))
+
+    def _is_routed(self, ddl: Ddl) -> bool:
+        return any(self._route(*name) != name for name in ddl.tables)
+
+    def _finished(self, connection: Connection, ddl: Ddl, ran: Ran) -> Ran:
+        """With what the definitions say of what the DDL changed, and the downstream does not have."""
+        lacking = derive.lacking(self._change(connection, ddl), ran.missing)
+        return replace(ran, missing=tuple(dict.fromkeys((*ran.missing, *lacking))))
+
+    def _execute(self, connection: Connection, derived: Derived, settings: Session) -> Ran:
         statements: list[str] = []
         missing = list(derived.missing)
+        self._session.settings(connection, settings, zone="+00:00")
         for one in derived.steps:
-            self._step(connection, one, statements, missing, essential=essential)
+            if one.local:
+                self._session.settings(connection, settings, zone=settings.time_zone)
+            self._step(connection, one, statements, missing)
+            if one.local:
+                self._session.settings(connection, settings, zone="+00:00")
         return Ran(tuple(statements), tuple(dict.fromkeys(missing)))
 
-    def _step(
-        self,
-        connection: Connection,
-        one: Step,
-        statements: list[str],
-        missing: list[str],
-        *,
-        essential: bool,
-    ) -> None:
+    def _step(self, connection: Connection, one: Step, statements: list[str], missing: list[str]) -> None:
         try:
             _run_together(connection, one.statements)
             statements += one.statements
         except StatementRefused as error:
-            reason = safe_text(error)
             if one.lacks:
-                missing.append(f"{one.lacks} ({reason})")
+                missing.append(f"{one.lacks} ({safe_text(error)})")
             elif not one.instead:
-                if essential:
-                    raise
-                missing.append(f"{one.statements[0].partition('(')[0].strip()} ({reason})")
+                raise
             for other in one.instead:
-                self._step(connection, other, statements, missing, essential=essential)
+                self._step(connection, other, statements, missing)
 
     # -- what is known --------------------------------------------------------------------------------
 
@@ -400,6 +421,12 @@ class DdlRunner:
             moves=kind in _MOVES,
             contents=kind is EffectKind.EXCHANGE,
         )
+
+
+def _statements(steps: Iterable[Step]) -> Iterator[str]:
+    for one in steps:
+        yield from one.statements
+        yield from _statements(one.instead)
 
 
 def _run_together(connection: Connection, statements: tuple[str, ...]) -> None:

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 ALWAYS: Final = ("NO_AUTO_VALUE_ON_ZERO", "NO_ENGINE_SUBSTITUTION", "ALLOW_INVALID_DATES")
+ANY_VALUE: Final = ",".join(ALWAYS)
+"""A mode that refuses no value."""
 _MODES: Final = {
     6: "NO_UNSIGNED_SUBTRACTION",
     21: "STRICT_TRANS_TABLES",
@@ -33,15 +35,11 @@ _ZONE: Final = re.compile(r"[A-Za-z0-9_+/:-]+")
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """`time_zone` is a name or an offset; `offset` serves servers that do not know the name.
-
-    `zone_known`: the job says in which time zone its statement ran.
-    """
+    """`time_zone` is a name or an offset; `offset` serves servers that do not know the name."""
 
     sql_mode: str
     time_zone: str = "+00:00"
     offset: str = "+00:00"
-    zone_known: bool = False
     collation: str = ""
 
 
@@ -60,7 +58,6 @@ def session_of(job: dict[str, Any] | None) -> Session:
         ",".join(modes),
         zone,
         offset,
-        zone_known=isinstance(location, dict),
         collation=collation if re.fullmatch(r"\w+", collation) else "",
     )
 

@@ -10,10 +10,13 @@ Tests  tests/drainer/formats/messages/test_avro.py
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
+
+import fastavro
 
 from common import tso
 from common.errors import ConfigError, Rejected
@@ -23,6 +26,7 @@ from common.rowcodec.varint import put_svarint
 from common.table_info import Column
 from drainer.formats.messages.avro_columns import NULL, AvroColumn, AvroColumns, avro_string
 from drainer.formats.messages.message import KINDS, FormatOptions, Message
+from drainer.sink.mysql.causality import Equality, equality_of_rows
 from drainer.sink.mysql.sql_literal.keys import row_key_places
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableVersion, Transaction
 
@@ -89,7 +93,21 @@ class _AvroTable:
         value_schema = self._record(columns, options.cluster, self.places, extension)
         self.key_head = self._head(registry.register(f"{topic}-key", key_schema))
         self.value_head = self._head(registry.register(f"{topic}-value", value_schema))
+        self.fold = self._fold(version, key_schema)
         self.make = self._functions()
+
+    def _fold(self, version: TableVersion, key_schema: str) -> Callable[[bytes], bytes | None]:
+        """Of keys without their heads, see `Message.spread`."""
+        equality = equality_of_rows(self.readers.layout, version.left_out)
+        if equality is not Equality.PADDED:
+            return bytes if equality is Equality.EXACT else lambda key: None
+        schema = fastavro.parse_schema(json.loads(key_schema))
+
+        def fold(key: bytes) -> bytes:
+            values: Any = fastavro.schemaless_reader(io.BytesIO(key), schema, None)
+            return repr([v.rstrip(" ") if isinstance(v, str) else v for v in values.values()]).encode()
+
+        return fold
 
     @staticmethod
     def _head(schema_id: int) -> bytes:
@@ -188,6 +206,7 @@ class Avro:
                         commit_ts,
                         seq,
                         KINDS[kind],
+                        table.fold(key),
                     )
                 seq += 1
 

@@ -193,7 +193,7 @@ class CanalJson:
         for events in transaction.tables:
             table = self._tables.get(events.table) or self._table(events.table)
             make, heads, middle = table.make, table.heads, table.middle
-            schema, name, keyed = table.schema, table.table, table.keyed
+            schema, name, keyed, fold = table.schema, table.table, table.keyed, table.rows.fold
             seq = events.first_ordinal
             for event, row in zip(events.kinds, events.rows, strict=True):
                 parts = make[event](row)
@@ -205,14 +205,16 @@ class CanalJson:
                         f'{heads[kind]}{when}{types}{middle}{data}],"old":{old}{tail}'
                         f"{seq if end else ''}{end}"
                     )
+                    row_key = key.encode() if keyed else None
                     yield Message(
                         schema,
                         name,
-                        key.encode() if keyed else None,
+                        row_key,
                         value.encode(),
                         commit_ts,
                         seq,
                         KINDS[kind],
+                        row_key and fold(row_key),
                     )
                 seq += 1
 
@@ -250,7 +252,8 @@ class CanalJson:
             f'"old":{old}{tail}{end}'
         )
         key = run[0][3].encode() if table.keyed and len(run) == 1 else None
-        return Message(table.schema, table.table, key, value.encode(), commit_ts, seq, KINDS[kind])
+        spread = key and table.rows.fold(key)
+        return Message(table.schema, table.table, key, value.encode(), commit_ts, seq, KINDS[kind], spread)
 
     def ddl(self, ddl: Ddl, text: str) -> Message:
         """`type` is Canal's event type, QUERY for what it has none for."""
@@ -275,7 +278,7 @@ class CanalJson:
             table = self._tables.get(events.table) or self._table(events.table)
             for kind, seq, run in self._runs(table, events):
                 if (seq, KINDS[kind]) == (message.seq, message.kind):
-                    if not table.keyed:
+                    if not (table.keyed or location):
                         return None
                     return message._replace(value=self._small(transaction, table, kind, seq, run, location))
         raise ValueError(

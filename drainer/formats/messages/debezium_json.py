@@ -121,6 +121,7 @@ class DebeziumJson:
         for events in transaction.tables:
             table = self._tables.get(events.table) or self._table(events.table)
             make, start, end, keyed = table.make, table.start, table.end, table.keyed
+            fold = table.rows.fold
             head = self._source_head(ms, table.source)
             tail, when = self._source_tail(commit_ts), f',"ts_ms":{ms},"transaction":null}}{end}'
             seq = events.first_ordinal
@@ -133,14 +134,16 @@ class DebeziumJson:
                         f'{start}{{"before":{before},"after":{after},"source":{head}{seq}{tail},'
                         f'"op":"{_OPS[kind]}"{when}'
                     )
+                    row_key = f"{table.key_start}{key}{table.key_end}".encode() if keyed else None
                     yield Message(
                         table.schema,
                         table.table,
-                        f"{table.key_start}{key}{table.key_end}".encode() if keyed else None,
+                        row_key,
                         value.encode(),
                         commit_ts,
                         seq,
                         KINDS[kind],
+                        row_key and fold(row_key),
                     )
                 seq += 1
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import json.encoder
+import re
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from common.rowcodec.strict import Reader
 from common.rowcodec.temporal import date_text, datetime_text, duration_text
 from common.rowcodec.time_caches import cached_reader
 from common.table_info import Column, ColumnKind, FieldType
+from drainer.sink.mysql.causality import Equality, equality_of_rows
 from drainer.sink.mysql.sql_literal.keys import row_key_places
 from drainer.txn import DELETE, INSERT, TableVersion
 
@@ -139,10 +141,19 @@ def float_column(column: Column, show: Callable[[str], str] = str) -> JsonColumn
     return text_column(column, shown(read_float, lambda value: show(binary32_text(value))))
 
 
+_BLANKS: Final = re.compile(rb' +"')
+KEY_FOLDS: Final[dict[Equality, Callable[[bytes], bytes | None]]] = {
+    Equality.EXACT: bytes,
+    Equality.PADDED: lambda key: _BLANKS.sub(b'"', key),
+    Equality.LOOSE: lambda key: None,
+}
+
+
 class JsonRows:
     """The columns of one table version, and its readers.
 
-    `places` are those of the columns that are written, `key` those of the columns that identify a row.
+    `places` are those of the columns that are written, `key` those of the columns that identify a row; `fold`
+    makes the same bytes of the JSON of keys that the upstream takes for one, None where it cannot.
     """
 
     def __init__(self, version: TableVersion, convert: Callable[[Column, int], JsonColumn]) -> None:
@@ -157,6 +168,7 @@ class JsonRows:
         left_out = version.left_out
         self.places = [place for place, column in enumerate(layout.columns) if column.id not in left_out]
         self.key = row_key_places(layout, left_out)
+        self.fold = KEY_FOLDS[equality_of_rows(layout, left_out)]
         self.heads = [f"{json_string(column.name)}:" for column in layout.columns]
         self.names = dict(NAMES)
         for one in self.columns:

@@ -28,7 +28,9 @@ class Message(NamedTuple):
 
     `value` is None for a delete in avro. `seq` is the row's number in its transaction, counted over all rows
     that the upstream wrote; with `commit_ts` it tells a message that comes again. An update that changes the
-    key of a row becomes two messages of one `seq`: the delete, then the insert.
+    key of a row becomes two messages of one `seq`: the delete, then the insert. `spread` is the same bytes
+    for keys that the upstream takes for one (`A` and `A ` under a binary collation), None where that is known
+    of the table alone.
     """
 
     schema: str
@@ -38,6 +40,7 @@ class Message(NamedTuple):
     commit_ts: int
     seq: int
     kind: Kind
+    spread: bytes | None = None
 
 
 class Registry(Protocol):

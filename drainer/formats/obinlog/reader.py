@@ -132,8 +132,9 @@ def ddl_of(document: dict[str, Any]) -> Ddl:
     document["tables"] = tuple((schema, table) for schema, table in document["tables"])
     document["instead"] = tuple(document["instead"])
     document["targets"] = tuple((schema, table) for schema, table in document.get("targets", ()))
-    for key in ("before", "after"):
-        document[key] = tuple(Tracked(**tracked) for tracked in document[key])
+    document["unread"] = frozenset((schema, table) for schema, table in document.get("unread", ()))
+    for key in ("before", "after", "shared"):
+        document[key] = tuple(Tracked(**tracked) for tracked in document.get(key, ()))
     return Ddl(**document)
 
 

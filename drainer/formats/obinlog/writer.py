@@ -390,9 +390,10 @@ class ObinlogWriter:
 
 def ddl_document(ddl: Ddl) -> dict[str, Any]:
     """All that a `Ddl` is."""
-    document = asdict(ddl)
-    if not ddl.targets:  # a reader of before routes were logged knows no such key
-        del document["targets"]
+    document = {**asdict(ddl), "unread": sorted(ddl.unread)}
+    for key in ("targets", "shared", "apart", "unread"):
+        if not document[key]:  # a reader of before such were logged knows no such key
+            del document[key]
     return document
 
 

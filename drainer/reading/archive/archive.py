@@ -213,7 +213,8 @@ class Archive:
         return made
 
     def _slices(self, selection: Selection) -> list[Slice]:
-        return self._survey.plan(selection, _WHOLE_FILES)
+        skip_damage = self._options.damage == reading.REPORT
+        return self._survey.plan(selection, _WHOLE_FILES, skip_damage=skip_damage)
 
     def _records(self, selection: Selection) -> Iterator[Record]:
         if self.kind == PUMP:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from common.errors import ConfigError
 from drainer.reading.archive.decode import coverage, ddl_history, definitions
 from drainer.reading.archive.decode.definitions import Definitions
+from drainer.reading.archive.decode.reading import REPORT
 from drainer.reading.archive.files import segments
 from drainer.reading.archive.files.segments import PUMP, Segment, Slice, Survey
 from drainer.reading.archive.read_options import ReadOptions
@@ -87,7 +88,9 @@ class ArchiveSource:
         )
 
     def slices(self) -> list[Slice]:
-        return self.survey.plan(self.options.selection, self.options.partition_bytes)
+        options = self.options
+        skip_damage = options.damage == REPORT or self.view.is_of_files
+        return self.survey.plan(options.selection, options.partition_bytes, skip_damage=skip_damage)
 
     def task(self, columns: pa.Schema) -> ReadTask:
         """What all parts have in common. Raises `ConfigError` for a column that the view does not have."""

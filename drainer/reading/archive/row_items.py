@@ -19,7 +19,7 @@ from drainer.changes.model import Ddl, Row, Transaction
 from drainer.changes.row_reader import PLANS_MAX, RowPlan, RowReader
 from drainer.reading.archive.decode import records
 from drainer.reading.archive.decode.records import Changes, Record, SchemaChange
-from drainer.reading.errors import StreamEnded
+from drainer.reading.large_rows import LargeRows
 from drainer.txn import DELETE, INSERT, TableVersion
 
 LARGE_ROWS: Final = 10_000
@@ -57,28 +57,6 @@ class ImageRows:
         return plan
 
 
-class _LargeRows:
-    """Rows of a large transaction, while it is the current one."""
-
-    def __init__(self, commit_ts: int, rows: Iterator[Row]) -> None:
-        self._commit_ts = commit_ts
-        self._rows: Iterator[Row] | None = rows
-
-    def __iter__(self) -> Iterator[Row]:
-        rows, self._rows = self._rows, None
-        if rows is None:
-            raise StreamEnded(
-                f"the rows of the large transaction {self._commit_ts} were read, or passed over",
-                position=self._commit_ts,
-                hint="iterate them once, before the next item is asked for; a list() of them keeps them",
-            )
-        return rows
-
-    def pass_over(self) -> None:
-        """Nothing is read from it any more."""
-        self._rows = None
-
-
 class RowItems:
     """`path_of` says how a file is called in messages."""
 
@@ -111,7 +89,7 @@ class RowItems:
             rows = [row for piece in pieces for row in self._rows(piece)]
             yield Transaction(first.commit_ts, first.start_ts, rows)
             return
-        large = _LargeRows(first.commit_ts, self._large(first, pieces))
+        large = LargeRows(first.commit_ts, self._large(first, pieces))
         yield Transaction(first.commit_ts, first.start_ts, large, large=True)
         large.pass_over()
         while self._more(first) is not None:

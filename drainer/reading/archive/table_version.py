@@ -27,7 +27,8 @@ def version_of(options: ReadOptions, survey: Survey, definitions: Definitions) -
     if found:
         return found[-1]
     wanted = options.selection
-    for part in survey.plan(wanted, options.partition_bytes):
+    skip_damage = options.damage == reading.REPORT
+    for part in survey.plan(wanted, options.partition_bytes, skip_damage=skip_damage):
         for record in reading.read(survey.location, part, wanted, definitions, damage=options.damage):
             if isinstance(record, Changes):
                 return record.rows[0][0]

@@ -34,7 +34,7 @@ from common.cluster.registry import DRAINERS, Registry, check_node_id
 from common.door.http.admin_guard import AdminGuard
 from common.door.http.routes import Routes
 from common.door.server.listener import Server, serve
-from common.errors import ConfigError, Conflict, Rejected, Unavailable
+from common.errors import BinlogError, ConfigError, Conflict, Rejected, Unavailable
 from common.etcd.client import parse_endpoints
 from common.net.port import own_address, split_address
 from common.net.tls import TlsConfig
@@ -79,6 +79,8 @@ class NamedReader:
         self.name = name
         self._position: ReaderPosition | None = None
         self._left_ts = 0
+        self.ended: BinlogError | None = None
+        """Why this reader is one no more. Whatever the program calls next raises it."""
         self._registry = registry
         self._now_ts = now_ts
         self._doing = doing
@@ -117,9 +119,12 @@ class NamedReader:
         self._begun.passed(ts)
 
     def done(self, ts: int) -> None:
-        """The program has done it, and all before it. Raises `NotGiven`."""
+        """The program has done it, and all before it. Raises `NotGiven`, and what ended this reader: the
+        position of one that an operator ended is stored all the same."""
         self._begun.done(ts)
         self._moved.set()
+        if self.ended is not None:
+            raise self.ended
 
     @property
     def _begun(self) -> ReaderPosition:
@@ -142,11 +147,20 @@ class NamedReader:
                 tasks.create_task(self._end_when_told(), name="reader told")
         except BaseExceptionGroup as errors:
             first = errors.exceptions[0]
-            raise (_taken(self.name, first) if isinstance(first, Conflict) else first) from None
+            if isinstance(first, Conflict):
+                first = _taken(self.name, first)
+            if self.ended is None and isinstance(first, BinlogError):
+                self.ended = first
+            raise first from None
 
     async def store(self) -> bool:
-        """Write the position now; False when the registry did not take it, the next beat tries again."""
-        return await self._heartbeat.beat()
+        """Write the position now; False when the registry did not take it, the next beat tries again. Raises
+        `NameTaken` when another process has the name by now."""
+        try:
+            return await self._heartbeat.beat()
+        except Conflict as error:
+            self.ended = _taken(self.name, error)
+            raise self.ended from None
 
     async def close(self) -> None:
         """Store the position, leave the name to who comes next, listen no more. Idempotent."""

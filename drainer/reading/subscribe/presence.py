@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from common.errors import BinlogError
+
 
 class Presence(Protocol):
     """The name is taken when one of these exists; nothing has been given yet."""
@@ -23,6 +25,11 @@ class Presence(Protocol):
     @property
     def unbroken(self) -> int | None:
         """As of `common.cluster.heartbeat.Heartbeat`: pumps that join wait for who holds a lease."""
+        ...
+
+    @property
+    def ended(self) -> BinlogError | None:
+        """Why the program is to end, once `run` has raised it, or `store`."""
         ...
 
     def begin(self, ts: int, notify: Callable[[], Awaitable[None]]) -> None:
@@ -38,7 +45,7 @@ class Presence(Protocol):
         ...
 
     def done(self, ts: int) -> None:
-        """The program has done what was given up to here. Raises `NotGiven` for what was not."""
+        """The program has done what was given up to here. Raises `NotGiven` for what was not, and `ended`."""
         ...
 
     async def run(self) -> None:

@@ -41,6 +41,7 @@ from drainer.changes.model import Ddl, Row, Transaction
 from drainer.changes.row_reader import RowReader
 from drainer.pull.spill import SpillDirectory
 from drainer.reading.errors import BinlogsLost, StreamEnded
+from drainer.reading.large_rows import LargeRows
 from drainer.reading.subscribe import held_binlogs, stream_start, table_choice
 from drainer.reading.subscribe.live_stream import Item, Large, LiveStream, went_back
 from drainer.reading.subscribe.presence import Presence
@@ -135,7 +136,7 @@ class EncodedStream:
         stored_ts = reader.stored_ts if reader is not None else 0
         after_ts = await self._begin(registry, stored_ts, now_ts)
         tracker = await read_schema(upstream.history, after_ts, 0)
-        if not self._missing_ok:
+        if not (self._missing_ok or stored_ts):  # one that goes on may have read a DROP of its table
             self._check_tables(tracker, after_ts)
         self._run(upstream, registry, time, tracker, reader, after_ts, now_ts)
 
@@ -229,6 +230,11 @@ class EncodedStream:
         return self._live.waits_for if self._live is not None else "the schema of the upstream"
 
     @property
+    def ended(self) -> BinlogError | None:
+        """What ended the reader with this name: another process has it, or an operator's word."""
+        return self._presence.ended if self._presence is not None else None
+
+    @property
     def presence(self) -> Presence:
         """Raises `ConfigError` for a reader without a name."""
         if self._presence is None:
@@ -287,7 +293,8 @@ class Subscription:
 
     def _change(self, item: Item) -> Change:
         if isinstance(item, Large):
-            return Transaction(item.commit_ts, item.start_ts, self._rows(item), large=True)
+            rows = LargeRows(item.commit_ts, self._rows(item))
+            return Transaction(item.commit_ts, item.start_ts, rows, large=True)
         try:
             if isinstance(item, EncodedDdl):
                 return self._reader.ddl(item)
@@ -316,6 +323,12 @@ class Subscription:
 
     # -- position --------------------------------------------------------------------------------------
 
+    def check(self) -> None:
+        """Raise what ended a reader with a name, if it has ended."""
+        ended = self._encoded.ended
+        if ended is not None:
+            raise ended
+
     @property
     def position(self) -> int:
         """Everything at or below this commit timestamp was given, or is filtered. It rises without changes,
@@ -331,7 +344,8 @@ class Subscription:
         """This change and all before it are done: a reader of this name need not get them again.
 
         The position is stored within a fraction of a second; `stored=True` returns when it is. Raises
-        `ConfigError` for a reader without a name, `Unavailable` where the registry did not take it.
+        `ConfigError` for a reader without a name, `Unavailable` where the registry did not take it, and
+        `NameTaken` or `ReaderStopped` where this reader has ended.
         """
         presence = self._encoded.presence
         presence.done(change.commit_ts)

@@ -93,6 +93,7 @@ class SyncSubscription:
         return self
 
     def __next__(self) -> Change:
+        self._stream.check()  # what was made ahead is not this reader's any more
         # Ctrl-C may come behind each call: what it must not part is a step without one, and the rest lies in
         # the handful, with which the next call goes on.
         left = self._handful.left

@@ -8,7 +8,8 @@ Order  all removals of a table go before its writes: rows may have exchanged the
 
     missing       INSERT, unless a row of this key is there
     extra         DELETE
-    changed       UPDATE of the columns that differ; DELETE and INSERT if one of them belongs to a key
+    changed       UPDATE of the columns that differ; DELETE and INSERT if one of them belongs to a key. Times
+                  that do not differ are named, too: the server would set one ON UPDATE
     without key   so many copies are added or taken away, if there are as many as were seen
 
 A row has columns that only the downstream has, or that were not compared: they are kept, so that a row that
@@ -27,6 +28,8 @@ from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name
 from drainer.verify.result import ComparedColumn, How, Kind, RowDifference, TableResult, Values
 
 _TEXTS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+_TIMES: Final = frozenset({"timestamp", "datetime"})
+_ONE_KEY: Final = "several rows upstream have what is one key downstream: correct its columns there"
 _COMPUTED: Final = "the downstream computes {} by an expression of its own: correct it with ALTER TABLE"
 
 
@@ -43,6 +46,8 @@ class Mending:
 def mending(table: TableResult, found: RowDifference, dialect: Dialect) -> Mending:
     """What is to be done for one row."""
     rows = _Rows(table, dialect)
+    if found.copies is not None and any(one.is_key for one in rows.columns):
+        return Mending(refused=_ONE_KEY)
     if found.copies is not None:
         return rows.copies(found, *found.copies)
     if found.kind is Kind.MISSING:
@@ -70,6 +75,7 @@ class _Rows:
     def __init__(self, table: TableResult, dialect: Dialect) -> None:
         self._name = qualified(*table.downstream)
         self._dialect = dialect
+        self._all = table.columns
         self.columns = table.row_columns
         self._list = b",".join(quote_name(one.name) for one in self.columns if not one.is_generated)
 
@@ -96,6 +102,13 @@ class _Rows:
         sets = [
             b"%b=%b" % (quote_name(column.name), exact(column.type, value_of[column])) for column in wrong
         ]
+        named = {column.name for column in wrong}
+        kept = [
+            quote_name(one.name)
+            for one in self._all
+            if one.type in _TIMES and one.name not in named and not one.is_generated
+        ]
+        sets += [b"%b=%b" % (name, name) for name in kept]
         update = b"UPDATE %b SET %b WHERE %b" % (self._name, b", ".join(sets), self._as_seen(seen))
         is_lax = any(exact(column.type, value_of[column]) == ENUM_ZERO for column in wrong)
         return Mending((), (update,), is_lax)

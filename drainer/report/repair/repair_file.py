@@ -25,6 +25,7 @@ from common.filesystem import sync_directory
 from drainer.report.repair.mending import mending
 from drainer.report.shown import name_text
 from drainer.sink.mysql.column_match import Dialect
+from drainer.sink.mysql.pinned_settings import FIRST
 from drainer.sink.mysql.session_mode import DEFAULT
 from drainer.verify.result import Name, RowDifference, State, TableResult, Verification
 
@@ -33,8 +34,8 @@ _TIDB: Final = b"SET SESSION allow_auto_random_explicit_insert=1;\n"
 _LAX: Final = b"SET SESSION sql_mode='%b';\n" % DEFAULT.lax.encode()
 _STRICT: Final = b"SET SESSION sql_mode='%b';\n" % DEFAULT.strict.encode()
 _SESSION: Final = (
-    b"SET NAMES utf8mb4;\nSET SESSION time_zone='+00:00', foreign_key_checks=0, sql_mode='%b';\n"
-    % DEFAULT.strict.encode()
+    b"SET NAMES utf8mb4;\n%b;\nSET SESSION time_zone='+00:00', foreign_key_checks=0, sql_mode='%b';\n"
+    % (FIRST, DEFAULT.strict.encode())
 )
 _HEAD: Final = """\
 -- Makes {down} equal to {up} as it was at {time} ({ts}), where a comparison found differences.

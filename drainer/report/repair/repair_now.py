@@ -8,6 +8,7 @@ Holds   nothing of the comparison is written: in each batch the rows are read ag
         lost is made again, and a second run finds nothing to do
 Never   mends a row without a key where both servers do not print its values alike, a table whose rows are
         others than upstream's by row rules, or one that waits in quarantine
+        Says that a row is mended before it was read again
 """
 
 from __future__ import annotations
@@ -162,8 +163,12 @@ class _Repair:
             if error.number == DUPLICATE:
                 raise _Clash(safe_text(error)) from None
             return Mended(left=[f"{len(found):,} rows: downstream says {safe_text(error)}"])
-        connection.commit()
         result.rows = sum(bool(one.removals or one.writes) for one in made)
+        again = self._comparison.differences(upstream, self._rows(connection, DOWNSTREAM, batch))
+        connection.commit()
+        if (still := len(again) - sum(bool(one.refused) for one in made)) > 0:
+            result.rows -= still
+            result.left.append(f"{still:,} rows: they differ as well after they were written")
         return result
 
     def _rows(

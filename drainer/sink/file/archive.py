@@ -197,6 +197,8 @@ class Archive:
         self._inside = False  # a transaction of which more pieces come
         self.last_ts = files.last_ts
         """Everything at or below it is in the archive, or was not to be."""
+        self.unsynced = False
+        """Whether something was appended that no sync has begun with."""
         self._gone = False
         self.waiting_for = ""
         """Why nothing can be written now, for /status; "" if it can."""
@@ -223,11 +225,13 @@ class Archive:
         """
         if transaction.tables or self._inside or not transaction.last:
             self._records.transaction(transaction)
+            self.unsynced = True
             self._inside = not transaction.last
 
     def append_ddl(self, ddl: Ddl, *texts: str) -> None:
         """A DDL, in these statements."""
         self._records.ddl(ddl, *texts)
+        self.unsynced = True
 
     @property
     def waiting(self) -> int:
@@ -247,6 +251,7 @@ class Archive:
         A transaction in pieces is there when its last piece was appended before. One call at a time.
         """
         started_s = self._clock.monotonic_s()
+        self.unsynced = False
         self._files.give(self._records.take(), self._records.take_tables(), self._due(indexes))
         counts, total = self._sizes.taken()
         await self._patiently(self._files.sync)

@@ -214,7 +214,7 @@ class FileSink(Sink):
         while self._more:
             self._more = False
             upto_ts, version = self._last_ts, self._version
-            if self._archive.waiting:
+            if self._archive.unsynced:  # also what was written already, as pieces of a transaction are
                 await self._archive.sync()
             self._synced, self._synced_version = upto_ts, version
 

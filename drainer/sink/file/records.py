@@ -69,6 +69,7 @@ class ArchiveRecords(RelayRecords):
         if self._encode.fresh:
             lines = self._tables.setdefault(self._index, [])
             lines += [archive_tables.line(commit_ts, version) for version in self._encode.fresh]
+            self._described.definitions += len(self._encode.fresh)
             self._encode.fresh.clear()
         start = self._size - payload_size - FILE_OVERHEAD
         self._described.add(commit_ts, start, self._size, is_ddl=self._is_ddl)

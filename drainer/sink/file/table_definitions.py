@@ -3,26 +3,40 @@
     <archive>/index/<name of the segment>.tables.jsonl
 
 In     table versions as they come with the first row of a segment
-Out    lines of JSON: the commit_ts of that row, the archived name, all that a `TableVersion` is
+Out    lines of JSON: the checksum and size of what follows, the commit_ts of that row, the archived name, all
+       that a `TableVersion` is
 Why    an event names its columns and their types, but neither keys nor what is unsigned, nullable or an
        element of an ENUM: with the definition at hand rows can be folded, compared and written again
 Holds  a definition is on the medium before the records that need it. A line that is torn, or there twice
-       because the writer started again, says nothing new. Programs that do not know the file do without
+       because the writer started again, says nothing new; one that does not fit its checksum is damage.
+       Older releases wrote none, and pass over it. Programs that do not know the file do without
 
 Tests  tests/drainer/sink/file/test_archive.py
 """
 
 from __future__ import annotations
 
+import enum
 import json
+import re
+from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from common.errors import Corruption
 from common.foreign_document import UNREADABLE
+from common.record import crc32c
 from drainer.formats.obinlog import reader as obinlog_read
 from drainer.formats.obinlog.writer import definition_json
 from drainer.txn import TableVersion
+
+_HEAD: Final = re.compile(rb'\{"check": "([0-9a-f]{8})([0-9a-f]{8})", ')
+
+
+class _State(enum.Enum):
+    WHOLE = enum.auto()
+    TORN = enum.auto()
+    DAMAGED = enum.auto()
 
 
 class ArchivedTable(NamedTuple):
@@ -43,23 +57,56 @@ def line(first_ts: int, version: TableVersion) -> bytes:
     """One definition, with its line end."""
     schema, table = version.downstream
     document = {"first_commit_ts": first_ts, "schema": schema, "table": table}
-    return json.dumps(document)[:-1].encode() + b', "definition": ' + definition_json(version) + b"}\n"
+    body = json.dumps(document)[1:-1].encode() + b', "definition": ' + definition_json(version) + b"}"
+    return b'{"check": "%08x%08x", %b\n' % (crc32c(body), len(body), body)
 
 
 def read(text: bytes) -> Iterator[ArchivedTable]:
-    """The definitions in a file's text, oldest first, each once."""
+    """The definitions in a file's text, oldest first, each once; without those that are damaged."""
     known: set[bytes] = set()
     for one in text.splitlines():
-        try:
-            document = json.loads(one)
-            definition = json.dumps(document["definition"]).encode()
-            if definition in known:
-                continue
-            version = obinlog_read.definition(definition)
-            found = ArchivedTable(
-                int(document["first_commit_ts"]), str(document["schema"]), str(document["table"]), version
-            )
-        except (*UNREADABLE, Corruption):
-            continue
-        known.add(definition)
-        yield found
+        found = _parsed(one) if _state(one) is _State.WHOLE else None
+        if found is not None and (definition := definition_json(found.version)) not in known:
+            known.add(definition)
+            yield found
+
+
+def damage(text: bytes, least: int) -> str:
+    """What is wrong with a file's text, "" if nothing is. `least`: so many definitions were in it."""
+    states = Counter(_state(one.rstrip(b"\0")) for one in text.splitlines())
+    if states[_State.DAMAGED]:
+        return "is damaged: a definition does not fit its checksum"
+    if states[_State.WHOLE] < least:
+        return f"has {states[_State.WHOLE]} of {least} definitions"
+    return ""
+
+
+def _state(one: bytes) -> _State:
+    head = _HEAD.match(one)
+    body = one[head.end() :] if head else b""
+    if head and crc32c(body) == int(head[1], 16):
+        return _State.WHOLE
+    if _is_json(one):
+        # Without a checksum it is of an older release: that it can be read is all that can be known of it.
+        return _State.DAMAGED if head or _parsed(one) is None else _State.WHOLE
+    begun = b'{"'.startswith(one[:2]) and not one.endswith(b"}")
+    is_torn = begun and (head is None or len(body) < int(head[2], 16))
+    return _State.TORN if is_torn else _State.DAMAGED
+
+
+def _is_json(one: bytes) -> bool:
+    try:
+        json.loads(one)
+    except UNREADABLE:
+        return False
+    return True
+
+
+def _parsed(one: bytes) -> ArchivedTable | None:
+    try:
+        document = json.loads(one)
+        version = obinlog_read.definition(json.dumps(document["definition"]).encode())
+        first_ts = int(document["first_commit_ts"])
+        return ArchivedTable(first_ts, str(document["schema"]), str(document["table"]), version)
+    except (*UNREADABLE, Corruption):
+        return None

@@ -64,6 +64,13 @@ class Answered(NamedTuple):
     error: BinlogError | None
 
 
+class TopicFacts(NamedTuple):
+    """`limit` of a message in bytes, None: not told. `compacted`: of each key the last message is kept."""
+
+    limit: int | None = None
+    compacted: bool = False
+
+
 class End(NamedTuple):
     """The last message of a partition. `position` is None where no drainer wrote it."""
 
@@ -179,6 +186,7 @@ class Client:
         self._answers: list[Answered] = []
         self._last_trouble: KafkaError | None = None
         self._ends = self._refused = False
+        self._tells_facts: bool | None = None  # None until brokers were asked how a topic is configured
         self._producer = _made(lambda: Producer(producer_config(settings) | {"error_cb": self._on_error}))
         self._thread = threading.Thread(target=self._serve, name="kafka", daemon=True)
         self._thread.start()
@@ -298,15 +306,22 @@ class Client:
             raise Unavailable(f"topic {topic} has no partitions yet", hint="check the brokers")
         return len(found.partitions)
 
-    def message_limit(self, topic: str) -> int | None:
-        """The topic's max.message.bytes; None where brokers do not say."""
+    def topic_facts(self, topic: str) -> TopicFacts:
+        """How the topic is configured. Brokers that do not answer the first request get no second one."""
+        if self._tells_facts is False:
+            return TopicFacts()
         admin = _made(lambda: AdminClient(_common(self._settings)))
         resource = ConfigResource("topic", topic)
         try:
             (reply,) = admin.describe_configs([resource], request_timeout=CONFIG_ANSWER_S).values()
-            return int(reply.result()["max.message.bytes"].value)
-        except (KafkaException, KeyError, ValueError):
-            return None
+            entries = reply.result()
+            policy = entries["cleanup.policy"].value or ""
+            self._tells_facts = True
+            return TopicFacts(int(entries["max.message.bytes"].value), "compact" in policy.split(","))
+        except (KafkaException, KeyError, ValueError) as error:
+            if self._tells_facts is None:
+                self._tells_facts = not isinstance(error, KafkaException)
+            return TopicFacts()
 
     def ends(self, topic: str, count: int) -> list[End]:
         """The last message of each partition that has one. Raises `Unavailable`, `Denied`."""

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from common.backoff import Backoff
 from common.errors import DownstreamError, Unavailable
 from common.observe import log
-from drainer.sink.kafka.client import Denied, End
+from drainer.sink.kafka.client import Denied, End, TopicFacts
 from drainer.sink.kafka.partition_counts import PartitionCounts
 from drainer.sink.kafka.position import NOTHING, Position
 from drainer.sink.kafka.routing import Topics, partition_of
@@ -37,13 +37,19 @@ class Brokers(Protocol):
 
     def ends(self, topic: str, count: int) -> list[End]: ...
 
+    def topic_facts(self, topic: str) -> TopicFacts: ...
+
 
 class Place(NamedTuple):
-    """`there`: what the partition had when the sink began."""
+    """`there`: what the partition had when the sink began. `limit` of a message in bytes. `compacted`: what
+    has no key is refused, and a key whose last message has no value is forgotten.
+    """
 
     topic: str
     partition: int
     there: Position
+    limit: int
+    compacted: bool
 
 
 @dataclass(slots=True)
@@ -52,16 +58,20 @@ class Topic:
 
     name: str
     count: int
+    limit: int
+    compacted: bool
     ends: dict[int, Position] = field(default_factory=dict)
     grown: int | None = None
 
     def place(self, partition: int) -> Place:
-        return Place(self.name, partition, self.ends.get(partition, NOTHING))
+        there = self.ends.get(partition, NOTHING)
+        return Place(self.name, partition, there, self.limit, self.compacted)
 
 
 class Destinations:
-    """`past_ts`: nothing above it was sent by an earlier life. `insists`: without knowing what is there
-    nothing is sent. `report` is told what is waited for, "" when it is over."""
+    """`limit` of a message in bytes, less where a topic's is. `past_ts`: nothing above it was sent by an
+    earlier life. `insists`: without knowing what is there nothing is sent. `report` is told what is waited
+    for, "" when it is over."""
 
     def __init__(
         self,
@@ -70,6 +80,7 @@ class Destinations:
         counts: PartitionCounts,
         by: str,
         *,
+        limit: int,
         past_ts: int,
         insists: bool,
         report: Callable[[str], None],
@@ -78,6 +89,7 @@ class Destinations:
         self._topics = topics
         self._counts = counts
         self._by = by
+        self._limit = limit
         self.past_ts = past_ts
         self._insists = insists
         self._report = report
@@ -108,14 +120,25 @@ class Destinations:
         there = await self._patiently(lambda: self._brokers.partitions(name))
         kept = self._counts.of(name)
         count = min(kept or there, there) if self._by else 1
-        topic = Topic(name, count, grown=there if self._by and there > count else None)
+        facts = await asyncio.to_thread(self._brokers.topic_facts, name)
+        limit = min(self._limit, facts.limit or self._limit)
+        topic = Topic(
+            name, count, limit, facts.compacted, grown=there if self._by and there > count else None
+        )
         if kept is not None and there < kept:
             logger.warning("a topic has fewer partitions than it had", topic=name, had=kept, has=there)
         if self._by and kept != count:
             await asyncio.to_thread(self._counts.store, name, count)
         if is_past:
             topic.ends = await self._ends(topic)
-        logger.info("topic", topic=name, partitions=count, ends=len(topic.ends))
+        logger.info(
+            "topic",
+            topic=name,
+            partitions=count,
+            ends=len(topic.ends),
+            limit=limit,
+            compacted=facts.compacted,
+        )
         return topic
 
     async def _ends(self, topic: Topic) -> dict[int, Position]:
@@ -136,6 +159,13 @@ class Destinations:
                 f"topic {topic.name}, partition {foreign[0].partition}, ends with a message that no drainer"
                 f" wrote (offset {foreign[0].offset}): what is there cannot be known",
                 hint="use a topic of the drainer's own, or set syncer.to.exactly-once = false",
+            )
+        for end in foreign:
+            logger.warning(
+                "a partition ends with a foreign message: what the checkpoint had not comes again",
+                topic=topic.name,
+                partition=end.partition,
+                offset=end.offset,
             )
         return {end.partition: end.position for end in ends if end.position is not None}
 

@@ -85,7 +85,7 @@ class ObinlogFeed:
         found = []
         for schema, table, part in self._messages.units(transaction):
             place = await self._destinations.place(schema, table, None, transaction.commit_ts)
-            for envelope in self._messages.transaction(part, place.there, cut=cut):
+            for envelope in self._messages.transaction(part, place.there, place.limit, cut=cut):
                 sent = await self._kept(place, envelope) if envelope.claim else envelope
                 found.append((place, sent))
         return found
@@ -122,10 +122,11 @@ class ObinlogFeed:
                 sizes[events.table.downstream] += sum(map(len, events.rows))
             await asyncio.sleep(0)
         self._size = total
-        if messages.fits(total):
+        limit = (await self._destinations.place("", "", None, commit_ts)).limit
+        if messages.fits(total, limit):
             self._whole = []
         elif messages.oversize != CLAIM_CHECK:
-            raise too_large(commit_ts, total, messages.limit, rows, sizes)
+            raise too_large(commit_ts, total, limit, rows, sizes)
 
     async def piece(self, piece: Transaction) -> AsyncIterator[Sendable]:
         messages = self._messages
@@ -180,7 +181,7 @@ class ObinlogFeed:
             place = await self._destinations.place(*name, None, ddl.commit_ts)
             places[place.topic, place.partition] = place
         for place in places.values():
-            for envelope in self._messages.ddl(ddl, schema, names[0][1], texts):
+            for envelope in self._messages.ddl(ddl, schema, names[0][1], texts, place.limit):
                 yield place, envelope
 
     async def watermark(self, ts: int) -> AsyncIterator[Sendable]:

@@ -67,13 +67,12 @@ class Unit(NamedTuple):
 
 
 class ObinlogMessages:
-    """`by_table`: tables go to topics or partitions of their own. `limit` of a message in bytes."""
+    """`by_table`: tables go to topics or partitions of their own. A `limit` is of a message in bytes."""
 
-    def __init__(self, *, by_table: bool, headers: bool, limit: int, oversize: str) -> None:
+    def __init__(self, *, by_table: bool, headers: bool, oversize: str) -> None:
         self._writer = ObinlogWriter(bare=True)
         self._headers = headers or by_table
         self.by_table = by_table
-        self.limit = limit
         self.oversize = oversize
 
     def units(self, transaction: Transaction) -> Iterable[Unit]:
@@ -93,32 +92,34 @@ class ObinlogMessages:
             for number, ((schema, table), of) in enumerate(runs, 1)
         ]
 
-    def transaction(self, unit: Transaction, there: Position, *, cut: bool = False) -> Iterator[Envelope]:
+    def transaction(
+        self, unit: Transaction, there: Position, limit: int, *, cut: bool = False
+    ) -> Iterator[Envelope]:
         """Of a unit, what is above `there`. `cut`: it is a piece of a larger transaction. Raises
         `DownstreamError` for what is too large."""
         if there.commit_ts >= unit.commit_ts:
             unit = after(unit, there) if there.commit_ts == unit.commit_ts else replace(unit, tables=())
             cut = True
         if unit.tables:
-            yield from self._fitting(unit, cut=cut)
+            yield from self._fitting(unit, limit, cut=cut)
 
-    def _fitting(self, unit: Transaction, *, cut: bool) -> Iterator[Envelope]:
+    def _fitting(self, unit: Transaction, limit: int, *, cut: bool) -> Iterator[Envelope]:
         value = self._writer.transaction(unit)
         position = Position(unit.commit_ts, last_ordinal(unit))
         headers: Headers = headers_of(position) if cut or self._headers else []
         if cut:
             headers.append((LAST, b"1" if unit.last else b"0"))
         size = size_of(None, value, headers)
-        if size <= self.limit:
+        if size <= limit:
             yield Envelope(None, value, position, headers)
         elif self.oversize == CLAIM_CHECK:
             yield self.claimed(value, position, headers)
         elif self.oversize == SPLIT and rows_of(unit) > 1:
             for half in _halves(unit):
-                yield from self._fitting(half, cut=True)
+                yield from self._fitting(half, limit, cut=True)
         else:
             sizes = {events.table.downstream: sum(map(len, events.rows)) for events in unit.tables}
-            raise too_large(unit.commit_ts, size, self.limit, rows_of(unit), sizes)
+            raise too_large(unit.commit_ts, size, limit, rows_of(unit), sizes)
 
     def claimed(self, value: bytes, position: Position, headers: Headers) -> Envelope:
         """`value` is kept elsewhere; what is sent has its commit_ts and no rows."""
@@ -138,23 +139,26 @@ class ObinlogMessages:
         """What stands before `size` bytes of tables."""
         return self._writer.beginning(commit_ts) + varint(size)
 
-    def fits(self, size: int) -> bool:
+    @staticmethod
+    def fits(size: int, limit: int) -> bool:
         """Whether so many bytes of tables can be one message."""
-        return size + _FRAME_BYTES + _HEAD_BYTES <= self.limit
+        return size + _FRAME_BYTES + _HEAD_BYTES <= limit
 
     # -- what else there is ------------------------------------------------------------------------
 
-    def ddl(self, ddl: Ddl, schema: str, table: str, statements: Sequence[str]) -> Iterator[Envelope]:
+    def ddl(
+        self, ddl: Ddl, schema: str, table: str, statements: Sequence[str], limit: int
+    ) -> Iterator[Envelope]:
         """`schema`, `table`: as they are downstream."""
         named = replace(ddl, schema=schema, tables=((schema, table),))
         for number, text in enumerate(statements):
             position = Position(ddl.commit_ts, number if len(statements) > 1 else WHOLE)
             headers = headers_of(position) if len(statements) > 1 or self._headers else []
             value = self._writer.ddl(named, text)
-            if size_of(None, value, headers) > self.limit:
+            if size_of(None, value, headers) > limit:
                 raise DownstreamError(
                     f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts} is a message of {len(value)} bytes,"
-                    f" the limit is {self.limit}",
+                    f" the limit is {limit}",
                     hint="raise the topic's max.message.bytes, and syncer.to.kafka-max-message-size",
                 )
             yield Envelope(None, value, position, headers)
@@ -162,6 +166,10 @@ class ObinlogMessages:
     def watermark(self, ts: int) -> Envelope:
         value = self._writer.transaction(Transaction(0, ts, (), 0))
         return named_watermark(ts, None, value)
+
+
+UNNAMED_WATERMARK: Final = b'{"_tidb":"watermark"}'
+"""Its key where a topic takes nothing without one and the format has none."""
 
 
 def named_watermark(ts: int, key: bytes | None, value: bytes | None) -> Envelope:

@@ -4,7 +4,7 @@ In     headers and value of a message
 Out    (commit_ts, seq, half): everything of the stream that goes to the partition is there up to this
 Holds  messages of a partition rise in it. `seq` is the ordinal of the last row in the message, counted over
        all rows of the transaction, so that it does not depend on how messages are cut. A message without
-       `seq` has all of its commit_ts; one with `more` is the first of two of its row
+       `seq` has all of its commit_ts; `more` says how many messages of its row follow at most
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Headers = list[tuple[str, bytes]]
 
 
 class Position(NamedTuple):
-    """`half` is 0 for the first of two messages of one row, else 1."""
+    """`half` is 1 for the last message of a row, less by one for each that follows."""
 
     commit_ts: int
     seq: int = WHOLE
@@ -39,8 +39,8 @@ def headers_of(position: Position) -> Headers:
     found = [(COMMIT_TS, b"%d" % position.commit_ts)]
     if position.seq != WHOLE:
         found.append((SEQ, b"%d" % position.seq))
-        if not position.half:
-            found.append((MORE, b"1"))
+        if position.half != 1:
+            found.append((MORE, b"%d" % (1 - position.half)))
     return found
 
 
@@ -50,7 +50,7 @@ def position_of(headers: Iterable[tuple[str, bytes | None]] | None, value: bytes
     try:
         if (ts := known.get(COMMIT_TS)) is not None:
             seq = known.get(SEQ)
-            return Position(int(ts), WHOLE if seq is None else int(seq), int(MORE not in known))
+            return Position(int(ts), WHOLE if seq is None else int(seq), 1 - int(known.get(MORE) or 0))
         return Position(commit_ts_of(value or b""))
     except (ValueError, Corruption):
         return None

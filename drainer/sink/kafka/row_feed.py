@@ -3,7 +3,9 @@
 Drives  the format (core), the destinations, the claim store
 Holds   every message has headers about its place. An update that changes a row's key is two messages, a
         delete under the old key and an insert under the new one, each where its key goes. What is too large
-        is refused by name, or sent as the key alone, or kept elsewhere before the message that says where
+        is refused by name, or sent as the key alone, or kept elsewhere before the message that says where.
+        In a compacted topic a delete is followed by a message without a value, which ends the key, and what
+        has no key in the format gets one
 
 Tests  tests/drainer/sink/kafka/test_row_feed.py
 """
@@ -24,7 +26,9 @@ from drainer.sink.kafka.feed import Sendable, concerned, to_all_partitions
 from drainer.sink.kafka.messages import (
     CLAIM_CHECK,
     FAIL,
+    HANDLE_KEY_ONLY,
     KIND,
+    UNNAMED_WATERMARK,
     Envelope,
     named_watermark,
     size_of,
@@ -36,7 +40,7 @@ KEY_SHOWN: Final = 200
 
 
 class RowFeed:
-    """`limit` of a message in bytes; `oversize` says what becomes of larger ones."""
+    """`oversize` says what becomes of messages over a topic's limit."""
 
     def __init__(
         self,
@@ -44,33 +48,35 @@ class RowFeed:
         destinations: Destinations,
         claims: ClaimStore | None,
         *,
-        limit: int,
         oversize: str,
     ) -> None:
         self._form = form
         self._destinations = destinations
         self._claims = claims
-        self._limit = limit
         self._oversize = oversize
 
     async def transaction(self, transaction: Transaction) -> AsyncIterator[Sendable]:
         place_of = self._destinations.place
         ts = transaction.commit_ts
         for message, position in placed(self._form.rows(transaction)):
-            place = await place_of(message.schema, message.table, message.key, ts)
-            envelope = Envelope(message.key, message.value, position, headers_of(position))
-            if envelope.size > self._limit:
-                if position <= place.there:
-                    continue
+            place = await place_of(message.schema, message.table, message.spread, ts)
+            ends_key = place.compacted and message.kind == "delete" and message.value is not None
+            own = position._replace(half=position.half - 1) if ends_key else position
+            envelope = Envelope(message.key, message.value, own, headers_of(own))
+            if place.compacted and message.key is None:
+                raise _without_key(message, place.topic)
+            if envelope.size > place.limit and own > place.there:
                 envelope = await self._smaller(transaction, message, place, envelope)
             yield place, envelope
+            if ends_key:
+                yield place, Envelope(message.key, None, position, headers_of(position))
 
     async def _smaller(
         self, transaction: Transaction, message: Message, place: Place, envelope: Envelope
     ) -> Envelope:
         """Raises `DownstreamError` where there is no smaller form."""
         location, small = "", None
-        if self._oversize == CLAIM_CHECK and self._claims is not None and message.key is not None:
+        if self._oversize == CLAIM_CHECK and self._claims is not None:
             _, seq, half = envelope.position
             name = f"{message.commit_ts}-{seq}-{half}-{place.topic}-{place.partition}"
             claim = await asyncio.to_thread(self._claims.open, name)
@@ -79,22 +85,17 @@ class RowFeed:
         if self._oversize != FAIL:
             small = self._form.handle_key(transaction, message, location)
         if small is None:
-            raise self._refused(
-                message, envelope.size, "" if self._oversize == FAIL else ", which has no key"
+            forms = (
+                '"claim-check"' if self._oversize == HANDLE_KEY_ONLY else '"handle-key-only" or "claim-check"'
+            )
+            more = "" if self._oversize == FAIL else ", which has no key"
+            raise _refused(
+                message, envelope.size, place.limit, more, f", or choose syncer.to.oversize = {forms}"
             )
         found = envelope._replace(value=small.value)
-        if found.size > self._limit:
-            raise self._refused(message, found.size, ", its key alone")
+        if found.size > place.limit:
+            raise _refused(message, found.size, place.limit, ", its key alone")
         return found
-
-    def _refused(self, message: Message, size: int, more: str) -> DownstreamError:
-        key = (message.key or b"none")[:KEY_SHOWN].decode(errors="replace")
-        return DownstreamError(
-            f"row {message.seq} of the transaction of commit_ts {message.commit_ts} in `{message.schema}`."
-            f"`{message.table}`{more}, key {key}: a message of {size} bytes, the limit is {self._limit}",
-            hint="raise the topic's max.message.bytes (and syncer.to.kafka-max-message-size), or choose"
-            ' syncer.to.oversize = "handle-key-only" or "claim-check"',
-        )
 
     async def begin_large(self, pieces: AsyncIterator[Transaction]) -> None:
         """Rows need not know of each other."""
@@ -114,18 +115,40 @@ class RowFeed:
                 if message is not None:
                     position = Position(ddl.commit_ts, number if len(statements) > 1 else WHOLE)
                     headers: Headers = [*headers_of(position), (KIND, b"ddl")]
-                    size = size_of(message.key, message.value, headers)
-                    if size > self._limit:
-                        raise self._refused(message, size, ", a DDL")
-                    yield place, Envelope(message.key, message.value, position, headers)
+                    key = message.key
+                    if key is None and place.compacted:
+                        key = b'{"_tidb":"ddl","commitTs":%d,"seq":%d}' % (ddl.commit_ts, number)
+                    size = size_of(key, message.value, headers)
+                    if size > place.limit:
+                        raise _refused(message, size, place.limit, ", a DDL")
+                    yield place, Envelope(key, message.value, position, headers)
 
     async def watermark(self, ts: int) -> AsyncIterator[Sendable]:
         message = self._form.watermark(ts)
         if message is not None:
-            async for sendable in to_all_partitions(
-                self._destinations, named_watermark(ts, message.key, message.value)
-            ):
-                yield sendable
+            told = named_watermark(ts, message.key, message.value)
+            async for place, envelope in to_all_partitions(self._destinations, told):
+                if envelope.key is None and place.compacted:
+                    envelope = envelope._replace(key=UNNAMED_WATERMARK)
+                yield place, envelope
+
+
+def _refused(message: Message, size: int, limit: int, more: str, other: str = "") -> DownstreamError:
+    key = (message.key or b"none")[:KEY_SHOWN].decode(errors="replace")
+    return DownstreamError(
+        f"row {message.seq} of the transaction of commit_ts {message.commit_ts} in `{message.schema}`."
+        f"`{message.table}`{more}, key {key}: a message of {size} bytes, the limit is {limit}",
+        hint=f"raise the topic's max.message.bytes (and syncer.to.kafka-max-message-size){other}",
+    )
+
+
+def _without_key(message: Message, topic: str) -> DownstreamError:
+    return DownstreamError(
+        f"topic {topic} is compacted and takes nothing without a key: row {message.seq} of the transaction of"
+        f" commit_ts {message.commit_ts} in `{message.schema}`.`{message.table}` has none",
+        hint="give the table a primary key, leave it out by a filter, or set the topic's"
+        " cleanup.policy = delete",
+    )
 
 
 def placed(messages: Iterable[Message]) -> Iterator[tuple[Message, Position]]:

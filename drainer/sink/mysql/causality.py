@@ -23,6 +23,7 @@ from enum import Enum, IntEnum, auto
 from hashlib import blake2b
 from typing import Final
 
+from common.rowcodec.layout import Layout
 from common.table_info import (
     BIT,
     DATETIME,
@@ -45,6 +46,8 @@ from common.table_info import (
 )
 from drainer.sink.mysql.column_match import DownstreamTable, KeyPart, UniqueKey
 from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
+from drainer.sink.mysql.sql_literal.keys import find_keys
+from drainer.sink.mysql.sql_literal.literals import column_sql
 
 
 class Spread(Enum):
@@ -102,6 +105,23 @@ def equality_downstream(column: Column, theirs: DownstreamColumn, length: int | 
             return Equality.LOOSE
         return Equality.PADDED if _drops_blanks(theirs) else Equality.EXACT
     return Equality.EXACT
+
+
+def equality_of_rows(layout: Layout, left_out: frozenset[int] = frozenset()) -> Equality:
+    """When the upstream takes two row keys for one; exact where nothing identifies a row."""
+    columns = [column_sql(column, place) for place, column in enumerate(layout.columns)]
+    key = find_keys(layout, columns, left_out).row
+    if key is None:
+        return Equality.EXACT
+    return _coarsest([columns[place].column for place in key.places], key.index)
+
+
+def _lengths(key: Sequence[Column], own: Index | None) -> list[int]:
+    return [part.length for part in own.columns] if own is not None else [WHOLE_COLUMN] * len(key)
+
+
+def _coarsest(key: Sequence[Column], own: Index | None) -> Equality:
+    return max(map(equality_upstream, key, _lengths(key, own)))
 
 
 def _pads(collation: str) -> bool:
@@ -198,9 +218,9 @@ def key_facts(
     """
     if not key:
         return KeyFacts(Spread.BY_TABLE, others=False, unique=False)
-    lengths = [part.length for part in own.columns] if own is not None else [WHOLE_COLUMN] * len(key)
+    lengths = _lengths(key, own)
     others = bool(other_unique_indexes(info, own))
-    equality = max(equality_upstream(column, length) for column, length in zip(key, lengths, strict=True))
+    equality = _coarsest(key, own)
     if downstream is None:
         spread = Spread.BY_TABLE if others else _SPREADS[equality]
         return KeyFacts(spread, others, unique=True)

@@ -15,6 +15,7 @@ Session settings and why:
     and zero dates allowed          upstream accepted under a looser mode are stored as they are
     NO_AUTO_VALUE_ON_ZERO           0 in an AUTO_INCREMENT column stays 0
     client flag FOUND_ROWS          an UPDATE that changes nothing still counts the row it matched
+    drainer.sink.mysql.pinned_settings   whatever else would change what statements mean
 
 A user may give another sql_mode and variables of the session (`drainer.sink.mysql.session_mode`).
 """
@@ -43,6 +44,7 @@ from drainer.sink.mysql.errors import (
     safe_text,
     session_error,
 )
+from drainer.sink.mysql.pinned_settings import pin
 from drainer.sink.mysql.server_text import AS_SENT
 from drainer.sink.mysql.session_mode import DEFAULT, SessionMode
 
@@ -58,6 +60,8 @@ TIDB_VARIABLES: Final = (
 )
 _UNKNOWN_VARIABLE: Final = 1193
 _FETCH_ROWS: Final = 4000
+_FETCH_ROWS_FIRST: Final = 16
+_FETCH_BYTES: Final = 1 << 20  # about so much of an answer is in memory
 _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
 _LOGIN: Final = frozenset({1044, 1045, 1049, 1130, 1698})
 
@@ -193,8 +197,12 @@ class Connection(pymysql.connections.Connection):
         """The rows of a query as they arrive, never all at once."""
         with own_errors(), self.cursor(pymysql.cursors.SSCursor) as cursor:
             cursor.execute(query.decode())
-            while some := cursor.fetchmany(_FETCH_ROWS):
+            count = _FETCH_ROWS_FIRST
+            while some := cursor.fetchmany(count):
                 yield from some
+                sample = some[::_FETCH_ROWS_FIRST]
+                size = 1 + sum(len(value or b"") for row in sample for value in row)
+                count = max(1, min(_FETCH_ROWS, 4 * count, _FETCH_BYTES * len(sample) // size))
 
     # -- values as the server prints them, bytes and NULL -----------------------------------------
 
@@ -208,8 +216,12 @@ class Connection(pymysql.connections.Connection):
         with own_errors(), self.cursor(pymysql.cursors.SSCursor) as cursor:
             with self._printing():
                 cursor.execute(query.decode("utf-8", "surrogateescape"))
-            while some := cursor.fetchmany(_FETCH_ROWS):
+            count = _FETCH_ROWS_FIRST
+            while some := cursor.fetchmany(count):
                 yield from some
+                sample = some[::_FETCH_ROWS_FIRST]
+                size = 1 + sum(len(value or b"") for row in sample for value in row)
+                count = max(1, min(_FETCH_ROWS, 4 * count, _FETCH_BYTES * len(sample) // size))
 
     @contextlib.contextmanager
     def _printing(self) -> Iterator[None]:
@@ -296,6 +308,7 @@ def _connected(target: Target) -> Connection:
     try:
         if target.tls is not None:
             check_encrypted(connection, target, target.tls)
+        pin(connection, target.side)
         prepare_session(connection, target.mode.strict, target.variables)
     except BaseException:
         connection.close()

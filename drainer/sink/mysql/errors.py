@@ -22,12 +22,26 @@ from drainer.sink.mysql.transient import Trouble, trouble_of_number
 DUPLICATE: Final = 1062
 NO_SUCH_DATABASE: Final = 1049
 NO_SUCH_TABLE: Final = 1146
+_NO_SUCH_VIEW: Final = 1109  # of information_schema, in an old release
+NOT_ALLOWED: Final = frozenset({1142, 1143})
+"""The user has no right on a table, or on a column."""
+
+WHOLE_SERVER: Final = frozenset(
+    {
+        *(1044, 1045, 1142, 1143, 1227, 1370, 1410, 1820, 1862, 3118),  # the account and its rights
+        *(1193, 1223, 1231, 1238, 1298),  # the session's settings, its locks
+        *(1197, 1598, 1665, 1666, 1785, 1786, 3032),  # the server's own log, its mode
+    }
+)
+"""Refusals that any other table would get too."""
 
 _QUOTED: Final = re.compile(r"'.*'", re.DOTALL)  # from the first to the last quote: values may hold some
 _FIRST_VALUE: Final = re.compile(r"('.*')(?= for (?:key|column|function)\b)", re.DOTALL)
 # Numbers of errors whose text has a row value: before `for key/column`, or anywhere between quotes.
 _VALUE_FIRST: Final = frozenset({1062, 1292, 1366, 1411, 1526, 1586})
-_VALUES_ANYWHERE: Final = frozenset({1064, 1105, 1149, 1367, 1525, 1690, 3140, 3141, 3156, 4025, 4038})
+_VALUES_ANYWHERE: Final = frozenset(
+    {1064, 1105, 1149, 1300, 1367, 1525, 1690, 3140, 3141, 3156, 3854, 4025, 4038}
+)
 _MASK: Final = "'...'"
 _BROKEN_KEY: Final = {number: re.compile(r"^.* for key '(.*)'\s*$", re.DOTALL) for number in (1062, 1586)}
 _BROKEN_CHECK: Final = {
@@ -86,7 +100,7 @@ def session_error(arguments: tuple[object, ...]) -> SessionError:
         return ConnectionLost(*arguments)
     if trouble is not None:
         return TransientError(*arguments)
-    there = error.number not in (NO_SUCH_DATABASE, NO_SUCH_TABLE)
+    there = error.number not in (NO_SUCH_DATABASE, NO_SUCH_TABLE, _NO_SUCH_VIEW)
     return StatementRefused(*arguments) if there else NoSuchTable(*arguments)
 
 

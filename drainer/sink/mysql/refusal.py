@@ -1,7 +1,7 @@
-"""Refusal: rows that break a constraint of the downstream, and the question whether that is final.
+"""Refusal: rows that the downstream does not take, and the question whether that is final.
 
 In     the error, the table that the statement was about, the range of its batch
-Out    which constraint it is; the answer of the side that knows what the upstream has given up
+Out    which constraint it is, if it is one; the answer of the side that knows what the upstream has given up
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from common.errors import DownstreamError
 from drainer.sink.mysql.change import TableTarget
-from drainer.sink.mysql.errors import broken_check, broken_key
+from drainer.sink.mysql.errors import WHOLE_SERVER, StatementRefused, broken_check, broken_key
 
 _CHECK_S: Final = 0.1
 CORRECT: Final = (
@@ -24,13 +24,20 @@ CORRECT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`name` of the key, as the server says it, or of the CHECK. The table's rows are of this range."""
+    """`name` of the key, as the server says it, or of the CHECK; "" where it is neither: then `number` is
+    that of the error, or 0 where the table as it is takes no rows. The table's rows are of this range."""
 
     table: TableTarget
     name: str
     is_check: bool
     first_ts: int
     last_ts: int
+    number: int = 0
+
+    @property
+    def what(self) -> str | int:
+        """The constraint, or else the kind of error."""
+        return self.name or self.number
 
     def is_about(self, key: str) -> bool:
         """Whether the server's text names this key: with its table's name before it, or without."""
@@ -54,11 +61,11 @@ Ask = Callable[[Refusal], "Future[bool]"]
 def refusal_of(
     error: BaseException, table: TableTarget | None, first_ts: int, last_ts: int
 ) -> Refusal | None:
-    """None for an error of another kind."""
-    key, check = broken_key(error), broken_check(error)
-    if table is None or not (key or check):
+    """None for what is not the table's: the session, the account or the server is at fault."""
+    if table is None or not isinstance(error, StatementRefused) or error.number in {0, *WHOLE_SERVER}:
         return None
-    return Refusal(table, key or check, bool(check), first_ts, last_ts)
+    key, check = broken_key(error), broken_check(error)
+    return Refusal(table, key or check, bool(check), first_ts, last_ts, error.number)
 
 
 def answer(asked: Future[bool], abandoned: threading.Event) -> bool:

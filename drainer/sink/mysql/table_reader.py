@@ -18,8 +18,9 @@ from typing import Any, Final
 from common.errors import DownstreamError
 from drainer.sink.mysql.column_match import Dialect, DownstreamTable, KeyPart, UniqueKey
 from drainer.sink.mysql.connection import Connection
-from drainer.sink.mysql.errors import SessionError
+from drainer.sink.mysql.errors import NOT_ALLOWED, NoSuchTable, SessionError, StatementRefused
 from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
+from drainer.sink.mysql.sql_literal.quoting import qualified
 
 _COLUMNS: Final = (
     "SELECT COLUMN_NAME, DATA_TYPE, CHARACTER_MAXIMUM_LENGTH, NUMERIC_SCALE, DATETIME_PRECISION, IS_NULLABLE,"
@@ -49,6 +50,7 @@ _REFERENCES_MARIADB: Final = "SELECT 1 FROM information_schema.INNODB_SYS_FOREIG
 _NO_TRANSACTIONS: Final = "SELECT 1 FROM information_schema.ENGINES WHERE ENGINE=%s AND TRANSACTIONS='NO'"
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_]+")  # other names are encoded in that list
 _NOT_ALLOWED: Final = 1227
+_NO_DATABASE_FOR_USER: Final = 1044
 _NAME: Final = "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE "
 _EXACT: Final = _NAME + "TABLE_SCHEMA=%s AND TABLE_NAME=%s"
 _ANY_CASE: Final = _NAME + "LOWER(TABLE_SCHEMA)=LOWER(%s) AND LOWER(TABLE_NAME)=LOWER(%s)"
@@ -88,6 +90,22 @@ def read_table(connection: Connection, schema: str, name: str) -> DownstreamTabl
         )
     connection.rollback()
     return table
+
+
+def is_absent(connection: Connection, schema: str, name: str) -> bool:
+    """Whether a table that `read_table` does not show is not there, as a SELECT says: information_schema
+    hides what the user has no right on."""
+    try:
+        connection.rows(b"SELECT 1 FROM " + qualified(schema, name) + b" LIMIT 0")
+    except NoSuchTable:
+        return True
+    except StatementRefused as error:
+        if error.number not in (*NOT_ALLOWED, _NO_DATABASE_FOR_USER):
+            raise
+        return False
+    finally:
+        connection.rollback()
+    return False
 
 
 def _rows(cursor: Any, query: str, values: tuple[str, ...]) -> list[tuple[Any, ...]]:
@@ -136,7 +154,10 @@ def _is_transactional(cursor: Any, engine: str) -> bool:
 
 
 def _json_columns(cursor: Any, place: tuple[str, str]) -> frozenset[str]:
-    clauses = [str(row[0]) for row in _rows(cursor, _JSON_CHECKS, place)]
+    try:
+        clauses = [str(row[0]) for row in _rows(cursor, _JSON_CHECKS, place)]
+    except NoSuchTable:
+        return frozenset()  # a release without that view makes no such checks either
     return frozenset(
         clause[len("json_valid(`") : -len("`)")].replace("``", "`").lower()
         for clause in clauses

@@ -22,6 +22,14 @@ class NotTransactional(DownstreamError):
     """Rows of the table could not be applied exactly once."""
 
 
+class TableUnfit(DownstreamError):
+    """The table downstream takes no rows of this version, as it is."""
+
+    def __init__(self, error: DownstreamError, version: TableVersion) -> None:
+        super().__init__(error.message, hint=error.hint)
+        self.version = version
+
+
 _NARROW: Final = frozenset({"latin1", "ascii", "gbk", "gb18030"})
 
 

@@ -23,7 +23,7 @@ from drainer.reading.archive.archive_source import ArchiveSource
 from drainer.reading.archive.decode import downstream_definitions
 from drainer.reading.archive.decode.coverage import FileCoverage
 from drainer.reading.archive.decode.definitions import Definitions
-from drainer.reading.archive.files.segments import PUMP, Slice, Survey
+from drainer.reading.archive.files.segments import DEFINITIONS, END, PUMP, Slice, Survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.reading.archive.read_options import ReadOptions
 from drainer.sink.mysql.connection import Target, connect
@@ -42,7 +42,7 @@ from drainer.spark.audit.checks.figures import (
     run_of,
     with_summaries,
 )
-from drainer.spark.audit.checks.findings import CHAINS, CONTENTS, COVERAGE, Findings, Note
+from drainer.spark.audit.checks.findings import CHAINS, CONTENTS, COVERAGE, Finding, Findings, Note
 from drainer.spark.audit.checks.lineage_summary import Profiles
 from drainer.spark.audit.checks.reference_side import Database, Image, ReferenceSide
 from drainer.spark.audit.checks.runner import Runner
@@ -119,7 +119,7 @@ def audit(
     if base is not None:
         _check_range(base.manifest.commit_ts, wanted.selection, is_base=target is not None)
         _add_definitions(definitions, [one.version for one in base.manifest.tables])
-    size = size_of(survey.plan(wanted.selection)) + (base.size if base is not None else 0)
+    size = size_of(survey.plan(wanted.selection, skip_damage=True)) + (base.size if base is not None else 0)
     if target is not None:
         _add_definitions_of(definitions, target)
         size += live_rows.data_bytes(target, [(one.schema, one.table) for one in definitions])
@@ -208,9 +208,7 @@ class Audit:
         self._survey = survey
         self._chunks = chunks
         self._archive = tasks.TaskInput(survey.location, wanted.selection, definitions)
-        self._slices = [
-            replace(part, trouble="") for part in survey.plan(wanted.selection, wanted.partition_bytes)
-        ]
+        self._slices = survey.plan(wanted.selection, wanted.partition_bytes, skip_damage=True)
         self._ddl: list[Slice] = list(self._slices)
         self._lineages = Lineages()
         self._profiles = Profiles(TS_MAX)
@@ -232,6 +230,10 @@ class Audit:
         looked_at = files(survey, summaries)
         figures.lags = lags(survey, looked_at)
         found = coverage.check_files(looked_at)
+        kinds = {END: "missing file", DEFINITIONS: "damaged definitions"}
+        for problem in (one for one in survey.problems if one.kind in kinds):
+            name = problem.segment
+            found.add(Finding(COVERAGE, kinds[problem.kind], name, problem.text, file=name))
         runs = [(one["index"], run_of(one["run"])) for one in summaries if one["run"] is not None]
         misplaced = coverage.join_runs(runs)
         order = coverage.check_order(misplaced, self._places(misplaced))

@@ -6,13 +6,21 @@ Tests  tests/spark/test_readme_spark.py
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import json
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from common.observe import show
 from drainer.reading.archive.files.selection import parse_bound
 from drainer.spark import arguments
 from drainer.spark.driver import TaskProgress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL_BYTES: Final = 64 << 20
+"""So much of an archive is read sooner than Spark and its workers are up."""
 
 HELP: Final = """\
 tables as they were at a point in time, as Parquet
@@ -20,7 +28,8 @@ tables as they were at a point in time, as Parquet
     binlog-spark image --archive DIR --at "2026-11-22 03:00:00" --into /data/image-0300
     binlog-spark image --archive DIR --at 463012345678901248 --base /data/image-0300 --into /data/image-0400
 
-An archive that reaches back to CREATE TABLE needs no base. With one only what came after it is read.
+An archive that reaches back to CREATE TABLE needs no base. With one only what came after it is read. A small
+archive is read by this process, without Spark, unless --master, --conf or --base is given.
 manifest.json in the directory says the commit_ts, and rows and a checksum of each table.
 """
 
@@ -38,15 +47,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     stop = parse_bound(args.at, end=True)
-    spark = arguments.open_session(args, "binlog-spark image")
     from drainer.spark import image
 
     options = arguments.source_options(args, **({"stop": str(stop)} if stop else {}))
-    with TaskProgress(spark, "making the image"):
-        made = image.make(spark, args.archive, args.into, options, base=args.base)
+    small_bytes = SMALL_BYTES if arguments.is_here(args) else 0
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def spark() -> SparkSession:
+            made = arguments.open_session(args, "binlog-spark image")
+            stack.enter_context(TaskProgress(made, "making the image"))
+            return made
+
+        made = image.make(
+            spark, args.archive, args.into, options, base=args.base, small_bytes=small_bytes, tell=_tell
+        )
     if args.output == arguments.JSON:
         show.print_json(json.loads(made.to_json()))
         return 0
     rows = [(f"{one.schema}.{one.table}", str(one.rows), one.checksum) for one in made.tables]
     show.print_table(f"image at {made.commit_ts} ({made.time})", ("table", "rows", "checksum"), rows)
     return 0
+
+
+def _tell(text: str) -> None:
+    show.print_warning(f"image of {text}")

@@ -10,27 +10,31 @@ Why    rows travel as encoded images through the fold, and become columns once
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import StorageLevel
 
+from common.ddl_job import ActionType
 from common.errors import ConfigError, Conflict, Rejected
 from common.time_text import utc
 from drainer.formats.obinlog import writer
-from drainer.image.columns import ROW, ImageColumns
-from drainer.image.manifest import Manifest, TableImage, directory_of, is_image
+from drainer.image.columns import ROW, ImageColumns, notes_name
+from drainer.image.manifest import ROWS, SPARK, Manifest, TableImage, directory_of, is_image
+from drainer.image.parquet_writer import TableWriter
 from drainer.reading.archive.views.typed_changes import INVALID, schema
 from drainer.sink.mysql.change import APPEND, PUT_UPDATE
 from drainer.sink.mysql.sql_literal.plan import compile_sql
 from drainer.spark.effects.operations import OPERATION, table_id
 from drainer.spark.image.table_lifetimes import Life, lives
 from drainer.spark.replay.archive_range import ArchiveRange
-from drainer.spark.source.spark_types import arrow_schema, struct_of
-from drainer.txn import TableVersion
+from drainer.spark.replay.plan import SparkOf
+from drainer.spark.source.spark_types import arrow_schema, quoted, struct_of
+from drainer.txn import Ddl, TableVersion
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,14 +42,17 @@ if TYPE_CHECKING:
 
 
 def make(
-    spark: SparkSession,
+    spark: SparkSession | SparkOf,
     archive: str,
     directory: str,
     options: Mapping[str, str] | None = None,
     *,
     base: str = "",
+    small_bytes: int = 0,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> Manifest:
-    """Write the image at the option `stop` (0: the end of the archive) into a new directory.
+    """Write the image at the option `stop` (0: the end of the archive) into a new directory. Without a base,
+    up to `small_bytes` of an archive are read here. `tell` hears of each table.
 
     Raises `Rejected` where schema changes do not let the rows be known, `Conflict` where the changes do not
     fit the base.
@@ -55,40 +62,50 @@ def make(
         raise ConfigError(f"{directory} has an image already", hint="name another directory")
     before = Manifest.load(base) if base else None
     since = before.commit_ts if before else 0
-    found = ArchiveRange.open(spark, archive, {**(options or {}), "start": str(since + 1)})
+    found = ArchiveRange.open(spark, archive, {**(options or {}), "start": str(since + 1 if before else 0)})
     stop = found.selection.stop
-    newest = _newest(found, before)
+    changes = [change.ddl for change, _ in found.outline.changes if change.ddl.commit_ts <= stop]
+    newest = _newest(found, before, changes)
     if not newest:
         raise Rejected(
             f"{found.options.location.shown} defines none of the tables that are wanted",
             hint="an archive of a Go Drainer has no definitions: `replay` it and dump the database; else see"
             " --tables, and --view ddl of `read`",
         )
-    changes = [change.ddl for change, _ in found.outline.changes if change.ddl.commit_ts <= stop]
+    wanted = sorted(lives(newest, changes, since, found.selection.wants_table).items())
+    is_small = before is None and found.size <= small_bytes
     tables = []
-    for name, life in sorted(lives(newest, changes, since).items()):
-        based = None if life.whole or before is None else _of_base(spark, base, before, name)
-        maker = _Maker(spark, found, newest[name], life)
+    for number, (name, life) in enumerate(wanted, 1):
+        tell(f"{'.'.join(name)}, table {number} of {len(wanted)}")
+        maker = _Maker(found, newest[name], life)
+        if maker.is_empty or is_small:
+            tables.append(maker.write_here(place))
+            continue
+        based = None if life.whole or before is None else _of_base(found.spark(), base, before, name)
         try:
             tables.append(maker.write(place, based))
         finally:
             maker.close()
-    shown = found.options.location.shown
-    manifest = Manifest(stop, utc(stop), shown, base, found.selection.tables, tuple(tables))
+    shown, hashed = found.options.location.shown, ROWS if is_small else SPARK
+    manifest = Manifest(stop, utc(stop), shown, base, found.selection.tables, tuple(tables), hashed)
     manifest.store(directory)
     return manifest
 
 
-def _newest(found: ArchiveRange, before: Manifest | None) -> dict[tuple[str, str], TableVersion]:
-    """The last definition of each table that is wanted. What did not change after the image before is there
-    alone."""
+def _newest(
+    found: ArchiveRange, before: Manifest | None, changes: Iterable[Ddl]
+) -> dict[tuple[str, str], TableVersion]:
+    """The last definition of each table that is wanted; the first one of a table that was made and has no row
+    yet. What did not change after the image before is there alone."""
     selection = found.selection
     based = {(one.schema, one.table): one.version for one in (before.tables if before else ())}
-    archived = {
-        (one.schema, one.table): one.version
-        for one in sorted(found.definitions, key=lambda one: one.first_ts)
-        if one.first_ts <= selection.stop
-    }
+    made = {name for ddl in changes if ddl.action == ActionType.CREATE_TABLE for name in ddl.tables}
+    archived: dict[tuple[str, str], TableVersion] = {}
+    for one in sorted(found.definitions, key=lambda one: one.first_ts):
+        if one.first_ts <= selection.stop:
+            archived[one.schema, one.table] = one.version
+        elif (one.schema, one.table) in made:
+            archived.setdefault((one.schema, one.table), one.version)
     return {name: version for name, version in (based | archived).items() if selection.wants_table(*name)}
 
 
@@ -104,8 +121,7 @@ def _of_base(spark: SparkSession, base: str, manifest: Manifest, name: tuple[str
 class _Maker:
     """The image of one table."""
 
-    def __init__(self, spark: SparkSession, found: ArchiveRange, version: TableVersion, life: Life) -> None:
-        self._spark = spark
+    def __init__(self, found: ArchiveRange, version: TableVersion, life: Life) -> None:
         self._version = version
         self._life = life
         self._name = f"{version.schema}.{version.name}"
@@ -114,7 +130,15 @@ class _Maker:
         selection = replace(found.selection, start=life.since + 1, tables=(pattern,))
         self._range = replace(found, selection=selection)
         self._refuse_conversion(found)
-        self._frame = self._range.net_frame().persist(StorageLevel.DISK_ONLY)
+
+    @cached_property
+    def _frame(self) -> DataFrame:
+        return self._range.net_frame().persist(StorageLevel.DISK_ONLY)
+
+    @property
+    def is_empty(self) -> bool:
+        """The table was made or emptied by the last that is in the image."""
+        return self._life.whole and self._range.selection.is_empty
 
     def close(self) -> None:
         self._frame.unpersist()
@@ -135,14 +159,32 @@ class _Maker:
                         hint="take an image of the database after that as the base",
                     )
 
-    def write(self, place: Path, base: DataFrame | None) -> TableImage:
-        from pyspark.sql import functions as f
-
-        if base is None and not self._life.whole:
+    def _refuse_beginning(self) -> None:
+        if not self._life.whole:
             raise Rejected(
                 f"the archive does not reach back to the creation of {self._name}",
                 hint="give an earlier image with --base",
             )
+
+    def write_here(self, place: Path) -> TableImage:
+        """Without Spark, and without a base."""
+        self._refuse_beginning()
+        table, writer_here = table_id(self._version), TableWriter(str(place), self._version)
+        writer_here.begin()
+        with self._range.net() as effects, writer_here.part(0) as part:
+            for one in (one for one in effects if one.table == table):
+                keyless = one.first_order & OPERATION >= APPEND
+                if (one.times < 0) if keyless else (one.before is not None):
+                    raise self._misfit("rows that they change were never added")
+                if one.image is not None and (keyless or one.last_order & OPERATION <= PUT_UPDATE):
+                    part.add([one.image] * (one.times if keyless else 1))
+        return writer_here.table_image()
+
+    def write(self, place: Path, base: DataFrame | None) -> TableImage:
+        from pyspark.sql import functions as f
+
+        if base is None:
+            self._refuse_beginning()
         gone, come = self._changes()
         version = self._version
         rows = come if base is None else self._on(base, gone).unionByName(come)
@@ -150,8 +192,8 @@ class _Maker:
             raise self._misfit("rows that they change were never added")
         directory = directory_of(version.schema, version.name)
         rows.write.mode("error").parquet(str(place / directory))
-        written = self._spark.read.parquet(str(place / directory))
-        digest = f.sum(f.xxhash64(*written.columns).cast("decimal(38,0)"))
+        written = self._range.spark().read.parquet(str(place / directory))
+        digest = f.sum(f.xxhash64(*map(quoted, written.columns)).cast("decimal(38,0)"))
         (row,) = written.agg(f.count("*").alias("rows"), digest.alias("sum")).collect()
         return TableImage(
             version.schema,
@@ -173,7 +215,7 @@ class _Maker:
             if gone.exceptAll(base).limit(1).count():
                 raise self._misfit("rows that they remove are not in the base")
             return base.exceptAll(gone)
-        names = [f"`{name}`" for name in self._keys]
+        names = [quoted(name) for name in self._keys]
         keys = gone.select(*names).distinct()
         conditions = [base[name].eqNullSafe(keys[name]) for name in names]
         if base.join(keys, conditions, "left_semi").count() != keys.count():
@@ -203,7 +245,8 @@ class _Maker:
             repeated = some.select("image", f.explode(f.array_repeat(f.lit(1), f.col("times"))))
             decoding = Decoding(self._version, columns)
             rows = repeated.select("image").mapInArrow(decoding, decoding.columns)
-            decoded.append(rows.select(f"{ROW}.*", INVALID))
+            notes = f.col(INVALID).alias(notes_name(self._version))
+            decoded.append(rows.select(f"{ROW}.*", notes))
         return decoded[0], decoded[1]
 
 

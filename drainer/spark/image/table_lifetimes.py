@@ -2,14 +2,14 @@
 
 In     schema changes in order, the names of the tables that are wanted, whether there is an image before
 Out    of each table that is there at the end, from when on its rows count; refusals
-Holds  what makes rows without telling them (a table that moves, a partition that goes or comes) is refused:
-       an image would be wrong, and nothing would show it
+Holds  what makes rows without telling them (a table that moves, a partition that goes or comes) is refused
+       for the life of the table in which it was: an image would be wrong, and nothing would show it
 Tests  tests/spark/image/test_image.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,18 +39,30 @@ class Life:
     converted: bool = False
 
 
-def lives(names: Iterable[Name], changes: Iterable[Ddl], since: int) -> dict[Name, Life]:
-    """Tables that are there at the end. `since`: of the image before, 0 for none. Raises `Rejected`."""
-    found: dict[Name, Life | None] = {name: Life(since, whole=False) for name in names}
+def lives(
+    names: Iterable[Name],
+    changes: Iterable[Ddl],
+    since: int,
+    wants: Callable[[str, str], bool] = lambda schema, table: True,
+) -> dict[Name, Life]:
+    """Tables that are there at the end. `since`: of the image before, 0 for none. `wants`: also a table that
+    moved and has no row since. Raises `Rejected`."""
+    found: dict[Name, Life | Rejected | None] = {name: Life(since, whole=False) for name in names}
     for ddl in changes:
         if ddl.commit_ts <= since:
             continue
+        for _, moved in _effect(ddl).renamed:
+            if wants(*moved):
+                found.setdefault(moved, None)
         for name in found:
             if name in ddl.tables:
                 found[name] = _after(found[name], ddl, name)
             elif (name[0], "") in ddl.tables and _effect(ddl).kind is EffectKind.DROP_DATABASE:
                 found[name] = None
-    return {name: life for name, life in found.items() if life is not None}
+    for life in found.values():
+        if isinstance(life, Rejected):
+            raise life
+    return {name: life for name, life in found.items() if isinstance(life, Life)}
 
 
 def _effect(ddl: Ddl) -> DdlEffect:
@@ -58,17 +70,18 @@ def _effect(ddl: Ddl) -> DdlEffect:
     return statement_effect(ddl.query, ddl.schema, ddl.action) or effect(ddl.action, sub_actions(ddl.job))
 
 
-def _after(life: Life | None, ddl: Ddl, name: Name) -> Life | None:
+def _after(life: Life | Rejected | None, ddl: Ddl, name: Name) -> Life | Rejected | None:
+    """A refusal holds until the table begins anew."""
     done = _effect(ddl)
     if done.object == TABLE and done.kind in (EffectKind.CREATE, EffectKind.TRUNCATE):
         return Life(ddl.commit_ts, whole=True)
     if done.object == TABLE and done.kind is EffectKind.DROP:
         return None
     if done.kind in _MOVES or done.empties_partitions or done.drops_partitions:
-        raise Rejected(
+        return Rejected(
             f"the rows of {'.'.join(name)} cannot be known after commit_ts {ddl.commit_ts}: {ddl.query}",
             hint="take an image of the database after it as the base, or leave the table out with --tables",
         )
-    if life is not None and done.modifies_columns:
+    if isinstance(life, Life) and done.modifies_columns:
         return Life(life.since, life.whole, converted=True)
     return life

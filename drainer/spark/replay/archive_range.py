@@ -16,9 +16,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from drainer.reading.archive.decode.definitions import Definitions, KnownTables
-from drainer.reading.archive.decode.reading import read
+from drainer.reading.archive.decode.reading import REPORT, read
 from drainer.reading.archive.decode.records import Changes
-from drainer.reading.archive.files.segments import Slice, Survey
+from drainer.reading.archive.files.segments import SLICE_BYTES, Slice, Survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.reading.archive.read_options import ReadOptions
 from drainer.spark.effects.batches import batches
@@ -53,9 +53,15 @@ class ArchiveRange:
         found = ArchiveSource({**options, "path": archive})
         wanted = found.options.selection
         make = spark if callable(spark) else lambda: spark
-        seen = outline(make, found.survey, wanted, found.definitions)
+        skip_damage = found.options.damage == REPORT
+        seen = outline(make, found.survey, wanted, found.definitions, skip_damage=skip_damage)
         selection = replace(wanted, stop=end_of(wanted, seen.last_ts))
         return cls(make, found.options, found.survey, found.definitions, seen, selection, wanted.stop)
+
+    @property
+    def size(self) -> int:
+        """Bytes to read."""
+        return size_of(self._slices)
 
     def until(self, stop: int) -> ArchiveRange:
         """The same up to `stop`."""
@@ -91,7 +97,7 @@ class ArchiveRange:
     def _here(self, *, by_transaction: bool) -> Iterator[RowEffect]:
         operations = Operations(KnownTables(self.definitions).number_of, self._before_of)
         last_ts = 0
-        for part in self.outline.once(self.survey.plan(self.selection)):
+        for part in self._planned():
             for record in read(
                 self.survey.location, part, self.selection, self.definitions, damage=self.options.damage
             ):
@@ -109,7 +115,11 @@ class ArchiveRange:
 
     @cached_property
     def _slices(self) -> list[Slice]:
-        return list(self.outline.once(self.survey.plan(self.selection, self.options.partition_bytes)))
+        return self._planned(self.options.partition_bytes)
+
+    def _planned(self, target_bytes: int = SLICE_BYTES) -> list[Slice]:
+        skip_damage = self.options.damage == REPORT
+        return self.outline.once(self.survey.plan(self.selection, target_bytes, skip_damage=skip_damage))
 
     def _reading(self, kind: type[Reading]) -> Reading:
         return kind(

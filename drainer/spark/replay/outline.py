@@ -94,10 +94,13 @@ def outline(
     survey: Survey,
     selection: Selection,
     definitions: Definitions,
+    *,
+    skip_damage: bool = False,
 ) -> Outline:
     """`selection` without stop: to the end. Without `spark` everything is read here."""
     covered, last_ts, rows = _covered_by_indexes(survey, selection)
-    slices = tuple(part for part in survey.plan(replace(selection, tables=())) if part.name not in covered)
+    planned = survey.plan(replace(selection, tables=()), skip_damage=skip_damage)
+    slices = tuple(part for part in planned if part.name not in covered)
     work = _Heads(survey.location, slices, selection)
     size = sum(part.size for part in slices)
     found: list[tuple[int, int, int, int]]
@@ -131,7 +134,7 @@ class _Spans:
     def __init__(self, survey: Survey, selection: Selection) -> None:
         self._location = survey.location
         self._selection = selection
-        self._slices = survey.plan(replace(selection, tables=(), ops=()))
+        self._slices = survey.plan(replace(selection, tables=(), ops=()), skip_damage=True)
         read = {part.index for part in self._slices}  # not a file of which all that is wanted comes again
         self._spans: dict[int, tuple[int, int]] = {
             segment.index: (segment.described.first_ts, segment.described.last_ts)

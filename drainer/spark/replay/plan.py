@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from common.errors import ConfigError, Corruption
 from drainer.reading.archive.decode import definitions as archived_definitions
 from drainer.reading.archive.decode.definitions import Definitions
-from drainer.reading.archive.decode.reading import FAIL
+from drainer.reading.archive.decode.reading import FAIL, REPORT
 from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.segments import AUTO, PUMP, Slice, Survey, survey
 from drainer.reading.archive.files.selection import Selection
@@ -45,7 +45,7 @@ SparkOf = Callable[[], "SparkSession"]
 class ReplayOptions:
     """`safe`: rows may be downstream already, or be gone. `small_bytes`: steps up to it are done on the
     driver. `skip_ddl`: commit_ts of schema changes that are not run. `source`: options of the data source
-    that say how to read: kind, damage, time-zone, fs.*."""
+    that say how to read: kind, damage, time-zone, fs.*. `continues`: see `Selection`."""
 
     tables: tuple[str, ...] = ()
     safe: bool = False
@@ -53,6 +53,7 @@ class ReplayOptions:
     small_bytes: int = SMALL_BYTES
     skip_ddl: frozenset[int] = frozenset()
     source: Mapping[str, str] = field(default_factory=dict)
+    continues: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,12 +128,14 @@ def plan(
         )
     damage = options.source.get("damage", FAIL)
     asked_stop, stop = stop, begun.stop if begun is not None else stop
-    selection = Selection(start, stop, options.tables)
+    selection = Selection(start, stop, options.tables, continues=options.continues).asked()
     definitions = archived_definitions.of_archive(found.location, found)
-    outlined = outline(spark, found, selection, definitions)
+    skip_damage = damage == REPORT
+    outlined = outline(spark, found, selection, definitions, skip_damage=skip_damage)
     if begun is None:
         selection = replace(selection, stop=end_of(selection, outlined.last_ts))
-    tasks = _tasks(found, selection, outlined, options, with_spark=spark is not None)
+    slices = outlined.once(found.plan(selection, _SLICE_BYTES, skip_damage=skip_damage))
+    tasks = _tasks(slices, selection, outlined, options, with_spark=spark is not None)
     if begun is not None and len(begun.buckets) == len(tasks):  # files may have been compressed meanwhile
         tasks = [replace(task, buckets=count) for task, count in zip(tasks, begun.buckets, strict=True)]
     frozen = Frozen(
@@ -157,11 +160,10 @@ def _first(tasks: list[ReplayTask]) -> int:
 
 
 def _tasks(
-    found: Survey, selection: Selection, outlined: Outline, options: ReplayOptions, *, with_spark: bool
+    slices: list[Slice], selection: Selection, outlined: Outline, options: ReplayOptions, *, with_spark: bool
 ) -> list[ReplayTask]:
     wanted = [one for one in outlined.changes if is_wanted(one[0].ddl, selection)]
     places = {change.ddl.commit_ts: point for change, point in reversed(wanted)}
-    slices = outlined.once(found.plan(selection, _SLICE_BYTES))
     tasks: list[ReplayTask] = []
     begin: Point | None = None
     for step in steps(selection.start, selection.stop, [change for change, _ in wanted]):

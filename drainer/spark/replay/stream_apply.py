@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from common import tso
@@ -150,7 +150,8 @@ class ArchiveStream:
                 self._target,
                 start=start_ts,
                 stop=stop_ts,
-                options=options,
+                # The segment is looked for above.
+                options=replace(options, continues=True),
                 job=stream_jobs.job_of(self.id, number),
                 clock=self._clock,
             )

@@ -17,6 +17,11 @@ from pyspark.sql.types import StructType
 _ZONE: Final[Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 
 
+def quoted(name: str) -> str:
+    """A column's name in an expression of Spark, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def struct_of(schema: pa.Schema) -> StructType:
     """A DATETIME has no zone, and stays so."""
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)

@@ -173,6 +173,9 @@ class StreamArchive:
         found = {extent.segment: extent for extent in self.extents()}
         indexes = sorted({part.slice.index for part in parts})
         known = [self._segment(found[index]) for index in indexes if index in found]
+        for one in known:
+            if one.trouble and not self._skips_damage:
+                raise Corruption(f"{self._location.shown}: {one.trouble}", hint="restore it from a backup")
         return Survey(self._location, self.kind, tuple(known))
 
     def present(self, part: StreamPart) -> Slice:

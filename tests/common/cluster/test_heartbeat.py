@@ -244,6 +244,8 @@ async def test_an_id_that_was_lost_to_another_process_is_not_written_any_more(
     before = await entry_of(registry)
     with pytest.raises(Conflict, match="pump p is already running"):
         await heartbeat.run()
+    with pytest.raises(Conflict):
+        await heartbeat.beat()
     await heartbeat.change_state(PAUSED)
     await heartbeat.leave(OFFLINE)
     assert await entry_of(registry) == before

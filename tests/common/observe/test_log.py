@@ -81,6 +81,7 @@ def test_secrets_never_appear(capsys: pytest.CaptureFixture[str]) -> None:
             url=f"http://u:p@{canary}@gw",
             both=f"http://a:1,http://u:{canary}/@b:2",
         )
+        logger.info("m", gateway=f"u:{canary}@gw:9091", config={"MetricsAddr": f"u:{canary}@gw"})
         logger.info("m", row=canary.encode(), rows=[canary.encode()])
         logger.failure("boom", ValueError(f"http://u:{canary}@h"), password=canary)
     text = capsys.readouterr().out

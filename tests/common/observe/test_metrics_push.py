@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from common.observe import metrics, metrics_push
+from common.observe import log, metrics, metrics_push
 
 _number = itertools.count()
 
@@ -156,3 +156,22 @@ async def test_a_gateway_that_hangs_does_not_hold_the_loop_up(monkeypatch: pytes
 async def test_without_a_gateway_or_an_interval_nothing_is_pushed(address: str, interval_s: float) -> None:
     async with asyncio.timeout(1):
         await metrics_push.run(address, "p1", interval_s)
+
+
+@pytest.mark.parametrize("address", ["u:c4n4ry@gw", "u:c4n4ry@127.0.0.1:1", "http://u:c4n4ry@gw"])
+async def test_a_password_in_the_address_is_in_no_line(
+    address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(gateway: str, *_: object) -> None:
+        raise ValueError(f"nonnumeric port: '{gateway.partition(':')[2]}'")  # as http.client quotes it
+
+    monkeypatch.setattr(metrics, "push", fail)
+    before = failures()
+    log.setup()
+    with pushing(address):
+        async with asyncio.timeout(10):
+            while failures() == before:
+                await asyncio.sleep(0.005)
+    text = capsys.readouterr().out
+    assert "metrics cannot be pushed" in text
+    assert "c4n4ry" not in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -93,6 +94,13 @@ def test_a_schema_change_does_what_its_definitions_say(mirror: Mirror) -> None:
     assert mirror.contents([FORM]) == {("db", "t"): ActualTable(("id", "v"), [])}
     mirror.take(Ddl(13, "DROP ...", "db", (truncated,), ()))
     assert mirror.contents([FORM]) == {}
+
+
+def test_a_column_of_another_type_has_the_values_of_tidb(mirror: Mirror) -> None:
+    mirror.take(transaction(10, insert(1), Row(T, "insert", None, {"id": 2, "v": 70000})))
+    small = replace(T.columns[1], type="smallint", id=9)
+    mirror.take(Ddl(11, "ALTER ...", "db", (T,), (replace(T, columns=(T.columns[0], small)),)))
+    assert rows(mirror) == [("1", "0"), ("2", "32767")]
 
 
 @pytest.mark.parametrize(

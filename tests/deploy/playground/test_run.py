@@ -137,6 +137,8 @@ def test_chaos_verifies_and_json_is_all_that_is_printed(scratch: Path) -> None:
     assert len(result["faults"]) >= 3
     assert result["transactions"] > 100
     assert result["ddl"] > 9
+    assert result["type_changes"] > 1
+    assert result["shard_ddl"] > 1
     assert result["rolled_back"] > 0
     assert result["first_row_s"] > 0
 

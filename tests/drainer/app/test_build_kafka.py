@@ -50,7 +50,7 @@ def test_a_message_is_no_larger_than_the_client_takes() -> None:
     settings = DrainerConfig(db_type="kafka")
     assert settings.kafka_max_message_size > MESSAGE_BYTES_MAX
     assert client_settings(settings, "a:1", 1).message_bytes == MESSAGE_BYTES_MAX
-    assert sink_settings(settings, "t", settings.kafka_max_message_size).message_bytes == MESSAGE_BYTES_MAX
+    assert sink_settings(settings, "t").message_bytes == MESSAGE_BYTES_MAX
 
 
 def test_login_and_tls(tmp_path: Path) -> None:

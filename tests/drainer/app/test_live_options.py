@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +24,8 @@ from drainer.rules.rule_set import RULE_FIELDS, Rules
 from tests.common.support.other_values import other_value
 
 OPTIONS = options(DrainerConfig)
-ELSEWHERE = {*options(Limits), "admin_from", "cert_allowed_cn", *LOG_FIELDS}
+CERTIFICATES = ("cert_allowed_cn", "cert_read_cn", "cert_write_cn", "cert_admin_cn")
+ELSEWHERE = {*options(Limits), "admin_from", *CERTIFICATES, *LOG_FIELDS}
 """Taken by the listener and the log: tests/common/serving/."""
 STREAM = {*RULE_FIELDS, "ddl_rules", "checkpoint_interval_s", "txn_batch"}
 TAKEN = {*ELSEWHERE, *RATE_FIELDS, *STREAM}
@@ -42,12 +44,13 @@ class Stream:
 
     def __init__(self) -> None:
         self.taken: list[Any] = []
-        self.rules = SimpleNamespace(check=lambda rules: None, change=self._rules)
+        self.rules = SimpleNamespace(check=lambda rules: None, change=self._rules, made_of={})
         self.sink = SimpleNamespace(set_ddl_rules=self.taken.append)
         self.change_interval = self.taken.append
 
     async def _rules(self, rules: Rules) -> int:
         self.taken.append(rules)
+        self.rules.made_of = rules.rows.made_of
         return 7
 
 
@@ -115,3 +118,35 @@ async def test_each_rule_reaches_the_stream_with_all_others(name: str) -> None:
     await life.change(**{name: values.get(name, other_value(before, name))})
     (rules,) = stream.taken
     assert f'"{name}"' in rules.text
+
+
+async def test_a_file_that_a_rule_names_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The module of a function, the salt of a mask: the options are what they were. A function that is in
+    force stays what it is."""
+    module, salt = tmp_path / "rules_of_this_test.py", tmp_path / "salt"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = {"db-name": "a", "tbl-name": "b"}
+    module.write_text("FROM = 1\ndef clean(row):\n    return FROM\n")
+    salt.write_text("0123456789abcdef")
+    life, stream = Life(), Stream()
+    life.operating.follow(stream)  # type: ignore[arg-type]
+    given = (
+        {**name, "python": "rules_of_this_test:clean"},
+        {**name, "mask": {"c": "hash"}, "salt-file": str(salt)},
+    )
+    assert await life.change(row_rule=given) == ["syncer.row-rule"]
+    assert await life.change() == []
+    module.write_text("FROM = 2\ndef clean(row):\n    return FROM\n")
+    assert await life.change() == ["syncer.row-rule"]
+    salt.write_text("fedcba9876543210")
+    assert await life.change() == ["syncer.row-rule"]
+    assert await life.change() == []
+    found = [rules.rows.of_table("a", "b")[0].python.function(None) for rules in stream.taken]
+    assert found == [1, 2, 2]
+    assert len({rules.text for rules in stream.taken}) == 3
+    module.write_text("def clean(row:\n")
+    with pytest.raises(ConfigError, match="cannot be imported: SyntaxError"):
+        await life.change()
+    assert len(stream.taken) == 3

@@ -17,6 +17,7 @@ from common.notify.notifier import Notifier
 from common.observe import log
 from common.process.daemon import Daemon
 from common.serving.starting import Starting
+from common.status.drainer import LaneStatus
 from drainer.app.operations import Operating
 from drainer.control.standby import Standby
 from drainer.sink.mysql.connection import Target
@@ -74,3 +75,17 @@ async def test_what_holds_is_not_known_while_nothing_is_applied() -> None:
     operating._status_task = None
     operating.interrupt("rows were refused", went_back=False)
     assert notifier.look() is None
+
+
+def test_a_drainer_whose_downstream_is_away_is_not_ready() -> None:
+    nothing: Any = None
+    settings = settings_of(Target("127.0.0.1", 1, "u", ""))
+    starting = Starting(0.0, SystemClock(), lambda text: None)
+    operating = Operating(settings, lambda: settings, nothing, Routes(), SystemClock(), None, starting)
+    operating._running = True
+    assert operating.unready() == ""
+    lane = LaneStatus(waiting_for="connection refused", trouble="is away", waiting_s=9.9)
+    operating._lane_states = lambda: [LaneStatus(), lane]
+    assert operating.unready() == "", "a moment is no trouble"
+    lane.waiting_s = 10.0
+    assert operating.unready() == "waits for the downstream: connection refused"

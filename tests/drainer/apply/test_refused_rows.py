@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from common import binlog
 from common.clock import SystemClock
+from common.ddl_job import ActionType
 from common.errors import DownstreamError
-from common.rowcodec.encoder import prewrite_value
 from common.table_info import LONG, VARCHAR, Index, IndexColumn, TableInfo
 from drainer.apply.lane import LaneSettings
+from drainer.apply.mysql_sink import MysqlSink
 from drainer.apply.row_mismatch import Drift
-from drainer.pull.merged import Merged
+from drainer.quarantine.entry import RETRY
 from drainer.sink.mysql.connection import Target
-from tests.crash.small_run import KEY, Event, Statement, job_of, row_of
+from drainer.sink.mysql.refusal import RowsRefused
+from tests.crash.small_run import KEY, Statement
 from tests.drainer.support.apply_life import Life, Recording, column, run
+from tests.drainer.support.made_recording import inserts, recording
 from tests.drainer.support.waiting_life import Document, live
 
 COLUMNS = (column(1, "id", LONG, KEY), column(2, "u", VARCHAR), column(3, "v", LONG))
@@ -29,28 +30,6 @@ TWO = replace(ONE, indexes=(ON_UV,))
 SPREAD = replace(ONE, indexes=())
 DATABASE = Statement(1, "CREATE DATABASE `d`", None)
 CREATE = "CREATE TABLE `t` (`id` INT PRIMARY KEY, `u` VARCHAR(64), `v` INT"
-
-
-def recording(*steps: Statement | list[Event]) -> Recording:
-    """Each step in a transaction of its own, 1011, 1021, ..."""
-    jobs: list[bytes] = []
-    entries: list[Merged] = []
-    for number, step in enumerate(steps, start=1):
-        ts = 1000 + 10 * number
-        commit = binlog.commit(ts, ts + 1, b"k")
-        if isinstance(step, Statement):
-            jobs.append(job_of(number, step))
-            payload = binlog.join(binlog.prewrite_ddl(ts, b"k", step.text, job_id=number), commit)
-            entries.append(Merged(ts + 1, payload, json.loads(jobs[-1])))
-            continue
-        rows = [row_of(event) for event in step]
-        value = prewrite_value(len(jobs), [(101, [kind for kind, _ in rows], [row for _, row in rows])])
-        entries.append(Merged(ts + 1, binlog.join(binlog.prewrite(ts, b"k", value), commit)))
-    return Recording(4712, jobs, entries)
-
-
-def inserts(table: TableInfo, *rows: tuple[Any, ...]) -> list[Event]:
-    return [(table, None, row) for row in rows]
 
 
 def contents(target: Target) -> list[Any]:
@@ -183,3 +162,135 @@ async def test_strict_ends_with_both_rows_named(target: Target) -> None:
     with pytest.raises(DownstreamError, match=r"\(id=4\) .*\(id=77\)") as raised:
         await life.run(size=1)
     assert "start the drainer again" in raised.value.hint
+
+
+OTHER = TableInfo(102, "o", COLUMNS, pk_is_handle=True)
+UNFIT = [
+    pytest.param("MODIFY u VARCHAR(8)", (4, "123456789", 4), 1406, id="too long"),
+    pytest.param("MODIFY v TINYINT", (4, "2024", 300), 1264, id="out of range"),
+    pytest.param("MODIFY u DATE", (4, "2024-13-45", 4), 1292, id="no date"),
+    pytest.param("MODIFY u INT", (4, "four", 4), 1366, id="no number"),
+    pytest.param("MODIFY v INT NOT NULL", (4, "2024", None), 1048, id="null"),
+    pytest.param("ADD CONSTRAINT c CHECK (v <> 99)", (4, "2024", 99), 4025, id="check"),
+    pytest.param("ADD g DOUBLE AS (POW(10, v)) STORED", (4, "2024", 400), 1690, id="computed"),
+    pytest.param("PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (4))", (4, "a", 4), 1526, id="place"),
+    pytest.param("DROP COLUMN v", (4, "2024", 4), 0, id="no column"),
+    pytest.param("RENAME TO d.gone", (4, "2024", 4), 0, id="no table"),
+    pytest.param("ENGINE=MyISAM, DROP PRIMARY KEY, DROP COLUMN id", (4, "2024", 4), 0, id="no key"),
+]
+
+
+def two_tables(row: tuple[Any, ...]) -> Recording:
+    """Both in each transaction. `row` is the one that does not fit, in the middle of a statement."""
+    return recording(
+        DATABASE,
+        Statement(3, f"{CREATE})", SPREAD),
+        Statement(3, f"{CREATE})".replace("`t`", "`o`"), OTHER),
+        [*inserts(SPREAD, (1, "20240101", 60)), *inserts(OTHER, (1, "a", 1))],
+        [*inserts(SPREAD, (2, "20240102", 61), row), *inserts(OTHER, (2, "a", 1))],
+        [*inserts(SPREAD, (5, "20240105", 65)), *inserts(OTHER, (3, "a", 1))],
+    )
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("size", [1, 10], ids=["one by one", "in one batch"])
+@pytest.mark.parametrize(("change", "row", "code"), UNFIT)
+async def test_what_does_not_fit_lets_its_table_wait_whatever_the_code(
+    target: Target, change: str, row: tuple[Any, ...], code: int, size: int
+) -> None:
+    """Others get what is theirs, of the same transactions, too; a restart finds it waiting."""
+    found = two_tables(row)
+    assert await Life(begin(found, 3), target).run(size=1)
+    run(target, "CREATE TABLE d.kept LIKE d.t", f"ALTER TABLE d.t {change}", "SELECT 1")
+
+    def correct(document: Document) -> None:
+        assert document["tables"] == ["d.t"]
+        assert document["state"].startswith("rows were refused: ")
+        assert document["possible"]
+        if code:
+            assert f"downstream says {code}: " in document["reason"]
+            assert "it is the row (id=4) of transaction" in document["reason"]
+        else:
+            assert "d.t" in document["reason"]
+        assert [one[0] for one in run(target, "SELECT id FROM d.o ORDER BY id")] == [1, 2, 3]
+
+    for _ in range(2):
+        ((document,),) = [await live(found, target, size=size)]
+        correct(document)
+
+    def widen(document: Document) -> None:
+        correct(document)
+        run(target, *rebuilt(target), "SELECT 1")
+
+    assert await live(found, target, size=size, correct=widen) == []
+    assert contents(target) == [(1, "20240101", 60), (2, "20240102", 61), row, (5, "20240105", 65)]
+
+
+def rebuilt(target: Target) -> list[str]:
+    """An operator gives the table its shape back, with the rows that it has."""
+    names = {name for (name,) in run(target, "SHOW TABLES FROM d")}
+    there = "t" if "t" in names else "gone"
+    columns = {name for name, *_ in run(target, f"SHOW COLUMNS FROM d.{there}")}
+    values = "id, REPLACE(u, '-', ''), v"
+    whole = [f"INSERT INTO d.kept SELECT {values} FROM d.{there}"] if {"id", "v"} <= columns else []
+    return [*whole, f"DROP TABLE d.{there}", "RENAME TABLE d.kept TO d.t"]
+
+
+@pytest.mark.integration
+async def test_a_row_that_needs_a_larger_packet_lets_its_table_wait(target: Target) -> None:
+    ((limit,),) = run(target, "SELECT @@global.max_allowed_packet")
+    found = two_tables((4, "x" * (2 << 20), 4))
+    assert await Life(begin(found, 3), target).run(size=1)
+    try:
+        run(target, "ALTER TABLE d.t MODIFY u LONGTEXT", "SET GLOBAL max_allowed_packet=1048576", "SELECT 1")
+
+        def correct(document: Document) -> None:
+            assert "max_allowed_packet of the downstream is 1048576" in document["reason"]
+            assert len(run(target, "SELECT id FROM d.o")) == 3
+            run(target, "SET GLOBAL max_allowed_packet=8388608", "SELECT 1")
+
+        assert await live(found, target, correct=correct) == []
+    finally:
+        run(target, f"SET GLOBAL max_allowed_packet={limit}", "SELECT 1")
+    assert [(one[0], len(one[1])) for one in contents(target)] == [(1, 8), (2, 8), (4, 2 << 20), (5, 8)]
+
+
+@pytest.mark.integration
+async def test_where_nothing_may_wait_it_ends(target: Target) -> None:
+    found = two_tables((4, "2024", 300))
+    assert await Life(begin(found, 3), target).run(size=1)
+    run(target, "ALTER TABLE d.t MODIFY v TINYINT", "SELECT 1")
+    with pytest.raises(DownstreamError, match="1264") as raised:
+        await Life(found, target, lane=LaneSettings()).run()
+    assert not isinstance(raised.value, RowsRefused)
+    run(target, "ALTER TABLE d.t DROP COLUMN v", "SELECT 1")
+    with pytest.raises(DownstreamError, match="no column v") as raised:
+        await Life(found, target, lane=LaneSettings()).run()
+    assert not isinstance(raised.value, RowsRefused)
+
+
+@pytest.mark.integration
+async def test_a_dropped_table_comes_back_with_its_rows_after_its_drop_waited(target: Target) -> None:
+    """Under another name, which no table of the queue had."""
+    back = replace(SPREAD, name="t2")
+    found = recording(
+        DATABASE,
+        Statement(3, f"{CREATE})", SPREAD),
+        inserts(SPREAD, (1, "a", 1)),
+        Statement(7, "ALTER TABLE `t` ADD UNIQUE KEY `k` (`u`)", ONE),
+        Statement(4, "DROP TABLE `t`", ONE),
+        Statement(ActionType.RECOVER_TABLE, "FLASHBACK TABLE `t` TO `t2`", replace(back, indexes=(ON_U,))),
+        inserts(replace(back, indexes=(ON_U,)), (2, "b", 2)),
+    )
+    assert await Life(begin(found, 3), target).run(size=1)
+    run(target, "INSERT INTO d.t VALUES (77, 'a', 0)", "SELECT 1")
+
+    async def skip(sink: MysqlSink) -> None:
+        ((document,),) = [await sink.finish_waiting()]
+        assert document["tables"] == ["d.t", "d.t2"]
+        run(target, "DELETE FROM d.t WHERE id=77", "SELECT 1")
+        await sink.quarantine.decide(document["job_id"], RETRY, "", "test")
+        assert await sink.finish_waiting() == []
+
+    assert await Life(found, target).run(size=1, at_end=skip)
+    assert run(target, "SELECT id FROM d.t2 ORDER BY id") == [(1,), (2,)]

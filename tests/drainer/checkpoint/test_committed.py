@@ -14,8 +14,8 @@ from drainer.checkpoint.fencing import WentBack
 from drainer.checkpoint.inspection import inspect
 from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import Checkpoint, Intent
+from drainer.quarantine.entry import Entry, Floor
 from drainer.quarantine.store import QuarantineTable, ReleaseTable
-from drainer.quarantine.waiting_tables import Entry, Floor
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.connection import Target, connect
 

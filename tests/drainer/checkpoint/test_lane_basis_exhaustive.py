@@ -12,6 +12,7 @@ order (`table_learning`, `rule_taking`), with a kill between any two steps.
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -50,7 +51,7 @@ def rules(text: str, *routes: tuple[str, str], ignore: tuple[str, ...] = ()) -> 
     return Rules(
         names=TableFilter(ignore_table=[("d", name) for name in ignore]),
         router=TableRouter([RouteRule(old, Source.of("d", old), "d", new) for old, new in routes]),
-        text=text,
+        text=json.dumps({"rules": text}),
     )
 
 

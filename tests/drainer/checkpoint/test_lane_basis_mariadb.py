@@ -131,9 +131,10 @@ async def test_a_unique_key_dropped_downstream_between_two_lives(target: Target,
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
-async def test_a_shard_gains_a_unique_key_and_both_are_spread_alike(target: Target, ahead: int) -> None:
-    """Nobody touches the downstream: the other shard's rows go on where its unique key wants them."""
-    rules = routes(("d", "s?", "shop", "orders"))
+async def test_shards_gain_a_unique_key_and_both_are_spread_alike(target: Target, ahead: int) -> None:
+    """Nobody touches the downstream: it gets the key with the last shard that does, and rows of both go on
+    where the key wants them."""
+    rules = routes(("d", "s?", "shop", "orders"), disjoint_shards=True)
     upstream = Upstream(keyed(1, "s1"), keyed(2, "s2"), keyless(3, "other"))
     upstream.rows("s2", [1, 2])
     life = Running(upstream, target, rules)
@@ -150,8 +151,15 @@ async def test_a_shard_gains_a_unique_key_and_both_are_spread_alike(target: Targ
         life.give()
         await asyncio.sleep(0.3)
         await life.kill()
-    await whole_life(upstream, target, rules)
-    assert ids(target, "shop.orders") == [*range(1, 53), *range(101, 111)]
+    upstream.add_unique("s2")
+    upstream.rows("s2", range(53, 56))
+    life = Running(upstream, target, rules)
+    life.give()
+    await life.applied()
+    assert await life.sink.finish_waiting() == [], "all shards have it"
+    await life.stop()
+    assert ids(target, "shop.orders") == [*range(1, 56), *range(101, 111)]
+    assert run(target, "SHOW KEYS FROM shop.orders WHERE Key_name = 'u'")
 
 
 @pytest.mark.parametrize("ahead", [0, 1])

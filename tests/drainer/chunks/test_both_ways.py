@@ -15,7 +15,7 @@ import pytest
 
 from common.errors import DownstreamError
 from common.table_info import Column, TableInfo
-from drainer.chunks.chunk import Chunk
+from drainer.chunks.chunk import Chunk, RowsLost
 from drainer.chunks.cut_key import WHOLE, CutKey, key_to_copy
 from drainer.chunks.literal_rows import LiteralSelect, NotLiteral
 from drainer.chunks.value_rows import ValueSelect
@@ -312,3 +312,33 @@ def test_a_column_that_upstream_lacks_is_named(bed: Bed) -> None:
     bed.run(f"ALTER TABLE {HERE}.t DROP COLUMN c")
     with pytest.raises(DownstreamError, match=rf"upstream table {HERE}\.t has no column c"):
         ValueSelect.of(info, bed.described(HERE, "t"), WHOLE)
+
+
+def test_rows_that_a_server_keeps_back_are_missed(bed: Bed) -> None:
+    info = small(bed, "varchar(2000)", *["REPEAT('x',1000)"] * 30)
+    here, there = bed.described(HERE, "t"), bed.described(THERE, "fast")
+    literals = LiteralSelect.of(info.columns, here, there, WHOLE)
+    assert literals is not None
+    values = ValueSelect.of(info, here, WHOLE)
+    bed.run("SET SESSION sql_select_limit=10")
+    try:
+        with pytest.raises(RowsLost, match="10 rows came, and the server counts 30"):
+            list(literals.read(bed.connection, Chunk(0), 4096))
+        with pytest.raises(RowsLost, match="10 rows came, and the server counts 30"):
+            list(values.read(bed.connection, Chunk(0)))
+    finally:
+        bed.run("SET SESSION sql_select_limit=DEFAULT")
+
+
+def test_collations_that_do_not_go_together_have_literals(bed: Bed) -> None:
+    if bed.dialect is not Dialect.MARIADB:
+        return  # the others have one *_bin for a character set
+    info = table("t", [column("a", "varchar(9)"), column("b", "varchar(9)")])
+    collated = "a VARCHAR(9) COLLATE utf8mb4_bin, b VARCHAR(9) COLLATE utf8mb4_nopad_bin"
+    here = bed.make(info, f"CREATE TABLE `t` ({collated})", "fast")
+    bed.run(f"INSERT INTO {HERE}.t VALUES ('é', 'x ')")
+    bed.connection.commit()
+    select = LiteralSelect.of(info.columns, here, bed.described(THERE, "fast"), WHOLE)
+    assert select is not None
+    (rows,) = select.read(bed.connection, Chunk(0))
+    assert rows.sql.decode() == "('é','x ')"

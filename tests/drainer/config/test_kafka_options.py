@@ -97,6 +97,14 @@ def test_brokers_have_the_defaults_of_the_go_drainer() -> None:
         ({"format": "debezium-json", "messages": "transaction"}, "of one row"),
         ({"format": "canal-json", "messages": "transaction", "partition": "key"}, "of rows"),
         ({"format": "canal-json", "oversize": "split"}, "a message for each row"),
+        (
+            {"format": "debezium-json", "oversize": "claim-check", "claim_check": "/tmp"},
+            "no smaller message",
+        ),
+        (
+            {"format": "avro", "schema_registry": "http://a:1", "oversize": "handle-key-only"},
+            "no smaller message",
+        ),
         ({"idempotent": False, "exactly_once": True}, "idempotent = false"),
         ({"idempotent": False, "transactions": True}, "idempotent = false"),
         ({"to_ssl_ca": "ca.pem", "to_cert_allowed_cn": ("a",)}, "cert-allowed-cn"),

@@ -69,6 +69,18 @@ def test_impossible_pauses(tmp_path: Path, section: str, word: str, value: str) 
         load("-config", str(file))
 
 
+def test_what_becomes_of_conversions_is_one_of_three(tmp_path: Path) -> None:
+    file = tmp_path / "drainer.toml"
+    for chosen in ("convert", "wait", "downstream"):
+        file.write_text(f'[syncer]\nddl-conversions = "{chosen}"\n')
+        assert load(f"-config={file}").ddl_conversions == chosen
+    assert load().ddl_conversions == "convert"
+    file.write_text('[syncer]\nddl-conversions = "both"\n')
+    with pytest.raises(ConfigError, match="ddl-conversions is 'both'") as raised:
+        load(f"-config={file}")
+    assert raised.value.hint == "convert, wait or downstream"
+
+
 # -- what a Go drainer was started with --------------------------------------------------------------------
 
 GO_FLAGS = """

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,6 @@ from drainer.load import table_copy
 from drainer.load.counters import Counters
 from drainer.load.estimate import estimate
 from drainer.load.reconcile import Mode
-from drainer.load.table_copy import NotAsPublished
 from drainer.sink.mysql.errors import SessionError
 from drainer.sink.mysql.session_lock import Claims, claim
 from tests.drainer.load.load_bed import CLUSTER, COPY, SCHEMA, Bed
@@ -444,6 +444,46 @@ async def test_an_upstream_that_may_not_be_read_is_a_clear_line(bed: Bed) -> Non
         f"GRANT SELECT ON {SCHEMA}.orders TO load_reader@'%'",
     )
     bed.options = {"from_user": "load_reader", "from_password": "x"}
-    with pytest.raises((Rejected, NotAsPublished), match=f"{SCHEMA}"):
+    with pytest.raises(Rejected, match=SCHEMA):
         await bed.load()
+    with pytest.raises(Rejected, match=f"the upstream does not show {SCHEMA}.log to the user"):
+        await estimate(bed.settings(), bed.upstream, bed.nodes, mode=Mode.NEW)
     bed.run("DROP USER load_reader@'%'")
+
+
+async def test_a_global_limit_on_answers_holds_no_row_back(bed: Bed) -> None:
+    fill(bed)
+    ((before,),) = bed.rows("SELECT @@global.sql_select_limit")
+    bed.run("SET GLOBAL sql_select_limit=3, GLOBAL max_join_size=10")
+    try:
+        done = await bed.load()
+    finally:
+        bed.run(f"SET GLOBAL sql_select_limit={before}, GLOBAL max_join_size=18446744073709551615")
+    assert done.rows == 8300
+    assert bed.is_equal("orders", "log", "names")
+
+
+async def test_collations_of_one_table_need_not_go_together(bed: Bed) -> None:
+    bed.publish("mixed", [("id", "int"), ("a", "varchar(20)"), ("b", "varchar(20)")], ("id",))
+    collated = "a VARCHAR(20) COLLATE utf8mb4_bin, b VARCHAR(20) COLLATE utf8mb4_nopad_bin"
+    bed.run(
+        f"CREATE TABLE {SCHEMA}.mixed (id INT PRIMARY KEY, {collated})",
+        f"INSERT INTO {SCHEMA}.mixed VALUES (1, 'é', 'x '), (2, NULL, '\\\\')",
+    )
+    assert (await bed.load()).rows == 2
+    assert bed.is_equal("mixed")
+
+
+async def test_what_the_server_refuses_to_write_at_once_is_read_by_the_row(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(bed)
+    of = LiteralSelect.of
+
+    def refused(*given: Any) -> LiteralSelect | None:
+        made = of(*given)
+        return made and replace(made, row=b"no_such_function(" + made.row + b")")
+
+    monkeypatch.setattr(LiteralSelect, "of", refused)
+    assert (await bed.load()).rows == 8300
+    assert bed.is_equal("orders", "log", "names")

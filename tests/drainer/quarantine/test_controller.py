@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from common.clock import SystemClock
+from common.ddl_job import ActionType
 from common.errors import Conflict, DownstreamError, Rejected
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import LONG, Column, FieldType, TableInfo
@@ -24,7 +26,8 @@ from drainer.ddl.policy import Policy
 from drainer.ddl.rules import APPLY, REWRITE, SKIP
 from drainer.ddl.run.runner import DdlRunner
 from drainer.quarantine.controller import KEPT, PASSED, QuarantineController, load_waiting
-from drainer.quarantine.waiting_tables import RETRY
+from drainer.quarantine.entry import RETRY
+from drainer.quarantine.release import Release
 from drainer.sink.mysql.connection import Target, connect
 from drainer.txn import INSERT, Ddl, TableEvents, TableVersion, Tracked, Transaction
 
@@ -38,7 +41,7 @@ def info(number: int, *columns: str) -> TableInfo:
     names = columns or ("a",)
     return TableInfo(
         number,
-        "tuv"[number - 1],
+        "tuv-----m"[number - 1],
         tuple(Column(at + 1, name, at, FieldType(LONG)) for at, name in enumerate(names)),
     )
 
@@ -69,6 +72,11 @@ def ddl(commit_ts: int, query: str, *names: str, action: int = ADD_COLUMN) -> Dd
     tables = tuple(("d", name) for name in names or ("t",))
     before = (Tracked("d", "t", T.info.to_json()),)
     after = (Tracked("d", "t", T_WIDE.info.to_json()),)
+    if action == ActionType.CREATE_TABLE:
+        before, after = (), (Tracked("d", names[0], info(9).to_json()),)
+    if action == ActionType.RENAME_TABLES:
+        before = tuple(Tracked("d", one.name, one.info.to_json()) for one in (T, U))
+        after = tuple(Tracked("d", name, one.info.to_json()) for name, one in (("u", T), ("w", U)))
     return Ddl(commit_ts, commit_ts, action, "d", query, tables, commit_ts, before=before, after=after)
 
 
@@ -105,7 +113,7 @@ class Stage:
         highest_ts = max(position.commit_ts for position in start.positions)
         settings = LaneSettings()
         self.controller: QuarantineController = open_quarantine(
-            plan, highest_ts, self.keeper, target, settings, self.tables, clock
+            plan, highest_ts, 0, self.keeper, target, settings, self.tables, clock
         )
         self.task = asyncio.create_task(self.controller.run())
 
@@ -119,7 +127,7 @@ class Stage:
 
     async def close(self) -> None:
         self.controller.stop()
-        with contextlib.suppress(Conflict):
+        with contextlib.suppress(Conflict, asyncio.CancelledError):
             await self.task
         await self.controller.close()
         await self.keeper.close(self.tables.close)
@@ -232,8 +240,12 @@ async def test_the_table_waits_and_others_go_on_until_the_downstream_was_changed
 @pytest.mark.parametrize("action", [RETRY, SKIP, REWRITE])
 async def test_decisions_are_stored_and_survive_a_restart(stage: MakeStage, action: str) -> None:
     s = stage()
-    query = "CREATE TABLE d.made (a INT)" if action == RETRY else "ALTER TABLE t FROBNICATE b"
-    await s.refuse(ddl(200, query))
+    asked = ddl(200, "ALTER TABLE t FROBNICATE b")
+    if action == RETRY:
+        asked = replace(
+            ddl(200, "CREATE TABLE made (a INT)", "made", action=3), tables=(("d", "t"), ("d", "made"))
+        )
+    await s.refuse(asked)
     s.controller.divert(row(210, T, U))
     s.controller.stop()  # nothing is carried out any more in this life
     await s.task
@@ -242,7 +254,7 @@ async def test_decisions_are_stored_and_survive_a_restart(stage: MakeStage, acti
 
     later = stage()
     assert later.controller.floor == (199, 1)
-    assert (await later.controller.judge(ddl(200, query), 1)).action == KEPT
+    assert (await later.controller.judge(asked, 1)).action == KEPT
     later.controller.divert(row(210, T, U))
     await later.until(lambda: later.values("t") == [210])
     await later.finish(220)
@@ -376,3 +388,44 @@ async def test_what_another_program_went_on_from_is_given_up(stage: MakeStage) -
     later = stage()
     assert not later.controller.waits
     assert later.sql("SELECT COUNT(*) FROM tidb_binlog.quarantine") == [(0,)]
+
+
+async def test_a_later_ddl_that_was_under_way_is_not_run_again(
+    stage: MakeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It swaps names: a second time would bring back what was. Killed before its end is stored."""
+    s = stage()
+    s.sql("INSERT INTO d.t VALUES (1)", "INSERT INTO d.u VALUES (2)", "COMMIT", "SHOW DATABASES")
+    first = ddl(200, "ALTER TABLE t FROBNICATE b", "t", "u", "x")
+    swap = replace(
+        ddl(210, "RENAME TABLE t TO x, u TO t, x TO u", "t", "x", "u", action=47),
+        before=(Tracked("d", "t", T.info.to_json()), Tracked("d", "u", U.info.to_json())),
+        after=(Tracked("d", "u", T.info.to_json()), Tracked("d", "t", U.info.to_json())),
+    )
+    await s.refuse(first)
+    assert (await s.controller.judge(swap, 2)).action == KEPT
+    killed = asyncio.Event()
+    finish = Release._finish
+
+    async def dies(self: Release, queue: Any, of: Ddl, *rest: Any) -> None:
+        if of.job_id == 210:
+            killed.set()
+            await asyncio.Event().wait()
+        await finish(self, queue, of, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Release, "_finish", dies)
+        await s.controller.decide(200, SKIP, "", "here")
+        await asyncio.wait_for(killed.wait(), 20)
+        s.task.cancel()
+        await asyncio.wait([s.task])
+    assert s.values("t") == [2]
+
+    later = stage()
+    assert (await later.controller.judge(first, 1)).action == PASSED
+    await later.until(lambda: all(queue.state.has_caught_up for queue in later.controller._quarantine.queues))
+    for at_ts in (205, 209):
+        assert not later.controller.wants_pause(at_ts), "the queue ends with the intent in it"
+    assert (await later.controller.judge(swap, 2)).action == KEPT
+    await later.finish(220)
+    assert (later.values("t"), later.values("u")) == ([2], [1])

@@ -6,8 +6,9 @@ import pytest
 
 from common.errors import Conflict, Rejected
 from drainer.quarantine import decisions
+from drainer.quarantine.entry import DECISIONS, ROWS, Entry, Floor
 from drainer.quarantine.queue_state import QueueState
-from drainer.quarantine.waiting_tables import DECISIONS, ROWS, Entry, Floor, Queue
+from drainer.quarantine.waiting_tables import Queue
 from drainer.sink.mysql.change import Position
 
 WAITS = Entry(7, 100, Floor(99, 1), {("d", "t"): 100}, Position(99), "ALTER TABLE t", "1062")

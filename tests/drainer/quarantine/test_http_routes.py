@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,8 +17,9 @@ from common.door.http.admin_guard import AdminGuard
 from common.door.http.routes import Guard, Peer, Request, Response, Routes
 from common.door.server.listener import serve
 from common.errors import Conflict, FlagError, Rejected, Unavailable
+from deploy.ctl.cli import command_line
 from deploy.ctl.commands import ddl as ctl_ddl
-from deploy.ctl.commands.ddl import DdlCommand, address_of
+from deploy.ctl.commands.ddl import DdlCommand, addresses_of
 from drainer.ddl.policy import Policy, Ruling
 from drainer.ddl.rules import parse
 from drainer.quarantine.http_routes import add_routes
@@ -25,7 +28,7 @@ from drainer.quarantine.store import Decided
 WAITING = {
     "job_id": 7, "commit_ts": 300, "tables": ["d.t"], "query": "ALTER TABLE t ADD b INT", "reason": "1064",
     "since_ms": 1_700_000_000_000, "state": "waiting for a decision", "decision": "", "text": "",
-    "applied_ts": 299, "kept_bytes": 3 << 20,
+    "applied_ts": 299, "kept_bytes": 3 << 20, "possible": ["retry", "skip", "rewrite"],
 }  # fmt: skip
 RULES = ({"kind": "add-index", "db-name": "shop", "action": "skip"},)
 
@@ -82,6 +85,27 @@ def command(verb: str, job_id: int = 0, text: str = "") -> DdlCommand:
     made = DdlCommand.of(f"ddl-{verb}", job_id, text)
     assert made is not None
     return made
+
+
+async def test_commands_that_decide_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each of them is taken by the command line as it is printed."""
+    async with drainer(FakeController()) as address:
+        await ctl_ddl.run(replace(command("list"), node_id="d1"), address, None, "text")
+    printed = capsys.readouterr().out
+    commands = [
+        line.split("decide  binlogctl ", 1)[1] for line in printed.splitlines() if "  decide  " in line
+    ]
+    assert len(commands) == 6
+    for line, job in zip(commands, "777888", strict=True):
+        call = command_line.parse(shlex.split(line), {})
+        assert isinstance(call, command_line.Call)
+        assert (call.command.words, call.words, call.settings.node_id) == (
+            f"ddl {line.split()[1]}",
+            (job,),
+            "d1",
+        )
+    assert "  why     " in printed
+    assert "  DDL     " in printed
 
 
 @pytest.mark.parametrize("output", ["log", "table", "json"])
@@ -207,11 +231,13 @@ def test_which_drainer_is_meant() -> None:
 
     gone, off = entry("gone", ONLINE, False), entry("off", OFFLINE, None)
     one, go = entry("one", ONLINE, True), entry("go", ONLINE, None)
-    assert address_of(view(gone, off, one), "") == "one:1"
-    assert address_of(view(one, go), "go") == "go:1"
+    reader = NodeEntry(replace(one.status, node_id="r", label={"labels": {"kind": "reader"}}), 1, True)
+    assert addresses_of(view(gone, off, one, reader), "", "skip") == {"one": "one:1"}
+    assert addresses_of(view(one, go), "go", "retry") == {"go": "go:1"}
+    assert addresses_of(view(one, go, gone), "", "list") == {"go": "go:1", "one": "one:1"}
     with pytest.raises(Rejected, match="running: go, one"):
-        address_of(view(one, go), "")
+        addresses_of(view(one, go), "", "show")
     with pytest.raises(Rejected, match="running: none"):
-        address_of(view(gone, off), "")
+        addresses_of(view(gone, off), "", "list")
     with pytest.raises(Rejected, match="no drainer two"):
-        address_of(view(one), "two")
+        addresses_of(view(one), "two", "list")

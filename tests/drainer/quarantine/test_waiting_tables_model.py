@@ -19,22 +19,14 @@ import pytest
 from common.clock import SystemClock
 from common.table_info import TableInfo
 from drainer.ddl.rules import SKIP
+from drainer.quarantine.entry import ROWS, Decision, Entry, Floor, name_of
 from drainer.quarantine.queue_state import QueueState
 from drainer.quarantine.rows_entry import rows_entry
-from drainer.quarantine.waiting_tables import (
-    ROWS,
-    DdlClass,
-    Decision,
-    Entry,
-    Floor,
-    Quarantine,
-    Queue,
-    name_of,
-)
+from drainer.quarantine.waiting_tables import DdlClass, Quarantine, Queue
 from drainer.sink.mysql.change import COMPLETE, Position
 from drainer.sink.mysql.refusal import Refusal, RowsRefused
 from drainer.sink.mysql.table_target import target_of
-from drainer.txn import INSERT, Ddl, TableEvents, TableVersion, Transaction
+from drainer.txn import INSERT, Ddl, TableEvents, TableVersion, Tracked, Transaction
 from tests.drainer.support.exhaustive import explore
 
 TABLES = {
@@ -60,6 +52,16 @@ def ddl(commit_ts: int, *names: str, refusable: bool = False) -> Ddl:
 
 def bad(commit_ts: int, *names: str) -> Ddl:
     return ddl(commit_ts, *names, refusable=True)
+
+
+def drop(commit_ts: int, name: str) -> Ddl:
+    """The table is gone, and its rows are in the bin."""
+    return replace(ddl(commit_ts, name), before=(Tracked("d", name, {"id": TABLES[name].id}),))
+
+
+def flashback(commit_ts: int, name: str, new: str) -> Ddl:
+    """The dropped table is back, under any name, with the id and the rows that it had."""
+    return replace(ddl(commit_ts, new), after=(Tracked("d", new, {"id": TABLES[name].id}),))
 
 
 Item = Transaction | Ddl
@@ -119,10 +121,11 @@ class World:
 
     def copy(self) -> World:
         other = replace(self, contents=dict(self.contents), entries=dict(self.entries), kept=dict(self.kept))
-        quarantine = Quarantine((), self.quarantine._highest_ts)
+        quarantine = Quarantine((), self.quarantine._highest_ts, self.quarantine._pending_ts)
         quarantine._numbers = self.quarantine._numbers
         quarantine._queues = [
-            Queue(q.number, dict(q.entries), q.state, q.open_ts) for q in self.quarantine.queues
+            Queue(q.number, dict(q.entries), q.state, q.open_ts, gone=dict(q.gone))
+            for q in self.quarantine.queues
         ]
         quarantine._reindex()
         other.quarantine = quarantine
@@ -135,7 +138,7 @@ class World:
         self.kills -= kills
         self.schema_ts = 0
         self.lanes = tuple(max(lane, self.checkpoint[0]) for lane in self.lanes)
-        self.quarantine = Quarantine(self.entries.values(), max(self.lanes))
+        self.quarantine = Quarantine(self.entries.values(), max(self.lanes), self.intent)
         self.kept = {queue.number: () for queue in self.quarantine.queues}
         self.started = self.lanes
         self.queued = ((),) * LANES
@@ -197,6 +200,7 @@ class World:
 
     def run_ddl(self, item: Ddl) -> Iterator[World]:
         if not self.ran and self.intent != item.commit_ts:
+            self.begin_ddl(item)
             self.intent = item.commit_ts
             yield self
         elif not self.ran:
@@ -208,7 +212,7 @@ class World:
                 before = Position(item.commit_ts - 1)
                 if item.commit_ts not in other.contents[names[0]]:
                     entry = Entry(item.job_id, item.commit_ts, floor, tables, before, "", "refused")
-                    queue = other.quarantine.begin(entry)
+                    queue = other.quarantine.begin(entry, item)
                     other.kept[queue.number] = (item,)
                     other.stored(entry, lanes_at=item.commit_ts)
                     other.intent = 0
@@ -226,6 +230,11 @@ class World:
             self.place += 1
             self.save(item.commit_ts)
             yield self
+
+    def begin_ddl(self, item: Ddl) -> None:
+        """The shape is taken, by which a later life sees whether it has run: it is not run twice."""
+        done = [name for name in names_of(item) if item.commit_ts in self.contents[name]]
+        assert not done, f"DDL {item.commit_ts} runs again, of {done}"
 
     def stored_lanes(self, commit_ts: int) -> None:
         assert all(lane <= commit_ts for lane in self.lanes)
@@ -276,7 +285,7 @@ class World:
                 other.stored_lanes(other.now_ts)
                 for job_id in same.entries:
                     del other.entries[job_id]
-                other.quarantine.close(same)
+                other.quarantine.close(same, other.now_ts)
                 other.save(other.now_ts)
                 yield other
         if self.kills:
@@ -332,7 +341,8 @@ class World:
                 self.stop_at(queue, item, entry)
                 yield self
             return
-        holder = min(queue.entries.values(), key=lambda each: each.commit_ts)
+        holder = self.quarantine.holder_of(queue, item)
+        assert holder.intent_ts == self.entries[holder.job_id].intent_ts
         if holder.intent_ts != item.commit_ts:
             if item.query == "refusable":
                 other = self.copy()
@@ -343,6 +353,7 @@ class World:
                 )
                 other.stop_at(same, item, made)
                 yield other
+            self.begin_ddl(item)
             changed = replace(holder, intent_ts=item.commit_ts)
             self.quarantine.put(changed)
             self.entries[holder.job_id] = replace(self.entries[holder.job_id], intent_ts=item.commit_ts)
@@ -363,7 +374,7 @@ class World:
     def advanced(self, queue: Queue, position: Position) -> None:
         for entry in self.quarantine.advance(queue, position):
             stored = self.entries[entry.job_id]
-            self.entries[entry.job_id] = replace(stored, position=position, intent_ts=0)
+            self.entries[entry.job_id] = replace(stored, position=position, intent_ts=entry.intent_ts)
 
     # -- what must hold -----------------------------------------------------------------------------
 
@@ -373,10 +384,19 @@ class World:
             assert done == serial[: len(done)], f"{name}: {done} is no prefix of {serial}"
             missing = serial[len(done) :]
             assert not missing or missing[0] > self.checkpoint[0], f"{name}: {missing} below the checkpoint"
+        came: dict[int, Ddl] = {}
+        for item in self.stream:
+            if isinstance(item, Ddl):
+                for one in item.after:
+                    assert self.is_done(came[one.id]) or not self.is_done(item), "rows are not in the bin yet"
+                came |= {one.id: item for one in item.before}
         floor = self.quarantine.floor
         assert floor is None or self.checkpoint <= tuple(floor)
         version = self.version_before(self.checkpoint[0] + 1)
         assert self.checkpoint[1] == version, "schema version of another place"
+
+    def is_done(self, item: Ddl) -> bool:
+        return any(item.commit_ts in self.contents[name] for name in names_of(item))
 
     def version_before(self, commit_ts: int) -> int:
         ddls = [item for item in self.stream if isinstance(item, Ddl) and item.commit_ts < commit_ts]
@@ -419,6 +439,21 @@ STREAMS: dict[str, tuple[Item, ...]] = {
     ),
     "a database": (
         bad(1, "t"), row(2, "u"), ddl(3, "*"), row(4, "u", "t"), row(5, "v"),
+    ),
+    "a later DDL under way while one of another table is": (
+        bad(1, "u"), ddl(2, "u"), ddl(3, "t"), ddl(4, "u"), row(5, "u", "t"),
+    ),
+    "a DDL of one of two queues under way, which a later one joins": (
+        bad(1, "t"), bad(2, "u"), ddl(3, "u"), ddl(4, "t"), ddl(5, "t", "u"), row(6, "t"),
+    ),
+    "a dropped table comes back under another name": (
+        bad(1, "t"), drop(2, "t"), flashback(3, "t", "u"), row(4, "u"), row(5, "v"),
+    ),
+    "the drop itself is refused": (
+        replace(drop(1, "t"), query="refusable"), row(2, "v"), flashback(3, "t", "u"), row(4, "u", "v"),
+    ),
+    "the drop is in one of two queues": (
+        bad(1, "t"), bad(2, "v"), drop(3, "t"), flashback(4, "t", "v"), row(5, "v"),
     ),
 }  # fmt: skip
 
@@ -469,7 +504,7 @@ def test_a_ddl_that_concerns_no_table_waits_too_and_holds_nobody_up() -> None:
     entry = Entry(5, 5, Floor(4, 1), {}, Position(4), "", "refused")
     first = Quarantine()
     assert first.classify(policy).ddl_class is DdlClass.FREE
-    first.begin(entry)
+    first.begin(entry, policy)
     assert not first.is_done(policy)
     later = Quarantine([entry], highest_ts=9)
     assert later.classify(policy).ddl_class is DdlClass.KEPT
@@ -499,7 +534,8 @@ def test_a_ddl_that_concerns_no_table_waits_too_and_holds_nobody_up() -> None:
 )
 def test_only_what_reads_a_waiting_table_waits_with_it(action: int, query: str, expected: DdlClass) -> None:
     quarantine = Quarantine()
-    quarantine.begin(Entry(5, 5, Floor(4, 1), {("d", "t"): 5, ("whole", ""): 5}, Position(4), "", "refused"))
+    entry = Entry(5, 5, Floor(4, 1), {("d", "t"): 5, ("whole", ""): 5}, Position(4), "", "refused")
+    quarantine.begin(entry, ddl(5, "t"))
     assert quarantine.classify(Ddl(6, 6, action, "d", query, (("d", "v"),), 6)).ddl_class is expected
 
 

@@ -583,6 +583,98 @@ async def test_files_that_are_done_make_room_on_a_full_disk(mount: Callable[[Dis
     assert 1 not in found
 
 
+class FullToTheLastByte(SmallDisk):
+    """Nothing grows and nothing is made any more, small files neither; what is there may be overwritten."""
+
+    full = False
+
+    def _refuse(self, path: str) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    def open(self, path: str, flags: int, mode: int = 0o777) -> int:
+        if path not in self._entries:
+            self._refuse(path)
+        return super().open(path, flags, mode)
+
+    def writev(self, descriptor: int, buffers: list[bytes]) -> int:
+        try:
+            return super().writev(descriptor, buffers)
+        except OSError:
+            self.full = True
+            raise
+
+    def write(self, descriptor: int, data: bytes) -> int:
+        self._refuse("")
+        return super().write(descriptor, data)
+
+    def pwrite(self, descriptor: int, data: bytes, offset: int) -> int:
+        if offset + len(data) > self.fstat(descriptor).st_size:
+            self._refuse("")
+        return super().pwrite(descriptor, data, offset)
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_disk_that_is_full_to_the_last_byte_is_made_room_on(
+    mount: Callable[[Disk], None], monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    """What is done can be removed, by this process and by one that starts on the full disk."""
+    full = FullToTheLastByte()
+    mount(full)
+    log = opened(ROOT + "/relay", 1500)
+    ts = 0
+    async with asyncio.timeout(20):
+        while not log.waiting_for:
+            ts += 1
+            log.append(transaction(ts))
+            waiting = asyncio.create_task(log.sync())
+            for _ in range(20):
+                if waiting.done() or log.waiting_for:
+                    break
+                await asyncio.sleep(0.001)
+        if again:
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            await log.let_go()
+            log = opened(ROOT + "/relay", 1500)
+            log.append(transaction(ts))
+            waiting = asyncio.create_task(log.sync())
+        assert full.full
+        log.done(ts - 2)
+        while log._removing is not None:
+            await asyncio.sleep(0.001)
+        full.full = False  # the files that are gone made room
+        await waiting
+    await log.close()
+    found = timestamps(ROOT + "/relay")
+    assert {ts - 1, ts} <= set(found)
+    assert 1 not in found
+
+
+async def test_what_cannot_be_noted_stays_until_there_is_room(mount: Callable[[Disk], None]) -> None:
+    """The log of an older release, which made no place for the note."""
+    full = FullToTheLastByte()
+    full.capacity = 1 << 30
+    mount(full)
+    log = opened(ROOT + "/relay", 1500)
+    for ts in range(1, 30):
+        log.append(transaction(ts))
+        await log.sync()
+    full.unlink(ROOT + "/relay/.purged")
+    full.full = True
+    log.done(20)
+    async with asyncio.timeout(20):
+        while log._removing is not None:
+            await asyncio.sleep(0.001)
+        assert ".purged: No space left" in log.waiting_for
+        full.full = False
+        log.done(21)
+        while log._removing is not None:
+            await asyncio.sleep(0.001)
+    await log.close()
+    assert 1 not in timestamps(ROOT + "/relay")
+
+
 async def test_a_large_record_that_the_disk_has_no_room_for_goes_on_where_it_stopped(
     mount: Callable[[Disk], None],
 ) -> None:

@@ -13,13 +13,16 @@ from tests.drainer.report.results import EQUAL, FAULTY, ITEM, LOG, SOUND, WAITIN
 
 
 def test_one_sentence_for_each_state() -> None:
-    assert shown.verdict(SOUND) == "downstream equals upstream: 1 table, 5 rows"
-    assert shown.verdict(FAULTY) == "6 rows differ in 2 of 4 tables; 1 table could not be compared"
-    one = replace(SOUND, tables=(replace(EQUAL, state=State.DIFFERS, extra=1),))
-    assert shown.verdict(one) == "1 row differs in 1 of 1 table"
+    assert shown.verdict(SOUND) == "downstream equals upstream: 1 table; compared 5 rows in 1 chunk"
+    assert shown.verdict(FAULTY) == (
+        "6 rows differ in 2 of 4 tables; 1 table could not be compared; compared 1,005 rows in 4 chunks"
+    )
+    one = replace(SOUND, tables=(replace(EQUAL, state=State.DIFFERS, extra=1, chunks=12, read_whole=3),))
+    assert shown.verdict(one) == "1 row differs in 1 of 1 table; compared 5 rows in 12 chunks, 3 read whole"
     both = replace(SOUND, tables=(EQUAL, WAITING))
     assert shown.verdict(both) == (
-        "not wholly comparable: 1 of 2 tables are equal; 1 table could not be compared"
+        "not wholly comparable: 1 of 2 tables are equal; 1 table could not be compared; compared 5 rows in 1"
+        " chunk"
     )
     assert shown.verdict(replace(SOUND, tables=())).startswith("nothing was compared")
 
@@ -56,7 +59,7 @@ def test_what_is_printed_ends_with_the_sentence(capsys: pytest.CaptureFixture[st
     assert lines[0] == "root@up:4000 -> app@down:3306"
     assert "apply was held for 3.2 ms, differences looked at 3 times" in lines[1]
     assert "note: users and grants are not compared" in lines
-    assert lines[-1].endswith("could not be compared (12 s)")
+    assert lines[-1].endswith("could not be compared; compared 1,005 rows in 4 chunks (12 s)")
 
 
 def test_more_rows_than_fit_are_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -180,6 +180,26 @@ def test_a_time_that_cannot_be_reached_is_refused(target: Target, tmp_path: Path
         restore(options(target, tmp_path, stop_ts=middle - 1))
 
 
+def test_up_to_the_image_itself_nothing_of_the_archive_is_applied(target: Target, tmp_path: Path) -> None:
+    made = world(tmp_path, "basic", 0.7)
+    found = restore(options(target, tmp_path, stop_ts=made.commit_ts))
+    assert (found.finished, found.is_equal, found.changes) == (True, True, 0)
+    assert found.upto_ts == made.commit_ts
+    assert "equal to what image and archive come to" in found.lines()[-1]
+    assert restore(options(target, tmp_path)).upto_ts == items("basic")[-1].commit_ts
+    assert differences("basic", target) == []
+
+
+def test_an_end_after_the_archive_is_refused_where_no_index_says_its_end(tmp_path: Path) -> None:
+    world(tmp_path, "basic", 0.7)
+    for path in (tmp_path / ARCHIVE / "index").glob("*.json"):
+        path.unlink()
+    target, last_ts = Target("127.0.0.1", 1, "u", ""), items("basic")[-1].commit_ts
+    Restoration(options(target, tmp_path, stop_ts=last_ts), asyncio.Event())
+    with pytest.raises(Rejected, match=f"the archive ends at commit_ts {last_ts}"):
+        Restoration(options(target, tmp_path, stop_ts=last_ts + 1), asyncio.Event())
+
+
 @pytest.mark.parametrize(
     ("more", "text"),
     [

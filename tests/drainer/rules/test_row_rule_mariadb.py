@@ -180,6 +180,37 @@ async def test_another_condition_counts_for_what_comes_after_it(downstream: Targ
     }
 
 
+async def test_rows_that_the_condition_takes_no_more_go_once_they_change(downstream: Target) -> None:
+    """Narrower, wider, without, narrower: between two lives, of which some die. Then each row is touched or
+    deleted, and downstream is what the last condition takes of upstream."""
+    work = Workload(13)
+    given: list[dict[str, Any]] = [{"where": "id < 25"}, {"where": "id < 10 OR secret = 'x'"}, {}, {}]
+    given += [{"where": "id >= 10 OR secret = 'x'"}]
+    for number, rule in enumerate(given, 1):
+        work.changes(60 if number < len(given) else 2)
+        now = rules({**rule, "tbl-name": "t"}) if rule else rules()
+        await Life(work.recording, downstream, 3, 20, rules=now).run(dies_at_ts=work.ts - 10)
+        assert await Life(work.recording, downstream, 3, 20, rules=now).run()
+    assert found(downstream)["t"] != work.wanted(holds)["t"]
+    encoder, upstream = work.encoders["t"][1], work.rows["t"]
+    kinds, rows = [], []
+    for number, (place, row) in enumerate(list(upstream.items())):
+        kinds.append(UPDATE if number % 2 else DELETE)
+        changed = {**row, "name": f"last{place}"}
+        rows.append(encoder.update(row, changed) if number % 2 else encoder.delete(row))
+        del upstream[place]
+        if number % 2:
+            upstream[place] = changed
+    work.ts += 10
+    value = prewrite_value(work.version, [(1, kinds, rows)])
+    payload = binlog.join(
+        binlog.prewrite(work.ts - 1, b"k", value), binlog.commit(work.ts - 1, work.ts, b"k")
+    )
+    work.recording.entries.append(Merged(work.ts, payload))
+    assert await Life(work.recording, downstream, 3, 20, rules=now).run()
+    assert found(downstream)["t"] == work.wanted(holds)["t"]
+
+
 async def test_masked_rows_are_found_again_by_their_masks(downstream: Target, tmp_path: Path) -> None:
     salt = tmp_path / "salt"
     salt.write_text(SALT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,8 @@ from drainer.app.relay_setup import routes_then
 from drainer.checkpoint.lane_basis import StoredBasis
 from drainer.config.options import DrainerConfig
 from drainer.relay.source import RelaySchema
-from drainer.rules.rule_history import RuleHistory, rules_from
+from drainer.rules.rule_change import RuleChange
+from drainer.rules.rule_history import RuleHistory, asked_text, rules_from
 from drainer.rules.rule_set import Rules, read_rules
 from drainer.txn import Ddl
 
@@ -62,14 +64,34 @@ def test_rules_without_rows_are_stored_as_older_releases_read_them() -> None:
 
 def test_eras_begin_behind_their_place_and_go_when_nothing_of_them_comes_again() -> None:
     history = RuleHistory.since(0, PLAIN).followed_by(10, ROUTED).followed_by(20, FULL)
-    assert [history.at(ts) for ts in (1, 10, 11, 20, 21)] == [PLAIN, PLAIN, ROUTED, ROUTED, FULL]
+    assert [history.at(ts) for ts in (1, 10, 11, 20)] == [PLAIN, PLAIN, ROUTED, ROUTED]
+    assert asked_text(history.at(21).text) == FULL.text
     assert [era.after_ts for era in history.since_floor(9).eras] == [0, 10, 20]
     assert [era.after_ts for era in history.since_floor(10).eras] == [10, 20]
     assert history.since_floor(20).eras == history.eras[-1:]
     again = RuleHistory.from_json(history.to_json(), [PLAIN])
     assert again.eras[0].rules is PLAIN
-    assert [era.rules.text for era in again.eras] == [PLAIN.text, ROUTED.text, FULL.text]
-    assert history.followed_by(20, PLAIN).at(21) is PLAIN, "twice at one place: the later counts"
+    assert [era.rules.text for era in again.eras] == [era.rules.text for era in history.eras]
+    twice = history.followed_by(20, PLAIN).at(21)
+    assert asked_text(twice.text) == PLAIN.text, "twice at one place: the later counts"
+
+
+def test_rules_know_by_which_conditions_rows_went_out_before() -> None:
+    """Each set once, without that of now; a table without rules costs nothing."""
+    wheres = [None, "a > 1", "a > 2", "a > 2", "a > 1", None, "a > 3"]
+    history = RuleHistory.since(0, configured())
+    for ts, where in enumerate(wheres):
+        rule = {"db-name": "d", "tbl-name": "t1", "where": where, "mask": {"b": "null"}}
+        wanted = configured(row_rule=(rule,) if where else ())
+        history = RuleHistory.from_json(history.followed_by(ts, wanted).since_floor(ts).to_json())
+        assert asked_text(history.last.text) == wanted.text
+        before = {json.dumps(one) for one in json.loads(history.last.text).get("earlier_row_rules", ())}
+        names = {"db-name": "d", "tbl-name": "t1"}
+        assert before == {
+            json.dumps([{**names, "where": one}] if one else []) for one in {*wheres[:ts]} - {where}
+        }
+        assert history.last.rows.withholds("d", "t1") == any(wheres[: ts + 1])
+        assert not history.last.rows.withholds("d", "t2")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "[1]", '[{"after": 1}]', '[{"after": 1, "rules": "x"}]'])
@@ -93,3 +115,27 @@ def test_ddl_of_a_relay_log_goes_where_its_table_went_then() -> None:
         schema.pass_ddl(Ddl(commit_ts, 1, 5, "d", "ALTER", (("d", "t1"),), 1))
         assert route()("d", "t1") == name
     assert routes_then(None, ROUTED, schema)()("d", "t1") == ("shop", "t")
+
+
+def test_a_start_says_that_a_function_is_another_one_and_takes_it_as_a_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    module = tmp_path / "rules_of_a_start.py"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module.write_text("def clean(row): return row\n")
+
+    def now() -> Rules:
+        return configured(row_rule=({"db-name": "d", "tbl-name": "t", "python": "rules_of_a_start:clean"},))
+
+    class Stream:
+        def replay(self, history: RuleHistory) -> None:
+            self.history = history
+
+    stored = RuleHistory.since(0, now()).to_json()
+    for edited in (False, True):
+        if edited:
+            module.write_text("def clean(row): return None\n")
+        basis = StoredBasis(stored)
+        change = RuleChange(Stream(), now(), basis)  # type: ignore[arg-type]
+        assert change.due is edited
+        assert ("`row-rule` 1: python is another one" in caplog.text) is edited

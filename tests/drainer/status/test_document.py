@@ -11,7 +11,7 @@ from common import tso
 from common.clock import ManualClock
 from common.cluster import node
 from common.observe import metrics
-from common.status.drainer import LaneStatus, SourceStatus
+from common.status.drainer import LaneStatus, MismatchStatus, SourceStatus
 from drainer.control.http import NodeState, Shown
 from drainer.control.pause_and_reload import Control
 from drainer.control.standby import Standby, StandbyStatus
@@ -39,11 +39,8 @@ class Applier:
     def lane_states(self) -> list[LaneStatus]:
         return self.lanes
 
-    def drift(self) -> dict[str, int]:
-        return {"shop.orders": 3}
-
-    def foreign_texts(self) -> dict[str, dict[str, int]]:
-        return {"shop.orders": {"note": 1}}
+    def mismatches(self) -> MismatchStatus:
+        return MismatchStatus(rows={"shop.orders": 3}, texts={"shop.orders": {"note": 1}}, last_s=9.0)
 
 
 @dataclass
@@ -100,7 +97,11 @@ async def test_the_go_keys_come_first() -> None:
     assert document["PumpPos"] == {"fast": ts(0), "slow": ts(70)}
     assert (document["LastTS"], document["TsMap"], document["Synced"]) == (ts(100), "", False)
     assert document["Quarantine"] == []
-    assert document["Drift"] == {"Rows": {"shop.orders": 3}, "Texts": {"shop.orders": {"note": 1}}}
+    assert document["Drift"] == {
+        "Rows": {"shop.orders": 3},
+        "Texts": {"shop.orders": {"note": 1}},
+        "LastS": 9.0,
+    }
     json.dumps(document)
 
 

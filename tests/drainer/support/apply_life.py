@@ -172,6 +172,7 @@ class Life:
                 if history
                 else None,
                 lambda: self.translator.rules.router.route,
+                self.translator.sharing,
             ),
             relay=relay,
         )

@@ -14,7 +14,7 @@ from drainer.control.pause_and_reload import Control
 from drainer.ddl.policy import Policy
 from drainer.formats.messages.message import MessageFormat
 from drainer.pull.merged import MergedBatch
-from drainer.sink.kafka.client import Client
+from drainer.sink.kafka.client import Client, TopicFacts
 from drainer.sink.kafka.kafka_sink import KafkaSink
 from drainer.sink.kafka.settings import ClientSettings, SinkSettings
 from drainer.sink.kafka.window import Mark
@@ -23,10 +23,12 @@ from tests.drainer.support.archive_life import Ready, merged_of
 
 TOPIC = "changes"
 EVER = 1 << 62
+UNTOLD = TopicFacts()
 
 
 class Life:
-    """One run, from the savepoint in `directory`. `client`: more settings of it."""
+    """One run, from the savepoint in `directory`. `client`: more settings of it. `facts` are what brokers say
+    of each topic: the mock cluster does not know the request."""
 
     def __init__(
         self,
@@ -40,6 +42,7 @@ class Life:
         form: MessageFormat | None = None,
         claim_check: str = "",
         past_ts: int = EVER,
+        facts: TopicFacts = UNTOLD,
         **settings: Any,
     ) -> None:
         self.source = source
@@ -48,6 +51,7 @@ class Life:
         start = Mark(stored.commit_ts, stored.schema_version) if stored else Mark(0, 0)
         line = build_kafka.Line()
         self.client = Client(ClientSettings(servers, **(client or {})), line.answered, line.trouble)
+        self.client.topic_facts = lambda topic: facts  # type: ignore[method-assign]
         if settings.get("transactions"):
             self.client.begin_producing()
         self.sink: KafkaSink = build_kafka.assembled(

@@ -143,6 +143,7 @@ class Maker:
                 (
                     *(self._add, self._add, self._drop, self._retype, self._rename, self._move),
                     *(self._more_keys, self._fewer_keys, self._rename_key, self._describe),
+                    *(self._local, self._check),
                 )
             )
             change(document, f"{step}_{number}")
@@ -178,6 +179,25 @@ class Maker:
             if column["type"]["Tp"] == 3:
                 column["type"]["Tp"], column["default"] = 8, "12345678901"
                 column["type"]["Flag"] &= ~NO_DEFAULT
+
+    def _local(self, document: dict[str, Any], _: str) -> None:
+        """An instant becomes a local time, or back: under a new id, as all whose values are converted."""
+        for column in document["cols"]:
+            if column["type"]["Tp"] in (7, 12) and not column["generated_expr_string"]:
+                column["type"]["Tp"] = 19 - column["type"]["Tp"]
+                column["id"] = self._next()
+                return
+
+    def _check(self, document: dict[str, Any], called: str) -> None:
+        """One more, one less, or one that says something else."""
+        checks = document.setdefault("constraint_info", [])
+        if checks and self.random.random() < 0.5:
+            gone = checks.pop(self.random.randrange(len(checks)))
+            called = gone["constraint_name"]["O"] if self.random.random() < 0.5 else called
+        text = f"`id` > {-self.random.randrange(1, 99)}"
+        checks.append(
+            {"constraint_name": name(f"h{called}"), "expr_string": text, "enforced": True, "state": 5}
+        )
 
     def _rename(self, document: dict[str, Any], called: str) -> None:
         column = self._some(document)

@@ -10,7 +10,7 @@ from common.upstream_port import SchemaHistory
 from drainer.apply.lane import LaneSettings
 from drainer.apply.mysql_sink import MysqlSink
 from drainer.apply.row_mismatch import Drift
-from drainer.quarantine.waiting_tables import RETRY
+from drainer.quarantine.entry import RETRY
 from drainer.sink.mysql.connection import Target
 from drainer.sink.mysql.refusal import RowsRefused
 from tests.drainer.support.apply_life import Life, Recording

@@ -208,6 +208,24 @@ def test_dropping_one_of_several_tables_of_a_target_is_refused(action: int, info
     assert alone == Verdict((("Db", "t"),))
 
 
+@pytest.mark.parametrize("action", [ActionType.TRUNCATE_TABLE_PARTITION, ActionType.DROP_TABLE_PARTITION])
+def test_a_partition_of_one_of_several_tables_of_a_target_has_rows_of_all(action: int) -> None:
+    parted = table(1, "t", partitions=(6, 7))
+    shared = Setting(routed(("*", "t", "shop", "orders"))).judge(action, table_id=1, info=parted)
+    assert "other.t replicate into shop.orders too" in shared.refused
+    alone = Setting(routed(("db", "t", "shop", "orders"))).judge(action, table_id=1, info=parted)
+    assert alone == Verdict((("Db", "t"),))
+
+
+def test_an_exchange_is_about_both_tables() -> None:
+    s = Setting(routed(("*", "t", "shop", "orders")))
+    s.tracker.apply(s.up.create(table(5, "parted", partitions=(6, 7))))
+    verdict = s.judge(
+        ActionType.EXCHANGE_TABLE_PARTITION, table_id=1, info=table(5, "parted", partitions=(1, 7))
+    )
+    assert "other.t replicate into shop.orders too" in verdict.refused
+
+
 def test_of_tables_created_together_those_that_replicate_are() -> None:
     s = Setting(Rules(names=TableFilter(ignore_table=[("db", "x")])))
     verdict = s.judge(ActionType.CREATE_TABLES, infos=[table(11, "x"), table(12, "y")])

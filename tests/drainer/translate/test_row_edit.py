@@ -6,6 +6,8 @@ import hashlib
 import hmac
 import itertools
 import random
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,13 @@ from common.rowcodec.encoder import RowEncoder
 from common.table_info import TableInfo
 from drainer.changes.model import Row
 from drainer.changes.row_reader import RowPlan
+from drainer.config.options import DrainerConfig
 from drainer.formats.pb.writer import PbPlan
 from drainer.rules.row_rule import RowRule
+from drainer.rules.rule_history import RuleHistory
+from drainer.rules.rule_set import Rules, read_rules
 from drainer.sink.mysql.sql_literal.plan import SqlPlan
-from drainer.translate.row_edit import RowEdit
+from drainer.translate.row_edit import RowEdit, row_edit
 from drainer.translate.row_filter import RowGate
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion
 from tests.common.rowcodec.tables import binary, column, index, key, table
@@ -174,6 +179,121 @@ def test_what_replicates_is_the_set_after_every_change() -> None:
             if 10 <= int(one["total"]) <= 20 or one["note"] == "keep"
         }
         assert set(downstream) == inside
+
+
+# -- rules that change ------------------------------------------------------------------------------------
+
+SETS: dict[str, tuple[dict[str, str], ...]] = {
+    "all": (),
+    "total": ({"where": "total >= 10"},),
+    "note": ({"where": "note = 'in'"},),
+    "both": ({"where": "total >= 10"}, {"where": "note = 'in'"}),
+    "gone column": ({"where": "elsewhere = 1"},),
+}
+TESTS: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "all": lambda image: True,
+    "total": lambda image: float(image["total"]) >= 10,
+    "note": lambda image: image["note"] == "in",
+    "both": lambda image: float(image["total"]) >= 10 and image["note"] == "in",
+}
+
+
+def rules_after(*names: str) -> Rules:
+    """The last of some sets of rules, each stored by another life."""
+    history = RuleHistory.since(0, rules_of(names[0]))
+    for ts, name in enumerate(names[1:], 1):
+        history = RuleHistory.from_json(history.to_json()).followed_by(ts, rules_of(name))
+    return RuleHistory.from_json(history.to_json()).last
+
+
+def rules_of(name: str) -> Rules:
+    named = tuple({"db-name": "shop", "tbl-name": "t", **rule} for rule in SETS[name])
+    return read_rules(replace(DrainerConfig(), row_rule=named))
+
+
+def every_change(images: list[dict[str, Any] | None]) -> list[tuple[Any, Any]]:
+    return [
+        (old, new)
+        for old, new in itertools.product(images, repeat=2)
+        if old is not new and (old is None or new is None or old != new)
+    ]
+
+
+def test_a_row_is_as_the_rules_of_now_say_once_it_changes_whatever_they_were_before() -> None:
+    """Every history of three sets of rules, every row, and every change of it, its key's among them, in each
+    era. What goes out may be repeated, and may be about rows that are not there."""
+    rows = Rows(ORDERS)
+    images: list[dict[str, Any] | None] = [None] + [
+        order(total, note=note, id=number)
+        for total in ("9.00", "10.00")
+        for note in ("in", "x")
+        for number in (1, 2)
+    ]
+    changes = every_change(images)
+    kinds = [INSERT if old is None else DELETE if new is None else UPDATE for old, new in changes]
+    encoded = [rows.of(kind, *change) for kind, change in zip(kinds, changes, strict=True)]
+    sent: dict[tuple[str, ...], list[tuple[Any, Any] | None]] = {}
+
+    def events(names: tuple[str, ...]) -> list[tuple[Any, Any] | None]:
+        if names not in sent:
+            edited = row_edit(rules_after(*names), version(ORDERS))
+            found = [
+                (kind, row) if edited is None else edited.event(kind, row, 5)
+                for kind, row in zip(kinds, encoded, strict=True)
+            ]
+            sent[names] = [None if event is None else rows.read(*event) for event in found]
+        return sent[names]
+
+    def follow(names: tuple[str, ...], era: int, image: Any, downstream: dict[int, Any]) -> None:
+        for (old, new), event in zip(changes, events(names[: era + 1]), strict=True):
+            if old is not image:
+                continue
+            there = dict(downstream)
+            if event is not None:
+                before, after = event
+                if before is not None:
+                    there.pop(before["id"], None)
+                if after is not None:
+                    there[after["id"]] = after
+            wanted = [] if new is None or not TESTS[names[era]](new) else [new]
+            assert list(there.values()) == wanted, (names[: era + 1], old, new)
+            if era + 1 < len(names):
+                follow(names, era + 1, new, there)
+                follow_unchanged(names, era + 2, new, there)
+
+    def follow_unchanged(names: tuple[str, ...], era: int, image: Any, there: dict[int, Any]) -> None:
+        """Nothing changes in the era before."""
+        if era < len(names):
+            follow(names, era, image, there)
+
+    for names in itertools.product(TESTS, repeat=3):
+        follow(names, 0, None, {})
+
+
+def test_rows_that_no_rules_ever_let_through_stay_where_they_are() -> None:
+    rows = Rows(ORDERS)
+    edited = row_edit(rules_after("both", "total", "note"), version(ORDERS))
+    assert edited is not None
+    for old, new in (("9", "9"), ("9", "11")):
+        row = rows.of(UPDATE, order(old, note="x"), order(new, note="y"))
+        assert edited.event(UPDATE, row, 5) is None
+    assert edited.event(DELETE, rows.of(DELETE, order("9", note="x"), None), 5) is None
+
+
+def test_what_an_earlier_rule_said_of_a_column_that_is_gone_is_not_known() -> None:
+    rows = Rows(ORDERS)
+    edited = row_edit(rules_after("gone column", "note"), version(ORDERS))
+    assert edited is not None
+    row = rows.of(DELETE, order("9", note="x"), None)
+    assert edited.event(DELETE, row, 5) == (DELETE, row)
+
+
+def test_a_table_without_a_key_is_left_alone() -> None:
+    """Its rows are found by all their values: another row may be taken for the one that is meant."""
+    edited = row_edit(rules_after("all", "total"), version(KEYLESS))
+    assert edited is not None
+    row = Rows(KEYLESS).of(DELETE, {"total": 9, "email": "x"}, None)
+    assert edited.event(DELETE, row, 5) is None
 
 
 # -- masks ------------------------------------------------------------------------------------------------

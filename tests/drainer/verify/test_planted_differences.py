@@ -119,6 +119,11 @@ PLANTS = {
         ("DELETE FROM {t} WHERE b=30", "INSERT INTO {t} VALUES ('c', -5, 0)"),
         ((EXTRA, b"'c'", ()), (MISSING, b"'a'", ())),
     ),
+    "set_by_the_server_on_update": Plant(
+        "id INT PRIMARY KEY, v INT, at DATETIME(6) DEFAULT '2020-01-01' ON UPDATE CURRENT_TIMESTAMP(6)",
+        "(id, v) VALUES (1,1),(2,2)",
+        ("UPDATE {t} SET v=9, at=at WHERE id=2",), ((CHANGED, b"2", ("v",)),),
+    ),
     "computed_there_by_another_expression": Plant(
         "id INT PRIMARY KEY, g INT AS (id + 1) STORED", "(id) VALUES (1),(2)",
         ("ALTER TABLE {t} MODIFY g INT AS (IF(id = 2, 0, id + 1)) STORED",), ((CHANGED, b"2", ("g",)),),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from common import binlog
-from pump.index.recent_commits import RecentCommits
+from pump.index.recent_commits import PENDING_MAX, RecentCommits
 from pump.log.delivery import Delivery
 from pump.log.record import START, LogRecord
 
@@ -103,3 +103,44 @@ def test_commit_whose_prewrite_is_not_in_memory_is_left_to_the_index() -> None:
     recent.advance(7)
     assert recent.after(4, 1) is None
     assert recent.after(5, 1) == [Delivery(7, 6, binlog.join(prewrite, binlog.commit(6, 7)))]
+
+
+def test_commits_behind_one_that_stays_open_take_no_more_than_the_bound() -> None:
+    """Three times as many as may wait; what came last is served from memory once the watermark moves."""
+    bytes_max = 1 << 20
+    recent = RecentCommits(0, bytes_max=bytes_max)
+    feed(recent, binlog.prewrite(1, b"k", b"v"))
+    truth = {}
+    for number in range(10, 10 + 3 * PENDING_MAX):
+        prewrite, commit = binlog.prewrite(2 * number, b"k", b"v"), binlog.commit(2 * number, 2 * number + 1)
+        feed(recent, prewrite)
+        feed(recent, commit)
+        truth[2 * number + 1] = Delivery(2 * number + 1, 2 * number, binlog.join(prewrite, commit))
+        assert len(recent._pending) <= PENDING_MAX
+        assert recent._pending_bytes <= bytes_max
+    last = max(truth)
+    recent.advance(last)
+    recent.check()
+    assert recent._pending_bytes == 0
+    assert recent.floor < last
+    served = recent.after(recent.floor, 1 << 30)
+    assert served == [truth[ts] for ts in truth if ts > recent.floor]
+    assert recent.after(recent.floor - 1, 1) is None
+
+
+def test_commits_without_their_prewrites_in_memory_take_no_more_than_the_bound_either() -> None:
+    recent = RecentCommits(0, bytes_max=1 << 20)
+    for number in range(10, 10 + 3 * PENDING_MAX):
+        feed(recent, binlog.commit(2 * number, 2 * number + 1))
+    assert len(recent._pending) <= PENDING_MAX
+    assert recent.bytes_held <= 1 << 20
+
+
+def test_what_was_stored_first_is_served() -> None:
+    recent = RecentCommits(0, bytes_max=1 << 20)
+    first = binlog.prewrite(1, b"k", b"first")
+    for payload in (first, binlog.prewrite(1, b"k", b"second"), binlog.commit(1, 5), binlog.commit(1, 5)):
+        feed(recent, payload)
+    recent.check()
+    recent.advance(5)
+    assert recent.after(0, 1 << 20) == [Delivery(5, 1, binlog.join(first, binlog.commit(1, 5)))]

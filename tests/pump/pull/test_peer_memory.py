@@ -45,6 +45,9 @@ class House:
     server: Server
     clock: ManualClock
 
+    def streams_of(self, address: str) -> int:
+        return sum(stream.caller.address == address for stream in self.pump.pullers._streams)
+
 
 @asynccontextmanager
 async def house(path: Path, door_limits: DoorLimits = LIMITS, **options: Any) -> AsyncIterator[House]:
@@ -192,6 +195,37 @@ async def test_a_transaction_larger_than_all_shares_is_pulled_by_one_at_a_time(t
         assert [stream for _, _, stream, _ in reset] == [1, 3, 5]
 
 
+async def test_who_reads_a_few_octets_a_second_is_in_the_way_no_longer_than_who_reads_none(
+    tmp_path: Path,
+) -> None:
+    """Each of its streams has one stuck time, whatever its transaction's size allows who reads it."""
+    limits = DoorLimits(
+        stream_send_bytes_max=1 << 18,
+        connection_send_bytes_max=MIB,
+        send_bytes_max=4 * MIB,
+        stuck_reply_s=2.0,
+        handshake_s=1e6,
+        keepalive_s=1e6,
+        glitches_burst=1 << 20,
+    )
+    await filled(tmp_path, 4 * TRANSACTION, COUNT)
+    async with (
+        house(tmp_path, limits, **FROM_LOG) as here,
+        Raw.to(here.server.port, hello=NO_WINDOW) as slow,
+    ):
+        await slow.send(frames.window_update(0, 1 << 30) + pulling("PullBinlogs", 1))
+        await at_rest(here)
+        polite = asyncio.create_task(pulled(here.server.port, "PullBinlogs"))
+        await until(lambda: here.server.budget.replies.waiting == 1)
+        began_s = here.clock.monotonic_s()
+        while here.server.budget.replies.waiting:
+            await slow.send(frames.window_update(1, 1 << 10))
+            here.clock.advance(0.5)
+            await asyncio.sleep(0.02)
+            assert here.clock.monotonic_s() - began_s < 8.0, "and not 16 for what it might have read"
+        assert len(await polite) == COUNT
+
+
 async def test_pull_streams_are_counted_by_connection_and_address(tmp_path: Path) -> None:
     async with house(tmp_path) as here, AsyncExitStack() as stack:
 
@@ -205,7 +239,7 @@ async def test_pull_streams_are_counted_by_connection_and_address(tmp_path: Path
         assert refused[2] == 65
         assert b"grpc-status\x018" in refused[3]
         assert b"32 of its connection are open (pull-streams-per-connection)" in refused[3]
-        raw = await opened_streams("127.0.0.1", 32)
+        newest = await opened_streams("127.0.0.1", 32)
         await until(lambda: here.pump.pullers.new_streams == 64)
         raw = await opened_streams("127.0.0.1", 1)
         refused = await raw.until(HEADERS, flags=END_STREAM)
@@ -213,9 +247,21 @@ async def test_pull_streams_are_counted_by_connection_and_address(tmp_path: Path
         await opened_streams("127.0.0.2", 32)
         await opened_streams("127.0.0.2", 32)
         await until(lambda: here.pump.pullers.new_streams == 128)
-        raw = await opened_streams("127.0.0.3", 1)
+        for source in (
+            "127.0.0.3",
+            "127.0.0.4",
+        ):  # each gets what the busiest have more, and no more than that
+            for _ in range(2):
+                await opened_streams(source, 16)
+            await until(lambda: here.pump.pullers.new_streams == 128)
+            assert here.streams_of(source) == 32
+        assert [here.streams_of(f"127.0.0.{at}") for at in (1, 2, 3, 4)] == [32, 32, 32, 32]
+        ended = await newest.until(HEADERS, flags=END_STREAM)
+        assert b"and its address has most" in ended[3]
+        raw = await opened_streams("127.0.0.1", 1)
         refused = await raw.until(HEADERS, flags=END_STREAM)
-        assert b"128 are open (pull-streams)" in refused[3]
+        assert b"are open (pull-streams" in refused[3]
+        assert here.pump.pullers.new_streams == 128
         await stack.aclose()
         await until(lambda: here.pump.pullers.new_streams == 0)
 

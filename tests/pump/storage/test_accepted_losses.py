@@ -17,6 +17,7 @@ from common.observe import metrics
 from pump.index.index import IndexDamaged
 from pump.log.delivery import Delivery
 from pump.log.record import ValuePointer
+from pump.storage.accepted_losses import AcceptedLosses
 from pump.storage.data_dir import DataDir
 from pump.storage.opening import StorageLimits
 from tests.pump.support.payloads import opened, pull, put, put_pair, wait_watermark
@@ -256,18 +257,66 @@ async def test_the_log_is_searched_once_for_a_prewrite_that_is_nowhere(
             monkeypatch.setattr(storage.value_log, "stretches", None)
 
 
-async def test_two_records_of_one_timestamp_do_not_build_the_index_anew_for_ever(tmp_path: Path) -> None:
-    """Clients that take no timestamps of the oracle; the index can lead to one of the two alone."""
+async def test_a_commit_at_the_start_ts_of_another_hides_neither(tmp_path: Path) -> None:
+    """Clients that take no timestamps of the oracle."""
     expected = await stored(tmp_path)
     async with opened(tmp_path, limits=LIMITS) as storage:
         await put(storage, binlog.prewrite(1000, b"key", b"value"), binlog.prewrite(990, b"key", b"value"))
         await put(storage, binlog.commit(990, 1000, b"key"), binlog.commit(1000, 1010, b"key"))
         await wait_watermark(storage, 1010)
-    with pytest.raises(IndexDamaged):
-        await served_by_puller(tmp_path)
-    with pytest.raises(Corruption, match="another record has the timestamp of prewrite 1000") as caught:
-        await served_by_puller(tmp_path)
-    lost = caught.value.hint.rpartition("--accept-loss ")[2].strip("`")
-    found = await served(tmp_path, lost)
+    found = await served(tmp_path)
     assert found[: len(expected)] == expected
-    assert [one.commit_ts for one in found[len(expected) :]] == [1000]
+    assert [one.commit_ts for one in found[len(expected) :]] == [1000, 1010]
+
+
+async def test_one_start_gives_up_all_that_a_lost_directory_leaves_behind(tmp_path: Path) -> None:
+    """Commits whose prewrites went with it, over several files, and damage between them: what is whole comes,
+    also later, and what is missed after the range is asked about again."""
+    async with opened(tmp_path, limits=LIMITS) as storage:
+        whole = []
+        for ts in range(1000, 3000, 20):
+            await put(storage, binlog.commit(ts, ts + 1, bytes(100)))
+            whole.append(Delivery(ts + 11, ts + 10, await put_pair(storage, ts + 10, ts + 11, bytes(300))))
+        await wait_watermark(storage, whole[-1].commit_ts)
+        assert storage.value_log.end.fid > 3
+    flip(tmp_path, await place_of(tmp_path, 2010))
+    async with opened(tmp_path, limits=LIMITS) as storage:
+        with pytest.raises(Corruption) as caught:
+            await pull(storage, from_disk=True)
+    given = caught.value.hint.split("--accept-loss ")[1].partition("`")[0]
+    assert "-" in given
+    lost = [one for one in whole if one.commit_ts == 2011]
+    before = passed_over()
+    expected = [one for one in whole if one not in lost]
+    assert await served(tmp_path, given) == expected
+    assert passed_over() - before >= 101
+    assert await served(tmp_path) == expected
+    shutil.rmtree(tmp_path / "kv")
+    assert await served(tmp_path) == expected
+    async with opened(tmp_path, limits=LIMITS) as storage:
+        await put(storage, binlog.commit(3100, 3101, b"key"))
+        await wait_watermark(storage, 3101)
+        with pytest.raises(Corruption, match="commit 3101 has no prewrite 3100"):
+            await pull(storage, from_disk=True)
+    DataDir(str(tmp_path)).close()
+
+
+def test_a_range_goes_with_its_last_file(tmp_path: Path) -> None:
+    data_dir = DataDir(str(tmp_path))
+    losses = AcceptedLosses(data_dir, "000002.vlog:10-000004.vlog:50")
+    inside = [ValuePointer(2, 10), ValuePointer(3, 0), ValuePointer(4, 49)]
+    outside = [ValuePointer(2, 9), ValuePointer(4, 50), ValuePointer(1, 99)]
+    assert [*map(losses.has, inside + outside)] == [True] * 3 + [False] * 3
+    assert losses.before(ValuePointer(9, 0)) == ([], [])
+    assert losses.accepted("000003.vlog", 7)
+    assert not losses.accepted("000005.vlog", 7)
+    assert losses.before(ValuePointer(9, 0)) == ([ValuePointer(3, 7)], [])
+    again = AcceptedLosses(data_dir)
+    assert [*map(again.has, inside + outside)] == [True] * 3 + [False] * 3
+    again.forget_before(4)
+    assert again.has(ValuePointer(4, 49))
+    again.forget_before(5)
+    assert not any(map(AcceptedLosses(data_dir).has, inside))
+    with pytest.raises(ConfigError, match="is no FILE:OFFSET"):
+        AcceptedLosses(data_dir, "000002.vlog:10-000004")
+    data_dir.close()

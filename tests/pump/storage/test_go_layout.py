@@ -196,7 +196,9 @@ BREAKAGES: dict[str, Callable[[Path], None]] = {
     "a small file is not finished": lambda path: in_file(
         path, newest(path), lambda data: data + footer(20_991)
     ),
-    "not wrong checksum": lambda path: in_file(path, 0, lambda data: data[:40] + b"\xff" + data[41:]),
+    "not wrong checksum": lambda path: in_file(
+        path, 0, lambda data: data[:40] + bytes([data[40] ^ 0xFF]) + data[41:]
+    ),
     "not magic": lambda path: in_file(path, newest(path), lambda data: data + bytes(30)),
     "not a header ends early": lambda path: in_file(path, newest(path), lambda data: data + bytes(3)),
     "not a payload ends early": lambda path: in_file(path, newest(path), lambda data: data[:-1]),

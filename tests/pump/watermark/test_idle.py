@@ -124,18 +124,50 @@ def test_nor_while_it_stays_and_it_costs_a_draw_a_second() -> None:
     live(story)
 
 
-def test_what_was_drawn_elsewhere_needs_no_draw_even_while_the_oracle_is_away() -> None:
+def test_what_others_say_was_drawn_is_drawn_for_at_once_and_never_believed() -> None:
     async def story(pump: Pump) -> None:
         await soon(pump)
-        draws, pump.oracle.error = pump.oracle.draws, Unavailable("away")
-        for _ in range(3):
+        for error in (None, Unavailable("away"), None):
             await asyncio.sleep(1)
-            wanted = now_ts()
-            pump.idle.given(wanted)
-            pump.idle.given(wanted - 1)
-            await pump.told(wanted)
-            assert pump.watermark == wanted
+            before, draws, pump.oracle.error, given = pump.watermark, pump.oracle.draws, error, now_ts()
+            pump.idle.given(given)
+            pump.idle.given(given - 1)
+            await asyncio.sleep(0.002)
+            assert pump.oracle.draws == draws + 1, "nobody waits for it"
+            assert pump.watermark == (pump.oracle.last if error is None else before)
+            pump.oracle.error = None
+            await asyncio.sleep(TOLD_S)
+            assert pump.watermark == pump.oracle.last > given
+
+    live(story)
+
+
+def test_one_ahead_of_its_time_is_reached_in_time_and_keeps_no_other_waiting() -> None:
+    async def story(pump: Pump) -> None:
+        await soon(pump)
+        for _ in range(50):
+            pump.idle.given(ahead := now_ts() + tso.compose(3_000))
+            await asyncio.sleep(0.02)
+            pump.idle.given(given := now_ts())
+            await asyncio.sleep(0.007)
+            assert given < pump.watermark < now_ts()
+        await asyncio.sleep(4.1)
+        assert pump.watermark >= ahead
+        draws = pump.oracle.draws
+        await asyncio.sleep(10)
         assert pump.oracle.draws == draws
+
+    live(story)
+
+
+def test_many_commits_share_a_draw() -> None:
+    async def story(pump: Pump) -> None:
+        await soon(pump)
+        draws, began_s = pump.oracle.draws, asyncio.get_running_loop().time()
+        for _ in range(1000):
+            pump.idle.given(now_ts() + 1)
+            await asyncio.sleep(0.0005)
+        assert pump.oracle.draws - draws <= (asyncio.get_running_loop().time() - began_s) / 0.006 + 1
 
     live(story)
 

@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Iterator, Sequence
+from math import inf
 
-from pump.index.sorter import OpenPrewrite
-from pump.log.record import START
+from common.binlog import PREWRITE
+from common.clock import SystemClock
+from pump.index.sorter import OPEN_MAX, OpenPrewrite, Sorter
+from pump.log.record import LogRecord, ValuePointer
 from pump.watermark.resolve_schedule import Heard, ResolveSchedule, TxnAnswer
 
 
 def open_at(*since: float) -> list[OpenPrewrite]:
-    return [OpenPrewrite(number, START, since_s, START) for number, since_s in enumerate(since, 1)]
+    places = [ValuePointer(0, number) for number in range(len(since))]
+    return [
+        OpenPrewrite(number, place, since_s, place)
+        for number, (place, since_s) in enumerate(zip(places, since, strict=True), 1)
+    ]
+
+
+def behind(prewrites: Sequence[OpenPrewrite]) -> Callable[[ValuePointer], Iterator[OpenPrewrite]]:
+    return lambda place: (prewrite for prewrite in prewrites if prewrite.place > place)
+
+
+def settle(prewrites: Sequence[OpenPrewrite], *start_tss: int) -> None:
+    for prewrite in prewrites:
+        prewrite.settled |= prewrite.start_ts in start_tss
 
 
 class TestResolveSchedule:
     def ask(
         self, schedule: ResolveSchedule, prewrites: Sequence[OpenPrewrite], now_s: float, waits: bool
     ) -> list[int]:
-        return [entry.start_ts for entry in schedule.due(prewrites, now_s, is_awaited=waits)]
+        return [entry.start_ts for entry in schedule.due(behind(prewrites), now_s, is_awaited=waits)]
 
     def test_first_question_depends_on_who_waits(self) -> None:
         schedule = ResolveSchedule(waited_after_s=0.1)
@@ -34,14 +51,14 @@ class TestResolveSchedule:
         prewrites = open_at(10.0)
         for behind_s in (1.0, 5.0):
             now_s = 10.0 + behind_s
-            assert schedule.due(prewrites, now_s, is_awaited=True, behind_s=behind_s) == []
-        assert schedule.due(prewrites, 15.2, is_awaited=True, behind_s=5.0) == prewrites
+            assert schedule.due(behind(prewrites), now_s, is_awaited=True, behind_s=behind_s) == []
+        assert schedule.due(behind(prewrites), 15.2, is_awaited=True, behind_s=5.0) == prewrites
 
     def test_the_longest_due_come_first_so_that_all_get_their_turn(self) -> None:
         schedule = ResolveSchedule(waited_after_s=1.0, pause_max_s=4.0)
         prewrites, now_s, turns = open_at(*([0.0] * 50)), 1.0, dict.fromkeys(range(1, 51), 0)
         for _ in range(200):  # one at a time, and nothing is ever learned
-            for entry in schedule.due(prewrites, now_s, is_awaited=True, at_most=1):
+            for entry in schedule.due(behind(prewrites), now_s, is_awaited=True, at_most=1):
                 turns[entry.start_ts] += 1
                 schedule.undecided(entry.start_ts, now_s, TxnAnswer.UNAVAILABLE)
             now_s += 1.0
@@ -57,6 +74,7 @@ class TestResolveSchedule:
     def test_what_was_heard_keeps_since_when(self) -> None:
         schedule = ResolveSchedule(waited_after_s=0.1)
         assert schedule.heard(1) == Heard()
+        assert self.ask(schedule, open_at(0.0), 1.0, True) == [1]
         for now_s, answer in ((1.0, TxnAnswer.ALIVE), (2.0, TxnAnswer.ALIVE), (3.0, TxnAnswer.UNAVAILABLE)):
             schedule.undecided(1, now_s, answer, "so")
         assert schedule.heard(1) == Heard(3, TxnAnswer.UNAVAILABLE, "so", 3.0)
@@ -77,6 +95,7 @@ class TestResolveSchedule:
 
     def test_upstream_says_when_to_ask_again(self) -> None:
         schedule = ResolveSchedule(waited_after_s=0.1, pause_max_s=5.0)
+        assert self.ask(schedule, open_at(0.0), 10.0, True) == [1]
         schedule.undecided(1, 10.0, TxnAnswer.ALIVE, retry_after_s=0.7)
         assert self.ask(schedule, open_at(0.0), 10.69, True) == []
         assert self.ask(schedule, open_at(0.0), 10.71, True) == [1]
@@ -95,7 +114,91 @@ class TestResolveSchedule:
         for start_ts in first:
             schedule.undecided(start_ts, 1.0, TxnAnswer.UNAVAILABLE)
         assert self.ask(schedule, prewrites, 1.0, True) == list(range(11, 21))
-        schedule.drop(lambda start_ts: start_ts == 3)
-        assert set(schedule._asked) == {3}
-        schedule.drop(lambda _: False)
+        for start_ts in range(11, 21):
+            schedule.undecided(start_ts, 1.0, TxnAnswer.UNAVAILABLE)
+        settle(prewrites, *range(1, 26))
+        assert self.ask(schedule, prewrites, 9.0, True) == []
         assert schedule._asked == {}
+        assert schedule._waiting == []
+
+    def test_one_that_settles_while_it_is_asked_about_is_forgotten_and_may_come_again(self) -> None:
+        schedule, prewrites = ResolveSchedule(waited_after_s=0.1), open_at(0.0, 0.0)
+        assert self.ask(schedule, prewrites, 1.0, True) == [1, 2]
+        settle(prewrites, 1, 2)
+        schedule.drop(1)
+        schedule.ended(2, 1.0, "committed")
+        assert self.ask(schedule, prewrites, 3.0, True) == []
+        assert schedule._asked == {}
+        # A client repeats both prewrites, long after.
+        again = [
+            OpenPrewrite(start_ts, ValuePointer(1, start_ts), 9.0, ValuePointer(1, 0)) for start_ts in (1, 2)
+        ]
+        assert self.ask(schedule, [*prewrites, *again], 9.2, True) == [1, 2]
+
+    def test_random_lives_against_a_search_through_all(self) -> None:
+        """What is asked about, and when, is what a search through every open prewrite would say; nothing is
+        kept of what has settled."""
+        for seed in range(60):
+            self.live(random.Random(seed))
+
+    def live(self, rng: random.Random) -> None:
+        schedule = ResolveSchedule(waited_after_s=0.1, idle_after_s=1.0, pause_max_s=2.0, batch_max=7)
+        prewrites: list[OpenPrewrite] = []
+        due_s: dict[int, float] = {}  # of those that were asked about or given up; infinite: under way
+        now_s = 0.0
+        for _ in range(rng.randint(20, 300)):
+            now_s = round(now_s + rng.choice([0.0, 0.05, 0.3, 1.0]), 3)
+            for _ in range(rng.randint(0, 12)):
+                place = ValuePointer(0, len(prewrites))
+                prewrites.append(OpenPrewrite(len(prewrites), place, now_s, place))
+            for prewrite in prewrites:
+                if not prewrite.settled and rng.random() < 0.1:
+                    prewrite.settled = True
+                    if due_s.pop(prewrite.start_ts, 0.0) == inf:
+                        schedule.drop(prewrite.start_ts)
+            alive = [prewrite for prewrite in prewrites if not prewrite.settled]
+            for prewrite in rng.sample(alive, min(len(alive), rng.choice([0, 0, 1]))):
+                schedule.given_up(prewrite)
+                if due_s.setdefault(prewrite.start_ts, prewrite.since_s) != inf:
+                    due_s[prewrite.start_ts] = min(due_s[prewrite.start_ts], prewrite.since_s)
+            is_awaited = rng.random() < 0.5
+            due = schedule.due(behind(prewrites), now_s, is_awaited=is_awaited)
+            after_s = 0.1 if is_awaited else 1.0
+            times = {one.start_ts: due_s.get(one.start_ts, one.since_s + after_s) for one in alive}
+            ready = [start_ts for start_ts, due_at_s in times.items() if due_at_s <= now_s]
+            assert len(due) == min(len(ready), 7)
+            assert {one.start_ts for one in due} <= {*ready}
+            left = {*ready} - {one.start_ts for one in due}
+            if left:
+                assert max(times[one.start_ts] for one in due) <= min(times[start_ts] for start_ts in left)
+            for prewrite in due:
+                due_s[prewrite.start_ts] = inf
+                if rng.random() < 0.8:
+                    retry_s = rng.choice([0.02, 0.5])
+                    schedule.undecided(prewrite.start_ts, now_s, TxnAnswer.UNAVAILABLE, retry_after_s=retry_s)
+                    due_s[prewrite.start_ts] = now_s + retry_s
+        settle(prewrites, *range(len(prewrites)))
+        for start_ts, due_at_s in due_s.items():
+            if due_at_s == inf:
+                schedule.drop(start_ts)
+        assert self.ask(schedule, prewrites, now_s + 10, True) == []
+        assert schedule._asked == {}
+
+    def test_a_step_costs_what_it_takes_however_many_wait(self) -> None:
+        """Three times as many as a pump lets be open, asked about in turn: the last step as the first."""
+        sorter, schedule = Sorter(), ResolveSchedule(waited_after_s=0.1)
+        count = 3 * OPEN_MAX
+        for first in range(0, count, 1024):
+            batch = [LogRecord(PREWRITE, 1 + at, 0, ValuePointer(0, at)) for at in range(first, first + 1024)]
+            sorter.feed(batch, first * 1e-6)
+        asked, now_s, clock, steps_s = 0, 10.0, SystemClock(), []
+        while asked < count:
+            began_s = clock.monotonic_s()
+            due = schedule.due(sorter.open_after, now_s, is_awaited=True)
+            steps_s.append(clock.monotonic_s() - began_s)
+            assert [entry.start_ts for entry in due] == list(range(asked + 1, asked + 257))
+            for entry in due:
+                schedule.undecided(entry.start_ts, now_s, TxnAnswer.ALIVE, retry_after_s=3.0)
+            asked += 256
+        # A search through those that were asked about took half a second at the end.
+        assert sorted(steps_s)[len(steps_s) * 9 // 10] < 0.01

@@ -30,9 +30,13 @@ class TestAdmission:
                 assert verdict == Refuse(Reason.DISK, text)
             elif start_ts == commit_ts == 0:
                 assert verdict == PROBE
+            elif start_ts == 0:
+                assert isinstance(verdict, Refuse)
+                assert verdict.reason is Reason.PAYLOAD
             else:
                 assert verdict == STORE
-            all_stored = admission.takes_all(1, state, disk)
+            drawn = admission.are_drawn([(tp, start_ts, commit_ts)], 100)
+            all_stored = admission.takes_all(1, state, disk) and drawn
             assert not all_stored or verdict in (STORE, PROBE)
 
     def test_ends_have_a_reserve_and_the_last_of_it_is_nobodys(self) -> None:

@@ -95,9 +95,12 @@ class Pump:
 
 
 @asynccontextmanager
-async def pump(path: Path, *, in_flight: int = 4 << 20, **limits: Any) -> AsyncIterator[Pump]:
+async def pump(
+    path: Path, *, in_flight: int = 4 << 20, clients_know: bool = True, **limits: Any
+) -> AsyncIterator[Pump]:
     directory = MemoryDirectory()
-    async with opened(path, directory=directory, limits=StorageLimits(**limits)) as storage:
+    options = {"limits": StorageLimits(**limits), "clients_know": clients_know}
+    async with opened(path, directory=directory, **options) as storage:
         guard = DiskGuard(str(path), 0)
         guard.disk = Disk(1 << 30, 1 << 20)
         made: list[Pump] = []

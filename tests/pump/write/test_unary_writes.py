@@ -23,6 +23,7 @@ from common.observe import metrics
 from common.rpc.service import status_of
 from common.upstream.upstream_time import UpstreamTime
 from common.wire import pump_pb2
+from pump.index.sorter import Prewrites
 from pump.log.writer import Ended, WriteFailed
 from pump.storage.opening import StorageLimits
 from pump.storage.storage import Storage
@@ -74,6 +75,9 @@ class FakeStorage:
     @property
     def write_failure(self) -> WriteFailed | None:
         return self.failure
+
+    def prewrites(self, more: int = 1) -> Prewrites:
+        return Prewrites(len(self.stored) + more - 1)
 
     async def write(self, payload: bytes, head: Head) -> None:
         if self.failure is not None:

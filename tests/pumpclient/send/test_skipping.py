@@ -20,6 +20,7 @@ from pumpclient import (
 )
 from pumpclient.send.skipping import Skipping
 from pumpclient.testing import MemoryCluster, settle
+from tests.pumpclient.test_client import while_time_passes
 
 IGNORING = Options(ignore_error=True, write_timeout_s=1.0)
 STEPS = ("lost 1", "lost 2", "skip 3", "finish 1", "finish 3", "finish 9", "recover", "reset")
@@ -87,7 +88,7 @@ async def test_a_lost_prewrite_does_not_fail_its_transaction_and_all_later_ones_
         assert await client.write_prewrite(1, b"k", b"v")
         cluster.registry.set("a", state="paused")
         await settle()
-        assert not await client.write_prewrite(7, b"k", b"v")
+        assert not await while_time_passes(cluster, client.write_prewrite(7, b"k", b"v"))
         states.append(client.state)
         assert states == [ClientState.ON, ClientState.SKIPPING]
         cluster.registry.set("a")
@@ -132,7 +133,7 @@ async def test_without_the_option_the_same_failures_raise() -> None:
         cluster.registry.set("a", state="paused")
         await settle()
         with pytest.raises(WriteFailed):
-            await client.write_prewrite(2, b"k", b"v")
+            await while_time_passes(cluster, client.write_prewrite(2, b"k", b"v"))
         assert client.state is ClientState.ON
         assert (await client.recover("status")).gap is None
 

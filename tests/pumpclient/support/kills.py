@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import itertools
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -21,11 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pumpclient
-from common import binlog, tso
+from common import binlog
 from common.errors import Unavailable
 from common.net.port import free_ports
 from common.net.tls import TlsConfig
 from common.upstream.standalone import StandaloneUpstream
+from common.upstream_port import TimestampOracle
 from deploy.playground.cluster.etcd_server import EtcdServer
 from pump.log.log_file import OsLogDirectory
 from pump.log.record import LogRecord
@@ -34,7 +34,6 @@ from pumpclient.pumps.health import State
 from tests.pump.support.process import PumpProcess
 
 WRITERS = 8
-AHEAD_MS = 3600 * 1000  # no timestamp that a pump itself draws stands between ours; pumps refuse a day ahead
 OPTIONS = pumpclient.Options(retry_pause_s=0.02, finish_retry_pause_s=0.05, probe_interval_s=0.1)
 Log = tuple[set[int], set[tuple[int, int]]]
 """Start timestamps of the prewrites, and (start_ts, commit_ts) of the commits, in one pump's value log."""
@@ -54,17 +53,17 @@ class Written:
 class Writers:
     """Tasks that write until `stop`. Commits are delivered in the background, as TiDB does."""
 
-    def __init__(self, client: pumpclient.PumpClient, first_ts: int) -> None:
+    def __init__(self, client: pumpclient.PumpClient, oracle: TimestampOracle) -> None:
         self.written = Written()
         self._client = client
-        self._timestamps = itertools.count(first_ts)
+        self._oracle = oracle
         self._stopped = False
         self._commits: set[asyncio.Task[None]] = set()
         self._tasks = [asyncio.create_task(self._write()) for _ in range(WRITERS)]
 
     async def _write(self) -> None:
         while not self._stopped:
-            start_ts, began_s = next(self._timestamps), time.monotonic()
+            start_ts, began_s = await self._oracle.timestamp(), time.monotonic()
             try:
                 await self._client.write_prewrite(start_ts, b"key", b"value of %d" % start_ts)
             except pumpclient.WriteFailed:
@@ -72,11 +71,12 @@ class Writers:
                 continue
             self.written.longest_s = max(self.written.longest_s, time.monotonic() - began_s)
             self.written.prewrites.add(start_ts)
-            task = asyncio.create_task(self._commit(start_ts, next(self._timestamps)))
+            task = asyncio.create_task(self._commit(start_ts))
             self._commits.add(task)
             task.add_done_callback(self._commits.discard)
 
-    async def _commit(self, start_ts: int, commit_ts: int) -> None:
+    async def _commit(self, start_ts: int) -> None:
+        commit_ts = await self._oracle.timestamp()
         if await self._client.write_commit(start_ts, commit_ts):
             self.written.commits.add((start_ts, commit_ts))
 
@@ -148,8 +148,6 @@ async def run(
 ) -> Written:
     """Raises AssertionError. Leaves no process behind."""
     upstream = await StandaloneUpstream.connect(endpoint)
-    first_ts = await upstream.oracle.timestamp() + tso.compose(AHEAD_MS)
-    await upstream.close()
     pumps = [
         PumpProcess(directory / name, endpoint, lambda: free_ports(1)[0], f"-node-id={name}")
         for name in ("pump-a", "pump-b")
@@ -157,10 +155,11 @@ async def run(
     try:
         await asyncio.gather(*(pump.start_and_wait() for pump in pumps))
         async with await connected(endpoint) as client:
-            written = await _kill(client, Writers(client, first_ts), pumps, kills, told)
+            written = await _kill(client, Writers(client, upstream.oracle), pumps, kills, told)
     finally:
         for pump in pumps:
             pump.end()
+        await upstream.close()
     check(written, [log_of(pump.directory) for pump in pumps])
     return written
 

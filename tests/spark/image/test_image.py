@@ -13,16 +13,20 @@ import pytest
 from pyspark.sql import SparkSession
 
 from common.errors import Conflict, Rejected
+from common.rowcodec.encoder import RowEncoder
 from drainer.image.manifest import MANIFEST, ROWS, Manifest
 from drainer.image.parquet_reader import TableReader
 from drainer.image.parquet_writer import TableWriter
 from drainer.sink.mysql.connection import Connection
 from drainer.spark import image
+from drainer.spark.audit.auditing import audit
 from drainer.spark.image import table_lifetimes
 from drainer.spark.image.table_lifetimes import Life
-from drainer.txn import Ddl
+from drainer.txn import INSERT, Ddl, TableEvents, TableVersion, Transaction
+from tests.common.rowcodec.tables import index, key, kind, table
 from tests.drainer.apply.test_apply_model_mariadb import SHAPES, World
 from tests.drainer.reading.archive.support import corpus
+from tests.drainer.support import archive_life
 from tests.drainer.support.relay_world import items
 from tests.spark.support.table_history import History
 
@@ -116,6 +120,77 @@ def test_rows_that_nobody_tells_of_are_refused(query: str) -> None:
         table_lifetimes.lives([("d", "t")], [ddl(5, 0, query)], 0)
     kept = ddl(5, 0, "ALTER TABLE t RENAME COLUMN a TO b")
     assert table_lifetimes.lives([("d", "t")], [kept], 0) == {("d", "t"): Life(0, whole=False)}
+
+
+def test_a_table_that_moved_in_an_earlier_life_is_there_in_this_one() -> None:
+    name, other = ("d", "t"), ("d", "u")
+    moved = Ddl(5, 0, 14, "d", "RENAME TABLE t TO u", (name, other), 0)
+    create = ddl(10, 3, "CREATE TABLE t (a int)")
+    gone = Ddl(20, 0, 4, "d", "DROP TABLE u", (other,), 0)
+    assert table_lifetimes.lives([name], [moved, create, gone], 0) == {name: Life(10, whole=True)}
+    with pytest.raises(Rejected, match=r"d\.u cannot be known after commit_ts 5"):  # no row of it came since
+        table_lifetimes.lives([name], [moved, create], 0)
+    kept = table_lifetimes.lives([name], [moved, create], 0, lambda schema, table: table == "t")
+    assert kept == {name: Life(10, whole=True)}
+    with pytest.raises(Rejected, match=r"d\.t cannot be known"):
+        table_lifetimes.lives([name], [create, moved], 0)
+
+
+ODD = ("i.d", "a`b", "_invalid", "after", "x y", "__INVALID")
+
+
+async def odd_archive(directory: Path) -> tuple[Path, list[int], list[dict[str, Any]]]:
+    """A table with such columns, its key among them; the timestamps and what is there at the end."""
+    kinds = [key("int") if number < 2 else kind("datetime") for number in range(len(ODD))]
+    primary = index(1, (ODD[0], 0), (ODD[1], 1), primary=True)
+    info = table(*zip(ODD, kinds, strict=True), handle="rowid", indexes=(primary,))
+    version = TableVersion(info, "d", "odd", 1)
+    encoder = RowEncoder(info)
+    rows = [dict(zip(ODD, (n, n % 3, *[None] * 3, "0000-00-00 00:00:00"), strict=True)) for n in range(60)]
+    first = 1 << 40
+    stream: list[Any] = [Ddl(first, 1, 3, "d", "CREATE TABLE odd (a INT)", (("d", "odd"),), 1)]
+    for row in rows:
+        ts = first + 10 * len(stream)
+        events = TableEvents(version, [INSERT], [encoder.insert(tuple(row.values()), len(stream))], 0)
+        stream.append(Transaction(ts - 1, ts, (events,), 1))
+    last = first + 10 * len(stream)
+    stream.append(Ddl(last, 2, 11, "d", "TRUNCATE TABLE odd", (("d", "odd"),), 2))
+    await archive_life.whole(directory, archive_life.Ready(stream))
+    return directory, [first, last - 10, last], rows
+
+
+@pytest.mark.parametrize("here", [True, False])
+async def test_columns_of_any_name_and_moments_of_schema_changes(
+    spark: SparkSession, tmp_path: Path, here: bool
+) -> None:
+    archive, (first, full, last), rows = await odd_archive(tmp_path / "archive")
+
+    def no_spark() -> SparkSession:
+        raise AssertionError("there is little to read")
+
+    small = 1 << 20 if here else 0
+    told: list[str] = []
+
+    def made(at: int, base: str = "") -> tuple[Manifest, Path]:
+        into = tmp_path / f"{at}{base[-4:]}"
+        options = {"stop": str(at)}
+        run = no_spark if here and not base else spark
+        sizes: Any = {"small_bytes": small, "tell": told.append}
+        return image.make(run, str(archive), str(into), options, base=base, **sizes), into
+
+    found, into = made(full)
+    assert found.tables[0].rows == len(rows)
+    assert told == ["d.odd, table 1 of 1"]
+    reader = TableReader(str(into), found.tables[0])
+    assert sum(len(list(reader.images(group))) for group in reader.groups()) == len(rows)
+    batches = [batch for group in reader.groups() for batch in reader.batches(group)]
+    assert all("0000-00-00" in note for batch in batches for note in batch.column("___invalid").to_pylist())
+    assert audit(None, str(archive), {"stop": str(full)}, image=str(into)).findings["contents"].listed == []
+    half, _ = made(full - 300)
+    again, _ = made(full, str(tmp_path / str(full - 300)))
+    assert again.tables[0].rows == half.tables[0].rows + 30 == len(rows)
+    assert [one.rows for one in made(last)[0].tables] == [0]
+    assert [one.rows for one in made(first)[0].tables] == [0]
 
 
 async def test_changes_that_do_not_fit_make_no_image(

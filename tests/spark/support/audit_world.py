@@ -10,6 +10,7 @@ from pathlib import Path
 
 from common.record import decode_file, encode_file
 from common.wire import pb_binlog_pb2 as pb
+from drainer.formats.binlog_file import SYNCED
 from drainer.reading.archive.decode.images import Images
 from drainer.reading.archive.decode.records import Changes, Record, SchemaChange
 from drainer.spark.audit.checks.chain_rule import Link, judge
@@ -70,6 +71,7 @@ def without_indexes(directory: Path) -> None:
     """As a Go drainer leaves it, but with the tables' definitions."""
     for path in (directory / INDEX).glob("*.json"):
         path.unlink()
+    (directory / SYNCED).unlink(missing_ok=True)
 
 
 def rows_of(record: FileRecord, kind: int) -> list[pb.Event]:

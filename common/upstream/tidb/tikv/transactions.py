@@ -22,6 +22,7 @@ from collections.abc import Collection, Sequence
 from typing import Final, Protocol
 
 from common import tso
+from common.binlog import KEY_BYTES_MAX
 from common.errors import BinlogError, Rejected, Unavailable
 from common.observe import log
 from common.upstream.tidb.tikv.key_errors import refusal
@@ -39,6 +40,7 @@ from common.upstream.tidb.tikv.txn_status import (
     expired,
     recorded,
 )
+from common.upstream.watched import Watched
 from common.upstream_port import Committed, Outcome, RolledBack, Undecided, Unknown
 from common.wire import kvrpcpb_pb2 as kv
 
@@ -49,7 +51,6 @@ DEADLINE_S: Final = 8.0
 TIMEOUT_S: Final = 4.0
 QUESTIONS_MAX: Final = 256
 REGION_QUESTIONS_MAX: Final = 8
-ASKED_MAX: Final = 100_000
 RETRY_FIRST_S: Final = 0.1
 RETRY_MAX_S: Final = 1.0
 FRESH_S: Final = 300.0
@@ -94,7 +95,7 @@ class TikvTransactions:
         self._deadline_s = deadline_s
         self._final = FinalOutcomes()
         self._unknown: dict[int, Unknown] = {}  # with a rollback by now that is none
-        self._asked_since_s: dict[int, float] = {}
+        self._asked = Watched()
         self._questions = asyncio.Semaphore(QUESTIONS_MAX)
 
     @property
@@ -162,18 +163,18 @@ class TikvTransactions:
         outcome: Outcome | None = self._final.get(start_ts) or self._unknown.get(start_ts)
         if outcome is not None:
             return outcome
-        if not key:
+        if not 0 < len(key) <= KEY_BYTES_MAX:
             return Unknown("its prewrite binlog names no primary key, at which TiKV could be asked")
         region = await self._tikv.region(key, deadline)
         async with regions[region.id], self._questions:
             outcome = await self._look(start_ts, key, deadline, given_up)
         if isinstance(outcome, Committed | RolledBack):
             self._final.put(start_ts, outcome)
-            self._asked_since_s.pop(start_ts, None)
+            self._asked.forget(start_ts)
         return outcome
 
     async def _look(self, start_ts: int, key: bytes, deadline: Deadline, given_up: bool) -> Outcome:
-        watched_s = self._watch(start_ts)
+        watched_s = self._asked.seconds(start_ts, self._tikv.clock.monotonic_s())
         now_ts = await self._oracle.recent()
         age_s = tso.age_s(start_ts, tso.physical_s(now_ts))
         if given_up and age_s < FRESH_S:
@@ -266,13 +267,6 @@ class TikvTransactions:
             )
         # However long its lock lasts: it may end at any time.
         return Undecided(RETRY_MAX_S, hint=ALIVE_HINT)
-
-    def _watch(self, start_ts: int) -> float:
-        """For how many seconds it has been asked about."""
-        now_s = self._tikv.clock.monotonic_s()
-        while len(self._asked_since_s) >= ASKED_MAX and start_ts not in self._asked_since_s:
-            del self._asked_since_s[next(iter(self._asked_since_s))]
-        return now_s - self._asked_since_s.setdefault(start_ts, now_s)
 
 
 def _nobody_knows(start_ts: int, floor: int) -> Unknown:

@@ -14,6 +14,7 @@ from common import tso
 from common.cluster import node as states
 from common.cluster.registry import DRAINERS, PUMPS
 from common.quantities import span
+from common.status.troubles import ERROR, WARNING
 from deploy.ctl.doctor.checks.addresses import check_address, check_duplicates
 from deploy.ctl.doctor.facts import NodeFacts
 from deploy.ctl.doctor.findings import Finding, error, info, ok, unchecked, warning
@@ -182,9 +183,14 @@ def _other_registry(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[Finding
 def _complaints(node: NodeFacts) -> list[Finding]:
     if node.answer is None:
         return []
+    finding = {ERROR: error, WARNING: warning}
     return [
-        warning(
-            "node.trouble", node.label, trouble, "the node says so itself", f"see the log of {node.label}"
+        finding[trouble.severity](
+            "node.trouble",
+            node.label,
+            trouble.text,
+            "the node says so itself",
+            trouble.hint or f"see the log of {node.label}",
         )
         for trouble in node.answer.troubles
     ]

@@ -14,10 +14,10 @@ import re
 from typing import Any, Final
 
 from common.foreign_document import UNREADABLE
-from common.status import clock_skew
 from common.status.codec import read
 from common.status.drainer import DrainerDocument
-from common.status.pump import PumpDocument, PumpStatus, RetentionStatus
+from common.status.pump import PumpDocument, RetentionStatus
+from common.status.troubles import WARNING, Trouble, of_drainer, of_pump
 from common.tso import LOGICAL_BITS
 from deploy.ctl.doctor.facts import Answer, DiskFacts
 
@@ -61,7 +61,7 @@ def read_pump(status: bytes, exposition: bytes = b"") -> Answer | None:
         left_s={
             one.node_id: one.left_s for one in retention.drainers if not one.lost and one.left_s is not None
         },
-        troubles=_pump_troubles(pump, retention),
+        troubles=tuple(of_pump(read(document, PumpDocument), pump.node_id)),
     )
 
 
@@ -73,13 +73,9 @@ def read_drainer(status: bytes) -> Answer | None:
     if "NodeID" not in raw:
         return Answer(foreign=True)
     document = read(raw, DrainerDocument)
-    troubles = []
-    if document.control and document.control.paused:
-        troubles.append("applying is paused by an operator")
-    if document.upstream_time and (apart := clock_skew.of(document.upstream_time)):
-        troubles.append(apart)
+    troubles = of_drainer(document, document.node_id, document.node_id)
     troubles += [
-        f"pump {node_id}: {one.error}"
+        Trouble(WARNING, document.node_id, f"pump {node_id}: {one.error}")
         for node_id, one in (document.pumps or {}).items()
         if not one.connected and one.error
     ]
@@ -91,11 +87,6 @@ def read_drainer(status: bytes) -> Answer | None:
         time_s=document.time or None,
         troubles=tuple(troubles),
     )
-
-
-def _pump_troubles(pump: PumpStatus, retention: RetentionStatus) -> tuple[str, ...]:
-    found = [pump.writer_error, pump.index_error, *retention.held_up_by, clock_skew.of(pump.upstream_time)]
-    return tuple(one for one in found if one)
 
 
 def _document(body: bytes) -> dict[str, Any] | None:

@@ -23,7 +23,7 @@ from drainer.reading.archive.files import payload as payloads
 from drainer.reading.archive.files.framing import after_damage, file_records
 from drainer.reading.archive.files.location import File, Location
 from drainer.reading.archive.files.payload import Counts
-from drainer.reading.archive.files.segments import PUMP, Segment, Slice, Survey, zone_of
+from drainer.reading.archive.files.segments import PUMP, Segment, Slice, Survey
 from drainer.relay.payload_reader import PayloadReaders
 from drainer.translate.row_events import row_events
 
@@ -75,20 +75,7 @@ class FileCoverage:
 
 def slices(survey: Survey) -> list[Slice]:
     """A slice a file, for checks of single files."""
-    names = [segment.name for segment in survey.segments]
-    return [
-        Slice(
-            segment.name,
-            segment.index,
-            segment.kind,
-            size=segment.size,
-            last=place == len(names) - 1,
-            trouble=segment.trouble,
-            time_zone=zone_of(segment.described, survey.time_zone),
-            following=tuple(names[place + 1 :]) if segment.kind == PUMP else (),
-        )
-        for place, segment in enumerate(survey.segments)
-    ]
+    return [survey.slice_of(place) for place in range(len(survey.segments))]
 
 
 def cover(

@@ -38,6 +38,7 @@ from drainer.formats import segment_index
 from drainer.formats.obinlog import reader
 from drainer.formats.obinlog.writer import definition_json
 from drainer.formats.relay_payload.record import in_memory, is_payload_record, record_head
+from drainer.reading.archive.decode.pb_value import fits
 from drainer.reading.archive.decode.pb_walk import Shape, ShapeColumn
 from drainer.reading.archive.files.framing import file_records
 from drainer.reading.archive.files.location import Location
@@ -47,10 +48,13 @@ from drainer.relay.table_definitions import BINARY_TYPES
 from drainer.schema.tracker import SchemaTracker
 from drainer.sink.file import table_definitions
 from drainer.sink.file.table_definitions import ArchivedTable
+from drainer.sink.mysql.sql_literal.plan import compile_sql
 from drainer.txn import TableVersion
 
 _AT_ONCE: Final = 16
 _SECOND_DIGITS: Final = 6
+_GUESSED_ID: Final = 1 << 40
+"""Ids from there on are of columns that no definition has."""
 _HINT: Final = "give the definitions that the archive was read with"
 
 
@@ -149,15 +153,38 @@ class Definitions:
         return not any(first_ts < one.first_ts <= last_ts for one in known[1:])
 
     def guess(self, schema: str, table: str, shape: Shape) -> TableVersion:
-        """What the events of a table say of it: no key, elements of ENUM and SET as numbers; what may be
-        NULL and how many digits a column has are unknown."""
+        """What the events of a table say of it: no key but one that is given (`first_ts` 0), elements of
+        ENUM and SET as numbers; what may be NULL and how many digits a column has are unknown."""
         key = (schema, table, shape)
         version = self._guessed.get(key)
         if version is None:
-            columns = tuple(_guessed(one, place) for place, one in enumerate(shape))
-            version = self.intern(TableVersion(TableInfo(0, table, columns), schema, table, 0))
+            version = self.intern(TableVersion(self._guessed_info(schema, table, shape), schema, table, 0))
             self._guessed[key] = version
         return version
+
+    def _guessed_info(self, schema: str, table: str, shape: Shape) -> TableInfo:
+        """With the columns and the key that a database or an image has of the table now, where they are the
+        same: what was added or dropped since is another shape of it."""
+        columns = [_guessed(one, place) for place, one in enumerate(shape)]
+        given = [one.version.info for one in self._by_name.get((schema, table), ()) if not one.first_ts]
+        if not given:
+            return TableInfo(0, table, tuple(columns))
+        now = {column.name: column for column in given[-1].columns}
+        for place, column in enumerate(columns):
+            same = now.get(column.name)
+            if same is not None and fits(same.type, shape[place].tp):
+                columns[place] = replace(same, offset=place)
+            else:
+                columns[place] = replace(column, id=_GUESSED_ID + place)
+        if not {column.id for column in compile_sql(given[-1]).key_columns} <= {one.id for one in columns}:
+            return TableInfo(0, table, tuple(columns))
+        places = {column.name: column.offset for column in columns}
+        indexes = [
+            replace(one, columns=tuple(replace(part, offset=places[part.name]) for part in one.columns))
+            for one in given[-1].indexes
+            if all(part.name in places for part in one.columns)
+        ]
+        return replace(given[-1], columns=tuple(columns), indexes=tuple(indexes))
 
     # -- as text ---------------------------------------------------------------------------------
 

@@ -62,12 +62,7 @@ class PumpLogs:
                     f"{pump.shown} has no value log", hint="give the data directory of a pump, or a copy"
                 )
             reach = 0
-            for part in seen.plan(Selection()):
-                if part.trouble and not skip_damage:
-                    raise Corruption(
-                        f"{seen.location.shown}: {part.trouble}",
-                        hint="restore the file; or read with damage=report, without what is missing",
-                    )
+            for part in seen.plan(Selection(), skip_damage=skip_damage):
                 log = PumpReader(seen.location, part, definitions, skip_damage=skip_damage)
                 found = log.transactions()
                 reach = max(reach, found.reach)

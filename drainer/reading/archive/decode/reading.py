@@ -2,9 +2,9 @@
 
 In     a slice, a selection, definitions
 Out    `Changes` and `SchemaChange` in the order of the file; with `heads` what a count needs
-Holds  a record that does not fit its checksum, or the place where files are missing, ends the reading with
-       `Corruption`, unless `damage` is "report": then it is left out, and the view of the files shows it.
-       What was never synced at the end of the newest file is no damage
+Holds  a record that does not fit its checksum ends the reading with `Corruption`, unless `damage` is
+       "report": then it is left out, and the view of the files shows it. What was never synced at the end of
+       the newest file is no damage; where files are missing there is no slice to read
 Why    a record is read once, in large chunks, and rows that are not selected are not decoded
 """
 
@@ -48,7 +48,7 @@ def read(
     reach: Reach | None = None,
 ) -> Iterator[Record]:
     """Records of a slice, without rows that are not selected. Raises `Corruption`."""
-    _check(location, part, damage)
+    _check(damage)
     if part.kind == PUMP:
         yield from PumpReader(location, part, definitions, skip_damage=damage == REPORT).records(selection)
         return
@@ -58,19 +58,14 @@ def read(
         yield from reader(part, selection, definitions, path, reach).records(file, damage)
 
 
-def _check(location: Location, part: Slice, damage: str) -> None:
+def _check(damage: str) -> None:
     if damage not in DAMAGE:
         raise ConfigError(f"{damage!r} is no way to treat damage", hint=f"choose from {', '.join(DAMAGE)}")
-    if part.trouble and damage == FAIL:
-        raise Corruption(
-            f"{location.shown}: {part.trouble}",
-            hint="restore the file; or read with damage=report, without what is missing",
-        )
 
 
 def pieces(location: Location, part: Slice, reader: PbReader, damage: str = FAIL) -> Iterator[Piece]:
     """The records of a file archive that `read` would decode, as they are. Raises `Corruption`."""
-    _check(location, part, damage)
+    _check(damage)
     with location.open(part.name) as file:
         yield from reader.pieces(file, damage)
 
@@ -80,7 +75,7 @@ def undecoded(
 ) -> Iterator[Piece | SchemaChange]:
     """The records of a slice of a file archive in the range, rows as they stand there: whoever reads them may
     know of their tables only what schema changes before have made of them. Raises `Corruption`."""
-    _check(location, part, damage)
+    _check(damage)
     reader = PbReader(part, selection, Definitions(), location.path_of(part.name))
     with location.open(part.name) as file:
         yield from reader.undecoded(file, damage)
@@ -121,7 +116,7 @@ def is_end(file: File, part: Slice, error: RecordError) -> bool:
     size = file.size
     return (
         part.last
-        and not part.trouble
+        and error.offset >= part.whole
         and size is not None
         and binlog_file.is_torn_end(error, part.index, None, file.read, size)
     )

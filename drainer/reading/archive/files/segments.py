@@ -5,9 +5,10 @@ Out    `Survey`: files in order with what is known of them, and what is wrong; s
 Holds  a slice begins at a record; slices do not overlap and leave out only what the selection leaves out
 Why    a file is skipped by its index, or by the first records of it and of the one after it: no record lies
        after a later one of another file, but where a drainer wrote again what it had written
-Never  raises for a file that is missing or there twice: `problems` says it, and the slice after it carries
-       it to what reads across
-Tests  tests/drainer/reading/archive/decode/test_reading.py
+       What is missing is a stretch of commit_ts: a selection that touches it has no plan, wherever in it the
+       selection begins or ends. Of an archive that `.synced` marks, the newest file and its end count, too
+Never  raises for a file that is missing or there twice while it is surveyed: `problems` says it
+Tests  tests/drainer/reading/archive/files/test_gaps.py, tests/drainer/reading/archive/decode/test_reading.py
 """
 
 from __future__ import annotations
@@ -23,18 +24,23 @@ from typing import Final
 from common.binlog import leading_header
 from common.errors import ConfigError, Corruption
 from common.record import FILE_HEADER_SIZE, VALUE_HEADER_SIZE, RecordError
+from common.tso import TS_MAX
 from drainer.formats import binlog_file, segment_index
+from drainer.formats.binlog_file import SYNCED, Synced
 from drainer.formats.relay_payload.record import commit_ts_of
 from drainer.formats.segment_index import UTC, SegmentIndex
 from drainer.reading.archive.files.framing import file_records
 from drainer.reading.archive.files.location import Entry, Location
 from drainer.reading.archive.files.payload import PB, RELAY, kind_of
 from drainer.reading.archive.files.selection import Selection
+from drainer.sink.file import table_definitions
 
 PUMP: Final = "pump"
 AUTO: Final = "auto"
 KINDS: Final = (PB, RELAY, PUMP)
 SLICE_BYTES: Final = 128 << 20
+DEFINITIONS: Final = "definitions"
+END: Final = "end"
 _VALUE_LOG: Final = re.compile(r"(\d{6,10})\.vlog")
 _VALUES: Final = "value"
 _AT_ONCE: Final = 16
@@ -43,20 +49,28 @@ _HEAD_BYTES: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with a file, or between two of them."""
+    """What is wrong with a file, or between two of them: what was committed above `after` and below `before`
+    (0: ever later) cannot be relied on."""
 
-    kind: str  # missing, doubled, short
+    kind: str  # missing, doubled, short, DEFINITIONS, END
     segment: str
     offset: int
     text: str
+    after: int = 0
+    before: int = 0
+
+    def touches(self, start: int, stop: int) -> bool:
+        """Whether it matters to who reads from `start` to `stop` (0: to the end)."""
+        return max(start, self.after + 1) <= min(stop or TS_MAX, self.before - 1 if self.before else TS_MAX)
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A file. `first_ts` and `last_ts` as far as they are known without reading it; `described`: its index.
 
-    `trouble` says what is wrong between the file before and this one, or with its end. `mtime_ns`: when it
-    was written for the last time, 0 where it is not known.
+    `trouble` says what is wrong between the file before and this one, or with what belongs to it. `mtime_ns`:
+    when it was written for the last time, 0 where it is not known. `synced`: so many bytes of the newest one
+    were on the medium, says its writer.
     """
 
     name: str
@@ -69,6 +83,7 @@ class Segment:
     compressed: bool = False
     trouble: str = ""
     mtime_ns: int = 0
+    synced: int = 0
 
     @property
     def plain_name(self) -> str:
@@ -85,9 +100,9 @@ class Segment:
 class Slice:
     """A stretch of a file that is read on its own. `stop` 0: to its end.
 
-    `last`: nothing follows, so it may end in bytes that are no whole record. `following`: the files after
-    it, for what ends there (value logs). `time_zone`: of TIMESTAMPs in records that do not say it. `after`:
-    what is at or below it is in files before, and only repeated here.
+    `last`: nothing follows, so it may end in bytes that are no whole record, after those that are known to be
+    (`whole`). `following`: the files after it, for what ends there (value logs). `time_zone`: of TIMESTAMPs
+    in records that do not say it. `after`: what is at or below it is in files before, and only repeated here.
     """
 
     name: str
@@ -97,6 +112,7 @@ class Slice:
     stop: int = 0
     size: int = 0
     last: bool = False
+    whole: int = 0
     trouble: str = ""
     following: tuple[str, ...] = ()
     time_zone: str = UTC
@@ -113,31 +129,57 @@ class Survey:
     problems: tuple[Problem, ...] = ()
     time_zone: str = UTC
 
-    def plan(self, selection: Selection, target_bytes: int = SLICE_BYTES) -> list[Slice]:
-        """What to read, in order."""
-        found: list[Slice] = []
+    def plan(
+        self, selection: Selection, target_bytes: int = SLICE_BYTES, *, skip_damage: bool = False
+    ) -> list[Slice]:
+        """What to read, in order. Raises `Corruption` where something of it is missing; with `skip_damage` it
+        is left out."""
+        if selection.is_empty:
+            return []
+        if not skip_damage:
+            self._refuse_gaps(selection)
         wanted = set(self._wanted(selection))
-        for place, segment in enumerate(self.segments):
-            if place not in wanted:
-                continue
-            last = place == len(self.segments) - 1
-            whole = Slice(
-                segment.name,
-                segment.index,
-                segment.kind,
-                size=segment.size,
-                last=last,
-                trouble=segment.trouble,
-                time_zone=zone_of(segment.described, self.time_zone),
-            )
-            if self.kind == PUMP:
-                names = tuple(each.name for each in self.segments[place + 1 :])
-                found.append(replace(whole, following=names))
-            else:
-                found += _cut(whole, segment, selection, target_bytes)
-        if found and not _is_in_range(self.segments, found[0], selection):
-            found[0] = replace(found[0], trouble="")
-        return found
+        slices = [self.slice_of(place) for place in range(len(self.segments)) if place in wanted]
+        if self.kind == PUMP:
+            return slices
+        by_name = {segment.name: segment for segment in self.segments}
+        return [one for part in slices for one in _cut(part, by_name[part.name], selection, target_bytes)]
+
+    def slice_of(self, place: int) -> Slice:
+        """A whole file."""
+        segment, last = self.segments[place], place == len(self.segments) - 1
+        following = self.segments[place + 1 :] if self.kind == PUMP else ()
+        return Slice(
+            segment.name,
+            segment.index,
+            segment.kind,
+            size=segment.size,
+            last=last,
+            whole=max(segment.synced, segment.described.size if segment.described else 0) if last else 0,
+            trouble=segment.trouble,
+            following=tuple(each.name for each in following),
+            time_zone=zone_of(segment.described, self.time_zone),
+        )
+
+    def _refuse_gaps(self, selection: Selection) -> None:
+        first_ts = next((one.first_ts for one in self.segments if one.first_ts is not None), 0)
+        older = []
+        if self.kind == PB and self.segments and self.segments[0].index and not selection.continues:
+            text = f"it begins with {self.segments[0].name}, at commit_ts {first_ts}: older files are gone"
+            older.append(Problem("missing", self.segments[0].name, 0, text, before=first_ts))
+        # A range without a beginning begins with what there is.
+        start = selection.start or first_ts
+        for problem in (*older, *self.problems):
+            if self.kind == PUMP or problem.touches(start, selection.stop):
+                raise Corruption(
+                    f"{self.location.shown}: {problem.text}",
+                    hint="restore it from a backup; or leave that time out of the range; or read with"
+                    " damage=report, without what is missing",
+                )
+
+    def last_ts(self) -> int:
+        """The last commit_ts, read where no index says it; 0 where there is none."""
+        return _last_ts(self.location, self.segments)
 
     def _wanted(self, selection: Selection) -> Iterable[int]:
         """Places of the segments that may hold what is selected."""
@@ -170,12 +212,6 @@ def _is_without(segment: Segment, selection: Selection) -> bool:
     )
 
 
-def _is_in_range(segments: Sequence[Segment], first: Slice, selection: Selection) -> bool:
-    """Whether something before the first slice belongs to the range: then what is missing there matters."""
-    (segment,) = (each for each in segments if each.name == first.name)
-    return segment.first_ts is None or selection.start < segment.first_ts
-
-
 def _cut(whole: Slice, segment: Segment, selection: Selection, target_bytes: int) -> list[Slice]:
     """A segment in slices of about that many bytes, without what lies outside of the range."""
     described = segment.described
@@ -188,7 +224,7 @@ def _cut(whole: Slice, segment: Segment, selection: Selection, target_bytes: int
     for commit_ts, offset in places:
         if commit_ts < selection.start:
             begin = offset
-        if selection.stop and commit_ts > selection.stop and not segment.trouble:
+        if selection.stop and commit_ts > selection.stop:
             end = offset
             break
     cuts = [begin]
@@ -196,10 +232,7 @@ def _cut(whole: Slice, segment: Segment, selection: Selection, target_bytes: int
         if begin < offset and (not end or offset < end) and offset - cuts[-1] >= target_bytes:
             cuts.append(offset)
     stops = [*cuts[1:], end if end != segment.size else 0]
-    return [
-        replace(whole, start=start, stop=stop, trouble=whole.trouble if start == begin else "")
-        for start, stop in zip(cuts, stops, strict=True)
-    ]
+    return [replace(whole, start=start, stop=stop) for start, stop in zip(cuts, stops, strict=True)]
 
 
 # -- looking it over -------------------------------------------------------------------------------------
@@ -210,7 +243,7 @@ def survey(location: Location, kind: str = AUTO, time_zone: str = UTC) -> Survey
     not there, or of another kind."""
     if kind != AUTO and kind not in KINDS:
         raise ConfigError(f"{kind!r} is no kind of archive", hint=f"choose from {AUTO}, {', '.join(KINDS)}")
-    entries = location.list()
+    mark, entries = _listed(location)
     logs = _value_logs(entries)
     if kind in (AUTO, PUMP):
         if not logs and location.has(_VALUES):
@@ -220,12 +253,37 @@ def survey(location: Location, kind: str = AUTO, time_zone: str = UTC) -> Survey
             return _of_pump(location, logs)
     files = named(entries)
     found = kind if kind != AUTO else kind_of_files(location, [entry.name for _, entry in files]) or PB
-    return replace(_of_binlog_files(location, found, files), time_zone=time_zone)
+    return replace(_of_binlog_files(location, found, files, mark), time_zone=time_zone)
 
 
 def zone_of(described: SegmentIndex | None, otherwise: str) -> str:
     """The time zone of the TIMESTAMPs of a segment."""
     return UTC if described is not None and described.time_zone == UTC else otherwise
+
+
+def _listed(location: Location) -> tuple[bytes, list[Entry]]:
+    """The writer's mark and the files. A writer that is at it may have come between the two: then again."""
+    for _ in range(3):
+        mark, entries = location.content(SYNCED) or b"", location.list()
+        files = named(entries)
+        if not mark or (files and not _beyond(mark, *files[-1])):
+            break
+    return mark, entries
+
+
+def _beyond(mark: bytes, index: int, newest: Entry) -> str:
+    """What the writer's mark says to be missing after the newest file; "" for nothing."""
+    synced = Synced.from_bytes(mark)
+    if not mark or synced == Synced(index, 0):
+        return ""
+    if synced is None:
+        return f"{SYNCED} is damaged: whether files after {newest.name} are missing is not known"
+    if synced.index > index:
+        return f"file {synced.index} is missing after {newest.name}, says {SYNCED}"
+    size = newest.size if not binlog_file.is_compressed(newest.name) else TS_MAX
+    if synced.index == index and synced.offset > size:
+        return f"{newest.name} has lost {synced.offset - size} bytes at its end, says {SYNCED}"
+    return ""
 
 
 def _value_logs(entries: Iterable[Entry]) -> list[tuple[int, Entry]]:
@@ -266,29 +324,86 @@ def _of_pump(location: Location, logs: Sequence[tuple[int, Entry]]) -> Survey:
     return Survey(location, PUMP, tuple(segments), tuple(problems))
 
 
-def _of_binlog_files(location: Location, kind: str, files: Sequence[tuple[int, Entry]]) -> Survey:
+def _of_binlog_files(
+    location: Location, kind: str, files: Sequence[tuple[int, Entry]], mark: bytes
+) -> Survey:
     with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
         inspected = list(pool.map(lambda one: inspect(location, kind, *one), files))
-    segments: list[Segment] = []
     problems: list[Problem] = []
-    for segment in inspected:
-        problem = _between(segments[-1] if segments else None, segment) or _short(segment)
-        if problem is not None:
-            problems.append(problem)
-            segment = replace(segment, trouble=problem.text)
-        segments.append(segment)
+    for place in range(len(inspected)):
+        problems += _problems(location, inspected, place)
+    if inspected:
+        newest = inspected[-1]
+        if text := _beyond(mark, *files[-1]):
+            after = _last_ts(location, inspected)
+            problems.append(Problem(END, newest.name, newest.size, text, after))
+        synced = Synced.from_bytes(mark)
+        if synced is not None and synced.index == newest.index:
+            inspected[-1] = replace(newest, synced=synced.offset)
+    troubles: dict[str, list[str]] = {}
+    for problem in problems:
+        troubles.setdefault(problem.segment, []).append(problem.text)
+    segments = (replace(one, trouble="; ".join(troubles.get(one.name, ()))) for one in inspected)
     return Survey(location, kind, tuple(segments), tuple(problems))
+
+
+def _problems(location: Location, segments: Sequence[Segment], place: int) -> Iterable[Problem]:
+    """With a file, or between the one before and it."""
+    segment, before = segments[place], segments[place - 1] if place else None
+    following = next((one.first_ts for one in segments[place + 1 :] if one.first_ts is not None), 0)
+    if before is not None and segment.index == before.index:
+        text = f"{before.name} and {segment.name} have the same index"
+        yield Problem("doubled", segment.name, 0, text, _last_ts(location, segments[: place - 1]), following)
+    elif before is not None and segment.index != before.index + 1:
+        missing = f"{before.index + 1}"
+        if segment.index > before.index + 2:
+            missing = f"{before.index + 1} to {segment.index - 1}"
+        text = f"index {missing} is missing between {before.name} and {segment.name}"
+        after = _last_ts(location, segments[:place])
+        until = segment.first_ts if segment.first_ts is not None else following
+        yield Problem("missing", segment.name, 0, text, after, until)
+    described = segment.described
+    if described is not None and not segment.compressed and described.size > segment.size:
+        gone = described.size - segment.size
+        text = f"{segment.name} has lost {gone} bytes at its end, says its index"
+        after = _last_ts(location, segments[:place])
+        yield Problem("short", segment.name, segment.size, text, after, described.last_ts + 1)
+    if segment.trouble:
+        after = _last_ts(location, segments[:place])
+        until = segment.last_ts + 1 if segment.last_ts is not None else following
+        yield Problem(DEFINITIONS, segment.name, 0, segment.trouble, after, until)
+
+
+def _last_ts(location: Location, segments: Sequence[Segment]) -> int:
+    """The last commit_ts of files, read where no index says it."""
+    for segment in reversed(segments):
+        if segment.last_ts is not None:
+            return segment.last_ts
+        found, begin, described = 0, 0, segment.described
+        if described is not None and not segment.compressed and described.size <= segment.size:
+            found, begin = described.last_ts, described.size
+        with contextlib.suppress(RecordError, Corruption), location.open(segment.name) as file:
+            for _, payload in file_records(file.read, begin):
+                found = max(found, commit_ts_of(payload))
+        if found:
+            return found
+    return 0
 
 
 def inspect(location: Location, kind: str, index: int, entry: Entry) -> Segment:
     """A file of an archive, as far as its index or else its first record tells."""
     name, size = entry.name, entry.size
     compressed = binlog_file.is_compressed(name)
-    described = None
+    described, trouble = None, ""
     if kind == PB:
-        file_name = segment_index.file_name(binlog_file.plain_name(name))
-        text = location.content(f"{segment_index.DIRECTORY}/{file_name}")
+        beside = f"{segment_index.DIRECTORY}/{binlog_file.plain_name(name)}"
+        text = location.content(segment_index.file_name(beside))
         described = SegmentIndex.from_json(text) if text else None
+        tables = table_definitions.file_name(beside)
+        if why := table_definitions.damage(
+            location.content(tables) or b"", described.definitions if described else 0
+        ):
+            trouble = f"{tables} {why}"
     first_ts = last_ts = None
     if described is not None and described.size:
         first_ts = described.first_ts
@@ -297,7 +412,7 @@ def inspect(location: Location, kind: str, index: int, entry: Entry) -> Segment:
     elif size:
         with contextlib.suppress(Corruption), location.open(name) as file:
             first_ts = _first_ts(file.read(FILE_HEADER_SIZE, _HEAD_BYTES))
-    return Segment(name, index, size, kind, first_ts, last_ts, described, compressed, mtime_ns=entry.mtime_ns)
+    return Segment(name, index, size, kind, first_ts, last_ts, described, compressed, trouble, entry.mtime_ns)
 
 
 def _first_ts(payload: bytes) -> int | None:
@@ -305,30 +420,3 @@ def _first_ts(payload: bytes) -> int | None:
         return commit_ts_of(payload)
     except Corruption:
         return None
-
-
-def _between(before: Segment | None, segment: Segment) -> Problem | None:
-    if before is None or segment.index == before.index + 1:
-        return None
-    if segment.index == before.index:
-        text = f"{before.name} and {segment.name} have the same index"
-        return Problem("doubled", segment.name, 0, text)
-    missing = f"{before.index + 1}"
-    if segment.index > before.index + 2:
-        missing = f"{before.index + 1} to {segment.index - 1}"
-    return Problem(
-        "missing", segment.name, 0, f"index {missing} is missing between {before.name} and {segment.name}"
-    )
-
-
-def _short(segment: Segment) -> Problem | None:
-    described = segment.described
-    if described is None or segment.compressed or described.size <= segment.size:
-        return None
-    gone = described.size - segment.size
-    return Problem(
-        "short",
-        segment.name,
-        segment.size,
-        f"{segment.name} has lost {gone} bytes at its end, says its index",
-    )

@@ -65,20 +65,31 @@ def _is_time(fields: Sequence[int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """`stop` 0: no upper bound. `tables`: patterns, () for all. `ops`: numbers of `txn`, () for all."""
+    """`stop` 0: no upper bound; one before `start` selects nothing. `tables`: patterns, () for all. `ops`:
+    numbers of `txn`, () for all. `continues`: who asks has read all before `start`, and knows that nothing
+    lies between; files before it may be gone."""
 
     start: int = 0
     stop: int = 0
     tables: tuple[str, ...] = ()
     ops: tuple[int, ...] = ()
+    continues: bool = False
 
     def __post_init__(self) -> None:
-        if self.stop and self.stop < self.start:
+        _matcher(self.tables)
+
+    @property
+    def is_empty(self) -> bool:
+        return 0 < self.stop < self.start
+
+    def asked(self) -> Selection:
+        """The same, as somebody asked for it. Raises `ConfigError` for bounds that were exchanged."""
+        if self.is_empty:
             raise ConfigError(
                 f"the range ends at {self.stop}, before it begins at {self.start}",
                 hint="exchange `start` and `stop`",
             )
-        _matcher(self.tables)
+        return self
 
     @classmethod
     def of(cls, start: str = "", stop: str = "", tables: str = "", ops: str = "") -> Selection:
@@ -96,7 +107,7 @@ class Selection:
             parse_bound(stop, end=True),
             tuple(_parts(tables)),
             tuple(sorted(set(kinds))),
-        )
+        ).asked()
 
     def wants_ts(self, commit_ts: int) -> bool:
         return self.start <= commit_ts and (not self.stop or commit_ts <= self.stop)

@@ -21,7 +21,7 @@ from pyarrow import parquet
 
 from common.errors import Corruption
 from common.table_info import Column, FieldType
-from drainer.image.columns import ROW
+from drainer.image.columns import ROW, notes_name
 from drainer.image.manifest import TableImage
 from drainer.reading.archive.columns.column_types import Family, family_of
 from drainer.reading.archive.views.typed_changes import INVALID
@@ -53,11 +53,13 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ImageFile:
-    """A file of a table's image. `columns`: for each compared one that of the image, None if it has none."""
+    """A file of a table's image. `columns`: for each compared one that of the image, None if it has none.
+    `notes`: how its column `INVALID` is called."""
 
     path: str
     comparison: Comparison
     columns: tuple[Column | None, ...]
+    notes: str = INVALID
 
 
 def described(version: TableVersion) -> DownstreamTable:
@@ -96,7 +98,7 @@ def _files(
     paths = sorted(place.glob("*.parquet"))
     if not paths:
         raise Corruption(f"{place} has no Parquet files", hint="make the image anew")
-    return [ImageFile(str(path), how, tuple(columns)) for path in paths]
+    return [ImageFile(str(path), how, tuple(columns), notes_name(table.version)) for path in paths]
 
 
 def rows(file: ImageFile) -> Iterator[Compared]:
@@ -116,8 +118,8 @@ def _rows(file: ImageFile) -> Iterator[Compared]:
     absent = frozenset(place for place, one in enumerate(read) if one is None)
     wanted = [one.name for one in read if one is not None]
     with parquet.ParquetFile(file.path, coerce_int96_timestamp_unit="us") as opened:
-        for batch in opened.iter_batches(_BATCH_ROWS, columns=[*wanted, INVALID]):
-            notes = batch.column(INVALID).to_pylist()
+        for batch in opened.iter_batches(_BATCH_ROWS, columns=[*wanted, file.notes]):
+            notes = batch.column(file.notes).to_pylist()
             arrays = [[None] * len(notes) if one is None else one.array(batch) for one in read]
             for note, *values in zip(notes, *arrays, strict=True):
                 if note is not None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from common import rpc
 from common.door.calls.methods import Method, MethodKind
+from common.door.server.listener import serve
 from common.door.server.stats import STATS
 from common.observe import metrics
+from common.rpc import Service
 
 PATH = "/test.Stats/Twice"
 
@@ -42,3 +47,30 @@ def test_doors_with_the_same_method_are_one_series(doors: tuple[Method, Method])
         ("binlog_common_door_call_seconds_count", None): 4,
         ("binlog_common_door_call_seconds_sum", None): 2,
     }
+
+
+async def test_doors_that_came_and_went_are_counted_and_nothing_of_them_is_kept() -> None:
+    """As named readers of a program are: each has a door for as long as it is open."""
+
+    class Reader:
+        async def notify(self, request: bytes) -> bytes:
+            return request
+
+    path, gone = "/test.Stats/Notify", []
+    try:
+        for at in range(1, 21):
+            reader = Reader()
+            gone.append(weakref.ref(reader))
+            services = [Service("test.Stats", unary={"Notify": reader.notify})]
+            server = await serve(services, None, "127.0.0.1", 0)
+            client = rpc.Client(f"127.0.0.1:{server.port}")
+            assert await client.unary(path, b"x", 5.0) == b"x"
+            await client.close()
+            await server.stop(0.0)
+            del reader, services, server
+            gc.collect()
+            assert not [one for one in gone if one() is not None]
+            assert len(STATS.methods[path]) == 1
+            assert {name: method.succeeded for name, method in STATS.each()}[path] == at
+    finally:
+        del STATS.methods[path]

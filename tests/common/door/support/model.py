@@ -250,7 +250,7 @@ class Exchange:
     def on_cancel(self) -> None:
         self._events.append(("cancel", self._id))
 
-    def on_room(self) -> None:
+    def on_room(self, sent: int) -> None:
         self._events.append(("room", self._id))
 
 

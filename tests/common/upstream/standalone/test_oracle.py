@@ -297,3 +297,27 @@ async def test_what_no_clock_vouches_for_an_operator_may_say(
     assert await other.oracle.advance(old) == now, "there is no way back"
     assert 0 < await upstream.oracle.timestamp() - now < tso.compose(60_000)
     await other.close()
+
+
+async def test_where_it_stands_lies_between_what_was_drawn_before_and_after(
+    upstream: StandaloneUpstream, etcd: str
+) -> None:
+    """Several processes draw all the while."""
+    drawn: list[int] = []
+    others = [await StandaloneUpstream.connect(etcd) for _ in range(3)]
+
+    async def draw(other: StandaloneUpstream) -> None:
+        for _ in range(60):
+            ts = await other.oracle.timestamp()
+            drawn.append(ts)
+
+    drawing = [asyncio.create_task(draw(other)) for other in others]
+    while not all(task.done() for task in drawing):
+        before = max(drawn, default=0)
+        stands = await upstream.oracle.latest()
+        assert before <= stands
+        assert stands < await upstream.oracle.timestamp()
+    await asyncio.gather(*drawing)
+    assert await upstream.oracle.latest() >= max(drawn)
+    for other in others:
+        await other.close()

@@ -36,7 +36,7 @@ PUMP = {
         "writer": "ok",
         "writer_error": None,
         "index_error": None,
-        "disk": {"available": 9 << 30, "floor": 1 << 30},
+        "disk": {"available": 90 << 30, "floor": 1 << 30},
         "retention": {"alarm_s": 72000, "drainers": [{"node_id": "d", "left_s": 1e6, "lost": False}]},
         "leaving": None,
     },
@@ -210,6 +210,13 @@ WRONG: list[tuple[NodeSnapshot, NodeSnapshot, str, str]] = [
         "is 60 s behind: catching up",
     ),
 ]
+
+
+def test_a_reader_that_ended_in_order_is_no_error() -> None:
+    """What it holds back or loses the pumps say; a program that died is another matter."""
+    reader = NodeSnapshot(DRAINERS, "r", "h:1", PAUSED, False, ago(9), ago(8), None, "gone", reader=True)
+    assert of(pump(), drainer(), reader).worst == WARNING
+    assert of(pump(), drainer(), replace(reader, state=ONLINE)).worst == ERROR
 
 
 @pytest.mark.parametrize(("one", "other", "severity", "text"), WRONG, ids=[case[3][:40] for case in WRONG])

@@ -74,7 +74,7 @@ async def test_its_commands_restore_up_to_a_time_and_go_on(ctl: Ctl, world: Path
     assert (done.code, done.err) == (0, done.err), done.err
     (shown,) = re.findall(r"^```text\n(.*?) in .* s\n```$", PAGE, re.M | re.S)
     assert done.out.startswith(f"{shown} in ")
-    assert "(2026-11-21T01:48:20.439Z), equal as far as compared" in done.out.splitlines()[-1]
+    assert "(2026-11-21T01:48:20.439Z), equal to what image and archive come to" in done.out.splitlines()[-1]
     assert differences("basic", target) != []
     found = json.loads((await ctl(*argv(rest, world))).out)
     assert (found["finished"], found["different"], found["drift"]) == (True, [], {})

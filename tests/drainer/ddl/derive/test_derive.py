@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from common.ddl_job import ActionType
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.ddl.derive import definition as ddl_definition
 from drainer.ddl.derive.compare import Present, PresentColumn, PresentKey, differences
-from drainer.ddl.derive.derive import Change, derive, names
+from drainer.ddl.derive.derive import Change, derive, lacking, names
 from drainer.ddl.derive.render import NotDerivable, Server
 from drainer.ddl.derive.values import Derived
 from drainer.ddl.run import downstream_schema as ddl_present
@@ -127,7 +128,8 @@ def test_truncate_of_a_table_that_is_not_there_makes_it() -> None:
     assert statements(derive(change)) == ["CREATE TABLE `d`.`t` (`c1` int NULL)"]
     there = dataclasses.replace(change, present={HERE: present(1)})
     assert statements(derive(there)) == ["TRUNCATE TABLE `d`.`t`"]
-    assert derive(dataclasses.replace(there, ran=True)) == Derived()
+    again = derive(dataclasses.replace(there, ran=True))
+    assert again == derive(there), "no later row can be in the table"
 
 
 def test_batch_create_is_one_statement_a_table() -> None:
@@ -311,7 +313,12 @@ def test_partitions_are_added_dropped_emptied_and_made_anew() -> None:
     emptied = partitioned((99, "p0", "10"), TWO[1])
     assert of_partitions(23, emptied, "p0", "p1") == ["ALTER TABLE `d`.`t` TRUNCATE PARTITION `p0`"]
     split = partitioned((13, "a", "5"), (14, "b", "10"), TWO[1])
-    (anew,) = of_partitions(64, split, "p0", "p1")
+    (split_only,) = of_partitions(64, split, "p0", "p1")
+    assert split_only == (
+        "ALTER TABLE `d`.`t` REORGANIZE PARTITION `p0` INTO"
+        " (PARTITION `a` VALUES LESS THAN (5),PARTITION `b` VALUES LESS THAN (10))"
+    )
+    (anew,) = of_partitions(64, split, "p0", "other")
     assert anew.startswith("ALTER TABLE `d`.`t` PARTITION BY RANGE (`c1`) (PARTITION `a`")
     assert of_partitions(72, simple(1), "p0", "p1") == ["ALTER TABLE `d`.`t` REMOVE PARTITIONING"]
 
@@ -336,6 +343,51 @@ def test_without_partitions_downstream_their_rows_still_go() -> None:
         derive(change)
 
 
+# -- what a server has, or has not ------------------------------------------------------------------------
+
+
+def test_a_server_without_json_gets_text() -> None:
+    """MySQL 5.6."""
+    old, column = Server(Dialect.MYSQL, (5, 6, 51), json=False), {"id": 2, "name": name("j"), "offset": 1}
+    wide = simple(1)
+    wide.document["cols"].append({**column, "type": kind(ti.JSON), "state": 5})
+    change = Change(3, after=(wide,), present={HERE: None}, server=old)
+    derived = derive(change)
+    assert "`j` longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL" in statements(derived)[0]
+    assert derived.missing == ("column j is longtext instead of json",)
+    made = Present(
+        columns=(PresentColumn("c1", "int(11)"), PresentColumn("j", "longtext", True, "utf8mb4_bin"))
+    )
+    assert not differences(ddl_definition.read(wide.document), made, old)
+    added = derive(Change(5, (simple(1),), (wide,), present={HERE: present(1)}, server=old))
+    assert added.missing == derived.missing
+
+
+def test_another_tidb_gets_what_only_tidb_has() -> None:
+    primary = {"idx_name": name("PRIMARY"), "idx_cols": [{"name": name("c1"), "offset": 0, "length": -1}]}
+    index = {**primary, "id": 1, "is_primary": True, "is_unique": True, "state": 5}
+    own = {
+        "auto_random_bits": 5,
+        "auto_random_range_bits": 64,
+        "is_common_handle": True,
+        "ttl_info": {"a": 1},
+    }
+    change = Change(
+        3, after=(simple(1, **{**own, "index_info": [index]}),), present={HERE: None}, server=TIDB
+    )
+    derived = derive(change)
+    assert statements(derived) == [
+        "CREATE TABLE `d`.`t` (`c1` int NULL AUTO_RANDOM(5, 64), PRIMARY KEY (`c1`) CLUSTERED)"
+    ]
+    assert derived.missing == ("TTL, which only the upstream has",)
+    spread = simple(1, ShardRowIDBits=4)
+    made = derive(dataclasses.replace(change, after=(spread,)))
+    assert statements(made) == ["CREATE TABLE `d`.`t` (`c1` int NULL) SHARD_ROW_ID_BITS=4"]
+    change = Change(21, (simple(1),), (spread,), present={HERE: present(1)}, server=TIDB)
+    assert statements(derive(change)) == ["ALTER TABLE `d`.`t` SHARD_ROW_ID_BITS=4"]
+    assert statements(derive(dataclasses.replace(change, server=MYSQL))) == []
+
+
 # -- real servers ------------------------------------------------------------------------------------------
 
 
@@ -352,12 +404,17 @@ def connection(mariadb: MariaDbServer) -> Iterator[Any]:
 
 
 def reach(connection: Any, change: Change, server: Server) -> Derived:
-    """Run what is derived from what is there; afterwards nothing may be left to derive."""
+    """Run what is derived from what is there; afterwards the downstream lacks nothing."""
     found = ddl_present.read_all(connection, names(change), server)
     derived = derive(dataclasses.replace(change, present=found, server=server))
     with connection.cursor() as cursor:
-        for text in statements(derived):
-            cursor.execute(text)
+        for one in derived.steps:
+            cursor.execute(f"SET time_zone='{'+08:00' if one.local else '+00:00'}'")
+            for text in one.statements:
+                cursor.execute(text)
+        cursor.execute("SET time_zone='+00:00'")
+    found = ddl_present.read_all(connection, names(change), server)
+    assert lacking(dataclasses.replace(change, present=found, server=server), derived.missing) == []
     return derived
 
 
@@ -374,11 +431,16 @@ def test_random_tables_and_changes_reach_what_is_wanted(connection: Any, seed: i
         definition = ddl_definition.read(before)
         assert not differences(definition, ddl_present.read(connection, HERE, server), server), before
         after = maker.changed(before, step)
-        held = contents(connection, before)
+        held, held_times = contents(connection, before), times(connection, before)
         reach(connection, Change(61, (tracked(before),), (tracked(after),)), server)
         now = contents(connection, after)
         for number in held.keys() & now.keys():
             assert held[number] == now[number], "a column that stays keeps its contents"
+        for called, (tp, value) in times(connection, after).items():
+            tp_before, was = held_times.get(called, (tp, value))
+            if tp != tp_before and isinstance(was, datetime):
+                hours = 8 if tp == ti.DATETIME else -8
+                assert value == was + timedelta(hours=hours), "in the zone of the job"
         before = after
     again = ddl_present.read_all(connection, (HERE,), server)
     done = Change(61, (tracked(before),), (tracked(before),), present=again, server=server, ran=True)
@@ -395,6 +457,18 @@ def contents(connection: Any, document: dict[str, Any]) -> dict[int, Any]:
         column["id"]: value
         for column, value in zip(document["cols"], row, strict=True)
         if column["type"]["Tp"] in kept
+    }
+
+
+def times(connection: Any, document: dict[str, Any]) -> dict[str, tuple[int, Any]]:
+    """By column name, its type and value: of what is an instant or a local time."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT * FROM d.t")
+        (row,) = cursor.fetchall()
+    return {
+        column["name"]["O"]: (column["type"]["Tp"], value)
+        for column, value in zip(document["cols"], row, strict=True)
+        if column["type"]["Tp"] in (ti.TIMESTAMP, ti.DATETIME)
     }
 
 
@@ -433,3 +507,36 @@ def test_keys_are_renamed_in_place() -> None:
     there = present(1, keys=(PresentKey("a", (("c1", 0),)),))
     change = Change(18, (keyed("a"),), (keyed("b"),), present={HERE: there})
     assert statements(derive(change)) == ["ALTER TABLE `d`.`t` RENAME INDEX `a` TO `b`"]
+
+
+HEAD = "CREATE TABLE `t` (`id` int)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (
+            "/*!50100 PARTITION BY RANGE (`id`)\n(PARTITION p0 VALUES LESS THAN (10) ENGINE = InnoDB,\n"
+            " PARTITION `p 1` VALUES LESS THAN MAXVALUE COMMENT = 'a, b)' ENGINE = InnoDB) */",
+            [("p0", "10"), ("p 1", "MAXVALUE")],
+        ),
+        (
+            "PARTITION BY RANGE COLUMNS(`a`,`b`)\n(PARTITION `p0` VALUES LESS THAN ('2020-01-01',5),\n"
+            " PARTITION `p1` VALUES LESS THAN (MAXVALUE,MAXVALUE))",
+            [("p0", "2020-01-01,5"), ("p1", "MAXVALUE,MAXVALUE")],
+        ),
+        (
+            " PARTITION BY LIST  COLUMNS(`a`,`b`)\n(PARTITION `a``b` VALUES IN ((1,_utf8mb4'x'),(2,'y'))"
+            " ENGINE = InnoDB,\n PARTITION `d` DEFAULT ENGINE = InnoDB)",
+            [("a`b", "(1,x),(2,y)"), ("d", "")],
+        ),
+        ("PARTITION BY HASH (`id`) PARTITIONS 2", [("p0", ""), ("p1", "")]),
+    ],
+    ids=["mysql", "tidb", "mariadb", "hash"],
+)
+def test_partitions_are_read_as_each_server_prints_them(text: str, wanted: list[tuple[str, str]]) -> None:
+    class Printed:
+        def rows(self, query: bytes) -> list[tuple[str, str]]:
+            return [("t", HEAD + text)]
+
+    assert ddl_present._partitions(Printed(), HERE) == wanted  # type: ignore[arg-type]

@@ -372,6 +372,9 @@ def test_a_row_without_a_key_has_no_small_form() -> None:
     assert message.key is None
     assert fields(message)["pkNames"] is None
     assert made.handle_key(item, message) is None
+    away = fields(made.handle_key(item, message, "file:///claims/1.json"))
+    assert (away["pkNames"], away["data"]) == (None, [{}])
+    assert away["_tidb"]["claimCheckLocation"] == "file:///claims/1.json"
     with pytest.raises(ValueError, match="has no insert 9 of orders"):
         made.handle_key(item, message._replace(seq=9))
 

@@ -246,6 +246,35 @@ async def test_a_reader_whose_name_went_to_another_ends(begin: Begin, etcd_clean
     async with asyncio.timeout(15):
         with pytest.raises(NameTaken):
             await life.running
+    await said_to_whatever_is_called(life)
+    await client.close()
+
+
+async def said_to_whatever_is_called(life: Life) -> None:
+    """Nothing is stored: nobody may take it for stored."""
+    life.reader.given(200)
+    for _ in range(2):
+        with pytest.raises(NameTaken, match="index is another process's"):
+            life.reader.done(200)
+        with pytest.raises(NameTaken):
+            await life.reader.store()
+
+
+async def test_who_slept_through_the_loss_of_its_name_stores_nothing(begin: Begin, etcd_clean: str) -> None:
+    """The program asks for the store before any beat could tell."""
+    life = await begin(start_ts=100)
+    life.running.cancel()
+    await asyncio.wait({life.running})
+    client = await EtcdClient.connect(etcd_clean)
+    await client.put(alive_key(DRAINERS, "index"), b'{"host": "elsewhere", "pid": 1, "token": "x"}')
+    announcement = life.reader._heartbeat._announcement
+    assert announcement is not None
+    await client.revoke(announcement._lease)  # type: ignore[attr-defined]
+    with pytest.raises(NameTaken):
+        await life.reader.store()
+    await said_to_whatever_is_called(life)
+    found = await entry(life)
+    assert found.status.max_commit_ts < 200
     await client.close()
 
 

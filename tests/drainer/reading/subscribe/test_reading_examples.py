@@ -30,6 +30,7 @@ import duckdb
 import pandas
 import pytest
 
+import drainer
 import pumpclient
 from common.net.port import free_ports
 from pumpclient import SyncPublisher, column
@@ -307,3 +308,20 @@ def test_dlt_resource(table: Table, endpoint: str, tmp_path: Path) -> None:
     assert loaded() == [
         (number, row["item"], Decimal(row["price"])) for number, row in sorted(table.rows.items())
     ]
+
+
+def test_a_named_reader_goes_on_after_its_table_was_dropped(table: Table, endpoint: str) -> None:
+    """It was there when the name was new; the DROP is one of the changes that were read."""
+    table.publisher.drop_table(table.name)
+    tables = [table.name]
+    with drainer.subscribe_sync(
+        endpoint, tables=tables, start="oldest", name="dropped", missing_ok=True
+    ) as stream:
+        for item in stream:
+            if isinstance(item, drainer.Ddl) and item.kind == "drop":
+                stream.done(item, stored=True)
+                break
+    with drainer.subscribe_sync(endpoint, tables=tables, name="dropped") as stream:
+        assert stream.position
+    with pytest.raises(drainer.NoSuchTable), drainer.subscribe_sync(endpoint, tables=tables, name="other"):
+        pass

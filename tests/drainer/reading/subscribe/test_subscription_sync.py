@@ -18,6 +18,7 @@ import pytest
 from common.errors import Corruption
 from drainer.changes.model import Transaction
 from drainer.reading.errors import StreamEnded
+from drainer.reading.subscribe.named_reader import NameTaken
 from drainer.reading.subscribe.subscription_sync import AHEAD, SyncSubscription, _Handful
 
 _lines, _first = inspect.getsourcelines(SyncSubscription.__next__)
@@ -57,6 +58,7 @@ class MemoryStream:
         self.let: asyncio.Event | None = None
         self.held = False
         self.error: Exception | None = None
+        self.ended: Exception | None = None
         self.finished: list[int] = []
         self.closed = 0
         self.position = 0
@@ -66,6 +68,10 @@ class MemoryStream:
         self.loop = asyncio.get_running_loop()
         await asyncio.to_thread(lambda: None)  # a thread that must not stay, either
         return self
+
+    def check(self) -> None:
+        if self.ended is not None:
+            raise self.ended
 
     async def take(self, most: int) -> list[Transaction]:
         self.most.append(most)
@@ -191,6 +197,17 @@ def test_what_ends_the_stream_comes_after_the_changes_before_it() -> None:
         assert [next(face).commit_ts for _ in range(4)] == [1, 2, 3, 4]
         with pytest.raises(Corruption, match="broken"):
             next(face)
+
+
+def test_a_reader_that_lost_its_name_gives_nothing_that_was_made_ahead() -> None:
+    """Another process has it: it would do the same changes."""
+    stream = MemoryStream(10)
+    with opened(stream) as face:
+        assert next(face).commit_ts == 1
+        stream.ended = NameTaken("index is another process's")
+        for _ in range(2):
+            with pytest.raises(NameTaken):
+                next(face)
 
 
 def test_one_that_was_not_opened_says_how() -> None:

@@ -87,3 +87,18 @@ def test_json_is_compared_as_the_server_has_it() -> None:
     found = RowDifference((b"1",), Kind.EXTRA, None, (b"1", b"'{}'"))
     assert b"BINARY CONVERT(`j` USING utf8mb4)<=>'{}'" in mending(table, found, Dialect.MARIADB).removals[0]
     assert b"`j`<=>CAST('{}' AS JSON)" in mending(table, found, Dialect.TIDB).removals[0]
+
+
+def test_times_that_do_not_differ_are_named_so_that_the_server_leaves_them() -> None:
+    at = ComparedColumn("at", type="timestamp")
+    apart = ComparedColumn("seen", How.NOT_COMPARED, "upstream has no such column", type="datetime")
+    table = replace(TABLE, columns=(*TABLE.columns, at, apart))
+    found = RowDifference((b"1",), Kind.CHANGED, (*NEW, b"'x'"), (*OLD, b"'x'"), ("ratio",))
+    (update,) = mended(found, table).writes
+    assert update.startswith(b"UPDATE `d`.`t` SET `ratio`=NULL, `at`=`at`, `seen`=`seen` WHERE ")
+
+
+def test_several_rows_of_one_key_are_left_to_people() -> None:
+    found = mended(RowDifference((b"1",), Kind.MISSING, NEW, None, copies=(2, 1)))
+    assert (found.removals, found.writes) == ((), ())
+    assert "several rows upstream have what is one key downstream" in found.refused

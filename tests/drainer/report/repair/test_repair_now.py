@@ -149,6 +149,26 @@ async def test_rows_that_exchanged_unique_values_and_rows_without_a_key(bed: Bed
         assert await bed.do(there) == [("61", 1.1), ("61", 1.1), ("62", None)]
 
 
+async def test_what_was_mended_is_looked_at_again(bed: Bed) -> None:
+    """A trigger downstream writes something else into one row; a time of the server's is left alone."""
+    await bed.do(
+        "CREATE TABLE app.m (id INT PRIMARY KEY, v INT, at DATETIME(6) DEFAULT '2020-01-01')",
+        "INSERT INTO app.m (id, v) VALUES (1,1),(2,2)",
+        "SELECT 1",
+    )
+    async with bed.world.running():
+        await bed.do(
+            "CREATE TABLE d.m (id INT PRIMARY KEY, v INT, at DATETIME(6) DEFAULT '2020-01-01'"
+            " ON UPDATE CURRENT_TIMESTAMP(6))",
+            "INSERT INTO d.m (id, v) VALUES (1,10),(2,20)",
+            "CREATE TRIGGER d.other BEFORE UPDATE ON d.m FOR EACH ROW SET NEW.v=IF(NEW.id=2, 5, NEW.v)",
+            "SELECT 1",
+        )
+        mended = await bed.repaired("m", [keyed(Kind.CHANGED, 1), keyed(Kind.CHANGED, 2)])
+        assert await bed.do("SELECT id, v, YEAR(at) FROM d.m ORDER BY id") == [(1, 1, 2020), (2, 5, 2020)]
+    assert (mended.rows, mended.left) == (1, ["d.m: 1 rows: they differ as well after they were written"])
+
+
 async def test_tables_whose_rows_are_others_by_rules_are_left_to_the_file(bed: Bed) -> None:
     async with bed.world.running():
         edited = replace(bed.compared("t"), is_edited=True)

@@ -21,13 +21,14 @@ from common.errors import Corruption, DirectoryLocked, DownstreamError, ForeignD
 from common.record import RecordError, decode_file, encode_file
 from common.wire import pb_binlog_pb2 as pb
 from drainer.checkpoint.value import Checkpoint
-from drainer.formats import binlog_file
+from drainer.formats import binlog_directory, binlog_file
 from drainer.formats import compression as segment_compression
 from drainer.formats.binlog_directory import BinlogDirectory
 from drainer.formats.compression import Stopped
 from drainer.formats.obinlog.writer import ObinlogWriter, definition_json
 from drainer.formats.segment_index import STRIDE, SegmentIndex
-from drainer.pull.merged import MergedBatch
+from drainer.pull.merged import MergedBatch, Spilled
+from drainer.sink.file import file_sink
 from drainer.sink.file import table_definitions as archive_tables
 from drainer.sink.file.archive import Archive
 from drainer.sink.file.file_sink import ArchiveStart, where_to_go_on
@@ -95,7 +96,9 @@ def test_an_index_says_what_reading_the_segment_says(tmp_path: Path) -> None:
         index = index_of(tmp_path, name)
         os.unlink(tmp_path / "index" / f"{name}.json")
         again = segments.described(number, name)
-        assert index == replace(again, cluster_id=CLUSTER_ID, time_zone="UTC", closed=number < found[-1][0])
+        assert (index.checked, index.definitions > 0) == (True, True)
+        written = replace(again, definitions=index.definitions, checked=True)
+        assert index == replace(written, cluster_id=CLUSTER_ID, time_zone="UTC", closed=number < found[-1][0])
         assert index.size == (tmp_path / name).stat().st_size
         data = (tmp_path / name).read_bytes()
         for commit_ts, offset in index.places:
@@ -307,6 +310,39 @@ def test_a_large_transaction_in_pieces_is_one_record(tmp_path: Path) -> None:
     assert second[1:] == first[1:]
     a, b = (index_of(tmp_path / one, names(tmp_path / one)[0]) for one in "ab")
     assert a.rows == b.rows
+
+
+async def test_a_pause_inside_a_large_transaction_syncs_what_was_written_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The savepoint moves past what is on the medium, and past nothing else."""
+    stream = [item for item in items("txn") if isinstance(item, Transaction) and item.tables]
+    small, big = stream[0], replace(stream[1], last=False)
+    life = Life(tmp_path, Ready(stream))
+    synced: list[int] = []
+
+    def sync(descriptor: int) -> None:
+        synced.append(os.fstat(descriptor).st_size)
+
+    monkeypatch.setattr(file_sink, "BUFFERED_BYTES_MAX", 1)  # each piece goes to the operating system
+    life.sink._append(small)
+    await life.sink.begin_large(Spilled(big.commit_ts, 0, 0, 0, 0, lambda offset, size: b""), empty())
+    await life.sink.take_piece(big)
+    monkeypatch.setattr(binlog_directory.os, "fdatasync", sync)
+    await life.sink.flush()
+    await life.sink._settled()
+    await life.sink.save()
+    assert life.savepoint.load() is not None
+    assert (life.sink.stored_ts, life.sink.resolved_ts) == (small.commit_ts, small.commit_ts)
+    (name,) = names(tmp_path)
+    assert synced == [(tmp_path / name).stat().st_size]
+    await life.sink.take_piece(replace(big, last=True))
+    await life.sink.finish(broken=False)
+
+
+async def empty() -> AsyncIterator[Transaction]:
+    for piece in ():
+        yield piece
 
 
 async def test_segments_older_than_wanted_go_the_oldest_first(tmp_path: Path) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from common.errors import BinlogError
-from drainer.sink.kafka.client import Answered, Client, producer_config
+from drainer.sink.kafka import client as kafka_client
+from drainer.sink.kafka.client import Answered, Client, TopicFacts, producer_config
 from drainer.sink.kafka.settings import ClientSettings
 from tests.fakes.kafka import MSG_SIZE_TOO_LARGE, PRODUCE, MockKafka
 
@@ -68,3 +72,40 @@ def test_a_large_transaction_has_as_long_as_brokers_allow() -> None:
 
 def test_without_transactions_brokers_are_waited_for_without_an_end() -> None:
     assert producer_config(ClientSettings("127.0.0.1:1"))["message.timeout.ms"] == 0
+
+
+def test_brokers_that_never_said_how_a_topic_is_configured_are_asked_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[Any] = []
+    asked: list[str] = []
+
+    class Reply:
+        def result(self) -> Any:
+            if told:
+                return {name: SimpleNamespace(value=value) for name, value in told[0].items()}
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    class Admin:
+        def __init__(self, config: Any) -> None: ...
+
+        def describe_configs(self, resources: Any, **more: Any) -> Any:
+            asked.append(resources[0].name)
+            return {resources[0]: Reply()}
+
+    monkeypatch.setattr(kafka_client, "AdminClient", Admin)
+    client = Client(ClientSettings("127.0.0.1:1"), lambda answers: None, lambda text, error: None)
+    try:
+        assert [client.topic_facts(name) for name in "ab"] == [TopicFacts()] * 2
+        assert asked == ["a"]
+        client._tells_facts = None
+        told.append({"max.message.bytes": "1000012", "cleanup.policy": "compact,delete"})
+        assert client.topic_facts("c") == TopicFacts(1_000_012, compacted=True)
+        told[0]["cleanup.policy"] = "delete"
+        assert client.topic_facts("d") == TopicFacts(1_000_012)
+        told.clear()
+        assert client.topic_facts("e") == TopicFacts()
+        assert client.topic_facts("f") == TopicFacts()
+        assert asked == ["a", "c", "d", "e", "f"], "these brokers do answer it"
+    finally:
+        client.close(wait_s=0.0)

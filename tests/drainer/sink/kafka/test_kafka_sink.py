@@ -15,6 +15,7 @@ from common.errors import DownstreamError
 from common.wire import secondary_binlog_pb2 as pb
 from drainer.formats.obinlog.writer import ObinlogWriter
 from drainer.sink.kafka import client as kafka_client
+from drainer.sink.kafka.client import TopicFacts
 from drainer.txn import Ddl, Item, TableEvents, Transaction
 from tests.drainer.support import recorded
 from tests.drainer.support.archive_life import Ready
@@ -349,6 +350,26 @@ async def test_what_was_cut_otherwise_before_a_kill_is_not_there_twice(
     assert tables_of(kafka.messages(TOPIC)) == tables_of(as_messages(payloads(stream)))
 
 
+async def test_the_limit_is_that_of_each_topic(kafka: MockKafka, tmp_path: Path) -> None:
+    """Also where each table has a topic of its own: brokers refuse what is larger, and the Drainer ends."""
+    stream, _ = with_large_one()
+    names = {events.table.downstream for item in stream for events in getattr(item, "tables", ())}
+    for schema, table in names:
+        kafka.create(f"{schema}.{table}")
+    settings: dict[str, Any] = {"topic": "{schema}.{table}", "facts": TopicFacts(20_000)}
+    life = Life(kafka.servers, tmp_path, Ready(stream), **settings)
+    with pytest.raises(DownstreamError, match="the limit is 20000"):
+        await life.run()
+    await life.sink.abandon()
+    await Life(kafka.servers, tmp_path, Ready(stream), oversize="split", **settings).whole()
+    for schema, table in names:
+        found = kafka.messages(f"{schema}.{table}")
+        assert all(len(one.value) < 20_000 for one in found)
+        assert tables_of(found) == [
+            one for one in tables_of(as_messages(payloads(stream))) if one[0][1:] == (schema, table)
+        ]
+
+
 # -- several topics and partitions ---------------------------------------------------------------------------
 
 
@@ -499,7 +520,9 @@ async def test_a_drainer_whose_successor_has_begun_is_fenced_off(kafka: MockKafk
     assert life.sink.stored_ts == 0
 
 
-async def test_a_message_of_another_program_ends_a_topic(kafka: MockKafka, tmp_path: Path) -> None:
+async def test_a_message_of_another_program_ends_a_topic(
+    kafka: MockKafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """What is there cannot be known: refused where exactly once is asked for, else the checkpoint counts."""
     producer = Producer({"bootstrap.servers": kafka.servers, "log_level": 0})
     producer.produce(TOPIC, b"{}", partition=0)
@@ -509,7 +532,9 @@ async def test_a_message_of_another_program_ends_a_topic(kafka: MockKafka, tmp_p
     with pytest.raises(DownstreamError, match="partition 0, ends with a message that no drainer wrote"):
         await life.run()
     await life.sink.abandon()
+    assert not [line for line in caplog.messages if "foreign message" in line]
     await Life(kafka.servers, tmp_path, Ready(stream)).whole()
+    assert len([line for line in caplog.messages if "a partition ends with a foreign message" in line]) == 1
     assert values(kafka.messages(TOPIC))[-len(payloads(stream)) :] == payloads(stream)
 
 

@@ -15,8 +15,11 @@ from common.clock import ManualClock
 from common.errors import DownstreamError
 from drainer.formats.messages.message import Message
 from drainer.formats.messages.opening import open_format
+from drainer.sink.kafka.client import TopicFacts
 from drainer.sink.kafka.row_feed import placed
-from drainer.txn import Item, Transaction
+from drainer.txn import INSERT, Item, Transaction
+from tests.common.rowcodec.tables import kind, table
+from tests.drainer.formats.messages.changes import transaction, version
 from tests.drainer.support.archive_life import Ready
 from tests.drainer.support.kafka_life import TOPIC, Life, until_dead
 from tests.drainer.support.relay_world import items
@@ -46,7 +49,7 @@ def rows(found: list[Stored]) -> list[Stored]:
 
 
 def partition_of(message: Message) -> int:
-    key = message.key if message.key is not None else f"{message.schema}\0{message.table}".encode()
+    key = message.spread if message.spread is not None else f"{message.schema}\0{message.table}".encode()
     return zlib.crc32(key) % 4
 
 
@@ -198,3 +201,76 @@ async def test_a_row_that_is_too_large_is_sent_smaller(
             path = Path(marks["claimCheckLocation"].removeprefix("file://"))
             assert path.read_bytes() == whole.value
     assert smaller
+
+
+@pytest.mark.parametrize("oversize", ["handle-key-only", "claim-check"])
+async def test_a_large_row_without_a_key_is_kept_elsewhere_or_refused_with_what_helps(
+    kafka: MockKafka, tmp_path: Path, oversize: str
+) -> None:
+    keyless = version(table(("a", kind("varchar")), handle="rowid"))
+    chosen = transaction(keyless, (INSERT, ["x" * 3000]), (INSERT, ["y"]))
+    kept = str(tmp_path / "kept") if oversize == "claim-check" else ""
+    settings = canal(message_bytes=1000, oversize=oversize, claim_check=kept)
+    life = Life(kafka.servers, tmp_path, Ready([chosen]), **settings)
+    if kept:
+        await life.whole()
+        found = rows(kafka.messages(TOPIC))
+        large, small = wanted([chosen])
+        location = json.loads(found[0].value)["_tidb"]["claimCheckLocation"]
+        assert Path(location.removeprefix("file://")).read_bytes() == large.value
+        assert [one.value for one in found[1:]] == [small.value]
+        return
+    with pytest.raises(DownstreamError, match="which has no key") as refused:
+        await life.run()
+    await life.sink.abandon()
+    assert 'syncer.to.oversize = "claim-check"' in refused.value.hint
+    assert "handle-key-only" not in refused.value.hint
+
+
+async def test_in_a_compacted_topic_everything_has_a_key_and_deletes_end_it(
+    kafka: MockKafka, tmp_path: Path
+) -> None:
+    stream = [one for one in items("keys") if not isinstance(one, Transaction) or all_keyed(one)]
+    settings = canal(facts=TopicFacts(compacted=True), watermark_s=1.0)
+    for count in (60, 1, 33, 90):
+        await until_dead(Life(kafka.servers, tmp_path, Ready(stream), **settings), count)
+    clock = ManualClock()
+    life = Life(kafka.servers, tmp_path, Ready(stream), clock=clock, **settings)
+    flush = life.sink.flush
+
+    async def later() -> None:
+        clock.advance(0.2)
+        await flush()
+
+    life.sink.flush = later  # type: ignore[method-assign]
+    await life.whole()
+    found = kafka.messages(TOPIC)
+    assert all(one.key for one in found)
+    assert {one.headers.get("kind") for one in found} == {None, b"ddl", b"watermark"}
+    expected: list[tuple[bytes | None, bytes | None]] = []
+    for partition in range(4):
+        expected = []
+        for one in wanted(stream):
+            if partition_of(one) == partition:
+                expected += (
+                    [(one.key, one.value), (one.key, None)]
+                    if one.kind == "delete"
+                    else [(one.key, one.value)]
+                )
+        assert [(one.key, one.value) for one in rows(found) if one.partition == partition] == expected
+    assert any(value is None for _, value in expected)
+
+
+def all_keyed(transaction: Transaction) -> bool:
+    return all(message.key is not None for message in wanted([transaction]))
+
+
+async def test_a_compacted_topic_takes_no_row_without_a_key(kafka: MockKafka, tmp_path: Path) -> None:
+    stream = [one for one in items("keys") if isinstance(one, Transaction) and not all_keyed(one)]
+    life = Life(kafka.servers, tmp_path, Ready(stream[:1]), **canal(facts=TopicFacts(compacted=True)))
+    with pytest.raises(
+        DownstreamError, match="topic changes is compacted and takes nothing without a key: row"
+    ):
+        await life.run()
+    await life.sink.abandon()
+    assert rows(kafka.messages(TOPIC)) == []

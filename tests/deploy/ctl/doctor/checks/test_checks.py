@@ -10,6 +10,7 @@ import pytest
 from common import tso
 from common.cluster.node import OFFLINE, ONLINE, PAUSED
 from common.cluster.registry import DRAINERS, PUMPS
+from common.status.troubles import WARNING, Trouble
 from deploy.ctl.doctor.checks import grants
 from deploy.ctl.doctor.checks.checkpoint import check_checkpoint
 from deploy.ctl.doctor.checks.clocks import check_clocks
@@ -119,7 +120,8 @@ GO = Answer(foreign=True, known=frozenset({"p", "q"}))
         (replace(PUMP, answer=replace(OURS, cluster_id=8)), {"node.cluster": "error"}),
         (replace(PUMP, answer=replace(OURS, known=frozenset())), {"node.cluster": "error"}),
         (replace(PUMP, answer=replace(OURS, version="v2")), {"cluster.versions": "warning"}),
-        (replace(PUMP, answer=replace(OURS, troubles=("disk is gone",))), {"node.trouble": "warning"}),
+        (replace(PUMP, answer=replace(OURS, troubles=(Trouble(WARNING, "p", "disk is gone"),))),
+         {"node.trouble": "warning"}),
         (replace(PUMP, host="0.0.0.0:8250"), {"node.address": "error"}),
         (replace(PUMP, host="localhost:8250"), {"node.address": "error"}),
         (replace(PUMP, host="127.0.0.1:8250"), {"node.address": "error"}),

@@ -72,8 +72,9 @@ def test_bounds_are_inclusive() -> None:
     selection = Selection(10, 20)
     assert [ts for ts in (9, 10, 20, 21) if selection.wants_ts(ts)] == [10, 20]
     assert Selection(10).wants_ts(1 << 62)
+    assert Selection(20, 10).is_empty
     with pytest.raises(ConfigError, match="before it begins"):
-        Selection(20, 10)
+        Selection.of("20", "10")
 
 
 def test_kinds_by_name() -> None:

@@ -134,7 +134,7 @@ def records(
     seen = survey(location)
     known = known if known is not None else definitions.of_archive(location, seen)
     found: list[Record] = []
-    for part in seen.plan(selection, target_bytes):
+    for part in seen.plan(selection, target_bytes, skip_damage=options.get("damage") == reading.REPORT):
         found += reading.read(seen.location, part, selection, known, **options)
     return found
 

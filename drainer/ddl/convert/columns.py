@@ -1,0 +1,383 @@
+"""Columns: type changes in the downstream whose values become TiDB's, not those of the server's own cast.
+
+Drives  one connection of the DDL runner, at a barrier of the table; other tables go on
+In      a DDL with what the downstream has now
+Out     columns of their new type, under their old names, in their old places, with their keys; what is left
+        of the DDL is derived afterwards. Lines for values that the downstream cannot have
+Holds   a new column is made beside the old one, filled by TiDB's cast chunk by chunk, each distinct value
+        once, and takes the old one's place in one ALTER. Until then the old column is as it was, so whatever
+        interrupts it, the next call begins anew: what is done is seen in the table, nothing is remembered
+Never   converts what a plain ALTER converts alike (`same`); touches ON UPDATE columns
+
+Tests   tests/drainer/ddl/convert/test_columns.py
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, time
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+from common import table_info as ti
+from common import tso
+from common.observe import log
+from common.table_info import ColumnKind, FieldType
+from drainer.chunks.cut_key import key_to_copy
+from drainer.chunks.splitter import Splitter
+from drainer.ddl.convert.cast import Moments, Value, cast
+from drainer.ddl.convert.moments import NoCast, zone_of
+from drainer.ddl.convert.same import is_same
+from drainer.ddl.derive import definition
+from drainer.ddl.derive.alter_table import counterparts
+from drainer.ddl.derive.compare import PresentColumn, PresentKey, same_type
+from drainer.ddl.derive.definition import Column, Definition
+from drainer.ddl.derive.derive import Change, before_of
+from drainer.ddl.derive.render import NotDerivable, collate_clause, column_clause, fitting, name_of, type_of
+from drainer.sink.mysql.connection import Connection
+from drainer.sink.mysql.errors import StatementRefused
+from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name
+from drainer.sink.mysql.table_reader import read_table
+
+logger = log.get("drainer.ddl_convert")
+
+CONVERT: Final = "convert"
+WAIT: Final = "wait"
+DOWNSTREAM: Final = "downstream"
+
+_BESIDE: Final = "tidb_binlog_cast_"
+_ROWS: Final = 500
+_LONG_ROWS: Final = 50
+_STATEMENT_BYTES: Final = 1 << 19
+_CASE_BYTES: Final = 16  # the words around a value
+_LONG: Final = frozenset({ti.TINY_BLOB, ti.BLOB, ti.MEDIUM_BLOB, ti.LONG_BLOB, ti.JSON})
+_AS_NUMBER: Final = frozenset({ColumnKind.YEAR, ColumnKind.BIT, ColumnKind.ENUM, ColumnKind.SET})
+_INTEGERS: Final = _AS_NUMBER | {ColumnKind.SIGNED, ColumnKind.UNSIGNED}
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """One column whose values are converted. `there`: as it is downstream; `beside`: the column that takes
+    its place; `target`: its definition then, under the name that it has there."""
+
+    there: PresentColumn
+    beside: str
+    source: Column
+    target: Column
+
+    def __str__(self) -> str:
+        return f"column {self.there.name} from {type_of(self.source)} to {type_of(self.target)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The columns of one table, and the statements before and after they are filled."""
+
+    change: Change
+    table: tuple[str, str]
+    conversions: tuple[Conversion, ...]
+    add: str
+    swap: str
+    left: tuple[str, ...]
+    """Columns beside that an earlier attempt left."""
+
+    @property
+    def undo(self) -> str:
+        return self.without(one.beside for one in self.conversions)
+
+    def without(self, names: Iterable[str]) -> str:
+        drops = ", ".join(f"DROP COLUMN {name_of(name)}" for name in names)
+        return f"ALTER TABLE {name_of(*self.table)} {drops}"
+
+    @property
+    def statements(self) -> tuple[str, ...]:
+        return self.add, self.swap
+
+
+def convert(
+    connection: Connection, change: Change, mode: str, job: Moments, run: Callable[[str], None]
+) -> tuple[list[str], list[str]]:
+    """(statements that ran, lines of what the downstream lacks). `run` runs one ALTER.
+
+    The session has the zone +00:00 and takes any value. Raises `NotDerivable` and what the server refuses.
+    """
+    statements: list[str] = []
+    lacks: list[str] = []
+    for plan in plans(change):
+        names = "; ".join(map(str, plan.conversions))
+        if mode != CONVERT and plan.left:
+            run(plan.without(plan.left))
+        if mode == DOWNSTREAM:
+            lacks.append(f"{names}: values are what the downstream's own conversion made of them")
+            continue
+        if mode == WAIT:
+            raise NotDerivable(
+                f"{names}: {change.server.dialect.value} would convert values otherwise than the upstream"
+                " did, and `ddl-conversions` says that the table waits then"
+            )
+        logger.info("converting values of columns", table=".".join(plan.table), columns=names)
+        run(plan.add)
+        try:
+            lacks += fill(connection, plan, job)
+            run(plan.swap)
+        except (NotDerivable, StatementRefused):  # the table waits, as it was
+            run(plan.undo)
+            raise
+        statements += plan.statements
+    return statements, lacks
+
+
+def plans(change: Change) -> list[Plan]:
+    """What is to be converted yet, by table. Raises `NotDerivable`."""
+    return [plan for one in change.after if (plan := _plan(change, one)) is not None]
+
+
+def _plan(change: Change, one: Any) -> Plan | None:
+    there, was = change.there(one), before_of(change, one)
+    if there is None or was is None or not change.effect.modifies_columns:
+        return None
+    before = definition.read(was.document)
+    after = fitting(definition.read(one.document), change.server, [])
+    if not after.is_table:
+        return None
+    found = []
+    names_upstream = {column.name.lower() for column in (*before.columns, *after.columns)}
+    for number, old in counterparts(before, after, modified=True).items():
+        new = next(column for column in after.columns if column.id == number)
+        names = (new.name, old.name) if change.ran else (old.name, new.name)
+        present = there.column(names[0]) or there.column(names[1])
+        if present is None or old.generated or new.generated or same_type(new, present, change.server):
+            continue
+        if not is_same(old.type, new.type, change.server.dialect):
+            if _family(present.type) != _family(type_of(old)):
+                raise NotDerivable(
+                    f"column {present.name} is {present.type} downstream and was {type_of(old)} upstream:"
+                    " its values cannot be converted as those of the upstream were"
+                )
+            beside = f"{_BESIDE}{number}"
+            while beside in names_upstream:
+                beside += "_"
+            found.append(Conversion(present, beside, old, replace(new, name=present.name)))
+    if not found:
+        return None
+    for column in there.columns:
+        stored = re.search("STORED|PERSISTENT", column.extra.upper()) and after.column(column.name) is None
+        if stored:  # TiDB changes no column that one hangs on, but this one is not TiDB's
+            raise NotDerivable(
+                f"the downstream's own stored column {column.name} may hang on a converted one"
+            )
+    table = change.at(one)
+    left = tuple(one.beside for one in found if there.column(one.beside) is not None)
+    add, swap = _add(change, table, left, found), _swap(change, table, there, after, found)
+    return Plan(change, table, tuple(found), add, swap, left)
+
+
+def _family(text: str) -> str:
+    """Of a type as a server prints it: what is read alike."""
+    word = text.lower().partition("(")[0].split()[0]
+    if word in ("enum", "set"):  # numbers are read, which are those of the members
+        return text.replace("\\\\", "\\")
+    if word.endswith(("text", "char", "json")):
+        return "text"
+    return next((end for end in ("int", "binary", "blob") if word.endswith(end)), word).replace(
+        "blob", "binary"
+    )
+
+
+def _add(change: Change, table: tuple[str, str], left: tuple[str, ...], found: list[Conversion]) -> str:
+    """The columns beside; what an earlier attempt left goes."""
+    clauses = [f"DROP COLUMN {name_of(name)}" for name in left]
+    for one in found:
+        collation = collate_clause(one.target, change.server, [])
+        clauses.append(f"ADD COLUMN {name_of(one.beside)} {type_of(one.target)}{collation} NULL DEFAULT NULL")
+    return f"ALTER TABLE {name_of(*table)} {', '.join(clauses)}"
+
+
+def _swap(
+    change: Change, table: tuple[str, str], there: Any, after: Definition, found: list[Conversion]
+) -> str:
+    """New columns in the places of the old ones, with the keys that the old ones had."""
+    besides = {one.beside for one in found}
+    order = [column.name for column in there.columns if column.name.lower() not in besides]
+    names = {one.there.name.lower() for one in found}
+    keys = [key for key in there.keys if any(column in names for column, _ in key.parts)]
+    clauses = [f"DROP {_key_name(key)}" for key in keys]
+    clauses += [f"DROP COLUMN {name_of(one.there.name)}" for one in found]
+    for one in sorted(found, key=lambda one: order.index(one.there.name)):
+        at = order.index(one.there.name)
+        place = f"AFTER {name_of(order[at - 1])}" if at else "FIRST"
+        text = column_clause(one.target, change.server, [], auto_increment=bool(keys))
+        clauses.append(f"CHANGE COLUMN {name_of(one.beside)} {text} {place}")
+    clauses += [f"ADD {_key_again(key, after, found)}" for key in keys]
+    return f"ALTER TABLE {name_of(*table)} {', '.join(clauses)}"
+
+
+def _key_name(key: PresentKey) -> str:
+    return "PRIMARY KEY" if key.name.upper() == "PRIMARY" else f"INDEX {name_of(key.name)}"
+
+
+def _key_again(key: PresentKey, after: Definition, found: list[Conversion]) -> str:
+    """The key as it was; prefixes of columns that are converted are those that they have then."""
+    if any(not column for column, _ in key.parts):
+        raise NotDerivable(f"key {key.name} has an expression besides a column whose values are converted")
+    later = next((one for one in after.keys if one.name.lower() == key.name.lower()), None)
+    kinds = {one.there.name.lower(): one.target.type for one in found}
+    parts = []
+    for number, (column, length) in enumerate(key.parts):
+        kind = kinds.get(column)
+        if kind is not None:
+            if later is not None and len(later.parts) == len(key.parts):
+                length = max(later.parts[number].length, 0)
+            if kind.tp not in ti.STRING_TYPES or (kind.tp not in _LONG and length >= kind.flen):
+                length = 0
+        parts.append(name_of(column) + (f"({length})" if length else ""))
+    word = key.kind or ("UNIQUE" if key.unique and key.name.upper() != "PRIMARY" else "")
+    return f"{word} {_key_name(key)} ({','.join(parts)})"
+
+
+# Values --------------------------------------------------------------------------------------------------
+
+
+def job_of(job: dict[str, Any] | None, commit_ts: int, zone: str, offset: str) -> Moments:
+    """What casts take from the job. Raises `NotDerivable` for a zone that is not known here."""
+    try:
+        clock = zone_of(zone, offset)
+    except NoCast as error:
+        raise NotDerivable(f"{error} is not known here: values cannot be converted") from None
+    begin = int((job or {}).get("start_ts") or commit_ts)
+    days = {datetime.fromtimestamp(tso.physical_s(ts), clock).date() for ts in (begin, commit_ts)}
+    return Moments(clock, datetime.combine(days.pop(), time()) if len(days) == 1 else None)
+
+
+def fill(connection: Connection, plan: Plan, job: Moments) -> list[str]:
+    """Give the columns beside their values; what of them the downstream cannot have.
+
+    Raises `NotDerivable`."""
+    table = read_table(connection, *plan.table)
+    if table is None:
+        raise NotDerivable(f"table {'.'.join(plan.table)} is not there")
+    long = any(kind.tp in _LONG for one in plan.conversions for kind in (one.source.type, one.target.type))
+    splitter = Splitter(table, key_to_copy(table), _LONG_ROWS if long else _ROWS)
+    lost = dict.fromkeys(plan.conversions, 0)
+    present = plan.change.present.get(plan.table)
+    assert present is not None
+    kept = [column.name for column in present.columns if "on update" in column.extra.lower()]
+    packet = connection.packet_bytes_max()
+    batch_bytes = min(_STATEMENT_BYTES, packet // 2)
+    for chunk in splitter.chunks(connection):
+        for one in plan.conversions:
+            where = b" AND ".join(
+                part for part in (chunk.condition(), b"%b IS NOT NULL" % quote_name(one.there.name)) if part
+            )
+            for values in _distinct(connection, plan.table, one, where, splitter.rows_wanted):
+                for some in _batches(one, values, job, batch_bytes):
+                    statement = _update(plan.table, one, kept, where, some)
+                    if len(statement) >= packet:  # it would end the session, each time anew
+                        raise NotDerivable(
+                            f"a value of {one} needs a statement of {len(statement)} bytes, and"
+                            f" max_allowed_packet of the downstream is {packet}"
+                        )
+                    connection.run(statement)
+                    if one.target.type.kind is not ColumnKind.ENUM:  # its member 0 is meant
+                        lost[one] += int(connection.rows(b"SELECT @@warning_count")[0][0])
+    return [f"{one}: {count} values that the downstream cannot have" for one, count in lost.items() if count]
+
+
+def _distinct(
+    connection: Connection, table: tuple[str, str], one: Conversion, where: bytes, limit: int
+) -> Iterator[list[tuple[bytes, bytes]]]:
+    """(digest, old value as `_form` shows it), each once, in the order of digests, so many at a time. By the
+    values themselves a server would sort, and it takes no more than `max_sort_length` bytes of them."""
+    form = _form(one)
+    query = b"SELECT DISTINCT SHA1(%b),%b FROM %b WHERE %b" % (form, form, qualified(*table), where)
+    after = b""
+    while True:
+        found = connection.printed(query + after + b" ORDER BY 1 LIMIT %d" % limit)
+        values = [(digest, value) for digest, value in found if digest is not None and value is not None]
+        if len(values) < len(found):  # none of them is NULL
+            raise NotDerivable(f"values of {one} are too large for the downstream to show them")
+        if values:
+            yield values
+        if len(found) < limit:
+            return
+        after = b" AND SHA1(%b)>'%b'" % (form, values[-1][0])
+
+
+def _form(one: Conversion) -> bytes:
+    """The old value as bytes that are equal only where values are."""
+    name, kind = quote_name(one.there.name), one.source.type.kind
+    if kind is ColumnKind.BINARY:
+        return b"CONVERT(%b USING binary)" % name  # CAST gives NULL for more than max_allowed_packet
+    if kind in (ColumnKind.TEXT, ColumnKind.JSON):
+        return b"CONVERT(CONVERT(%b USING utf8mb4) USING binary)" % name
+    if kind in _AS_NUMBER:
+        name = b"CAST(%b AS UNSIGNED)" % name
+    elif kind in (ColumnKind.FLOAT, ColumnKind.DOUBLE):
+        name = b"%b+0e0" % name
+    return b"CAST(CAST(%b AS CHAR) AS BINARY)" % name
+
+
+def _value(one: Conversion, shown: bytes) -> Value:
+    kind = one.source.type.kind
+    if kind in (ColumnKind.TEXT, ColumnKind.BINARY, ColumnKind.JSON):
+        return shown
+    try:
+        if kind in _INTEGERS:
+            return int(shown)
+        if kind in (ColumnKind.FLOAT, ColumnKind.DOUBLE):
+            return float(shown)
+        return Decimal(shown.decode()) if kind is ColumnKind.DECIMAL else shown.decode()
+    except (ValueError, InvalidOperation):
+        raise NoCast(f"what the downstream has is no {kind.value}") from None
+
+
+def _batches(
+    one: Conversion, values: list[tuple[bytes, bytes]], job: Moments, bytes_max: int
+) -> Iterator[list[tuple[bytes, bytes]]]:
+    """(digest of the old value, literal of the new one), as many as a statement takes."""
+    batch: list[tuple[bytes, bytes]] = []
+    size = 0
+    for digest, shown in values:
+        try:
+            new = cast(_value(one, shown), one.source.type, one.target.type, job)
+        except (NoCast, ArithmeticError, ValueError) as error:  # errors of Python's have the value in them
+            reason = error if isinstance(error, NoCast) else "one is of a form that is not known"
+            raise NotDerivable(f"values of {one} cannot be converted: {reason}") from None
+        literal = _literal(new, one.target.type)
+        needs = len(digest) + len(literal) + _CASE_BYTES
+        if batch and size + needs > bytes_max:
+            yield batch
+            batch, size = [], 0
+        batch.append((digest, literal))
+        size += needs
+    if batch:
+        yield batch
+
+
+def _update(
+    table: tuple[str, str], one: Conversion, kept: list[str], where: bytes, some: list[tuple[bytes, bytes]]
+) -> bytes:
+    form = b"SHA1(%b)" % _form(one)
+    cases = b" ".join(b"WHEN '%b' THEN %b" % each for each in some)
+    sets = [b"%b=CASE %b %b END" % (quote_name(one.beside), form, cases)]
+    sets += [b"%b=%b" % (quote_name(name), quote_name(name)) for name in kept]
+    bounds = b"%b BETWEEN '%b' AND '%b'" % (form, some[0][0], some[-1][0])
+    return b"UPDATE %b SET %b WHERE %b AND %b" % (qualified(*table), b",".join(sets), where, bounds)
+
+
+def _hex(value: bytes) -> bytes:
+    return b"X'%b'" % value.hex().encode()
+
+
+def _literal(value: Value, kind: FieldType) -> bytes:
+    if value is None:
+        return b"NULL"
+    if isinstance(value, bytes):
+        return _hex(value) if kind.kind is ColumnKind.BINARY else b"_utf8mb4 " + _hex(value)
+    if isinstance(value, str):
+        return b"'%b'" % value.encode()
+    if isinstance(value, float):
+        return (f"{value!r}" if "e" in f"{value!r}" else f"{value!r}e0").encode()
+    return (f"{value:f}" if isinstance(value, Decimal) else str(value)).encode()

@@ -1,0 +1,287 @@
+"""Value fit: what a column holds of a value, or why it cannot, as a strict server has it.
+
+In     a column's type, a value without wrappers: str, bytes, int, float, Decimal, or the text of a time
+Out    the value as it is stored: rounded, cut, an element's number. `Unfit` with the reason in words
+Why    downstream is a server: what it refuses must be refused here, before it is published for ever
+Holds  numbers and times round as servers round: Decimal and text half up, floats half to even; fractions of a
+       second half up. Blanks behind the end of a text are cut
+
+Tests  tests/pumpclient/publish/test_value_fit_mariadb.py
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+from calendar import monthrange
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Any, Final, NoReturn
+
+from common import table_info as ti
+from common.rowcodec.put import put_value
+from common.rowcodec.temporal import duration_text, parse_duration
+from common.table_info import ColumnKind, FieldType
+
+_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_MOMENT: Final = re.compile(
+    r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(\.\d*)?)?)?", re.ASCII
+)
+_TIME: Final = re.compile(r"(-?\d{1,3}:\d{1,2})(?::(\d{1,2})(\.\d*)?)?", re.ASCII)
+_BITS: Final = {ti.TINY: 8, ti.SHORT: 16, ti.INT24: 24, ti.LONG: 32, ti.LONGLONG: 64}
+_BYTES_MAX: Final = {ti.TINY_BLOB: 8, ti.BLOB: 16, ti.MEDIUM_BLOB: 24, ti.LONG_BLOB: 32}
+_CHARSETS: Final = {"ascii": "ascii", "latin1": "cp1252", "gbk": "gbk"}
+_WIDE: Final = Context(prec=400)
+_TIMESTAMPS: Final = (datetime(1970, 1, 1, 0, 0, 1), datetime(2038, 1, 19, 3, 14, 8))
+_TIME_MAX_NS: Final = (838 * 3600 + 59 * 60 + 59) * 10**9
+
+
+class Unfit(Exception):
+    """Why a column cannot hold a value."""
+
+
+def fit(kind: FieldType, value: Any) -> Any:
+    """The value as the column holds it. Raises `Unfit`."""
+    make = _FITS.get(kind.kind)
+    if make is None:
+        raise Unfit("its type is not known here")
+    if isinstance(value, bytes) and kind.kind not in (ColumnKind.BINARY, ColumnKind.BIT):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            raise Unfit("these bytes are no text") from None
+    return make(kind, value)
+
+
+def _number(value: Any) -> Decimal:
+    """Of a number, or the text of one."""
+    if isinstance(value, str):
+        value = value.strip()
+        if not _NUMBER.fullmatch(value):
+            raise Unfit("it is no number")
+    elif isinstance(value, float):
+        _finite(value)
+        value = repr(value)
+    found = Decimal(value)
+    if not found.is_finite() or found.adjusted() > 350:
+        raise Unfit("it is out of range")
+    return found
+
+
+def _finite(number: float) -> float:
+    if not math.isfinite(number):
+        raise Unfit("it is out of range")
+    return number
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, float):
+        return round(_finite(value))
+    return int(_number(value).to_integral_value(ROUND_HALF_UP, _WIDE))
+
+
+def _integer(kind: FieldType, value: Any) -> int:
+    number, bits = _whole(value), _BITS[kind.tp]
+    lowest, end = (0, 1 << bits) if kind.unsigned else (-1 << bits - 1, 1 << bits - 1)
+    if not lowest <= number < end or (isinstance(value, Decimal) and kind.unsigned and value < 0):
+        raise Unfit(f"it is out of range: {lowest} to {end - 1}")
+    return number
+
+
+def _year(kind: FieldType, value: Any) -> int:
+    number = _whole(value)
+    if 0 <= number < 100 and (number or (isinstance(value, str) and len(value.strip()) < 4)):
+        number += 2000 if number < 70 else 1900
+    if number and not 1901 <= number <= 2155:
+        raise Unfit("it is out of range: 1901 to 2155")
+    return number
+
+
+def _bit(kind: FieldType, value: Any) -> int:
+    raw = value.encode() if isinstance(value, str) else value
+    number = int.from_bytes(raw, "big") if isinstance(raw, bytes) else _whole(raw)
+    if kind.flen == 64 and -1 << 63 <= number < 0:  # servers take its bits
+        number += 1 << 64
+    if not 0 <= number < 1 << max(kind.flen, 1):
+        raise Unfit(f"it has more than {max(kind.flen, 1)} bits")
+    return number
+
+
+def _real(kind: FieldType, value: Any) -> float:
+    number = _finite(float(_number(value)))
+    if kind.kind is ColumnKind.FLOAT:
+        try:
+            number = struct.unpack(">f", struct.pack(">f", number))[0]
+        except OverflowError:
+            raise Unfit("it is out of range") from None
+    _check_sign(kind, number)
+    return number
+
+
+def _decimal(kind: FieldType, value: Any) -> Decimal:
+    scale = kind.fsp
+    number = _number(value).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _WIDE)
+    precision = kind.flen if kind.flen > 0 else 10
+    if abs(number) >= Decimal(10) ** (precision - scale):
+        raise Unfit(f"it has more digits than DECIMAL({precision},{scale})")
+    _check_sign(kind, number)
+    return number
+
+
+def _check_sign(kind: FieldType, number: float | Decimal) -> None:
+    if kind.unsigned and number < 0:
+        raise Unfit("it is negative")
+
+
+def _text_of(value: Any) -> str:
+    if isinstance(value, float):
+        return repr(_finite(value)).replace("e+", "e").removesuffix(".0")
+    return format(value, "f") if isinstance(value, Decimal) else str(value)
+
+
+def _text(kind: FieldType, value: Any) -> str:
+    text = _text_of(value)
+    try:
+        raw = text.encode()
+        text.encode(_CHARSETS.get(kind.charset, "utf-8"))
+    except UnicodeEncodeError:
+        raise Unfit(f"the character set {kind.charset or 'utf8mb4'} does not have all of it") from None
+    if kind.charset in ("utf8", "utf8mb3") and max(text, default="") > "\uffff":
+        raise Unfit(f"the character set {kind.charset} does not have all of it")
+    if kind.tp in _BYTES_MAX:
+        _fits_into(len(raw), (1 << _BYTES_MAX[kind.tp]) - 1, "bytes")
+    elif 0 <= kind.flen < len(text):
+        _fits_into(len(text.rstrip(" ")), kind.flen, "characters")
+        text = text[: kind.flen]
+    return text
+
+
+def _binary(kind: FieldType, value: Any) -> bytes:
+    raw = value if isinstance(value, bytes) else _text_of(value).encode("utf-8", "surrogatepass")
+    most = (1 << _BYTES_MAX[kind.tp]) - 1 if kind.tp in _BYTES_MAX else kind.flen
+    if most >= 0:
+        _fits_into(len(raw), most, "bytes")
+    return raw
+
+
+def _fits_into(length: int, most: int, what: str) -> None:
+    if length > most:
+        raise Unfit(f"it has {length} {what}, the column {most}")
+
+
+def _element(kind: FieldType, text: str) -> int | None:
+    """Number of an element, from 1 on."""
+    exact = kind.collate.endswith("_bin") or kind.collate == "binary"
+    wanted = text.rstrip(" ") if exact else text.rstrip(" ").casefold()
+    for number, name in enumerate(kind.elems, 1):
+        if wanted == (name if exact else name.casefold()):
+            return number
+    return None
+
+
+def _enum(kind: FieldType, value: Any) -> int:
+    number = _element(kind, value) if isinstance(value, str) else None
+    if number is None:
+        number = _element_number(value)
+    if not 0 < number <= len(kind.elems):
+        raise Unfit("it is none of the elements")
+    return number
+
+
+def _set(kind: FieldType, value: Any) -> int:
+    mask = 0
+    if isinstance(value, str):
+        found = [_element(kind, part) for part in value.split(",")] if value else []
+        if None not in found:
+            for number in found:
+                mask |= 1 << (number or 1) - 1
+            return mask
+    mask = _element_number(value)
+    if not 0 <= mask < 1 << len(kind.elems):
+        raise Unfit("it is none of the elements")
+    return mask
+
+
+def _element_number(value: Any) -> int:
+    if isinstance(value, str) and not value.removeprefix("+").isdecimal():
+        raise Unfit("it is none of the elements")
+    return _whole(value)
+
+
+def _moment(kind: FieldType, value: Any) -> str:
+    match = _MOMENT.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise Unfit("it is no date or time")
+    year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])
+    if not 1 <= month <= 12 or not 1 <= day <= monthrange(year or 4, month)[1]:
+        raise Unfit("there is no such day")
+    if hour > 23 or minute > 59 or second > 59:
+        raise Unfit("there is no such time of day")
+    if kind.kind is ColumnKind.DATE:
+        return f"{year:04d}-{month:02d}-{day:02d}"
+    micro = _fraction(match[7], kind.fsp)
+    if not year:
+        return f"0000-{month:02d}-{day:02d} {hour:02d}:{minute:02d}:{second:02d}.{micro % 10**6:06d}"
+    try:
+        moment = datetime(year, month, day, hour, minute, second) + timedelta(microseconds=micro)
+    except OverflowError:
+        raise Unfit("it is out of range") from None
+    if kind.kind is ColumnKind.TIMESTAMP and not _TIMESTAMPS[0] <= moment < _TIMESTAMPS[1]:
+        raise Unfit("it is out of range: 1970-01-01 00:00:01 to 2038-01-19 03:14:07, in UTC")
+    return moment.isoformat(sep=" ")
+
+
+def _fraction(digits: str | None, fsp: int) -> int:
+    """Microseconds of ".5", rounded to the digits that the column has."""
+    rounded = Decimal(f"0{digits or ''}").quantize(Decimal(1).scaleb(-fsp), ROUND_HALF_UP, _WIDE)
+    return int(rounded.scaleb(6))
+
+
+def _duration(kind: FieldType, value: Any) -> str:
+    match = _TIME.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None or int(match[1].split(":")[1]) > 59 or int(match[2] or 0) > 59:
+        raise Unfit("it is no TIME")
+    try:
+        whole = parse_duration(f"{match[1]}:{match[2] or 0}")
+    except ValueError:
+        raise Unfit("it is out of range: -838:59:59 to 838:59:59") from None
+    ns = abs(whole) + _fraction(match[3], kind.fsp) * 1000
+    if ns > _TIME_MAX_NS:
+        raise Unfit("it is out of range: -838:59:59 to 838:59:59")
+    return duration_text(-ns if match[1].startswith("-") else ns, 6 if ns % 10**9 else 0)
+
+
+def _json(kind: FieldType, value: Any) -> Any:
+    try:
+        json.loads(value, parse_constant=_no_constant)
+        put_value(kind, value)
+    except (TypeError, ValueError, RecursionError):
+        raise Unfit("it is no JSON") from None
+    return value
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+_FITS: Final[dict[ColumnKind, Callable[[FieldType, Any], Any]]] = {
+    ColumnKind.SIGNED: _integer,
+    ColumnKind.UNSIGNED: _integer,
+    ColumnKind.YEAR: _year,
+    ColumnKind.BIT: _bit,
+    ColumnKind.FLOAT: _real,
+    ColumnKind.DOUBLE: _real,
+    ColumnKind.DECIMAL: _decimal,
+    ColumnKind.TEXT: _text,
+    ColumnKind.BINARY: _binary,
+    ColumnKind.ENUM: _enum,
+    ColumnKind.SET: _set,
+    ColumnKind.DATE: _moment,
+    ColumnKind.DATETIME: _moment,
+    ColumnKind.TIMESTAMP: _moment,
+    ColumnKind.TIME: _duration,
+    ColumnKind.JSON: _json,
+}

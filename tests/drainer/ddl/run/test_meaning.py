@@ -1,0 +1,382 @@
+"""A DDL means downstream what it meant to TiDB, whatever else its text says or means elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from common.ddl_job import ActionType
+from common.table_info import (
+    DATETIME,
+    DOUBLE,
+    FLAG_NOT_NULL,
+    FLAG_PRIMARY,
+    LONG,
+    PARTITION_LIST,
+    PARTITION_RANGE,
+    TIMESTAMP,
+    VARCHAR,
+    Column,
+    FieldType,
+    TableInfo,
+)
+from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.checkpoint.value import Intent
+from drainer.ddl.run.recycle_bin import KeepDropped
+from drainer.ddl.run.runner import DdlRunner, Refused
+from drainer.reading.archive.decode import downstream_definitions
+from drainer.sink.mysql import pinned_settings, table_reader
+from drainer.sink.mysql.connection import Target, connect
+from drainer.txn import Ddl, Tracked
+from tests.drainer.support.apply_life import run
+
+pytestmark = pytest.mark.integration
+
+ID = Column(1, "id", 0, FieldType(LONG, FLAG_NOT_NULL | FLAG_PRIMARY, 11))
+AT = Column(2, "at", 1, FieldType(TIMESTAMP, 0, 19, 0))
+SHANGHAI = {"reorg_meta": {"sql_mode": 0, "location": {"name": "", "offset": 8 * 3600}}}
+
+
+class Schema:
+    def database_collation(self, schema: str) -> tuple[str, str] | None:
+        return ("utf8mb4", "utf8mb4_bin")
+
+
+def table(*columns: Column, name: str = "t", table_id: int = 1, **document: Any) -> Tracked:
+    info = TableInfo(table_id, name, columns, (), pk_is_handle=True)
+    return Tracked("d", name, {**info.to_json(), **document})
+
+
+def partition(
+    kind: int, *definitions: dict[str, Any], enable: bool = True, by: str = "`id`"
+) -> dict[str, Any]:
+    listed = [
+        {"id": number, "name": {"O": f"p{number}", "L": f"p{number}"}, **one}
+        for number, one in enumerate(definitions)
+    ]
+    return {"partition": {"type": kind, "expr": by, "enable": enable, "definitions": listed}}
+
+
+def ddl(
+    query: str,
+    action: int,
+    *after: Tracked,
+    before: tuple[Tracked, ...] = (),
+    job: dict[str, Any] | None = None,
+    names: tuple[tuple[str, str], ...] = (),
+) -> Ddl:
+    found = names or tuple(dict.fromkeys((one.schema, one.name) for one in (*before, *after)))
+    return Ddl(100, 7, action, "d", query, found, 5, job=job, before=before, after=after)
+
+
+@pytest.fixture
+def runner(target: Target) -> Iterator[DdlRunner]:
+    run(target, "CREATE DATABASE d", "SELECT 1")
+    runner = DdlRunner(target, Schema())
+    yield runner
+    runner.close()
+
+
+def old(mariadb: MariaDbServer, value: str) -> None:
+    root = mariadb.connect()
+    root.run(f"SET GLOBAL explicit_defaults_for_timestamp={value}".encode())
+    root.close()
+
+
+class TestTimestamps:
+    @pytest.fixture(autouse=True)
+    def implicit_defaults(self, mariadb: MariaDbServer) -> Iterator[None]:
+        old(mariadb, "OFF")
+        yield
+        old(mariadb, "ON")
+
+    @pytest.mark.parametrize("can_be_set", [True, False])
+    @pytest.mark.parametrize("flag", [0, FLAG_NOT_NULL])
+    def test_a_server_gives_them_no_time_of_its_own(
+        self,
+        target: Target,
+        runner: DdlRunner,
+        monkeypatch: pytest.MonkeyPatch,
+        flag: int,
+        *,
+        can_be_set: bool,
+    ) -> None:
+        if not can_be_set:  # MySQL 5.6, MariaDB before 10.8
+            monkeypatch.delitem(pinned_settings.PINNED, "explicit_defaults_for_timestamp")
+        at = replace(AT, type=FieldType(TIMESTAMP, flag, 19, 0))
+        run(target, "CREATE TABLE d.t (id INT PRIMARY KEY)", "INSERT INTO d.t VALUES (1)", "SELECT 1")
+        nulls = "NOT NULL" if flag else ""
+        ran = runner.run(
+            ddl(f"ALTER TABLE t ADD COLUMN `at` TIMESTAMP {nulls}", 5, table(ID, at), before=(table(ID),))
+        )
+        lacks = ("column at has another default",) if flag and not can_be_set else ()
+        assert ran.missing == lacks
+        made = runner.run(ddl("CREATE TABLE n ..", 3, table(ID, at, name="n", table_id=2)))
+        assert made.missing == lacks
+        found = run(
+            target,
+            "SELECT IS_NULLABLE, COLUMN_DEFAULT, EXTRA FROM information_schema.COLUMNS"
+            " WHERE TABLE_SCHEMA='d' AND COLUMN_NAME='at'",
+        )
+        default = ("'0000-00-00 00:00:00'" if lacks else None) if flag else "NULL"
+        assert found == [("NO" if flag else "YES", default, "")] * 2
+        value = "0000-00-00 00:00:00" if flag else None
+        assert run(target, "SELECT CAST(`at` AS CHAR) FROM d.t") == [(value,)]
+
+
+class TestTexts:
+    def test_an_engine_of_the_text_is_none_of_the_tables(self, target: Target, runner: DdlRunner) -> None:
+        runner.run(ddl("CREATE TABLE t (id INT PRIMARY KEY) ENGINE=MEMORY", 3, table(ID)))
+        query = "SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA='d'"
+        assert run(target, query) == [("InnoDB",)]
+
+    def test_an_engine_without_transactions_is_named(self, target: Target) -> None:
+        strange = replace(target, variables=(("default_storage_engine", "MEMORY"),))
+        runner = DdlRunner(strange, Schema())
+        ran = runner.run(ddl("CREATE TABLE t (id INT PRIMARY KEY)", 3, table(ID)))
+        assert ran.missing == ("engine is MEMORY, which has no transactions",)
+        runner.close()
+
+    def test_a_check_that_was_read_past_refuses_no_row(self, target: Target, runner: DdlRunner) -> None:
+        runner.run(ddl("CREATE TABLE t (id INT PRIMARY KEY CHECK (id > 0))", 3, table(ID)))
+        assert run(target, "INSERT INTO d.t VALUES (-1)", "SELECT id FROM d.t") == [(-1,)]
+
+    def test_checks_come_and_go_with_the_definition(self, target: Target, runner: DdlRunner) -> None:
+        def checked(**checks: str) -> Tracked:
+            listed = [
+                {"constraint_name": {"O": name, "L": name}, "expr_string": text, "enforced": True, "state": 5}
+                for name, text in checks.items()
+            ]
+            return table(ID, constraint_info=listed)
+
+        a, b, none = checked(a="`id` > 0"), checked(a="`id` > 5", b="`id` < 9"), table(ID)
+        assert not runner.run(ddl("CREATE TABLE ..", 3, a)).missing
+        assert not runner.run(ddl("ALTER TABLE ..", ActionType.ADD_CHECK_CONSTRAINT, b, before=(a,))).missing
+        query = (
+            "SELECT CONSTRAINT_NAME, CHECK_CLAUSE FROM information_schema.CHECK_CONSTRAINTS"
+            " WHERE CONSTRAINT_SCHEMA='d' ORDER BY 1"
+        )
+        assert run(target, query) == [("a", "`id` > 5"), ("b", "`id` < 9")]
+        runner.run(ddl("ALTER TABLE ..", ActionType.DROP_CHECK_CONSTRAINT, none, before=(b,)))
+        assert run(target, query) == []
+
+    def test_partitions_that_were_not_made(self, target: Target, runner: DdlRunner) -> None:
+        """`tidb_enable_list_partition = OFF`: TiDB keeps what was written, and makes a plain table."""
+        query = "CREATE TABLE t (id INT PRIMARY KEY) PARTITION BY LIST (id) (PARTITION p0 VALUES IN (1))"
+        runner.run(
+            ddl(query, 3, table(ID, **partition(PARTITION_LIST, {"in_values": [["1"]]}, enable=False)))
+        )
+        assert run(target, "INSERT INTO d.t VALUES (7)", "SELECT id FROM d.t") == [(7,)]
+
+    def test_a_database_of_which_only_the_text_is_there(self, target: Target, runner: DdlRunner) -> None:
+        """An archive that the Go Drainer wrote has no jobs; the tables inside may be there all the same."""
+        drop = Ddl(
+            100, 7, ActionType.DROP_SCHEMA, "d", "DROP DATABASE d", (("d", ""),), 5, before=(table(ID),)
+        )
+        assert runner.run(drop).statements == ("DROP DATABASE d",)
+        assert not run(target, "SHOW DATABASES LIKE 'd'")
+
+    def test_a_kind_that_is_not_known_runs_as_text_where_nothing_shows(
+        self, target: Target, runner: DdlRunner
+    ) -> None:
+        runner.run(ddl("CREATE TABLE t (id INT PRIMARY KEY)", 3, table(ID)))
+        known = ddl("ALTER TABLE t COMMENT='x'", 251, table(ID), before=(table(ID),))
+        assert runner.run(known).statements == (known.query,)
+        wide = ddl("FROB t", 251, table(ID, AT), before=(table(ID),))
+        assert "ADD COLUMN" in runner.run(wide).statements[0]
+        (line,) = runner.run(ddl("FROB t", 251, table(ID), before=(table(ID),))).missing
+        assert line.startswith("what DDL of type 251 did (1064")
+
+
+class TestPartitions:
+    YEARS = tuple({"less_than": [str(number)]} for number in (1577808000, 1609430400))
+
+    def test_bounds_are_instants(self, target: Target, runner: DdlRunner) -> None:
+        """2020 and 2021 begin at +08:00; the job of a new table does not say in which zone it was."""
+        key = replace(AT, type=FieldType(TIMESTAMP, FLAG_NOT_NULL, 19, 0))
+        document = partition(PARTITION_RANGE, *self.YEARS, by="UNIX_TIMESTAMP(`at`)")
+        plain = {**table(key).document, "pk_is_handle": False, **document}
+        query = (
+            "CREATE TABLE t (`at` TIMESTAMP NOT NULL) PARTITION BY RANGE (UNIX_TIMESTAMP(`at`)) (PARTITION p0"
+            " VALUES LESS THAN (UNIX_TIMESTAMP('2020-01-01')), PARTITION p1 VALUES LESS THAN"
+            " (UNIX_TIMESTAMP('2021-01-01')))"
+        )
+        assert not runner.run(ddl(query, 3, Tracked("d", "t", plain))).missing
+        insert = "INSERT INTO d.t VALUES ('2019-12-31 15:59:59'), ('2019-12-31 16:00:00')"
+        assert run(target, insert, "SELECT COUNT(*) FROM d.t PARTITION (p0)") == [(1,)]
+
+    def test_bounds_are_compared(self, target: Target, runner: DdlRunner) -> None:
+        """Names alone would be equal: the downstream's partitions were made before, with other bounds."""
+        run(
+            target,
+            "CREATE TABLE d.t (id INT NOT NULL PRIMARY KEY) PARTITION BY RANGE (id)"
+            " (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20))",
+            "SELECT 1",
+        )
+        bounds = ({"less_than": ["5"]}, {"less_than": ["MAXVALUE"]})
+        ran = runner.run(ddl("CREATE TABLE ..", 3, table(ID, **partition(PARTITION_RANGE, *bounds))))
+        ((_, text),) = run(target, "SHOW CREATE TABLE d.t")
+        assert "LESS THAN (5)" in str(text)
+        assert "MAXVALUE" in str(text)
+        assert not ran.missing
+
+
+class TestZones:
+    ROWS = "INSERT INTO d.t VALUES (1, '2020-01-01 00:00:00'), (2, NULL)"
+
+    @pytest.mark.parametrize("routed", [False, True])
+    def test_an_instant_becomes_the_local_time_of_the_job(self, target: Target, *, routed: bool) -> None:
+        run(
+            target,
+            "CREATE DATABASE d",
+            "CREATE TABLE d.t (id INT PRIMARY KEY, `at` TIMESTAMP NULL)",
+            "SELECT 1",
+        )
+        run(target, self.ROWS, "SELECT 1")
+        if routed:
+            run(target, "RENAME TABLE d.t TO d.t_copy", "SELECT 1")
+        route = (lambda schema, name: (schema, name and f"{name}_copy")) if routed else (lambda *name: name)
+        runner = DdlRunner(target, Schema(), route)
+        place = "d.t_copy" if routed else "d.t"
+        was = table(ID, AT)
+        local = table(ID, replace(AT, id=3, type=FieldType(DATETIME, 0, 19, 0)))
+        text = replace(AT, id=4, type=FieldType(VARCHAR, 0, 40, 0, "utf8mb4", "utf8mb4_bin"))
+        query, modify = f"SELECT CAST(`at` AS CHAR) FROM {place} ORDER BY id", ActionType.MODIFY_COLUMN
+        runner.run(ddl("ALTER TABLE t MODIFY `at` DATETIME", modify, local, before=(was,), job=SHANGHAI))
+        assert run(target, query) == [("2020-01-01 08:00:00",), (None,)]
+        runner.run(ddl("ALTER TABLE t MODIFY `at` TIMESTAMP", modify, was, before=(local,), job=SHANGHAI))
+        assert run(target, query) == [("2020-01-01 00:00:00",), (None,)]
+        runner.run(ddl("ALTER TABLE t MODIFY `at` ..", modify, table(ID, text), before=(was,), job=SHANGHAI))
+        assert run(target, query) == [("2020-01-01 08:00:00",), (None,)]
+        runner.close()
+
+    def test_a_cut_between_its_steps(self, target: Target, runner: DdlRunner) -> None:
+        """The type is there, its default is not: the rest is done, and no value is turned a second time."""
+        run(target, "CREATE TABLE d.t (id INT PRIMARY KEY, `at` TIMESTAMP NULL)", self.ROWS, "SELECT 1")
+        run(target, self.ROWS.replace("(1,", "(3,").replace("(2,", "(4,"), "SELECT 1")
+        kind = FieldType(DATETIME, 0, 19, 0)
+        local = table(ID, replace(AT, id=3, type=kind, default="2021-01-01 00:00:00"))
+        asked = ddl("ALTER ..", ActionType.MODIFY_COLUMN, local, before=(table(ID, AT),), job=SHANGHAI)
+        intent = Intent(100, 7, asked.query, runner.before(asked))
+        zone = "SET SESSION time_zone='+08:00'"
+        run(target, zone, "ALTER TABLE d.t MODIFY COLUMN `at` datetime NULL", "SELECT 1")
+        assert runner.had_run(intent, asked, None)
+        rows = run(
+            target, "INSERT INTO d.t (id) VALUES (5)", "SELECT CAST(`at` AS CHAR) FROM d.t ORDER BY id"
+        )
+        assert [row[0] for row in rows][2:] == ["2020-01-01 08:00:00", None, "2021-01-01 00:00:00"]
+
+    def test_a_cut_before_a_step_that_is_refused(self, target: Target, runner: DdlRunner) -> None:
+        """A drainer that comes back says so as of any refusal; it must not end at each start."""
+        run(target, "CREATE TABLE d.t (id INT PRIMARY KEY, `at` TIMESTAMP NULL)", "SELECT 1")
+        run(target, self.ROWS, "SELECT 1")
+        strict = table(ID, replace(AT, id=3, type=FieldType(DATETIME, FLAG_NOT_NULL, 19, 0)))
+        job = {"reorg_meta": {"sql_mode": 1436549152, "location": {"name": "UTC", "offset": 0}}}
+        asked = ddl("ALTER ..", ActionType.MODIFY_COLUMN, strict, before=(table(ID, AT),), job=job)
+        intent = Intent(100, 7, asked.query, runner.before(asked))
+        run(target, "ALTER TABLE d.t MODIFY COLUMN `at` datetime NULL", "SELECT 1")
+        assert not runner.had_run(intent, asked, None)
+        with pytest.raises(Refused, match="1265"):
+            runner.run(asked)
+
+    def test_fractions_are_rounded(self, target: Target, runner: DdlRunner) -> None:
+        fine, whole = (replace(AT, type=FieldType(DATETIME, 0, 23, fsp)) for fsp in (3, 0))
+        run(target, "CREATE TABLE d.t (id INT PRIMARY KEY, `at` DATETIME(3))", "SELECT 1")
+        run(target, "INSERT INTO d.t VALUES (1, '2020-12-31 23:59:59.500')", "SELECT 1")
+        runner.run(ddl("ALTER ..", ActionType.MODIFY_COLUMN, table(ID, whole), before=(table(ID, fine),)))
+        assert run(target, "SELECT CAST(`at` AS CHAR) FROM d.t") == [("2021-01-01 00:00:00",)]
+
+
+class TestGenerated:
+    @pytest.mark.parametrize(
+        ("text", "differs"),
+        [
+            ("`id` + 1", False),
+            ("concat(`name`, 'a/b.5')", False),
+            ("`id` / 3", True),
+            ("concat(`n`)", True),
+            ("sqrt(`id`)", True),
+            ("`id` * 1.5", True),
+        ],
+    )
+    def test_what_the_downstream_computes_in_its_own_way_is_named_once(
+        self, target: Target, runner: DdlRunner, text: str, *, differs: bool
+    ) -> None:
+        name = Column(2, "name", 1, FieldType(VARCHAR, 0, 40, 0, "utf8mb4", "utf8mb4_bin"))
+        number = Column(3, "n", 2, FieldType(DOUBLE, 0, 22))
+        made = Column(4, "g", 3, FieldType(VARCHAR, 0, 40, 0, "utf8mb4", "utf8mb4_bin"), generated=text)
+        asked = table(ID, name, number, made)
+        lines = ("column g is computed by the downstream's own rules: its values can differ",)
+        assert runner.run(ddl("CREATE ..", 3, asked)).missing == (lines if differs else ())
+        wider = table(ID, name, number, made, Column(5, "x", 4, FieldType(LONG)))
+        assert not runner.run(ddl("ALTER ..", 5, wider, before=(asked,))).missing
+
+
+DATABASE = {
+    "binlog": {"DBInfo": {"db_name": {"O": "d", "L": "d"}, "charset": "utf8mb4", "collate": "utf8mb4_bin"}}
+}
+
+
+class Cut(DdlRunner):
+    """A drainer that is killed after its first statement."""
+
+    def _step(self, *arguments: Any) -> None:
+        super()._step(*arguments)
+        raise KeyboardInterrupt
+
+
+class TestRecycleBin:
+    @pytest.mark.parametrize("action", [ActionType.RECOVER_SCHEMA, ActionType.RECOVER_TABLE])
+    def test_a_flashback_that_was_cut_brings_every_table_back(self, target: Target, action: int) -> None:
+        keep = KeepDropped("tidb_binlog", 7, 600.0)
+        run(target, "CREATE DATABASE d", "CREATE DATABASE tidb_binlog", "SELECT 1")
+        tables = tuple(table(ID, name=name, table_id=number) for number, name in enumerate("tuv", 1))
+        for one in tables:
+            run(target, f"CREATE TABLE d.{one.name} (id INT PRIMARY KEY)", "SELECT 1")
+            run(target, f"INSERT INTO d.{one.name} VALUES ({one.id})", "SELECT 1")
+        drop = Ddl(
+            90,
+            6,
+            ActionType.DROP_SCHEMA,
+            "d",
+            "DROP DATABASE d",
+            (("d", ""),),
+            4,
+            job=DATABASE,
+            before=tables,
+        )
+        DdlRunner(target, Schema(), keep=keep).run(drop)
+        assert not run(target, "SHOW DATABASES LIKE 'd'")
+        back = Ddl(
+            100, 7, action, "d", "FLASHBACK DATABASE d",
+            (("d", ""),), 5, job=DATABASE, after=tables,
+        )  # fmt: skip
+        first = Cut(target, Schema(), keep=keep)
+        intent = Intent(100, 7, back.query, first.before(back))
+        with pytest.raises(KeyboardInterrupt):
+            first.run(back)
+        second = DdlRunner(target, Schema(), keep=keep)
+        if not second.had_run(intent, back, None):
+            second.run(back)
+        assert not second.missing
+        for one in tables:
+            assert run(target, f"SELECT id FROM d.{one.name}") == [(one.id,)]
+
+
+def test_a_release_that_does_not_show_checks(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MariaDB before 10.2.22 has no such view."""
+    run(target, "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, j JSON)", "SELECT 1")
+    with connect(target) as connection:
+        assert [one.checks_json for one in read(connection).columns] == [False, True]
+        for module in (table_reader, downstream_definitions):
+            query = module._JSON_CHECKS.replace("CHECK_CONSTRAINTS", "NO_SUCH_VIEW")
+            monkeypatch.setattr(module, "_JSON_CHECKS", query)
+        assert [one.checks_json for one in read(connection).columns] == [False, False]
+        assert len(downstream_definitions.read(connection, lambda schema, name: schema == "d")) == 1
+
+
+def read(connection: Any) -> Any:
+    return table_reader.read_table(connection, "d", "t")

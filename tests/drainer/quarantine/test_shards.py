@@ -1,0 +1,292 @@
+"""Shards: several tables upstream that are one downstream, and DDL of one of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from common.ddl_job import ActionType
+from common.table_info import (
+    FLAG_NO_DEFAULT,
+    FLAG_NOT_NULL,
+    FLAG_UNSIGNED,
+    LONG,
+    LONGLONG,
+    VARCHAR,
+    Column,
+    FieldType,
+    Index,
+    IndexColumn,
+    TableInfo,
+)
+from drainer.apply.mysql_sink import MysqlSink
+from drainer.ddl.rules import REWRITE, SKIP
+from drainer.quarantine.shards import holds, unfit
+from drainer.rules.name_pattern import Source
+from drainer.rules.rule_set import Rules
+from drainer.rules.table_route import RouteRule, TableRouter
+from drainer.sink.mysql.connection import Target
+from drainer.txn import Ddl, Tracked
+from tests.crash.small_run import KEY, Statement
+from tests.drainer.support.apply_life import Life, Recording, column, run
+from tests.drainer.support.made_recording import inserts, recording
+from tests.drainer.support.waiting_life import Document
+
+COLUMNS = (column(1, "id", LONG, KEY), column(2, "v", LONG))
+REQUIRED = FLAG_NOT_NULL | FLAG_NO_DEFAULT
+C = column(3, "c", VARCHAR)
+
+
+def table(number: int, *more: Column, indexes: tuple[Index, ...] = ()) -> TableInfo:
+    columns = tuple(replace(one, offset=at) for at, one in enumerate((*COLUMNS, *more)))
+    return TableInfo(100 + number, f"t{number}", columns, indexes=indexes, pk_is_handle=True)
+
+
+def typed(name: str, tp: int, flag: int = 0, flen: int = 64) -> Column:
+    made = column(3 if name == "c" else 4, name, tp, flag)
+    return replace(made, type=replace(made.type, flen=flen))
+
+
+# -- what fits -----------------------------------------------------------------------------------------
+
+UNIQUE = Index(1, "u", (IndexColumn("v", 1),), unique=True, primary=False)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "other", "says"),
+    [
+        ((C,), (), (C,), "d.t2 still has column c"),
+        ((C,), (), (), ""),
+        ((), (C,), (), ""),
+        ((), (replace(C, type=replace(C.type, flag=REQUIRED)),), (), "has no column c, which is NOT NULL"),
+        ((), (replace(C, type=replace(C.type, flag=FLAG_NOT_NULL)),), (), ""),
+        ((C,), (replace(C, name="d"),), (C,), "still has column c"),
+        ((C,), (replace(C, name="d"),), (replace(C, name="D"),), ""),
+        ((C,), (replace(C, type=replace(C.type, flag=FLAG_NOT_NULL)),), (C,), "has column c with NULL"),
+        ((C,), (typed("c", VARCHAR, flen=10),), (C,), "has column c of another type"),
+        ((C,), (typed("c", VARCHAR, flen=100),), (C,), ""),
+        ((C,), (typed("c", LONG),), (C,), "has column c of another type"),
+        ((C,), (C,), (typed("c", LONG),), ""),
+    ],
+)
+def test_what_a_ddl_takes_away_from_another_table(
+    before: tuple[Column, ...], after: tuple[Column, ...], other: tuple[Column, ...], says: str
+) -> None:
+    ddl = Ddl(
+        5, 5, 5, "d", "", (("d", "t1"),), 5,
+        before=(Tracked("d", "t1", table(1, *before).to_json()),),
+        after=(Tracked("d", "t1", table(1, *after).to_json()),),
+    )  # fmt: skip
+    assert says in "; ".join(unfit(ddl, Tracked("d", "t2", table(2, *other).to_json())))
+    assert bool(says) is bool(list(unfit(ddl, Tracked("d", "t2", table(2, *other).to_json()))))
+
+
+def test_a_new_unique_key_waits_for_those_that_do_not_have_it() -> None:
+    ddl = Ddl(
+        5, 5, 7, "d", "", (("d", "t1"),), 5,
+        before=(Tracked("d", "t1", table(1).to_json()),),
+        after=(Tracked("d", "t1", table(1, indexes=(UNIQUE,)).to_json()),),
+    )  # fmt: skip
+    assert list(unfit(ddl, Tracked("d", "t2", table(2).to_json()))) == ["d.t2 has no unique key (v)"]
+    assert not list(unfit(ddl, Tracked("d", "t2", table(2, indexes=(UNIQUE,)).to_json())))
+
+
+def test_which_types_hold_others() -> None:
+    assert holds(FieldType(LONGLONG), FieldType(LONG))
+    assert not holds(FieldType(LONG), FieldType(LONGLONG))
+    assert not holds(FieldType(LONGLONG, FLAG_UNSIGNED), FieldType(LONG))
+    assert not holds(FieldType(VARCHAR, flen=9, charset="latin1"), FieldType(VARCHAR, flen=9))
+
+
+# -- what becomes of it --------------------------------------------------------------------------------
+
+ROUTES = Rules(
+    router=TableRouter([RouteRule("shards", Source.of("d", "t*"), "d", "all")]), disjoint_shards=True
+)
+DATABASE = Statement(1, "CREATE DATABASE `d`", None)
+T1, T2 = table(1, C), table(2, C)
+
+
+def statement(kind: int, text: str, made: TableInfo) -> Statement:
+    return Statement(kind, text, made)
+
+
+def create(made: TableInfo) -> Statement:
+    return statement(3, f"CREATE TABLE `{made.name}` (`id` INT PRIMARY KEY, `v` INT, `c` VARCHAR(64))", made)
+
+
+BEGIN = (DATABASE, create(T1), create(T2), [*inserts(T1, (1, 1, "a")), *inserts(T2, (2, 2, "b"))])
+
+
+async def lives(
+    found: Recording, target: Target, decide: str = "", text: str = "", size: int = 1
+) -> list[Document]:
+    """One life to the end; what waits then. `decide` about the first that does."""
+    waiting: list[Document] = []
+
+    async def at_end(sink: MysqlSink) -> None:
+        waiting[:] = await sink.finish_waiting()
+        if decide and waiting:
+            await sink.quarantine.decide(waiting[0]["job_id"], decide, text, "test")
+            waiting[:] = await sink.finish_waiting()
+
+    assert await Life(found, target, rules=ROUTES).run(size=size, at_end=at_end)
+    return waiting
+
+
+def rows(target: Target, columns: str = "*") -> list[tuple[Any, ...]]:
+    return sorted(run(target, f"SELECT {columns} FROM d.`all`"))
+
+
+def upto(found: Recording, count: int) -> Recording:
+    return replace(found, entries=found.entries[:count])
+
+
+N1, N2 = table(1), table(2)
+W1, W2 = (table(number, C, typed("e", LONG, REQUIRED)) for number in (1, 2))
+DROP_C = tuple(statement(6, f"ALTER TABLE `{one.name}` DROP COLUMN `c`", one) for one in (N1, N2))
+ADD_E = tuple(statement(5, f"ALTER TABLE `{one.name}` ADD COLUMN `e` INT NOT NULL", one) for one in (W1, W2))
+MERGES: dict[str, tuple[list[Any], list[tuple[Any, ...]]]] = {
+    "drop column": (
+        [DROP_C[0], [*inserts(N1, (3, 3)), *inserts(T2, (4, 4, "kept"))],
+         [(T2, (2, 2, "b"), (2, 2, "x"))], DROP_C[1], inserts(N2, (5, 5)), inserts(N1, (6, 6))],
+        [(1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (6, 6)],
+    ),
+    "add column, not null": (
+        [ADD_E[0], [*inserts(W1, (3, 3, "a", 9)), *inserts(T2, (4, 4, "b"))],
+         [(T2, (2, 2, "b"), None)], ADD_E[1], inserts(W2, (5, 5, "c", 7))],
+        [(1, 1, "a", 0), (3, 3, "a", 9), (4, 4, "b", 0), (5, 5, "c", 7)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", MERGES)
+@pytest.mark.parametrize("size", [1, 20])
+async def test_it_waits_until_all_have_it_and_rows_of_the_others_go_on(
+    target: Target, name: str, size: int
+) -> None:
+    """A life, and its end, after each step: what waits is the table that is ahead, and nothing is lost."""
+    steps, expected = MERGES[name]
+    found = recording(*BEGIN, *steps)
+    assert await lives(upto(found, 4), target) == []
+    assert await lives(upto(found, 5), target) != []
+    for count in (6, 7):
+        ((document,),) = [await lives(upto(found, count), target, size=size)]
+        assert document["tables"] == ["d.t1"]
+        assert document["state"].startswith("waits for other tables with the same target: d.t2 ")
+        assert (4, 4) in rows(target, "id, v"), "rows of the other table go on"
+        assert (3, 3) not in rows(target, "id, v")
+    left = await lives(found, target, size=size)
+    assert left == [], [(one["reason"], one["state"]) for one in left]
+    assert rows(target) == expected
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", MERGES)
+async def test_the_same_in_one_life(target: Target, name: str) -> None:
+    steps, expected = MERGES[name]
+    left = await lives(recording(*BEGIN, *steps), target, size=3)
+    assert left == [], [(one["reason"], one["state"]) for one in left]
+    assert rows(target) == expected
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("in_steps", [True, False])
+async def test_values_of_all_are_converted_once_the_last_one_has_had_it(
+    target: Target, in_steps: bool
+) -> None:
+    """As TiDB does: the server reads '1e3' as 1, and keeps 9 of '9.9'."""
+    number = replace(column(7, "c", LONG), offset=2)
+    x1, x2 = (replace(one, columns=(*one.columns[:2], number)) for one in (T1, T2))
+    found = recording(
+        DATABASE, create(T1), create(T2), [*inserts(T1, (1, 1, "1.5")), *inserts(T2, (2, 2, "2.5x"))],
+        statement(ActionType.MODIFY_COLUMN, "ALTER TABLE `t1` MODIFY `c` INT", x1),
+        [*inserts(x1, (3, 3, 33)), *inserts(T2, (4, 4, "1e3"))],
+        [(x1, (1, 1, 2), (1, 1, 7)), (T2, (2, 2, "2.5x"), (2, 2, "9.9"))],
+        statement(ActionType.MODIFY_COLUMN, "ALTER TABLE `t2` MODIFY `c` INT", x2),
+        [*inserts(x1, (5, 5, 55)), *inserts(x2, (6, 6, 66))],
+    )  # fmt: skip
+    for count in range(5, 9 if in_steps else 5):
+        await lives(upto(found, count), target)
+    assert await lives(found, target) == []
+    assert rows(target) == [(1, 1, 7), (2, 2, 10), (3, 3, 33), (4, 4, 1000), (5, 5, 55), (6, 6, 66)]
+
+
+@pytest.mark.integration
+async def test_one_that_is_two_steps_ahead_waits_at_each(target: Target) -> None:
+    both = [table(number, typed("e", LONG, REQUIRED)) for number in (1, 2)]
+    drops = [statement(6, f"ALTER TABLE `{one.name}` DROP COLUMN `c`", one) for one in both]
+    found = recording(
+        *BEGIN, ADD_E[0], inserts(W1, (3, 3, "a", 9)), drops[0], inserts(both[0], (4, 4, 8)),
+        inserts(T2, (5, 5, "c")), ADD_E[1], inserts(W2, (6, 6, "d", 7)), drops[1],
+        inserts(both[1], (7, 7, 6)),
+    )  # fmt: skip
+    ((document,),) = [await lives(upto(found, 11), target)]
+    assert "d.t2 still has column c" in document["state"]
+    assert rows(target, "id, c, e") == [(1, "a", 0), (2, "b", 0), (3, "a", 9), (5, "c", 0), (6, "d", 7)]
+    left = await lives(found, target)
+    assert left == [], [(one["reason"], one["state"]) for one in left]
+    assert rows(target, "id, e") == [(1, 0), (2, 0), (3, 9), (4, 8), (5, 0), (6, 7), (7, 6)]
+
+
+@pytest.mark.integration
+async def test_one_that_is_behind_takes_nothing_back(target: Target) -> None:
+    """A wider type, a new column and a new key of one; the other changes something else afterwards."""
+    wide = replace(table(1, C, column(4, "n", LONG)), columns=(
+        COLUMNS[0], column(2, "v", LONGLONG), replace(C, offset=2),
+        replace(column(4, "n", LONG), offset=3),
+    ))  # fmt: skip
+    key = Index(1, "k", (IndexColumn("c", 2),), unique=False, primary=False)
+    behind = replace(T2, indexes=(key,))
+    longer = replace(
+        behind, columns=(*behind.columns[:2], replace(C, offset=2, type=replace(C.type, flen=99)))
+    )
+    big = 1 << 40
+    found = recording(
+        *BEGIN,
+        statement(5, "ALTER TABLE `t1` MODIFY `v` BIGINT, ADD COLUMN `n` INT", wide),
+        inserts(wide, (3, big, "c", 1)),
+        statement(7, "ALTER TABLE `t2` ADD KEY `k` (`c`)", behind),
+        inserts(behind, (4, 4, "d")),
+        statement(ActionType.MODIFY_COLUMN, "ALTER TABLE `t2` MODIFY `c` VARCHAR(99)", longer),
+        [*inserts(longer, (5, 5, "e")), *inserts(wide, (6, big, "f", 2))],
+    )
+    left = await lives(found, target)
+    assert left == [], [(one["reason"], one["state"]) for one in left]
+    assert rows(target) == [
+        (1, 1, "a", None), (2, 2, "b", None), (3, big, "c", 1), (4, 4, "d", None), (5, 5, "e", None),
+        (6, big, "f", 2),
+    ]  # fmt: skip
+    definition = run(target, "SHOW CREATE TABLE d.`all`")[0][1]
+    assert "varchar(99)" in definition
+    assert "KEY `k`" in definition
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("decision", [SKIP, REWRITE])
+async def test_an_operator_may_decide(target: Target, decision: str) -> None:
+    """Skipped, rows that lack the column go into the table that has it."""
+    found = recording(*BEGIN, DROP_C[0], inserts(N1, (3, 3)), inserts(T2, (4, 4, "kept")))
+    text = "ALTER TABLE d.`all` MODIFY `c` VARCHAR(80)" if decision == REWRITE else ""
+    assert await lives(found, target, decision, text) == []
+    assert rows(target) == [(1, 1, "a"), (2, 2, "b"), (3, 3, None), (4, 4, "kept")]
+
+
+@pytest.mark.integration
+async def test_whatever_takes_rows_of_one_away_takes_none_of_the_others(target: Target) -> None:
+    found = recording(
+        *BEGIN,
+        statement(ActionType.TRUNCATE_TABLE_PARTITION, "ALTER TABLE `t1` TRUNCATE PARTITION `p`", T1),
+        inserts(T1, (3, 3, "c")),
+        inserts(T2, (4, 4, "d")),
+    )
+    ((document,),) = [await lives(found, target)]
+    assert document["tables"] == ["d.t1"]
+    assert "d.t2 replicate into d.all too" in document["reason"]
+    assert rows(target, "id") == [(1,), (2,), (4,)], "the other table goes on"
+    run(target, "DELETE FROM d.`all` WHERE id=1", "SELECT 1")
+    assert await lives(found, target, SKIP) == []
+    assert rows(target, "id") == [(2,), (3,), (4,)]

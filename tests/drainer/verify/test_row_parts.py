@@ -1,0 +1,86 @@
+"""Rows that do not fit into memory are compared as those that do, whatever differs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from contextlib import closing
+
+import pytest
+
+from drainer.sink.mysql.column_match import Dialect, DownstreamTable, KeyPart, UniqueKey
+from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
+from drainer.verify import row_parts
+from drainer.verify.compared_table import ComparedTable, compared_table
+from drainer.verify.result import LISTED_MAX, Kind
+from drainer.verify.row_differences import Printed
+from drainer.verify.row_parts import Found, PartedComparison, SideRows
+
+COLUMNS = (
+    DownstreamColumn("id", "int", nullable=False),
+    DownstreamColumn("v", "decimal", digits=2, nullable=True),
+    DownstreamColumn("g", "varchar", length=9, nullable=True, generated=True),
+)
+
+
+def described(*, keyed: bool) -> ComparedTable:
+    keys = (UniqueKey("PRIMARY", (KeyPart("id"),)),) if keyed else ()
+    table = DownstreamTable("d", "t", COLUMNS, keys, dialect=Dialect.MARIADB)
+    found = compared_table([table], table)
+    assert isinstance(found, ComparedTable)
+    return found
+
+
+def compared(table: ComparedTable, upstream: Iterable[Printed], downstream: Iterable[Printed]) -> Found:
+    with closing(SideRows(table)) as ours, closing(SideRows(table)) as theirs:
+        ours.take(upstream)
+        theirs.take(downstream)
+        return PartedComparison(table, keep_all=True).compare(ours, theirs)
+
+
+def rows_at_random(chance: random.Random, count: int, *, keyed: bool) -> list[Printed]:
+    found: list[Printed] = []
+    for number in range(count):
+        key = number if keyed else chance.randrange(count // 4 + 1)
+        text = chance.choice([None, b"", b"x", b"y" * chance.randrange(400)])
+        found.append((b"%d" % key, chance.choice([None, b"1.50", b"2.00"]), text))
+    return found
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+@pytest.mark.parametrize("seed", range(8))
+def test_parts_find_what_the_whole_does(monkeypatch: pytest.MonkeyPatch, seed: int, *, keyed: bool) -> None:
+    chance = random.Random(seed)
+    table = described(keyed=keyed)
+    upstream = rows_at_random(chance, chance.choice([0, 1, 50, 700]), keyed=keyed)
+    downstream = [row for row in upstream if chance.random() > 0.1]
+    for place in range(len(downstream)):
+        if chance.random() < 0.3:
+            key, value, text = downstream[place]
+            downstream[place] = (key, chance.choice([value, b"9.00"]), chance.choice([text, b"z", None]))
+    downstream += [(b"%d" % -number, None, None) for number in range(1, chance.randrange(1, 30))]
+    chance.shuffle(downstream)
+    whole = compared(table, upstream, downstream)
+    monkeypatch.setattr(row_parts, "MEMORY_BYTES", chance.choice([100, 3000, 50_000]))
+    parted = compared(table, upstream, downstream)
+    assert (parted.counts, parted.computed) == (whole.counts, whole.computed)
+    every = sorted(parted.all(), key=repr)
+    assert every == sorted(whole.all(), key=repr)
+    assert len(parted.first) == min(len(every), LISTED_MAX)
+    assert whole.counts[Kind.EXTRA] - whole.counts[Kind.MISSING] == len(downstream) - len(upstream)
+
+
+def test_rows_that_are_all_equal_are_not_parted_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_parts, "MEMORY_BYTES", 100)
+    row: Printed = (b"1", b"1.50", b"x" * 50)
+    found = compared(described(keyed=False), [row] * 300, [row] * 299)
+    assert (found.counts[Kind.MISSING], found.first[0].copies) == (1, (300, 299))
+
+
+def test_a_row_in_which_only_a_computed_column_differs_is_told_apart() -> None:
+    found = compared(
+        described(keyed=True),
+        [(b"1", b"1", b"a"), (b"2", b"1", b"a")],
+        [(b"1", b"1", b"b"), (b"2", b"2", b"b")],
+    )
+    assert (found.counts[Kind.CHANGED], found.computed) == (2, 1)
