@@ -409,9 +409,8 @@ def stop_phases(process: daemon.Daemon, opened: StartedParts) -> None:
                     await opened.hold.leave()
         if opened.registration is not None:
             closing = opened.closing
-            is_over = closing is not None and closing.is_over
-            complete_ts = closing.complete_ts if closing is not None else 0
-            await opened.registration.leave(for_good=is_over, complete_ts=complete_ts)
+            last_ts = closing.last_commit_ts if closing is not None and closing.is_over else None
+            await opened.registration.leave(last_commit_ts=last_ts)
 
     async def end_streams() -> None:
         for task in opened.log_readers:

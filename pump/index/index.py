@@ -6,6 +6,8 @@
     !binlog!handlePointer         value pointer       last record decided by the sorter, with all before it
     !binlog!maxCommitTS           i64 little-endian   watermark from stored records
     !binlog!gcts                  i64 little-endian   everything below may have been purged
+    !binlog!lastCommit            i64, value pointer  the largest commit_ts ever filed, with the head then:
+                                                      behind another head a Go pump has filed more
 
 No timestamp is given twice, but a client may say what it likes. What was filed first stays, so that nobody
 takes the place of what was acknowledged before; the second of two prewrites, or of two commits with one
@@ -49,6 +51,7 @@ _GC_TS: Final = b"!binlog!gcts"
 _MAX_COMMIT_TS: Final = b"!binlog!maxCommitTS"
 _HANDLE: Final = b"!binlog!handlePointer"
 _HEAD: Final = b"!binlog!headPointer"
+_LAST_COMMIT: Final = b"!binlog!lastCommit"
 _logger = log.get("index")
 
 
@@ -73,6 +76,9 @@ class Index:
         self._recent: set[int] = set()
         self._recent_before: set[int] = set()
         self._below: int | None = None
+        self.last_commit_ts = self._last_commit()
+        """The largest commit_ts that was ever filed here, time marks not counted. What a Go pump has filed
+        counts with all its timestamps."""
         self.head_at: Callable[[ValuePointer], Head | None] = lambda _: None
         """Of the record at a place; None where none can be read. What cannot be is replaced."""
 
@@ -117,7 +123,7 @@ class Index:
             if not self._are_new([one[1] if one[0] == PREWRITE else one[2] for one in records]):
                 records = self._first_ones(records, batch)
             # `is_mark` and `index_ts` written out: every record comes through here.
-            put, key, pointer = batch.put, _KEY.pack, POINTER.pack
+            put, key, pointer, last = batch.put, _KEY.pack, POINTER.pack, self.last_commit_ts
             for tp, start_ts, commit_ts, place in records:
                 is_mark = start_ts == commit_ts and tp != PREWRITE
                 if is_mark and self._get(key_of(commit_ts)) is None:
@@ -126,6 +132,10 @@ class Index:
                 ts = start_ts if tp == PREWRITE else commit_ts
                 if ts and (tp == PREWRITE or start_ts != commit_ts):
                     put(key(_PREFIX, ts), pointer(fid, offset))
+                    if commit_ts > last:
+                        last = commit_ts
+            batch.put(_LAST_COMMIT, _INTEGER.pack(last) + encode_pointer(head))
+            self.last_commit_ts = last
             batch.put(_HEAD, encode_pointer(head))
             batch.put(_MAX_COMMIT_TS, _INTEGER.pack(watermark))
             batch.put(_HANDLE, encode_pointer(decided))
@@ -336,6 +346,11 @@ class Index:
     @property
     def max_commit_ts(self) -> int:
         return self._integer(_MAX_COMMIT_TS)
+
+    def _last_commit(self) -> int:
+        data = self._get(_LAST_COMMIT) or b""
+        known = data[_INTEGER.size :] == encode_pointer(self.head)
+        return int(_INTEGER.unpack_from(data)[0]) if known else self.edge_ts(largest=True)
 
     @property
     def gc_ts(self) -> int:

@@ -61,10 +61,12 @@ class Closing:
         return self._conditions is not None and self._conditions.stage is Stage.LEAVING
 
     @property
-    def complete_ts(self) -> int:
-        """All binlogs of this pump are at or below it; 0 while that is not known, or where nobody waited."""
-        conditions = self._conditions
-        return 0 if conditions is None or conditions.forced else conditions.target_ts
+    def last_commit_ts(self) -> int:
+        """All transactions of this pump are at or below it; of a forced close, all that are known."""
+        storage, conditions = self._storage, self._conditions
+        forced = conditions is None or conditions.forced
+        unsettled = forced and (storage.open_count or storage.index_lag_bytes)
+        return storage.watermark if unsettled else storage.last_commit_ts
 
     @property
     def waits_for_prewrites(self) -> bool:

@@ -68,17 +68,15 @@ class Registration:
         self.state = node.OFFLINE
         self._resting = node.OFFLINE  # the state of a start that came to nothing
         self._registered = False
-        self._complete_ts = 0
         self._heartbeat = Heartbeat(registry, PUMPS, self.status, heartbeat_s, clock, position_is_news=False)
 
     def status(self) -> NodeStatus:
         """The entry as of now; `update_ts` follows the upstream's clock, also where that one is set."""
-        watermark = self._complete_ts or self._watermark()
         return NodeStatus(
             self.node_id,
             self._host,
             self.state,
-            watermark,
+            self._watermark(),
             self._time.now_ts,
             score=self._score(),
             label=self._label,
@@ -124,14 +122,15 @@ class Registration:
         self.state = target
         await self._published(self._heartbeat.change_state(target))
 
-    async def leave(self, *, for_good: bool, complete_ts: int = 0) -> None:
-        """The last entry. `for_good`: a close came to its end, so a closing pump is offline now. All that it
-        had is at or below `complete_ts` then, which every drainer has reached; 0: the watermark. A reader
-        that nobody waits for goes by it: the watermark may be of a later moment."""
+    async def leave(self, *, last_commit_ts: int | None = None) -> None:
+        """The last entry. With `last_commit_ts` a close came to its end, so a closing pump is offline now.
+        All that it had is at or below it, and readers that nobody waits for go by it: the watermark is of a
+        later moment, and from a pump that had nothing nothing is missing."""
         if not self._registered:
             return
-        if for_good:
-            self._complete_ts = complete_ts
+        for_good = last_commit_ts is not None
+        if last_commit_ts is not None:
+            self._watermark = lambda: last_commit_ts
         if self.state == node.OFFLINE:
             self.state = self._resting
         else:

@@ -4,7 +4,8 @@ Drives  a stream of changes without a name: nothing of it is in the registry, an
 Holds   lines in the order of the commits; what is ready is written at once, and nothing is kept back when the
         stream pauses. Who reads slower than changes come slows the pull down
         On a terminal, long values are cut, and nothing in a row can steer it
-Stops   by Ctrl-C (exit code 130), at -until, after -limit rows, or when who reads the lines goes away
+Stops   by Ctrl-C (exit code 130), at -until, after -limit rows, or when who reads the lines goes away; with
+        -until also where a pump is not there without which the end cannot be reached
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from common import time_text, tso
 from common.clock import SystemClock
-from common.errors import FlagError
+from common.errors import FlagError, Unavailable
 from common.observe import log, show
 from common.observe.printable import in_json
 from deploy.ctl.cli.command_line import Call
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 QUIET_S: Final = 3.0
 """After so long without a change it is said what the stream waits for, if that is not just a change."""
+ABSENT_S: Final = 15.0
+"""Who gave an end waits so long for a pump that is paused or dead; one that is restarted is back by then."""
 _FLUSH_CHARS: Final = 1 << 16
 
 
@@ -141,7 +144,7 @@ async def run(call: Call) -> int:
         raise FlagError(f"-tables: {error.message}", hint=hint) from None
     output = Output(settings.limit)
     try:
-        await _follow(stream.live, form, output)
+        await _follow(stream.live, form, output, ends=bool(settings.until))
         output.flush()
     finally:
         await stream.close()
@@ -167,7 +170,7 @@ def _moment(flag: str, text: str, zone: datetime.tzinfo | None) -> int | str:
         raise FlagError(f"-{flag}: {error.message}", hint=error.hint) from None
 
 
-async def _follow(live: LiveStream, form: Form, output: Output) -> None:
+async def _follow(live: LiveStream, form: Form, output: Output, *, ends: bool) -> None:
     """Until the end of the stream, or of what is wanted of it."""
     from drainer.reading.subscribe.live_stream import Large
     from drainer.txn import Transaction
@@ -176,7 +179,7 @@ async def _follow(live: LiveStream, form: Form, output: Output) -> None:
         item = live.ready()
         if item is None:
             output.flush()
-            item = await _next(live)
+            item = await _next(live, ends=ends)
             if item is None:
                 return
         if isinstance(item, Transaction):
@@ -191,9 +194,10 @@ async def _follow(live: LiveStream, form: Form, output: Output) -> None:
             output.line(form.ddl(item))
 
 
-async def _next(live: LiveStream) -> Item | None:
-    """The next item, None at the end. Says what it waits for, if it is not only a change."""
-    said = ""
+async def _next(live: LiveStream, *, ends: bool) -> Item | None:
+    """The next item, None at the end. Says what it waits for, if it is not only a change. Raises
+    `Unavailable` where the stream is to end, and a pump that it needs for that is not there."""
+    said, absent_s = "", 0.0
     while True:
         try:
             return await asyncio.wait_for(live.next(), QUIET_S)
@@ -201,3 +205,10 @@ async def _next(live: LiveStream) -> Item | None:
             if (waits_for := live.waits_for) != said and waits_for:
                 show.print_warning(f"binlogctl: waits for {waits_for}")
             said = waits_for
+        absent = live.absent if ends else []
+        absent_s = absent_s + QUIET_S if absent else 0.0
+        if absent_s >= ABSENT_S:
+            raise Unavailable(
+                f"-until cannot be reached: pump {', '.join(absent)} is paused or dead, and may hold more",
+                hint="start the pump; if it never comes back: `binlogctl forget`",
+            )

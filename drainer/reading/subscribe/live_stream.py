@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from common.clock import Clock
+from common.cluster import node
 from common.cluster.registry import Registry
 from common.errors import BinlogError, Corruption, Unavailable
 from common.upstream_port import Upstream
@@ -98,6 +99,15 @@ class LiveStream:
     def waits_for(self) -> str:
         """What the stream waits for, in words; "" while it flows."""
         return self._collector.waits_for
+
+    @property
+    def absent(self) -> list[str]:
+        """Pumps that hold the stream and, by the registry, do not run."""
+        return [
+            node_id
+            for node_id, one in self._collector.states().items()
+            if one.holds and not one.connected and (one.alive is False or one.state == node.PAUSED)
+        ]
 
     # -- life ------------------------------------------------------------------------------------------
 

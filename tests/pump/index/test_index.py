@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from common.binlog import COMMIT, PREWRITE, ROLLBACK
-from pump.index.index import Index, IndexDamaged
-from pump.log.record import START, LogRecord, ValuePointer
+from pump.index.index import Index, IndexDamaged, key_of
+from pump.log.record import START, LogRecord, ValuePointer, encode_pointer
 from tests.pump.support.payloads import filed
 
 P = LogRecord(PREWRITE, 10, 0, ValuePointer(0, 0))
@@ -29,6 +29,34 @@ def test_a_mark_never_takes_the_place_of_a_commit(tmp_path: Path, batches: list[
     for batch in [*batches, [LATER_MARK]]:
         index.write(batch, START, 0, START)
     assert filed(index, 0, 100) == [(10, P.place), (20, C.place), (30, LATER_MARK.place)]
+    index.close()
+
+
+def test_it_knows_the_last_commit_that_it_ever_had_marks_apart(tmp_path: Path) -> None:
+    """Also after entries were purged; a Go pump, which does not keep it, moves the head."""
+    path, head = str(tmp_path / "kv"), ValuePointer(0, 300)
+
+    def reopened() -> Index:
+        return Index.open(path, write_buffer_bytes=1 << 20, cache_bytes=1 << 20)
+
+    index = reopened()
+    assert index.last_commit_ts == 0
+    index.write([MARK], MARK.place, 20, START)
+    index.close()
+    index = reopened()
+    assert index.last_commit_ts == 0
+    index.write([P, C, LATER_MARK], head, 30, START)
+    index.write([], head, 30, START)
+    assert index.last_commit_ts == 20
+    index.purge(0, 99, 0)
+    index.close()
+    index = reopened()
+    assert (index.last_commit_ts, index.edge_ts(largest=True)) == (20, 0)
+    index._database.put(b"!binlog!headPointer", encode_pointer(ValuePointer(0, 400)))
+    index._database.put(key_of(40), encode_pointer(ValuePointer(0, 400)))
+    index.close()
+    index = reopened()
+    assert index.last_commit_ts == 40, "the largest of all timestamps: which are commits is not known"
     index.close()
 
 

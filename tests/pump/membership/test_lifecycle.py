@@ -391,7 +391,7 @@ async def test_a_new_pump_whose_first_registration_has_no_answer_is_not_known_fo
     time.heard(later := time.now_ts + (86_400_000 << tso.LOGICAL_BITS))
     assert registration.status().update_ts >= later, "the upstream's clock was set"
     await registration.begin_leaving("close")
-    await registration.leave(for_good=True, complete_ts=17)
+    await registration.leave(last_commit_ts=17)
     last = await nodes.pump()
     assert (last.state, last.max_commit_ts) == (node.OFFLINE, 17), "a reader goes by what the pump had"
     data_dir.close()

@@ -26,6 +26,7 @@ from common.cluster.node import NodeStatus
 from common.cluster.registry import PUMPS
 from common.etcd.registry import connect_registry
 from common.net.port import free_ports
+from deploy.ctl.commands import tail
 from pumpclient import Publisher, column, open_publisher
 from tests.deploy.ctl.conftest import Ctl
 from tests.pump.conftest import pump as pump
@@ -278,3 +279,30 @@ async def test_it_says_what_it_waits_for(shop: Shop, etcd_clean: str) -> None:
         assert said.startswith(b"binlogctl: waits for pump silent, not reachable"), said
         running.send_signal(signal.SIGINT)
         assert await asyncio.to_thread(running.wait) == 130
+
+
+async def test_a_pump_that_had_nothing_takes_nothing_along(shop: Shop, pump: Start, ctl: Ctl) -> None:
+    """After its close a stream begins where it did before, by time and at the oldest change."""
+    empty = pump("-node-id=empty", directory="empty")
+    await empty.start_and_wait()
+    empty.stop()
+    await empty.start_and_wait()  # a restart, after which only marks are there
+    assert empty.http("/state/empty/close?force=true", "PUT")[0] == 200
+    assert await asyncio.to_thread(empty.wait) == 0
+    for begin in ("-15m", "oldest"):
+        done = await ctl("tail", "-pd-urls", shop.endpoint, "-from", begin, "-until", "now")
+        assert (done.code, done.err) == (0, ""), begin
+        assert len(done.out.splitlines()) == 8, begin
+
+
+async def test_an_end_that_a_paused_pump_holds_up_is_an_error(
+    shop: Shop, pump: Start, ctl: Ctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail, "QUIET_S", 0.5)
+    monkeypatch.setattr(tail, "ABSENT_S", 1.5)
+    second = pump("-node-id=p2", directory="p2")
+    await second.start_and_wait()
+    second.stop()
+    done = await ctl("tail", "-pd-urls", shop.endpoint, "-from", "-15m", "-until", "now")
+    assert (done.code, done.out) == (3, "")
+    assert "-until cannot be reached: pump p2 is paused or dead, and may hold more" in done.err
