@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import socket
 from collections.abc import Iterable, Iterator
 from typing import Protocol
@@ -47,9 +48,9 @@ class Redis:
         self._call("DEL", key)
 
     def delete_prefix(self, prefix: str) -> None:
-        cursor = b"0"
+        cursor, pattern = b"0", re.sub(r"([\\*?\[\]])", r"\\\1", prefix) + "*"
         while True:
-            cursor, keys = self._call("SCAN", cursor.decode(), "MATCH", prefix + "*", "COUNT", "1000")
+            cursor, keys = self._call("SCAN", cursor.decode(), "MATCH", pattern, "COUNT", "1000")
             for key in keys:
                 self._call("DEL", key.decode())
             if cursor == b"0":

@@ -31,7 +31,10 @@ def changes(etcd: str, table: str, key: tuple[str, ...]) -> Any:
         start = state.get("position", "oldest")
         with drainer.subscribe_sync(etcd, tables=[table], start=start, stop="now") as stream:
             for change in stream:
-                if isinstance(change, drainer.Transaction):
+                if isinstance(change, drainer.Ddl):
+                    if change.effect != drainer.DdlEffect():  # rows that are merged cannot follow it
+                        raise RuntimeError(f"load {table} anew: rows became others by {change.query!r}")
+                else:
                     images: dict[tuple[Any, ...], dict[str, Any]] = {}  # of a key the last one counts
                     for row in change.rows:
                         for image, deleted in ((row.before, True), (row.after, False)):

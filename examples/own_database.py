@@ -37,12 +37,12 @@ def apply(database: sqlite3.Connection, txn: drainer.Transaction, category: str,
 
 
 def apply_ddl(database: sqlite3.Connection, ddl: drainer.Ddl) -> None:
-    """What a schema change does to the sums, and its position. Ends the program where rows came or went that
-    the stream does not give: a sum would be wrong."""
+    """What a schema change does to the sums, and its position. Ends the program where rows came, went or got
+    other values that the stream does not give: a sum would be wrong."""
     effect = ddl.effect
     if effect.reread or effect.everything:
         raise SystemExit(
-            f"sums cannot go on: rows came or went without row changes, by {ddl.query!r}: read them from the"
+            f"sums cannot go on: rows became others without row changes, by {ddl.query!r}: read them from the"
             f" upstream as of {ddl.commit_ts}, write that into `position`, and start again"
         )
     with database:
@@ -57,7 +57,9 @@ def follow(etcd: str, path: str, table: str, category: str, amount: str) -> None
     database = sqlite3.connect(path)
     database.executescript(SCHEMA)
     (position,) = database.execute("SELECT max(commit_ts) FROM position").fetchone()
-    with drainer.subscribe_sync(etcd, tables=[table], start=position or "oldest", name="totals") as stream:
+    with drainer.subscribe_sync(
+        etcd, tables=[table], start=position or "oldest", name="totals", missing_ok=position is not None
+    ) as stream:
         for item in stream:
             if isinstance(item, drainer.Transaction):
                 apply(database, item, category, amount)

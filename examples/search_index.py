@@ -32,7 +32,7 @@ def apply(index: sqlite3.Connection, item: drainer.Transaction | drainer.Ddl, co
             index.execute("DELETE FROM document")
         index.commit()
         if effect.reread or effect.everything:
-            raise SystemExit(f"rows came or went by {item.query!r}: fill the index from the table anew")
+            raise SystemExit(f"rows became others by {item.query!r}: fill the index from the table anew")
         return
     marks = ", ".join("?" for _ in range(len(columns) + 1))
     for row in item.rows:

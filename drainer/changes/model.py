@@ -133,9 +133,9 @@ class DdlEffect:
 
     `moved`: tables that have another name now, as they were and as they are; their rows went along. All at
     once: `RENAME` may swap two. `emptied`: tables, as they were, that are gone or empty: no row is left under
-    their name, unless another table moved there. `reread`: tables of which rows came or went, nobody says
-    which: what is kept of them is to be read from the upstream anew, as of this commit_ts. `everything`: that
-    is so of every table: FLASHBACK CLUSTER.
+    their name, unless another table moved there. `reread`: tables of which rows came or went, or got other
+    values by a column's new type, nobody says which: what is kept of them is to be read from the upstream
+    anew, as of this commit_ts. `everything`: that is so of every table: FLASHBACK CLUSTER.
     """
 
     moved: tuple[tuple[Table, Table], ...] = ()

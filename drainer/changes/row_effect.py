@@ -48,6 +48,9 @@ def row_effect(ddl: Ddl, before: Sequence[Table], after: Sequence[Table]) -> Ddl
     elif change.kind is EffectKind.RENAME:
         had = {table.id for table in before}
         anew = [table for table in after if table.id not in had]
+    elif change.modifies_columns:  # values became others where the column became another one
+        had = {column.id for table in before for column in table.columns}
+        anew = [table for table in after if {column.id for column in table.columns} - had]
     if ddl.refused:  # others share the table, which is as it was
         gone, anew = [], [*gone, *anew]
     return DdlEffect(moved, tuple(gone), tuple(anew), everything=change.kind is EffectKind.REWIND)

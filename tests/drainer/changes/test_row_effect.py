@@ -17,7 +17,7 @@ from drainer.rules.table_route import RouteRule, TableRouter
 from drainer.schema.tracker import SchemaTracker
 from drainer.translate.translator import Translator
 from drainer.txn import Ddl as EncodedDdl
-from tests.drainer.schema.test_tracker import Upstream, table
+from tests.drainer.schema.test_tracker import Upstream, database, table
 from tests.drainer.support.apply_life import created
 
 NAMES = ("ra", "rb", "rc", "xa", "xb")
@@ -35,6 +35,7 @@ class World:
         self.tables: dict[int, tuple[str, Parts]] = {}
         self.bin: list[tuple[int, str, Parts]] = []
         self.mirror: dict[str, set[int]] = {}
+        self.column_ids: dict[int, int] = {}  # of tables whose column became another one
         self.count = 100
         self.run(self.up.create_database())
 
@@ -42,9 +43,11 @@ class World:
         self.count += 1
         return self.count
 
-    def document(self, table_id: int) -> dict[str, Any]:
-        name, parts = self.tables[table_id]
-        return table(table_id, name, partitions=() if table_id in parts else tuple(parts))
+    def document(self, table_id: int, name: str = "") -> dict[str, Any]:
+        name = name or self.tables[table_id][0]
+        document = table(table_id, name, partitions=self._partitions(table_id))
+        document["cols"][0]["id"] = self.column_ids.get(table_id, 1)
+        return document
 
     def job(self, action: int, table_id: int, of: int, **more: Any) -> Ddl | None:
         """`table_id`: what the job says; `of`: the table that it has the definition of."""
@@ -102,9 +105,15 @@ class World:
         if name.startswith("r"):
             self.mirror[f"Db.{name}"] = set().union(*parts.values())
 
+    def becomes(self, table_id: int) -> int:
+        """Another id for a table; its columns stay what they are."""
+        made = self.next()
+        self.column_ids[made] = self.column_ids.get(table_id, 1)
+        return made
+
     def truncate(self, table_id: int) -> Ddl | None:
         name, parts = self.tables.pop(table_id)
-        made = self.next()
+        made = self.becomes(table_id)
         self.tables[made] = (
             name,
             {made: set()} if table_id in parts else {self.next(): set() for _ in parts},
@@ -119,7 +128,7 @@ class World:
 
     def recover(self) -> Ddl | None:
         table_id, name, parts = self.bin.pop()
-        made = self.next()
+        made = self.becomes(table_id)
         self.tables[made] = (name, {made: parts[table_id]} if table_id in parts else parts)
         return self.job(ActionType.RECOVER_TABLE, made, made)
 
@@ -129,7 +138,7 @@ class World:
             old, parts = self.tables[table_id]
             texts.append(f"Db.{old} TO Db.{new}")
             self.tables[table_id] = (new, parts)
-        infos = [table(one, new, partitions=self._partitions(one)) for one, new in pairs]
+        infos = [self.document(one, new) for one, new in pairs]
         return self.run(
             self.up.job(
                 ActionType.RENAME_TABLES,
@@ -156,14 +165,24 @@ class World:
         parts = self.tables[partitioned][1]
         given = next(iter(parts))
         self.tables[given] = (name, {given: parts.pop(given)})
+        self.column_ids[given] = self.column_ids.get(plain, 1)
         parts[plain] = mine[plain]
         return self.job(ActionType.EXCHANGE_TABLE_PARTITION, plain, partitioned)
 
     def partition_by(self, plain: int) -> Ddl | None:
         name, parts = self.tables.pop(plain)
-        made = self.next()
+        made = self.becomes(plain)
         self.tables[made] = (name, {self.next(): parts[plain]})
         return self.job(ActionType.ALTER_TABLE_PARTITIONING, plain, made)
+
+    def recast(self, table_id: int) -> Ddl | None:
+        """MODIFY COLUMN to another type: all rows have other values then."""
+        for rows in self.tables[table_id][1].values():
+            taken = [self.next() for _ in rows]
+            rows.clear()
+            rows.update(taken)
+        self.column_ids[table_id] = self.next()
+        return self.job(ActionType.MODIFY_COLUMN, table_id, table_id)
 
     def flashback(self, draw: random.Random) -> Ddl | None:
         for _, parts in self.tables.values():
@@ -177,7 +196,7 @@ class World:
         plain = [one for one, (_, parts) in self.tables.items() if one in parts]
         split = [one for one, (_, parts) in self.tables.items() if one not in parts]
         some = draw.choice(list(self.tables)) if self.tables else 0
-        match draw.randrange(12):
+        match draw.randrange(13):
             case 0 | 1 if free:
                 self.create(draw.choice(free), draw.choice((0, 2)))
             case 2 if some:
@@ -198,6 +217,8 @@ class World:
                 self.exchange(draw.choice(plain), draw.choice(split))
             case 11 if plain and draw.random() < 0.3:
                 self.partition_by(draw.choice(plain))
+            case 12 if some:
+                self.recast(some)
             case _ if draw.random() < 0.1:
                 self.flashback(draw)
 
@@ -259,6 +280,22 @@ def test_a_table_that_others_are_routed_to_is_never_emptied() -> None:
     assert ddl is not None
     assert not ddl.effect.emptied
     assert [str(table) for table in ddl.effect.reread] == ["Db.rall"]
+
+
+def test_a_database_goes_and_comes_back_with_its_tables() -> None:
+    world = World()
+    one, other = world.create("ra", 0), world.create("xa", 0)
+    tables = [{"TableInfo": world.document(number)} for number in (one, other)]
+    gone = world.run(world.up.job(ActionType.DROP_SCHEMA, db=database(1000, "Db")))
+    assert gone is not None
+    assert (gone.kind, [str(old) for old in gone.effect.emptied]) == ("drop database", ["Db.ra"])
+    back = world.run(
+        world.up.job(
+            ActionType.RECOVER_SCHEMA, db=database(1000, "Db"), raw_args=[{"RecoverTabsInfo": tables}]
+        )
+    )
+    assert back is not None
+    assert (back.kind, [str(new) for new in back.effect.reread]) == ("recover database", ["Db.ra"])
 
 
 def test_columns_keep_their_ids() -> None:
