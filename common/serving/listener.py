@@ -129,10 +129,8 @@ class Listener:
             return lambda: self._guard.admit(fresh.admin_from)
 
         def names(fresh: N) -> Commit:
-            permissions, tls = (
-                fresh.cert_permissions,
-                self._tls,
-            )  # raises what is wrong, also of cert-allowed-cn
+            tls = self._tls
+            permissions = fresh.cert_permissions  # raises what is wrong, also of cert-allowed-cn
 
             def change() -> None:
                 if tls is not None:

@@ -2,8 +2,8 @@
 
 In     open prewrites with the time since when they are open, answers, the time now
 Out    the prewrites to ask about, those that are due the longest first; what was heard about each
-Costs  a step: the prewrites that it takes or forgets, however many wait. Those that were asked about stand in
-       a heap by their time; the log has the others in the order of theirs
+Costs  a step: the prewrites that it takes, and so many at most that it forgets, however many wait. Those that
+       were asked about stand in a heap by their time; the log has the others in the order of theirs
 Pace   at once where the client says that it rolled back, and soon again. Else first after `waited_after_s`
        while a puller waits, after `idle_after_s` otherwise; then with growing pauses up to `pause_max_s`, or
        when the upstream says so. Each prewrite has its own pace
@@ -12,10 +12,11 @@ Never  gives a prewrite up: a timer knows nothing, only the upstream does, and i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from heapq import heappop, heappush
+from itertools import islice
 from math import inf
 from typing import Final
 
@@ -62,6 +63,7 @@ class _Asked:
 
 _GIVEN_UP_PAUSE_S: Final = 0.02
 _FORGET_S: Final = 1.0  # an end that is stored has settled its prewrite by then, or is looked for again
+_STEPS_MAX: Final = 1 << 13  # settled ones that are passed over at once: all may end in one moment
 
 
 class ResolveSchedule:
@@ -90,7 +92,7 @@ class ResolveSchedule:
         if asked is None:
             asked = self._asked[prewrite.start_ts] = _Asked(prewrite, prewrite.since_s)
             heappush(self._waiting, (asked.next_s, prewrite.start_ts))
-        elif asked.next_s != inf and asked.heard.answer is not TxnAnswer.ENDED:
+        elif 0.0 < asked.next_s < inf and asked.heard.answer is not TxnAnswer.ENDED:
             self._wait(asked, 0.0)
         asked.given_up, asked.pause_s = True, 0.0
 
@@ -116,10 +118,10 @@ class ResolveSchedule:
         """
         after_s = self._waited_after_s if is_awaited else self._idle_after_s
         due: list[OpenPrewrite] = []
-        fresh = iter(open_after(self._passed))
+        fresh, steps = islice(open_after(self._passed), _STEPS_MAX), iter(range(_STEPS_MAX))
         first = self._first_fresh(fresh)
         for _ in range(at_most or self.batch_max):
-            asked = self._first_waiting(now_s)
+            asked = self._first_waiting(now_s, steps)
             fresh_s = inf if first is None else first.since_s + after_s
             # The longest due first, so that none waits for ever for those that are asked about in vain.
             if (
@@ -149,10 +151,11 @@ class ResolveSchedule:
             self._passed = prewrite.place
         return None
 
-    def _first_waiting(self, now_s: float) -> _Asked | None:
-        """The one that is due the longest, on top of `_waiting`; what has settled is forgotten on the way."""
+    def _first_waiting(self, now_s: float, steps: Iterator[int]) -> _Asked | None:
+        """The one that is due the longest, on top of `_waiting`; what has settled is forgotten on the way, as
+        far as there are `steps`."""
         waiting = self._waiting
-        while waiting and waiting[0][0] <= now_s:
+        while waiting and waiting[0][0] <= now_s and next(steps, None) is not None:
             next_s, start_ts = waiting[0]
             asked = self._asked.get(start_ts)
             if asked is not None and asked.next_s == next_s:

@@ -7,10 +7,13 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
 
+import pytest
+
 from common.binlog import PREWRITE
 from common.clock import SystemClock
 from pump.index.sorter import OPEN_MAX, OpenPrewrite, Sorter
 from pump.log.record import LogRecord, ValuePointer
+from pump.watermark.resolve_schedule import _STEPS_MAX as STEPS_MAX
 from pump.watermark.resolve_schedule import Heard, ResolveSchedule, TxnAnswer
 
 
@@ -120,6 +123,41 @@ class TestResolveSchedule:
         assert self.ask(schedule, prewrites, 9.0, True) == []
         assert schedule._asked == {}
         assert schedule._waiting == []
+
+    @pytest.mark.parametrize("asked", [True, False], ids=["asked", "fresh"])
+    def test_those_that_all_end_in_one_moment_are_forgotten_some_at_a_time(self, asked: bool) -> None:
+        """A quarter of a million took half a second, in which a pump did nothing else."""
+        count = 3 * STEPS_MAX
+        schedule = ResolveSchedule(waited_after_s=0.1, batch_max=count)
+        prewrites, looked_at = open_at(*([0.0] * count)), 0
+
+        def open_after(place: ValuePointer) -> Iterator[OpenPrewrite]:
+            nonlocal looked_at
+            for prewrite in prewrites[max(place.offset + 1, 0) if place.fid == 0 else 0 :]:
+                looked_at += 1
+                yield prewrite
+
+        if asked:
+            while len(schedule._asked) < count:
+                for prewrite in schedule.due(open_after, 1.0, is_awaited=True):
+                    schedule.undecided(prewrite.start_ts, 1.0, TxnAnswer.ALIVE)
+        settle(prewrites, *range(1, count + 1))
+        for turn in range(1, 4):
+            before, looked_at = len(schedule._waiting), 0
+            assert schedule.due(open_after, 9.0, is_awaited=True) == []
+            assert before - len(schedule._waiting) <= STEPS_MAX
+            assert looked_at <= STEPS_MAX + 1
+            assert turn < 3 or schedule._waiting == []
+        assert schedule._asked == {}
+        one = OpenPrewrite(count + 1, ValuePointer(1, 0), 0.0, ValuePointer(1, 0))
+        prewrites.append(one)
+        assert schedule.due(behind(prewrites), 9.0, is_awaited=True) == [one]
+
+    def test_a_client_that_gives_one_up_again_and_again_leaves_one_entry(self) -> None:
+        schedule, (one,) = ResolveSchedule(waited_after_s=0.1), open_at(0.0)
+        for _ in range(100):
+            schedule.given_up(one)
+        assert len(schedule._waiting) <= 2
 
     def test_one_that_settles_while_it_is_asked_about_is_forgotten_and_may_come_again(self) -> None:
         schedule, prewrites = ResolveSchedule(waited_after_s=0.1), open_at(0.0, 0.0)
