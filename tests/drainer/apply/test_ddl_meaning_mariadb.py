@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import gzip
 import json
+import random
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from common import binlog
+from common.errors import DownstreamError, Unavailable
 from deploy.playground.check.downstream import Downstream
 from deploy.playground.check.verify import compare
 from deploy.playground.cluster.mariadb import MariaDbServer
@@ -20,6 +25,8 @@ from deploy.playground.workload.limits import MARIADB, misplaced
 from drainer.ddl.run import downstream_schema
 from drainer.pull.merged import Merged
 from drainer.sink.mysql.connection import Target, connect
+from drainer.sink.mysql.errors import SessionError
+from tests.crash.faults.statement_proxy import StatementProxy
 from tests.drainer.support.apply_life import Life, Recording
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "golden" / "meaning" / "ddl-meaning"
@@ -83,14 +90,60 @@ def settings(request: pytest.FixtureRequest, mariadb: MariaDbServer) -> Iterator
 @pytest.mark.usefixtures("settings")
 async def test_contents_equal_tidb(target: Target) -> None:
     """Tables, rows, engines, partitions, and values of columns whose type changed."""
-    recorded = recording()
+    assert await Life(recording(), target).run()
+    check(target)
+
+
+WORDS = (b"ALTER", b"UPDATE `m`", b"COMMIT", b"")
+"""Before or behind commands that begin so every life ends: steps of a DDL, chunks of values, rows, any."""
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_contents_equal_tidb_after_kills(target: Target, seed: int) -> None:
+    """One life after the other dies; what is left of a DDL, of a conversion too, is done by the next."""
+    target = replace(target, socket="")  # by its port, where the proxy listens
+    recorded, chance, deaths = recording(), random.Random(seed), 0
+    proxy = StatementProxy(target.host, target.port)
+    try:
+        while deaths < 40:
+            word = chance.choice(WORDS)
+            number = chance.randint(1, 20 if word else 400)
+            proxy.arm(number, passes=chance.random() < 0.5, word=word)
+            if await _lives(recorded, replace(target, port=proxy.port), proxy.struck):
+                break
+            deaths += 1
+    finally:
+        proxy.close()
     assert await Life(recorded, target).run()
+    assert deaths > 5
+    check(target)
+
+
+async def _lives(recorded: Recording, target: Target, struck: threading.Event) -> bool:
+    """Whether it got through before it was struck."""
+    try:
+        run = asyncio.create_task(Life(recorded, target).run())
+        while not run.done() and not struck.is_set():
+            await asyncio.wait([run], timeout=0.002)
+        if struck.is_set():
+            run.cancel()
+        return await run and not struck.is_set()
+    except (SessionError, OSError, Unavailable, DownstreamError, asyncio.CancelledError):
+        if not struck.is_set():
+            raise
+        return False
+
+
+def check(target: Target) -> None:
     scenario = load(DIRECTORY)
     with connect(target) as connection:
         actual = Downstream(connection).contents(scenario.expected)
         waiting = connection.rows(b"SELECT `tables` FROM tidb_binlog.quarantine")
         engines = connection.rows(
             b"SELECT DISTINCT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA='m'"
+        )
+        beside = connection.rows(
+            b"SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE COLUMN_NAME LIKE 'tidb_binlog_cast%'"
         )
         bounds = downstream_schema.read(connection, ("m", "p2"), downstream_schema.server_of(connection))
     report = compare(scenario.expected, actual, MARIADB, misplaced(scenario.statements))
@@ -99,6 +152,7 @@ async def test_contents_equal_tidb(target: Target) -> None:
     assert {found.table for found in differ} == OPEN
     assert {f"m.{json.loads(names)[0][1]}" for (names,) in waiting} <= OPEN
     assert engines == [("InnoDB",)]
+    assert not beside
     assert bounds is not None
     assert bounds.partitions == ("p1", "p2")
     assert bounds.bounds == ("1609479000", "1641015000"), "of the session in -05:30"
