@@ -11,10 +11,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from common.errors import ConfigError
+    from common.errors import BinlogError, ConfigError, Corruption, Rejected, Unavailable
     from common.rowcodec.row_error import RowError
     from common.rowcodec.values import EnumValue, JsonText, PartialDate, SetValue
-    from drainer.changes.model import Column, Ddl, DdlEffect, Row, Table, Transaction
+    from drainer.changes.model import Column, Ddl, DdlEffect, Row, Table, Transaction, json_value
     from drainer.changes.sql_literal import sql_literal
     from drainer.reading.archive.archive import Archive, open_archive
     from drainer.reading.errors import (
@@ -39,9 +39,11 @@ __all__ = [
     "Archive",
     "Background",
     "BatchSink",
+    "BinlogError",
     "BinlogsLost",
     "Column",
     "ConfigError",
+    "Corruption",
     "Ddl",
     "DdlEffect",
     "EnumValue",
@@ -56,6 +58,7 @@ __all__ = [
     "ReaderAddress",
     "ReaderStopped",
     "ReadingError",
+    "Rejected",
     "Retry",
     "Row",
     "RowError",
@@ -68,7 +71,9 @@ __all__ = [
     "SyncSubscription",
     "Table",
     "Transaction",
+    "Unavailable",
     "UpstreamWentBack",
+    "json_value",
     "open_archive",
     "sql_literal",
     "subscribe",
@@ -76,10 +81,18 @@ __all__ = [
 ]
 
 _MODULES = {
-    "common.errors": ("ConfigError",),
+    "common.errors": ("BinlogError", "ConfigError", "Corruption", "Rejected", "Unavailable"),
     "common.rowcodec.row_error": ("RowError",),
     "common.rowcodec.values": ("EnumValue", "JsonText", "PartialDate", "SetValue"),
-    "drainer.changes.model": ("Column", "Ddl", "DdlEffect", "Row", "Table", "Transaction"),
+    "drainer.changes.model": (
+        "Column",
+        "Ddl",
+        "DdlEffect",
+        "Row",
+        "Table",
+        "Transaction",
+        "json_value",
+    ),
     "drainer.changes.sql_literal": ("sql_literal",),
     "drainer.reading.archive.archive": ("Archive", "open_archive"),
     "drainer.reading.errors": (
@@ -104,13 +117,15 @@ _MODULES = {
 _EXTRAS = {"drainer.reading.subscribe": "subscribe", "drainer.reading.archive": "arrow"}
 
 
-def __getattr__(name: str) -> Any:
-    for module, names in _MODULES.items():
-        if name in names:
-            _check_common()
-            found = globals()[name] = getattr(_imported(module, name), name)
-            return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # for type checkers the names above are all that there are
+
+    def __getattr__(name: str) -> Any:
+        for module, names in _MODULES.items():
+            if name in names:
+                _check_common()
+                found = globals()[name] = getattr(_imported(module, name), name)
+                return found
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _imported(module: str, name: str) -> ModuleType:

@@ -109,7 +109,7 @@ def apply(store: Store, item: drainer.Transaction | drainer.Ddl) -> None:
             if row.after is None or old != key_of(row.table, row.key_values):
                 store.delete(old)
         if row.after is not None:
-            store.set(key_of(row.table, row.key_values), json.dumps(row.after, default=str))
+            store.set(key_of(row.table, row.key_values), json.dumps(row.after, default=drainer.json_value))
 
 
 async def keep_fresh(etcd: str, store: Store, tables: list[str]) -> None:

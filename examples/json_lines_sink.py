@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from drainer import ConfigError, Ddl, Transaction
+from drainer import ConfigError, Ddl, Transaction, json_value
 
 
 class JsonLines:
@@ -95,8 +95,4 @@ def lines(item: Transaction | Ddl) -> Iterator[bytes]:
 
 def line(document: dict[str, Any]) -> bytes:
     """Decimals, times and bytes are texts."""
-    return json.dumps(document, default=_text).encode() + b"\n"
-
-
-def _text(value: Any) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
+    return json.dumps(document, default=json_value).encode() + b"\n"

@@ -14,6 +14,7 @@ installs no signal handler, chooses no event loop and writes no file. What it ra
 `pumpclient.errors`. Everything public is named here; other modules may change.
 """
 
+from common.errors import BinlogError, ConfigError, Rejected, Unavailable
 from common.net.tls import TlsConfig
 from pumpclient.client import PumpClient, PumpDirectory, connect
 from pumpclient.client_sync import SyncPumpClient, connect_sync
@@ -49,10 +50,12 @@ from pumpclient.send.transport import PumpTransport, TransportFailure
 from pumpclient.send.write_policy import Failure
 
 __all__ = [
+    "BinlogError",
     "BinlogTooLarge",
     "ClientClosed",
     "ClientState",
     "ColumnDefinition",
+    "ConfigError",
     "Counters",
     "Failure",
     "Gap",
@@ -73,6 +76,7 @@ __all__ = [
     "PumpTransport",
     "PumpView",
     "RecoveryTimeout",
+    "Rejected",
     "SchemaChanged",
     "Settled",
     "SkipStatus",
@@ -85,6 +89,7 @@ __all__ = [
     "TransactionOver",
     "TransactionState",
     "TransportFailure",
+    "Unavailable",
     "WritableUpstream",
     "WriteFailed",
     "column",

@@ -31,7 +31,9 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", "Protobuf gencode version", UserWarning)
     from aetcd import rpc as messages
 
-HINT: Final = "start etcd, or correct its address; for a command: pass --pd-urls"
+HINT: Final = "start etcd, or correct its address"
+_ADDRESS: Final = "address of PD or etcd"  # a program has no flag for it, a command pd-urls
+_CORRECT: Final = "correct the address"
 HINT_TLS: Final = "https needs ssl-ca, ssl-cert and ssl-key, and none is given"
 REQUEST_TIMEOUT_S: Final = 5.0
 _VERSION_BYTES_MAX: Final = 1 << 14
@@ -160,20 +162,20 @@ def parse_endpoints(text: str) -> list[str]:
         url = item if "://" in item else f"http://{item}"
         split = urllib.parse.urlsplit(url)
         if split.scheme not in ("http", "https"):
-            raise ConfigError(f"pd-urls: URL scheme must be http or https: {item}", hint="correct --pd-urls")
+            raise ConfigError(f"{_ADDRESS}: URL scheme must be http or https: {item}", hint=_CORRECT)
         if split.path or split.query or split.fragment:
-            raise ConfigError(f"pd-urls: URL must not contain a path: {item}", hint="correct --pd-urls")
+            raise ConfigError(f"{_ADDRESS}: URL must not contain a path: {item}", hint=_CORRECT)
         try:
             host, port = split.hostname, split.port
         except ValueError:
             host = port = None
         if not host or port is None:
             raise ConfigError(
-                f'pd-urls: URL address does not have the form "host:port": {item}', hint="correct --pd-urls"
+                f'{_ADDRESS}: URL address does not have the form "host:port": {item}', hint=_CORRECT
             )
         endpoints.append(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
     if not endpoints:
-        raise ConfigError("pd-urls is empty", hint="give the address of etcd or PD, as http://HOST:2379")
+        raise ConfigError(f"{_ADDRESS} is empty", hint="give one, as http://HOST:2379")
     return endpoints
 
 

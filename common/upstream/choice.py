@@ -19,7 +19,7 @@ from common.upstream.tidb import TidbUpstream
 from common.upstream.tidb.pd.pd import NotPd, PdClient
 from common.upstream_port import Upstream
 
-UNREACHABLE_HINT: Final = "start it, or pass --pd-urls"
+UNREACHABLE_HINT: Final = "start it, or correct its address"
 Kind = Literal["auto", "tidb", "standalone"]
 KINDS: Final[tuple[str, ...]] = get_args(Kind)
 
@@ -64,7 +64,7 @@ async def connect(
                 await tidb.close()
                 raise Conflict(
                     f"PD at {endpoints} belongs to cluster {tidb.cluster_id}, not {cluster_id}",
-                    hint="check --pd-urls",
+                    hint="check the address",
                 )
             return tidb
     return await StandaloneUpstream.connect(

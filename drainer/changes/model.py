@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final, Literal
 
 from common import tso
+from common.rowcodec.temporal import clock_text
 
 Kind = Literal["insert", "update", "delete"]
 PythonType = type[Any]
@@ -24,6 +26,19 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 def time_of(ts: int) -> datetime:
     """The time of a timestamp, in UTC, to the millisecond."""
     return _EPOCH + timedelta(milliseconds=tso.physical_ms(ts))
+
+
+def json_value(value: object) -> str:
+    """What JSON has no form for, as text: `json.dumps(row.after, default=drainer.json_value)`.
+
+    DECIMAL has all its digits, dates and times are as MySQL writes them, bytes are hexadecimal digits. Texts
+    are texts anyway, JSON columns among them.
+    """
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    return clock_text(value) if isinstance(value, timedelta) else str(value)
 
 
 @dataclass(frozen=True, slots=True)

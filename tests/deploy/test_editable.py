@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_type_checkers_find_the_packages_beside_an_editable_install(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
-    program.write_text("import drainer\nimport pumpclient\n")
+    program.write_text("import drainer\nimport pumpclient\ndrainer.subscrbe, drainer.subscribe_sync\n")
     found = subprocess.run(
         [
             sys.executable,
@@ -27,4 +27,5 @@ def test_type_checkers_find_the_packages_beside_an_editable_install(tmp_path: Pa
         text=True,
         check=False,
     )
-    assert found.returncode == 0, found.stdout
+    assert "Found 1 error" in found.stdout, found.stdout
+    assert 'error: Module has no attribute "subscrbe"' in found.stdout

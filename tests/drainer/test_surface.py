@@ -18,7 +18,7 @@ TREE = ast.parse((ROOT / "__init__.py").read_text())
 
 def typed() -> dict[str, str]:
     """Names and their modules as type checkers see them."""
-    (block,) = (node for node in TREE.body if isinstance(node, ast.If))
+    (block,) = (node for node in TREE.body if isinstance(node, ast.If) and isinstance(node.test, ast.Name))
     return {
         alias.name: statement.module or ""
         for statement in block.body
@@ -42,6 +42,25 @@ def test_everything_public_is_there_and_documented(name: str) -> None:
     if inspect.isclass(value) and value.__module__.startswith("drainer."):
         for method, function in inspect.getmembers(value, inspect.isfunction):
             assert method.startswith("_") or inspect.getdoc(function), f"{name}.{method}"
+
+
+def test_type_checkers_see_no_name_that_is_not_there() -> None:
+    """A `__getattr__` for them would make anything of anything."""
+    assert not any(isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in TREE.body)
+
+
+def test_what_programs_catch_is_public() -> None:
+    """All that a stream may raise, and their root."""
+    for error in (drainer.Unavailable, drainer.Rejected, drainer.Corruption, drainer.ConfigError):
+        assert issubclass(error, drainer.BinlogError)
+    for error in (drainer.ReadingError, drainer.NameTaken, drainer.ReaderStopped, drainer.NotGiven):
+        assert issubclass(error, drainer.BinlogError)
+
+
+def test_errors_of_libraries_name_no_flag_of_a_command() -> None:
+    for package in ("common/etcd", "common/upstream", "drainer/reading", "pumpclient"):
+        for path in (ROOT.parent / package).rglob("*.py"):
+            assert "--pd-urls" not in path.read_text(), path
 
 
 def test_what_is_not_public_is_no_attribute() -> None:

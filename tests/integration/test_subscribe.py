@@ -216,6 +216,9 @@ async def test_what_cannot_be_is_said_at_once(one_pump: PumpProcess, etcd_clean:
     with pytest.raises(ConfigError, match="lies in the future"):
         async with drainer.subscribe(etcd_clean, start=datetime.now(UTC) + timedelta(hours=1)):
             pass
+    with pytest.raises(ConfigError, match=r"stop -20m .* lies before the start"):
+        async with drainer.subscribe(etcd_clean, start="-10m", stop="-20m"):
+            pass
     with pytest.raises(ConfigError, match="has no time zone"):
         async with drainer.subscribe(etcd_clean, start=datetime(2026, 1, 1)):
             pass

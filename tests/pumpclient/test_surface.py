@@ -25,10 +25,12 @@ MODULES = sorted(
 )
 
 EXPORTED = [
+    "BinlogError",
     "BinlogTooLarge",
     "ClientClosed",
     "ClientState",
     "ColumnDefinition",
+    "ConfigError",
     "Counters",
     "Failure",
     "Gap",
@@ -49,6 +51,7 @@ EXPORTED = [
     "PumpTransport",
     "PumpView",
     "RecoveryTimeout",
+    "Rejected",
     "SchemaChanged",
     "Settled",
     "SkipStatus",
@@ -61,6 +64,7 @@ EXPORTED = [
     "TransactionOver",
     "TransactionState",
     "TransportFailure",
+    "Unavailable",
     "WritableUpstream",
     "WriteFailed",
     "column",

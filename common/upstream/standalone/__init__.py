@@ -102,12 +102,12 @@ async def _cluster_id(client: EtcdClient, create: bool, wanted: int | None) -> i
         found = result.results[0].kvs[0]
     if found is None:
         raise Rejected(
-            f"etcd at {client.addresses} holds no standalone cluster", hint="check --pd-urls or create one"
+            f"etcd at {client.addresses} holds no standalone cluster", hint="check the address, or create one"
         )
     cluster_id = decode_number(CLUSTER_ID, found.value)
     if wanted is not None and wanted != cluster_id:
         raise Conflict(
             f"etcd at {client.addresses} belongs to cluster {cluster_id}, not {wanted}",
-            hint="check --pd-urls",
+            hint="check the address",
         )
     return cluster_id

@@ -135,10 +135,17 @@ class EncodedStream:
             ends.push_async_callback(reader.close)
         stored_ts = reader.stored_ts if reader is not None else 0
         after_ts = await self._begin(registry, stored_ts, now_ts)
+        stop_ts = (
+            stream_start.position_of(self._stop, now_ts, what="stop") if self._stop is not None else None
+        )
+        if stop_ts is not None and stop_ts < after_ts and not stored_ts:
+            raise ConfigError(
+                f"stop {self._stop} ({stop_ts}) lies before the start, {after_ts}", hint="give a later one"
+            )
         tracker = await read_schema(upstream.history, after_ts, 0)
         if not (self._missing_ok or stored_ts):  # one that goes on may have read a DROP of its table
             self._check_tables(tracker, after_ts)
-        self._run(upstream, registry, time, tracker, reader, after_ts, now_ts)
+        self._run(upstream, registry, time, tracker, reader, after_ts, stop_ts)
 
     def _run(
         self,
@@ -148,11 +155,8 @@ class EncodedStream:
         tracker: SchemaTracker,
         presence: Presence | None,
         after_ts: int,
-        now_ts: int,
+        stop_ts: int | None,
     ) -> None:
-        stop_ts = None
-        if self._stop is not None:
-            stop_ts = stream_start.position_of(self._stop, now_ts, what="stop")
         directory = os.path.join(
             self._spill_dir or tempfile.gettempdir(), f"drainer-reader-{os.getpid()}-{secrets.token_hex(4)}"
         )
@@ -265,6 +269,7 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Change:
+        self.check()
         live = self._encoded.live
         item = live.ready() or await live.next()
         if item is None:
@@ -273,6 +278,7 @@ class Subscription:
 
     async def take(self, most: int) -> list[Change]:
         """At least one change, and those that are here already, at most so many; [] at the end."""
+        self.check()
         live = self._encoded.live
         item = await live.next()
         found: list[Change] = []
@@ -380,7 +386,7 @@ def subscribe(
     `tables`: patterns like `"shop.*"`, `"!shop.tmp_*"`; none: all. One that fits no table is an error, unless
     `missing_ok`. `start`: where the stream begins, for a reader with a name its first one: later it goes on
     where it was done, unless `start` is a commit timestamp, a position that the program has kept; see
-    `stream_start`. `stop`: a timestamp or time after which the stream ends.
+    `stream_start`. `stop`: a timestamp or time after which the stream ends, not before its start.
     `name`: a reader with a name has a position in the registry; pumps keep for it what it has not done.
     `rules`: keys of the Drainer's [syncer]. `upstream`: "auto", "tidb" or "standalone". `address`: where a
     named reader listens for pumps that join. `spill_dir`: large transactions wait in a directory below it.

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from types import TracebackType
 from typing import Final, ParamSpec, Self
 
@@ -39,11 +39,11 @@ class _Handful:
         self._made: Future[list[Change]] = Future()
         self._making: asyncio.Task[None] | None = None
 
-    def ask(self, running: LoopThread, stream: Subscription) -> None:
-        """Wait for them. One that is interrupted is asked again and waits for the same changes."""
+    def ask(self, running: LoopThread, stream: Subscription) -> Future[list[Change]]:
+        """What they will be. One whose wait is interrupted is asked again: the same changes come."""
         if not self._made.done():
             running.call_soon(lambda: self._make(stream))
-        self.left = self._made.result()
+        return self._made
 
     def _make(self, stream: Subscription) -> None:
         if self._making is None:
@@ -105,11 +105,19 @@ class SyncSubscription:
         del left[-1]
         return change
 
+    def ready(self, wait_s: float) -> bool:
+        """Whether `next` gives a change, ends or raises at once; waits so many seconds for that."""
+        return bool(self._handful.left) or bool(wait([self._asked()], wait_s).done)
+
     def _next_handful(self) -> list[Change]:
+        made = self._asked()
+        self._handful.left = made.result()
+        return self._handful.left
+
+    def _asked(self) -> Future[list[Change]]:
         if self._handful.is_given:
             self._handful = _Handful(self._stream.position)
-        self._handful.ask(self._running, self._stream)
-        return self._handful.left
+        return self._handful.ask(self._running, self._stream)
 
     @property
     def position(self) -> int:

@@ -453,8 +453,7 @@ async def test_etcd_not_there_is_said_quickly(free_port: Callable[[], int]) -> N
         await connect_registry(f"http://127.0.0.1:{port}")
     assert SystemClock().monotonic_s() - started_s < 3
     assert str(caught.value) == (
-        f"etcd at 127.0.0.1:{port} cannot be reached"
-        " (start etcd, or correct its address; for a command: pass --pd-urls)"
+        f"etcd at 127.0.0.1:{port} cannot be reached (start etcd, or correct its address)"
     )
     with pytest.raises(Unavailable, match="https needs ssl-ca, ssl-cert and ssl-key"):
         await connect_registry(f"https://127.0.0.1:{port}")
@@ -497,7 +496,7 @@ async def test_closed_registry_is_unavailable(registry: EtcdRegistry) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "pd-urls is empty"),
+        ("", "address of PD or etcd is empty"),
         ("ftp://h:1", "scheme must be http or https"),
         ("http://h:1/", "must not contain a path"),
         ("http://h", 'does not have the form "host:port"'),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from common import tso
 from common.rowcodec.values import EnumValue, JsonText, PartialDate, SetValue
-from drainer.changes.model import Column, Ddl, Row, Table, Transaction
+from drainer.changes.model import Column, Ddl, Row, Table, Transaction, json_value
 
 ORDERS = Table(
     "shop",
@@ -35,6 +37,34 @@ def test_changed_columns() -> None:
     assert row(id=2, state=None).changed == ("id", "state")
     assert Row(ORDERS, "insert", None, image).changed == ("id", "state")
     assert Row(ORDERS, "delete", image, None).changed == ("id", "state")
+
+
+def test_a_row_has_a_form_in_json() -> None:
+    image = {
+        "number": 2**64 - 1,
+        "real": 0.1,
+        "price": Decimal("0.000000010"),
+        "day": date(2024, 2, 29),
+        "moment": datetime(2024, 2, 29, 1, 2, 3, 450),
+        "stamp": datetime(2024, 2, 29, 1, 2, 3, tzinfo=UTC),
+        "time": -timedelta(hours=30, microseconds=1),
+        "part": PartialDate("2010-02-30"),
+        "raw": b"\x00\xff",
+        "state": EnumValue("new", 1),
+        "flags": SetValue("a,b", 3),
+        "json": JsonText('{"a": 1}'),
+        "text": "日本",
+        "null": None,
+    }
+    assert json.loads(json.dumps(image, default=json_value)) == {
+        **image,
+        "price": "0.000000010",
+        "day": "2024-02-29",
+        "moment": "2024-02-29 01:02:03.000450",
+        "stamp": "2024-02-29 01:02:03+00:00",
+        "time": "-30:00:00.000001",
+        "raw": "00ff",
+    }
 
 
 def test_the_key_is_that_after_the_change() -> None:

@@ -89,7 +89,7 @@ def common_cluster_id(answers: Sequence[MembersAnswer]) -> int:
     if len(ids) > 1:
         named = ", ".join(f"{answer.address} {answer.cluster_id}" for answer in answers)
         raise Conflict(
-            f"the PD addresses belong to different clusters: {named}", hint="name one cluster in --pd-urls"
+            f"the PD addresses belong to different clusters: {named}", hint="name those of one cluster"
         )
     return ids.pop()
 
@@ -121,7 +121,7 @@ class Leadership:
                     raise Conflict(
                         f"PD at {answer.address} belongs to cluster {answer.cluster_id},"
                         f" not {self._cluster_id}",
-                        hint="check --pd-urls; a rebuilt cluster is a new one",
+                        hint="check the address; a rebuilt cluster is a new one",
                     )
             return False
         chosen = self._chosen(own)

@@ -46,7 +46,7 @@ LEADERLESS_GRACE_S: Final = 1.0  # for the others, once one has said that there 
 PAUSE_FIRST_S: Final = 0.5
 PAUSE_MAX_S: Final = 1.0  # Go clients wait up to 3 s; then they notice the end of an election so much later
 PING_S: Final = 10.0
-HINT: Final = "check that PD runs and that --pd-urls names it"
+HINT: Final = "check that PD runs, and its address"
 _GET_MEMBERS: Final = "/pdpb.PD/GetMembers"
 
 _logger = log.get("pd")
@@ -87,12 +87,10 @@ class PdServers:
         strangers = [error for error in errors if isinstance(error, NotPd)]
         if not answers:
             if strangers:
-                raise NotPd(f"there is no PD: {said}", hint="check --pd-urls, or choose the other upstream")
+                raise NotPd(f"there is no PD: {said}", hint="check the address, or choose the other upstream")
             raise Unavailable(f"PD does not answer: {said}", hint=HINT)
         if strangers:
-            raise Conflict(
-                f"some of the PD addresses are none: {said}", hint="name PD servers only in --pd-urls"
-            )
+            raise Conflict(f"some of the PD addresses are none: {said}", hint="name PD servers only")
         self.cluster_id = common_cluster_id(answers)
         self._leadership = Leadership(self._addresses, self.cluster_id)
         self._leadership.take(answers)
@@ -327,12 +325,12 @@ def refusal(address: str, path: str, status: rpc.RpcStatus) -> BinlogError:
     if status.code == rpc.UNIMPLEMENTED:
         return NotPd(f"{address} does not know {method}: {status.message}")
     if status.code == rpc.FAILED_PRECONDITION:
-        return Conflict(f"{address} refuses {method}: {status.message}", hint="check --pd-urls")
+        return Conflict(f"{address} refuses {method}: {status.message}", hint="check the address")
     return Unavailable(f"{address} refuses {method}: {status.message}")
 
 
 def _addresses(endpoints: str, tls: TlsConfig | None) -> list[str]:
     addresses = parse_endpoints(endpoints)
     if tls is None and "https://" in endpoints:
-        raise ConfigError("pd-urls: https without TLS files", hint="pass --ssl-ca, --ssl-cert and --ssl-key")
+        raise ConfigError("https without TLS files", hint="give ssl-ca, ssl-cert and ssl-key")
     return addresses

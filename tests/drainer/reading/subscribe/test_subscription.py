@@ -13,6 +13,7 @@ from common.errors import Corruption
 from common.rowcodec.row_error import RowError
 from drainer import txn
 from drainer.changes.model import Row
+from drainer.reading.subscribe.named_reader import NameTaken
 from drainer.reading.subscribe.subscription import Change, Subscription
 from tests.drainer.reading.subscribe.test_live_stream import Cluster
 
@@ -40,7 +41,7 @@ async def test_nothing_behind_a_broken_row_is_given(read: Any, seed: int, tmp_pa
     cluster = Cluster("basic", seed, tmp_path)
     serving = asyncio.create_task(cluster.serve())
     live = cluster.open(0)
-    stream = Subscription(SimpleNamespace(live=live))  # type: ignore[arg-type]
+    stream = Subscription(SimpleNamespace(live=live, ended=None))  # type: ignore[arg-type]
     whole = stream._reader.rows
     seen: list[int] = []
 
@@ -65,3 +66,11 @@ async def test_nothing_behind_a_broken_row_is_given(read: Any, seed: int, tmp_pa
     finally:
         await live.close()
         serving.cancel()
+
+
+@pytest.mark.parametrize("read", [anext, lambda stream: stream.take(1)])
+async def test_a_reader_that_lost_its_name_gives_nothing_more(read: Any) -> None:
+    """Found out by the program's own `done`, before any beat."""
+    stream = Subscription(SimpleNamespace(ended=NameTaken("search is another process's")))  # type: ignore[arg-type]
+    with pytest.raises(NameTaken):
+        await read(stream)

@@ -210,6 +210,28 @@ def test_a_reader_that_lost_its_name_gives_nothing_that_was_made_ahead() -> None
                 next(face)
 
 
+def test_a_program_may_wait_for_a_change_with_a_limit() -> None:
+    """It loses none by that, and learns of the end."""
+    stream = MemoryStream(4)
+    with opened(stream) as face:
+        assert face.ready(30)
+        assert face.ready(30), "it was not given yet"
+        assert [next(face).commit_ts for _ in range(3)] == [1, 2, 3]
+        stream.held = True
+        assert not face.ready(0)
+        assert not face.ready(0.01)
+        assert face.position == 3
+        stream.release()
+        assert face.ready(30)
+        assert next(face).commit_ts == 4
+        assert face.ready(30)
+        assert list(face) == []
+        stream.error = Corruption("broken")
+        assert face.ready(30), "`next` raises it"
+        with pytest.raises(Corruption):
+            next(face)
+
+
 def test_one_that_was_not_opened_says_how() -> None:
     with pytest.raises(StreamEnded, match="the stream is not open") as caught:
         next(opened(MemoryStream(1)))
