@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -18,8 +20,12 @@ from deploy.playground.cluster.mariadb import MariaDbServer
 from tests.downstreams import server as server
 from tests.fakes.etcd_keys import remove_keys
 
+STUCK_S = 900
+"""More than any test may take. Its own limit raises in it once; what then waits in its end, or in that of a
+session's server, would wait for ever."""
 
-def pytest_configure() -> None:
+
+def pytest_configure(config: pytest.Config) -> None:
     # A process that runs a part of the tests is told the width of a terminal that it does not have.
     for name in ("COLUMNS", "LINES"):
         os.environ.pop(name, None)
@@ -29,6 +35,16 @@ def pytest_configure() -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     logging.getLogger("asyncio").addFilter(_is_of_this_test)
+    if not config.getoption("numprocesses", None):  # not of a process that only waits for its workers
+        config.pluginmanager.register(_Watch())
+
+
+class _Watch:
+    """A process in which no test begins any more shows where its threads stand, and ends: so its test fails
+    by name, and all others run."""
+
+    def pytest_runtest_logstart(self) -> None:
+        faulthandler.dump_traceback_later(STUCK_S, exit=True, file=sys.__stderr__)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
