@@ -158,7 +158,7 @@ def test_who_asks_gets_a_draw_that_began_afterwards_whatever_others_ask() -> Non
 
         async def ask(at_s: float) -> None:
             await asyncio.sleep(at_s)
-            oracle.ahead_s = max(oracle.ahead_s, asked_s := clock.monotonic_s() * 100)
+            oracle.ahead_s = max(oracle.ahead_s, asked_s := clock.monotonic_s() * 1000)
             ts = tso.from_wall_s(clock.wall_s() + asked_s)
             await time.refresh()
             assert ts <= time.limit_ts

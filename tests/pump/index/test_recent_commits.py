@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from common import binlog
 from pump.index.recent_commits import PENDING_MAX, RecentCommits
 from pump.log.delivery import Delivery
@@ -105,9 +107,9 @@ def test_commit_whose_prewrite_is_not_in_memory_is_left_to_the_index() -> None:
     assert recent.after(5, 1) == [Delivery(7, 6, binlog.join(prewrite, binlog.commit(6, 7)))]
 
 
-def test_commits_behind_one_that_stays_open_take_no_more_than_the_bound() -> None:
+@pytest.mark.parametrize("bytes_max", [1 << 20, 1 << 26], ids=["bytes", "number"])
+def test_commits_behind_one_that_stays_open_take_no_more_than_the_bound(bytes_max: int) -> None:
     """Three times as many as may wait; what came last is served from memory once the watermark moves."""
-    bytes_max = 1 << 20
     recent = RecentCommits(0, bytes_max=bytes_max)
     feed(recent, binlog.prewrite(1, b"k", b"v"))
     truth = {}
@@ -128,12 +130,13 @@ def test_commits_behind_one_that_stays_open_take_no_more_than_the_bound() -> Non
     assert recent.after(recent.floor - 1, 1) is None
 
 
-def test_commits_without_their_prewrites_in_memory_take_no_more_than_the_bound_either() -> None:
-    recent = RecentCommits(0, bytes_max=1 << 20)
+@pytest.mark.parametrize("bytes_max", [1 << 20, 1 << 26], ids=["bytes", "number"])
+def test_commits_without_their_prewrites_in_memory_take_no_more_than_the_bound_either(bytes_max: int) -> None:
+    recent = RecentCommits(0, bytes_max=bytes_max)
     for number in range(10, 10 + 3 * PENDING_MAX):
         feed(recent, binlog.commit(2 * number, 2 * number + 1))
     assert len(recent._pending) <= PENDING_MAX
-    assert recent.bytes_held <= 1 << 20
+    assert recent.bytes_held <= bytes_max
 
 
 def test_what_was_stored_first_is_served() -> None:

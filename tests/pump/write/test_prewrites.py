@@ -51,7 +51,7 @@ async def test_three_times_as_many_as_may_be_open_are_refused_with_a_reason_and_
         # An end is taken whatever is open, and what it settles makes room.
         writing.send(*(binlog.commit(TS + number, TS + 1000 + number, b"key") for number in range(10)))
         assert await writing.to(2 * BOUND + 10) == []
-        while one.storage.open_count > BOUND - 10:
+        while one.storage.prewrites().open > BOUND - 10:  # what is not sorted yet counts, too
             await asyncio.sleep(0.001)
         assert await together(one, *map(opening, range(500, 507)))
         assert not await together(one, *map(opening, range(510, 514)))
@@ -73,7 +73,7 @@ async def test_what_is_not_sorted_yet_counts_too(tmp_path: Path) -> None:
         answers = await asyncio.gather(*calls)
         assert sum(answer == "" for answer in answers) == BOUND
         await put(one.storage, *(binlog.rollback(TS + number) for number in range(BOUND)))
-        while one.storage.open_count:
+        while one.storage.prewrites().open:
             await asyncio.sleep(0.001)
         assert one.storage.prewrites() == Prewrites(0, BOUND)
     async with pump(tmp_path, open_prewrites_max=BOUND) as one:
