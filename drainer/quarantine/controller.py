@@ -30,7 +30,7 @@ from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy, Ruling
 from drainer.ddl.rules import SKIP, STOP, Rule
 from drainer.quarantine import decisions
-from drainer.quarantine.entry import Decision, Entry, Floor
+from drainer.quarantine.entry import RETRY, Decision, Entry, Floor
 from drainer.quarantine.frozen_schema import Frozen, Schema
 from drainer.quarantine.log import Directory, KeptDdl, QuarantineLog
 from drainer.quarantine.queue_state import QueueEvent, QueueState, allows
@@ -96,7 +96,7 @@ class QuarantineController:
         route: Callable[[], Route] = lambda: same_names,
     ) -> None:
         self._route = route
-        self._may_wait = bytes_max > 0
+        self.may_wait = bytes_max > 0
         self._directory = Directory(Path(data_dir) / "quarantine", bytes_max or BYTES_MAX)
         self._quarantine = quarantine
         self._logs = {queue.number: QuarantineLog(self._directory) for queue in self._quarantine.queues}
@@ -202,24 +202,13 @@ class QuarantineController:
         All lanes are drained; durable when it returns, and the intent is cleared. `DownstreamError` where
         nothing may wait.
         """
-        if not self._may_wait:
+        if not self.may_wait:
             raise DownstreamError(
                 f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts}: {reason}",
                 hint="write a rule for it (syncer.ddl-rule), or let its tables wait (syncer.quarantine-size)",
             )
         entry = entry_of(ddl, schema_version, reason, before, self.dependencies.clock)
-        await self._keeper.call(
-            functools.partial(
-                self._keeper.store.together,
-                lambda connection: self._table.put(connection, entry),
-                lanes_at=ddl.commit_ts,
-                clear_intent=True,
-            )
-        )
-        queue = self._quarantine.begin(entry, ddl)
-        kept = self._logs[queue.number] = QuarantineLog(self._directory)
-        kept.append(KeptDdl(ddl, schema_version, Frozen(self._schema, ddl, self._route())))
-        self._count()
+        await self._begin(entry, ddl)
         logger.warning(
             "DDL was refused: its tables wait, all others are replicated",
             job_id=ddl.job_id,
@@ -228,6 +217,33 @@ class QuarantineController:
             reason=reason,
             hint=f"`binlogctl ddl show {ddl.job_id}`, then retry, skip or rewrite it",
         )
+
+    async def run_beside(
+        self, ddl: Ddl, schema_version: int, before: Mapping[str, str | None], reason: str
+    ) -> None:
+        """It takes long: its tables wait while release runs it, others go on. As `refused`, and decided."""
+        decision = Decision(RETRY, "", next(self.numbers))
+        entry = entry_of(ddl, schema_version, reason, before, self.dependencies.clock).decided(decision)
+        decided = Decided(decision.number, ddl.job_id, entry.since_ms, "drainer", RETRY, "")
+        queue = await self._begin(entry, ddl, decided)
+        self._ask(queue)
+        logger.info("DDL runs beside the stream", job_id=ddl.job_id, commit_ts=ddl.commit_ts, reason=reason)
+
+    async def _begin(self, entry: Entry, ddl: Ddl, decided: Decided | None = None) -> Queue:
+        def work(connection: Any) -> None:
+            self._table.put(connection, entry)
+            if decided is not None:
+                self._table.decided(connection, decided)
+
+        store = self._keeper.store
+        await self._keeper.call(
+            functools.partial(store.together, work, lanes_at=ddl.commit_ts, clear_intent=True)
+        )
+        queue = self._quarantine.begin(entry, ddl)
+        kept = self._logs[queue.number] = QuarantineLog(self._directory)
+        kept.append(KeptDdl(ddl, entry.floor.schema_version, Frozen(self._schema, ddl, self._route())))
+        self._count()
+        return queue
 
     def divert(self, transaction: Transaction) -> Transaction:
         """What is left for the lanes; rows of tables that wait are kept."""
@@ -242,6 +258,7 @@ class QuarantineController:
 
     def wants_pause(self, at_ts: int) -> bool:
         """Whether `pause` would bring tables back, with everything up to `at_ts` handed over."""
+        self._quarantine.seen_ts = at_ts
         return not self._releasing.locked() and bool(self._ripe(at_ts))
 
     def _ripe(self, at_ts: int) -> list[Queue]:
@@ -265,6 +282,7 @@ class QuarantineController:
     async def finish(self, at_ts: int) -> None:
         """The stream is over at `at_ts`, all lanes are drained: do what is decided, close what is at its end.
         What stays in `documents` waits for a decision."""
+        self._quarantine.seen_ts = at_ts
         async with self._releasing:
             for queue in tuple(self._quarantine.queues):
                 await self._step(queue)
@@ -442,7 +460,8 @@ class QuarantineController:
         }
 
     def _count(self) -> None:
-        metrics.QUARANTINE_TABLES.set(sum(len(entry.tables) for entry in self._quarantine.entries))
+        undecided = (entry for entry in self._quarantine.entries if entry.decision is None)
+        metrics.QUARANTINE_TABLES.set(sum(len(entry.tables) for entry in undecided))
         metrics.QUARANTINE_BYTES.set(self._directory.size_bytes)
 
 

@@ -43,7 +43,7 @@ from drainer.quarantine.queue_state import QueueEvent, QueueState, after, merged
 from drainer.schema import sql_tokens
 from drainer.schema.ddl_effect import EffectKind, effect_kind
 from drainer.sink.mysql.change import COMPLETE, Position
-from drainer.txn import Ddl, TableEvents, TableVersion, Transaction
+from drainer.txn import Ddl, TableEvents, TableVersion, Tracked, Transaction
 
 
 @dataclass(slots=True, eq=False)
@@ -58,6 +58,7 @@ class Queue:
     shards: str = ""  # which other tables its DDL waited for last
     gone: dict[int, Name] = field(default_factory=dict)  # tables that a kept DDL takes away: name, by id
     ddls: list[Ddl] = field(default_factory=list)  # kept ones of tables whose target others share
+    rows: dict[TableVersion, int] = field(default_factory=dict)  # of such tables: by when the last were kept
 
     def keeps(self, ddl: Ddl) -> None:
         self.gone.update(_taken_away(ddl))
@@ -122,7 +123,7 @@ class Quarantine:
         self._routes: dict[TableVersion, tuple[Queue, Name, int] | None] = {}
         self._highest_ts = highest_ts
         self._pending_ts = pending_ts
-        self._seen_ts = 0  # of what came last
+        self.seen_ts = 0  # of what came last, or where the stream is
         self._numbers = 0
         for entry in entries:
             self._queue(entry, QueueState.READY)
@@ -151,13 +152,20 @@ class Quarantine:
     @property
     def is_where_it_was(self) -> bool:
         """All that an earlier life has seen has come again."""
-        return self._seen_ts >= self._highest_ts
+        return self.seen_ts >= self._highest_ts
 
     def pending(self) -> Iterator[Ddl]:
         """DDL of tables whose target others share, that release has not done."""
         for ddl in (ddl for queue in self._queues for ddl in queue.ddls):
             if any(entry.position.complete_ts < ddl.commit_ts for entry in self._entries_of(ddl)):
                 yield ddl
+
+    def rows_waiting(self) -> Iterator[Tracked]:
+        """What rows of tables that share a target wait as."""
+        for queue in self._queues:
+            for version, last_ts in queue.rows.items():
+                if last_ts > queue.position.complete_ts:
+                    yield Tracked(version.schema, version.name, version.info.to_json())
 
     def queue_of(self, job_id: int) -> Queue | None:
         return next((queue for queue in self._queues if job_id in queue.entries), None)
@@ -201,7 +209,7 @@ class Quarantine:
 
         With KEPT, the controller stores `changed`, joins the logs of `absorbed` to the queue's, and keeps it.
         """
-        self._seen_ts = ddl.commit_ts
+        self.seen_ts = ddl.commit_ts
         touched = self._touched(ddl)
         own = self.queue_of(ddl.job_id)
         if not touched and own is not None:  # it concerns no table
@@ -241,7 +249,7 @@ class Quarantine:
 
     def divert(self, transaction: Transaction) -> tuple[Transaction, list[Kept]]:
         """What is passed to the lanes, and what is kept."""
-        commit_ts = self._seen_ts = transaction.commit_ts
+        commit_ts = self.seen_ts = transaction.commit_ts
         rest: list[TableEvents] = []
         parts: dict[Queue, list[TableEvents]] = {}
         for events in transaction.tables:
@@ -253,6 +261,8 @@ class Quarantine:
             kept = undone(events, commit_ts, self._owners[key][1].position)
             if kept is not None:
                 parts.setdefault(queue, []).append(kept)
+                if events.table.target is not None:
+                    queue.rows[events.table] = commit_ts
         if transaction.last:
             for queue in self._queues:  # a transaction of which a piece was kept also gets its end
                 if queue.open_ts == commit_ts:
@@ -417,6 +427,7 @@ class Quarantine:
         queue.open_ts = max(queue.open_ts, other.open_ts)
         queue.gone.update(other.gone)
         queue.ddls += other.ddls
+        queue.rows |= other.rows
         self._queues.remove(other)
         self._reindex()
 

@@ -9,11 +9,14 @@ import pytest
 
 from common.ddl_job import ActionType
 from common.table_info import (
+    DOUBLE,
     FLAG_NO_DEFAULT,
     FLAG_NOT_NULL,
     FLAG_UNSIGNED,
+    FLOAT,
     LONG,
     LONGLONG,
+    STRING,
     VARCHAR,
     Column,
     FieldType,
@@ -23,7 +26,7 @@ from common.table_info import (
 )
 from drainer.apply.mysql_sink import MysqlSink
 from drainer.ddl.rules import REWRITE, SKIP
-from drainer.quarantine.shards import holds, unfit
+from drainer.quarantine.shards import changes_of, holds, other_fates, unfit
 from drainer.rules.name_pattern import Source
 from drainer.rules.rule_set import Rules
 from drainer.rules.table_route import RouteRule, TableRouter
@@ -51,12 +54,30 @@ def typed(name: str, tp: int, flag: int = 0, flen: int = 64) -> Column:
 
 # -- what fits -----------------------------------------------------------------------------------------
 
+D = typed("d", VARCHAR)
+ADDED = replace(C, default="7", origin_default="7")
+
 UNIQUE = Index(1, "u", (IndexColumn("v", 1),), unique=True, primary=False)
 
 
 @pytest.mark.parametrize(
     ("before", "after", "other", "says"),
     [
+        ((C,), (replace(C, default="x"),), (typed("c", VARCHAR, flen=99),), "has column c of another type"),
+        ((C,), (replace(C, default="x"),), (C,), ""),
+        ((C,), (replace(C, generated="`v`"),), (C,), "writes column c, which is generated"),
+        ((C, D), (replace(D, id=3, name="d"), replace(C, id=4, name="c")), (C, D), "has both column c and d"),
+        ((), (ADDED,), (ADDED,), ""),
+        ((), (ADDED,), (replace(ADDED, origin_default=None),), ""),
+        ((), (ADDED,), (replace(ADDED, default="8"),), "has column c with another default"),
+        ((), (ADDED,), (replace(ADDED, origin_default="8"),), "has column c with another default"),
+        ((), (ADDED,), (replace(ADDED, default=None, origin_default=None),), "with another default"),
+        (
+            (),
+            (replace(ADDED, origin_default="2026-01-01 00:00:00", default="CURRENT_TIMESTAMP"),),
+            (replace(ADDED, origin_default="2026-01-02 00:00:00", default="CURRENT_TIMESTAMP"),),
+            "another default",
+        ),
         ((C,), (), (C,), "d.t2 still has column c"),
         ((C,), (), (), ""),
         ((), (C,), (), ""),
@@ -79,8 +100,8 @@ def test_what_a_ddl_takes_away_from_another_table(
         before=(Tracked("d", "t1", table(1, *before).to_json()),),
         after=(Tracked("d", "t1", table(1, *after).to_json()),),
     )  # fmt: skip
-    assert says in "; ".join(unfit(ddl, Tracked("d", "t2", table(2, *other).to_json())))
-    assert bool(says) is bool(list(unfit(ddl, Tracked("d", "t2", table(2, *other).to_json()))))
+    assert says in "; ".join(unfit(changes_of(ddl), Tracked("d", "t2", table(2, *other).to_json())))
+    assert bool(says) is bool(list(unfit(changes_of(ddl), Tracked("d", "t2", table(2, *other).to_json()))))
 
 
 def test_a_new_unique_key_waits_for_those_that_do_not_have_it() -> None:
@@ -89,11 +110,65 @@ def test_a_new_unique_key_waits_for_those_that_do_not_have_it() -> None:
         before=(Tracked("d", "t1", table(1).to_json()),),
         after=(Tracked("d", "t1", table(1, indexes=(UNIQUE,)).to_json()),),
     )  # fmt: skip
-    assert list(unfit(ddl, Tracked("d", "t2", table(2).to_json()))) == ["d.t2 has no unique key (v)"]
-    assert not list(unfit(ddl, Tracked("d", "t2", table(2, indexes=(UNIQUE,)).to_json())))
+    assert list(unfit(changes_of(ddl), Tracked("d", "t2", table(2).to_json()))) == [
+        "d.t2 has no unique key (v)"
+    ]
+    assert not list(unfit(changes_of(ddl), Tracked("d", "t2", table(2, indexes=(UNIQUE,)).to_json())))
+
+
+def test_a_check_and_partitions_wait_for_those_that_do_not_have_them() -> None:
+    plain = table(1).to_json()
+    checked = {**plain, "constraint_info": [{"constraint_name": {"O": "k"}, "expr_string": "`v` > 0"}]}
+    of = {"name": {"O": "p", "L": "p"}, "id": 9, "less_than": ["9"]}
+    parted = {**plain, "partition": {"type": 1, "expr": "`id`", "enable": True, "definitions": [of]}}
+    for after, says in ((checked, "d.t2 has no check `v` > 0"), (parted, "d.t2 has no partitions")):
+        ddl = Ddl(
+            5, 5, 7, "d", "", (("d", "t1"),), 5,
+            before=(Tracked("d", "t1", plain),), after=(Tracked("d", "t1", after),),
+        )  # fmt: skip
+        assert list(unfit(changes_of(ddl), Tracked("d", "t2", table(2).to_json()))) == [says]
+        assert not list(unfit(changes_of(ddl), Tracked("d", "t2", after)))
+
+
+def test_a_column_that_stays_is_not_looked_at_unless_it_moves() -> None:
+    wide = replace(
+        table(2, C), columns=(COLUMNS[0], typed("c", VARCHAR), replace(typed("v", LONGLONG), id=2))
+    )
+    before, key = table(1, C), replace(table(1, C), indexes=(replace(UNIQUE, unique=False),))
+    ddl = Ddl(
+        5, 5, 7, "d", "", (("d", "t1"),), 5,
+        before=(Tracked("d", "t1", before.to_json()),), after=(Tracked("d", "t1", key.to_json()),),
+    )  # fmt: skip
+    in_order = replace(wide, columns=(COLUMNS[0], replace(wide.columns[2], offset=1), replace(C, offset=2)))
+    assert not list(unfit(changes_of(ddl), Tracked("d", "t2", in_order.to_json())))
+    moved = replace(wide, columns=tuple(replace(one, offset=at) for at, one in enumerate(wide.columns)))
+    assert list(unfit(changes_of(ddl), Tracked("d", "t2", moved.to_json()))) == [
+        "d.t2 has column v of another type"
+    ]
+
+
+def test_a_column_goes_for_all_or_has_one_new_name() -> None:
+    def ddl(number: int, *after: Column) -> Ddl:
+        return Ddl(
+            number, number, 5, "d", "", (("d", f"t{number}"),), 5,
+            before=(Tracked("d", f"t{number}", table(number, C).to_json()),),
+            after=(Tracked("d", f"t{number}", table(number, *after).to_json()),),
+        )  # fmt: skip
+
+    drop, rename, again = (), (replace(C, name="x"),), (replace(C, name="y"),)
+    for one, other, alike in (
+        (drop, drop, True), (rename, rename, True), (drop, rename, False), (rename, drop, False),
+        (rename, again, False), (drop, (C,), False), ((C,), drop, True),
+    ):  # fmt: skip
+        found = list(other_fates(changes_of(ddl(1, *one)), ddl(2, *other)))
+        assert bool(found) is not alike
 
 
 def test_which_types_hold_others() -> None:
+    assert not holds(FieldType(DOUBLE), FieldType(FLOAT)), "0.1 is another number"
+    fixed = {"charset": "binary", "collate": "binary"}
+    assert not holds(FieldType(STRING, flen=9, **fixed), FieldType(STRING, flen=8, **fixed)), "padded with 0"
+    assert holds(FieldType(STRING, flen=9), FieldType(STRING, flen=8))
     assert holds(FieldType(LONGLONG), FieldType(LONG))
     assert not holds(FieldType(LONG), FieldType(LONGLONG))
     assert not holds(FieldType(LONGLONG, FLAG_UNSIGNED), FieldType(LONG))
@@ -121,7 +196,12 @@ BEGIN = (DATABASE, create(T1), create(T2), [*inserts(T1, (1, 1, "a")), *inserts(
 
 
 async def lives(
-    found: Recording, target: Target, decide: str = "", text: str = "", size: int = 1
+    found: Recording,
+    target: Target,
+    decide: str = "",
+    text: str = "",
+    size: int = 1,
+    rules: Rules = ROUTES,
 ) -> list[Document]:
     """One life to the end; what waits then. `decide` about the first that does."""
     waiting: list[Document] = []
@@ -132,7 +212,7 @@ async def lives(
             await sink.quarantine.decide(waiting[0]["job_id"], decide, text, "test")
             waiting[:] = await sink.finish_waiting()
 
-    assert await Life(found, target, rules=ROUTES).run(size=size, at_end=at_end)
+    assert await Life(found, target, rules=rules).run(size=size, at_end=at_end)
     return waiting
 
 
@@ -263,6 +343,98 @@ async def test_one_that_is_behind_takes_nothing_back(target: Target) -> None:
     definition = run(target, "SHOW CREATE TABLE d.`all`")[0][1]
     assert "varchar(99)" in definition
     assert "KEY `k`" in definition
+
+
+@pytest.mark.integration
+async def test_what_one_has_wider_stays_when_the_other_changes_its_column_otherwise(target: Target) -> None:
+    wide = replace(T1, columns=(COLUMNS[0], column(2, "v", LONGLONG), replace(C, offset=2)))
+    other = replace(T2, columns=(COLUMNS[0], replace(T2.columns[1], default="5"), T2.columns[2]))
+    big = 1 << 40
+    found = recording(
+        *BEGIN,
+        statement(ActionType.MODIFY_COLUMN, "ALTER TABLE `t1` MODIFY `v` BIGINT", wide),
+        inserts(wide, (3, big, "c")),
+        statement(ActionType.SET_DEFAULT_VALUE, "ALTER TABLE `t2` ALTER `v` SET DEFAULT 5", other),
+        inserts(wide, (4, big, "d")),
+    )
+    ((document,),) = [await lives(found, target)]
+    assert "d.t1 has column v of another type" in document["state"]
+    assert rows(target, "id, v") == [(1, 1), (2, 2), (3, big), (4, big)]
+
+
+@pytest.mark.integration
+async def test_what_one_drops_and_the_other_renames_is_not_lost(target: Target) -> None:
+    named = table(2, replace(C, name="x"))
+    found = recording(
+        *BEGIN,
+        statement(ActionType.MODIFY_COLUMN, "ALTER TABLE `t2` RENAME COLUMN `c` TO `x`", named),
+        statement(6, "ALTER TABLE `t1` DROP COLUMN `c`", N1),
+        inserts(N1, (3, 3)),
+        inserts(named, (4, 4, "d")),
+    )
+    first, second = await lives(found, target)
+    for one, other in ((first, second), (second, first)):
+        assert f"DDL job {other['job_id']}, which waits, makes something else of column c" in one["state"]
+    assert rows(target) == [(1, 1, "a"), (2, 2, "b")]
+    assert await lives(found, target, REWRITE, "ALTER TABLE d.`all` CHANGE `c` `x` VARCHAR(64)") == []
+    assert rows(target) == [(1, 1, "a"), (2, 2, "b"), (3, 3, None), (4, 4, "d")]
+
+
+TOGETHER = replace(ROUTES, disjoint_shards=False)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", MERGES)
+async def test_in_the_order_of_the_stream_it_runs_where_no_row_comes_between(
+    target: Target, name: str
+) -> None:
+    steps, _ = MERGES[name]
+    ahead = [step for step in steps if isinstance(step, Statement)]
+    later = [step for step in steps[-2:] if isinstance(step, list)]
+    assert await lives(recording(*BEGIN, *ahead, *later), target, rules=TOGETHER, size=2) == []
+    written = [row[0] for step in later for _, _, row in step]
+    assert rows(target, "id") == [(number,) for number in (1, 2, *written)]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("name", "decision", "text"),
+    [
+        ("drop column", SKIP, ""),
+        ("add column, not null", REWRITE, "ALTER TABLE d.`all` ADD COLUMN `e` INT NOT NULL DEFAULT 0"),
+    ],
+)
+async def test_in_the_order_of_the_stream_rows_that_come_between_need_a_decision(
+    target: Target, name: str, decision: str, text: str
+) -> None:
+    steps, expected = MERGES[name]
+    found = recording(*BEGIN, *steps)
+    ((document,),) = [await lives(found, target, rules=TOGETHER, size=3)]
+    assert document["state"].startswith("waits for other tables with the same target: d.t2 ")
+    assert await lives(found, target, decision, text, rules=TOGETHER) == []
+    assert rows(target) == expected
+
+
+@pytest.mark.integration
+async def test_in_the_order_of_the_stream_no_row_is_taken_for_another_type(target: Target) -> None:
+    """A server makes '1e16' of it."""
+    double, text = replace(typed("c", DOUBLE), offset=2), replace(C, offset=2)
+    d1, d2 = (replace(one, columns=(*one.columns[:2], double)) for one in (T1, T2))
+    t1, t2 = (replace(one, columns=(*one.columns[:2], replace(text, id=7))) for one in (T1, T2))
+    found = recording(
+        DATABASE, create(d1), create(d2), [*inserts(d1, (1, 1, 1e16)), *inserts(d2, (2, 2, 2.5))],
+        statement(ActionType.MODIFY_COLUMN, "ALTER TABLE `t1` MODIFY `c` VARCHAR(64)", t1),
+        [*inserts(t1, (3, 3, "33")), *inserts(d2, (4, 4, 1e16))],
+        statement(ActionType.MODIFY_COLUMN, "ALTER TABLE `t2` MODIFY `c` VARCHAR(64)", t2),
+        inserts(t2, (5, 5, "x")),
+    )  # fmt: skip
+    ((document,),) = [await lives(found, target, rules=TOGETHER, size=2)]
+    assert document["tables"] == ["d.all", "d.t1", "d.t2"]
+    assert "d.t2 has column c of another type" in document["state"]
+    assert await lives(found, target, SKIP, rules=TOGETHER) == []
+    assert rows(target, "id, c") == [
+        (1, "10000000000000000"), (2, "2.5"), (3, "33"), (4, "10000000000000000"), (5, "x"),
+    ]  # fmt: skip
 
 
 @pytest.mark.integration
