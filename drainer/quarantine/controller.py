@@ -257,15 +257,16 @@ class QuarantineController:
         return rest
 
     def wants_pause(self, at_ts: int) -> bool:
-        """Whether `pause` would bring tables back, with everything up to `at_ts` handed over."""
+        """Whether `pause` would bring tables back, or run a DDL that must be alone, with everything up to
+        `at_ts` handed over."""
         self._quarantine.seen_ts = at_ts
-        return not self._releasing.locked() and bool(self._ripe(at_ts))
+        return not self._releasing.locked() and bool(self._wanting(at_ts))
 
-    def _ripe(self, at_ts: int) -> list[Queue]:
+    def _wanting(self, at_ts: int) -> list[Queue]:
         return [
             queue
             for queue in self._quarantine.queues
-            if queue.state.has_caught_up and self._quarantine.is_ripe(queue, at_ts)
+            if queue.wants_pause or (queue.state.has_caught_up and self._quarantine.is_ripe(queue, at_ts))
         ]
 
     async def pause(self, at_ts: int) -> None:
@@ -274,8 +275,8 @@ class QuarantineController:
         Queues that have little left are brought to their end, and end. Between whole transactions only.
         """
         async with self._releasing:
-            for queue in self._ripe(at_ts):
-                await self._step(queue)
+            for queue in self._wanting(at_ts):
+                await self._step(queue, paused=True)
                 if self._quarantine.may_close(queue, at_ts):
                     await self._close(queue, at_ts)
 
@@ -285,7 +286,9 @@ class QuarantineController:
         self._quarantine.seen_ts = at_ts
         async with self._releasing:
             for queue in tuple(self._quarantine.queues):
-                await self._step(queue)
+                await self._step(queue, paused=True)
+                while queue.state is QueueState.READY:  # after a DDL that ran alone
+                    await self._step(queue, paused=True)
                 if self._quarantine.may_close(queue, at_ts):
                     await self._close(queue, at_ts)
 
@@ -335,12 +338,12 @@ class QuarantineController:
             if queue in self._quarantine.queues and queue.state is QueueState.READY:
                 await self._step(queue)
 
-    async def _step(self, queue: Queue) -> None:
+    async def _step(self, queue: Queue, *, paused: bool = False) -> None:
         if not allows(queue.state, QueueEvent.STARTED):  # a decision is being stored
             return
         queue.on(QueueEvent.STARTED)
         try:
-            await self._release.run(queue, self._logs[queue.number])
+            await self._release.run(queue, self._logs[queue.number], paused=paused)
         finally:
             queue.on(QueueEvent.STOPPED)
             if queue.state is QueueState.READY:

@@ -102,6 +102,7 @@ class Release:
         self._reached: Position | None = None
         self._committed = Committed()
         self._tried: set[tuple[int, str, str]] = set()  # rulings on DDL that were refused
+        self._paused = False
         self.stopping = False
         self.doing = ""
 
@@ -113,11 +114,12 @@ class Release:
     def close(self) -> None:
         self._thread.shutdown(wait=False)
 
-    async def run(self, queue: Queue, kept: QuarantineLog) -> None:
-        """Apply what may be applied; `queue` says afterwards where it stands.
+    async def run(self, queue: Queue, kept: QuarantineLog, *, paused: bool = False) -> None:
+        """Apply what may be applied; `queue` says afterwards where it stands. `paused`: nothing else is.
 
         Raises `Conflict` when another drainer took over.
         """
+        self._paused, queue.wants_pause = paused, False
         cursor = kept.cursor()
         try:
             while not self.stopping:
@@ -306,6 +308,21 @@ class Release:
             await self._blocking(runner.close)
 
     async def _run(self, queue: Queue, kept: KeptDdl, decision: Decision | None, text: str | None) -> bool:
+        """Where rows of other tables go to the same target it runs when they do not, and what is after it
+        waits until they do again."""
+        ddl = kept.ddl
+        if ddl.shared and ddl.apart:
+            queue.wants_pause = not self._paused
+            if queue.wants_pause:
+                return False
+            queue.on(QueueEvent.ASKED)
+            await self._run_now(queue, kept, decision, text)
+            return False
+        return await self._run_now(queue, kept, decision, text)
+
+    async def _run_now(
+        self, queue: Queue, kept: KeptDdl, decision: Decision | None, text: str | None
+    ) -> bool:
         ddl = kept.ddl
         self.doing = f"running DDL job {ddl.job_id}, which waited"
         runner = self._dependencies.runner_for(kept.schema)

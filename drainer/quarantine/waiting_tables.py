@@ -56,6 +56,7 @@ class Queue:
     open_ts: int = 0  # a large transaction of which a piece was kept and the last one not
     refusal: str = ""  # why rows were refused last
     shards: str = ""  # which other tables its DDL waited for last
+    wants_pause: bool = False  # its DDL is of a target to which rows of other tables go meanwhile
     gone: dict[int, Name] = field(default_factory=dict)  # tables that a kept DDL takes away: name, by id
     ddls: list[Ddl] = field(default_factory=list)  # kept ones of tables whose target others share
     rows: dict[TableVersion, int] = field(default_factory=dict)  # of such tables: by when the last were kept

@@ -429,3 +429,22 @@ async def test_a_later_ddl_that_was_under_way_is_not_run_again(
     assert (await later.controller.judge(swap, 2)).action == KEPT
     await later.finish(220)
     assert (later.values("t"), later.values("u")) == ([2], [1])
+
+
+async def test_where_rows_of_others_go_to_the_same_table_a_ddl_runs_while_they_do_not(
+    stage: MakeStage,
+) -> None:
+    """Their lanes know the table as it was, and values that are converted must not come in meanwhile."""
+    s = stage()
+    other = Tracked("d", "v", info(3).to_json())
+    await s.refuse(replace(ddl(200, "ALTER TABLE t FROBNICATE b"), shared=(other,), apart=True))
+    s.controller.divert(row(210, T))
+    await s.controller.decide(200, REWRITE, "ALTER TABLE d.t ADD COLUMN b INT", "here")
+    await s.until(lambda: s.controller.wants_pause(220))
+    columns = "SELECT column_name FROM information_schema.columns WHERE table_schema='d' AND table_name='t'"
+    assert s.sql(columns) == [("a",)]
+    await s.controller.pause(220)
+    assert s.sql(columns) == [("a",), ("b",)]
+    assert s.values("t") == [], "rows after it are not waited for"
+    await s.finish(230)
+    assert s.values("t") == [210]
