@@ -91,12 +91,12 @@ class StreamArchive:
 
     def beginning(self, start_ts: int) -> Offset:
         """In front of the first record at or above it, or some segment before."""
-        if not start_ts:
-            return START
         begin = START
-        for extent in self.extents():
+        for extent in self.extents() if start_ts else ():
             first_ts = self._segment(extent).first_ts
             if first_ts is None or first_ts >= start_ts:
+                if begin == START and extent.segment and first_ts != start_ts and self.kind == PB:
+                    self._lose(f"it begins with {extent.name}, and this query with commit_ts {start_ts}")
                 break
             begin = Offset(extent.segment, 0, 0)
         return begin
@@ -147,6 +147,11 @@ class StreamArchive:
     def _parts(self, start: Offset, end: Offset, max_bytes: int) -> list[StreamPart]:
         found = self.extents()
         begin = self._settled(start, found)
+        for extent in (one for one in found if begin.segment <= one.segment <= end.segment):
+            known = self._segment(extent)
+            why = known.trouble or (segments.short(known) if extent.closed else "")
+            if why and not self._skips_damage:
+                raise Corruption(f"{self._location.shown}: {why}", hint="restore it from a backup")
         made: list[StreamPart] = []
         after_ts = start.commit_ts
         for piece in between(begin, end, found):
@@ -173,9 +178,6 @@ class StreamArchive:
         found = {extent.segment: extent for extent in self.extents()}
         indexes = sorted({part.slice.index for part in parts})
         known = [self._segment(found[index]) for index in indexes if index in found]
-        for one in known:
-            if one.trouble and not self._skips_damage:
-                raise Corruption(f"{self._location.shown}: {one.trouble}", hint="restore it from a backup")
         return Survey(self._location, self.kind, tuple(known))
 
     def present(self, part: StreamPart) -> Slice:
@@ -207,21 +209,28 @@ class StreamArchive:
     def extents(self) -> list[Extent]:
         """What may be read now."""
         for _ in range(_TRIES):
-            entries = self._location.list()
-            listed = [(index, entry.name, entry.size) for index, entry in segments.named(entries)]
-            mark = self._location.content(SYNCED)
-            synced = Synced.from_bytes(mark) if mark else None
-            if mark is not None and len(mark) == SYNCED_SIZE and synced is None:
+            before, entries, mark = self._mark(), self._location.list(), self._mark()
+            synced, known = Synced.from_bytes(mark), Synced.from_bytes(before)
+            if len(mark) == SYNCED_SIZE and synced is None:
                 continue  # it was being written
-            found = extents(
-                [(index, name, self._size(index, name, size)) for index, name, size in listed], synced
-            )
-            if found is not None:
+            listed = [
+                (index, entry.name, self._size(index, entry.name, entry.size))
+                for index, entry in segments.named(entries)
+            ]
+            found = extents(listed, synced)
+            # A writer only appends to what it has synced: a file that is shorter has lost its end.
+            if found is not None and not any(
+                known and known.index == index and known.offset > size for index, _, size in listed
+            ):
                 return found
         raise Unavailable(
             f"{self._location.shown}: the file {SYNCED} and the segments do not belong together",
-            hint="is the newest segment missing? Restore it, or remove the file if no drainer writes there",
+            hint="is the newest segment missing, or its end? Restore it, or remove the file if no drainer"
+            " writes there",
         )
+
+    def _mark(self) -> bytes:
+        return self._location.content(SYNCED) or b""
 
     @property
     def kind(self) -> str:
@@ -269,11 +278,15 @@ class StreamArchive:
             logger.error("rows are lost to this query", reason=error.message)
         missing = gap(found, begin.segment)
         if missing is not None:
-            text = f"{self._location.shown}: after segment {missing[0]} comes {missing[1]}"
-            if not self._keep_going:
-                raise Corruption(text, hint="restore what is missing; `binlog-spark files` shows all of it")
-            logger.error("rows are lost to this query", reason=text)
+            self._lose(f"after segment {missing[0]} comes {missing[1]}")
         return begin
+
+    def _lose(self, why: str) -> None:
+        """Raises `Corruption` unless the query is to go on without what is missing."""
+        text = f"{self._location.shown}: {why}"
+        if not self._keep_going:
+            raise Corruption(text, hint="restore what is missing; `binlog-spark files` shows all of it")
+        logger.error("rows are lost to this query", reason=text)
 
     # -- indexes ---------------------------------------------------------------------------------
 

@@ -177,6 +177,8 @@ class _Unpacked(_Closing):
         if offset < self._base:
             self._begin()
         try:
+            if not self._packed.size:
+                raise EOFError("it is empty, which no compressed file is")
             while self._base + len(self._kept) < offset:
                 self._base += len(self._kept)
                 self._kept = self._stream.read(min(_STREAM_CHUNK, offset - self._base))

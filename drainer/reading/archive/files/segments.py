@@ -266,15 +266,16 @@ def _listed(location: Location) -> tuple[bytes, list[Entry]]:
     for _ in range(3):
         mark, entries = location.content(SYNCED) or b"", location.list()
         files = named(entries)
-        if not mark or (files and not _beyond(mark, *files[-1])):
+        if not _beyond(mark, files):
             break
     return mark, entries
 
 
-def _beyond(mark: bytes, index: int, newest: Entry) -> str:
+def _beyond(mark: bytes, files: Sequence[tuple[int, Entry]]) -> str:
     """What the writer's mark says to be missing after the newest file; "" for nothing."""
+    index, newest = files[-1] if files else (-1, Entry("all that is there", 0, 0))
     synced = Synced.from_bytes(mark)
-    if not mark or synced == Synced(index, 0):
+    if not mark or synced == Synced(max(index, 0), 0):
         return ""
     if synced is None:
         return f"{SYNCED} is damaged: whether files after {newest.name} are missing is not known"
@@ -332,14 +333,12 @@ def _of_binlog_files(
     problems: list[Problem] = []
     for place in range(len(inspected)):
         problems += _problems(location, inspected, place)
-    if inspected:
-        newest = inspected[-1]
-        if text := _beyond(mark, *files[-1]):
-            after = _last_ts(location, inspected)
-            problems.append(Problem(END, newest.name, newest.size, text, after))
-        synced = Synced.from_bytes(mark)
-        if synced is not None and synced.index == newest.index:
-            inspected[-1] = replace(newest, synced=synced.offset)
+    if text := _beyond(mark, files):
+        name, size = (inspected[-1].name, inspected[-1].size) if inspected else (SYNCED, 0)
+        problems.append(Problem(END, name, size, text, _last_ts(location, inspected)))
+    synced = Synced.from_bytes(mark)
+    if inspected and synced is not None and synced.index == inspected[-1].index:
+        inspected[-1] = replace(inspected[-1], synced=synced.offset)
     troubles: dict[str, list[str]] = {}
     for problem in problems:
         troubles.setdefault(problem.segment, []).append(problem.text)
@@ -362,16 +361,21 @@ def _problems(location: Location, segments: Sequence[Segment], place: int) -> It
         after = _last_ts(location, segments[:place])
         until = segment.first_ts if segment.first_ts is not None else following
         yield Problem("missing", segment.name, 0, text, after, until)
-    described = segment.described
-    if described is not None and not segment.compressed and described.size > segment.size:
-        gone = described.size - segment.size
-        text = f"{segment.name} has lost {gone} bytes at its end, says its index"
+    if segment.described is not None and (text := short(segment)):
         after = _last_ts(location, segments[:place])
-        yield Problem("short", segment.name, segment.size, text, after, described.last_ts + 1)
+        yield Problem("short", segment.name, segment.size, text, after, segment.described.last_ts + 1)
     if segment.trouble:
         after = _last_ts(location, segments[:place])
         until = segment.last_ts + 1 if segment.last_ts is not None else following
         yield Problem(DEFINITIONS, segment.name, 0, segment.trouble, after, until)
+
+
+def short(segment: Segment) -> str:
+    """What its index says to be missing of a file; "" for nothing."""
+    described = segment.described
+    if described is None or segment.compressed or described.size <= segment.size:
+        return ""
+    return f"{segment.name} has lost {described.size - segment.size} bytes at its end, says its index"
 
 
 def _last_ts(location: Location, segments: Sequence[Segment]) -> int:
@@ -380,7 +384,7 @@ def _last_ts(location: Location, segments: Sequence[Segment]) -> int:
         if segment.last_ts is not None:
             return segment.last_ts
         found, begin, described = 0, 0, segment.described
-        if described is not None and not segment.compressed and described.size <= segment.size:
+        if described is not None and not segment.compressed and not short(segment):
             found, begin = described.last_ts, described.size
         with contextlib.suppress(RecordError, Corruption), location.open(segment.name) as file:
             for _, payload in file_records(file.read, begin):
