@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 
 from common.clock import SystemClock
-from common.table_info import TableInfo
+from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, Column, FieldType, TableInfo
 from drainer.ddl.rules import SKIP
 from drainer.quarantine.entry import ROWS, Decision, Entry, Floor, name_of
 from drainer.quarantine.queue_state import QueueState
 from drainer.quarantine.rows_entry import rows_entry
+from drainer.quarantine.shards import Shards
 from drainer.quarantine.waiting_tables import DdlClass, Quarantine, Queue
 from drainer.sink.mysql.change import COMPLETE, Position
 from drainer.sink.mysql.refusal import Refusal, RowsRefused
@@ -34,12 +35,27 @@ TABLES = {
 }
 LANES = 2
 TARGETS = {name: target_of(version, LANES) for name, version in TABLES.items()}
+COLUMNS = (
+    Column(1, "id", 0, FieldType(LONG, FLAG_NOT_NULL | FLAG_PRIMARY)),
+    Column(2, "c", 1, FieldType(LONG)),
+)
+SHARDS = {
+    name: TableVersion(
+        TableInfo(
+            "xyz".index(name.lower()) + 4, name.lower(), COLUMNS[: 1 + name.islower()], pk_is_handle=True
+        ),
+        "d", name.lower(), 1, ("d", "all"),
+    )
+    for name in "xyzXYZ"
+}  # fmt: skip
+"""Tables that are one downstream; in capitals without the column that each of them drops."""
 
 
 def row(commit_ts: int, *names: str) -> Transaction:
     """One row event in each of the tables."""
     events = tuple(
-        TableEvents(TABLES[name], (INSERT,), [name.encode()], ordinal) for ordinal, name in enumerate(names)
+        TableEvents((TABLES | SHARDS)[name], (INSERT,), [name.encode()], ordinal)
+        for ordinal, name in enumerate(names)
     )
     return Transaction(commit_ts - 1, commit_ts, events, len(names))
 
@@ -64,6 +80,18 @@ def flashback(commit_ts: int, name: str, new: str) -> Ddl:
     return replace(ddl(commit_ts, new), after=(Tracked("d", new, {"id": TABLES[name].id}),))
 
 
+def tracked(name: str) -> Tracked:
+    return Tracked("d", name.lower(), SHARDS[name].info.to_json())
+
+
+def narrow(commit_ts: int, name: str) -> Ddl:
+    """A shard drops the column; `shared` is asked anew."""
+    return Ddl(
+        commit_ts, commit_ts, 6, "d", "fine", (("d", name),), commit_ts, before=(tracked(name),),
+        after=(tracked(name.upper()),), targets=(("d", "all"),), shared=(tracked(name),), apart=True,
+    )  # fmt: skip
+
+
 Item = Transaction | Ddl
 
 
@@ -79,6 +107,9 @@ def order(item: Item) -> tuple[int, int]:
     return item.commit_ts, item.tables[0].first_ordinal if isinstance(item, Transaction) else 0
 
 
+IDS = {name: version.id for name, version in (TABLES | SHARDS).items()}
+
+
 @dataclass
 class World:
     """What is durable, then what a process knows."""
@@ -87,7 +118,7 @@ class World:
     kills: int
     refusable: frozenset[str] = frozenset()
     """Tables whose rows may be refused, once."""
-    contents: dict[str, tuple[int, ...]] = field(default_factory=lambda: dict.fromkeys(TABLES, ()))
+    contents: dict[str, tuple[int, ...]] = field(default_factory=lambda: dict.fromkeys((*TABLES, *"xyz"), ()))
     lanes: tuple[int, ...] = (0,) * LANES
     checkpoint: tuple[int, int] = (0, 0)
     intent: int = 0
@@ -117,14 +148,15 @@ class World:
         )
         contents = tuple(sorted(self.contents.items()))
         return (contents, self.lanes, self.checkpoint, self.intent, entries, queues, self.place, self.queued,
-                self.refusable, self.started, self.kills, self.ran, self.schema_ts)  # fmt: skip
+                self.refusable, self.started, self.kills, self.ran, self.schema_ts,
+                self.quarantine.is_where_it_was)  # fmt: skip
 
     def copy(self) -> World:
         other = replace(self, contents=dict(self.contents), entries=dict(self.entries), kept=dict(self.kept))
         quarantine = Quarantine((), self.quarantine._highest_ts, self.quarantine._pending_ts)
-        quarantine._numbers = self.quarantine._numbers
+        quarantine._numbers, quarantine.seen_ts = self.quarantine._numbers, self.quarantine.seen_ts
         quarantine._queues = [
-            Queue(q.number, dict(q.entries), q.state, q.open_ts, gone=dict(q.gone))
+            replace(q, entries=dict(q.entries), gone=dict(q.gone), ddls=list(q.ddls), rows=dict(q.rows))
             for q in self.quarantine.queues
         ]
         quarantine._reindex()
@@ -170,7 +202,7 @@ class World:
     def take_row(self, item: Transaction) -> None:
         rest, parts = self.quarantine.divert(item)
         for lane in range(LANES):
-            names = "".join(name for name in names_of(rest) if TABLES[name].id % LANES == lane)
+            names = "".join(name for name in names_of(rest) if IDS[name] % LANES == lane)
             if names and item.commit_ts > self.started[lane]:
                 queue = (*self.queued[lane], (item.commit_ts, names))
                 self.queued = tuple(queue if n == lane else q for n, q in enumerate(self.queued))
@@ -182,7 +214,10 @@ class World:
         """All lanes are drained."""
         classified = self.quarantine.classify(item)
         if classified.ddl_class is DdlClass.FREE:
-            yield from self.run_ddl(item)
+            if self.intent != item.commit_ts and (reason := self.in_the_way(item)):
+                yield self.refused(item, reason)
+            else:
+                yield from self.run_ddl(item)
             return
         if classified.ddl_class is DdlClass.PASSED:
             assert all(item.commit_ts in self.contents[name] for name in names_of(item))
@@ -205,20 +240,8 @@ class World:
             yield self
         elif not self.ran:
             names = names_of(item)
-            if item.query == "refusable":
-                other = self.copy()
-                tables = {name_of(*name): item.commit_ts for name in item.tables}
-                floor = Floor(item.commit_ts - 1, other.schema_version)
-                before = Position(item.commit_ts - 1)
-                if item.commit_ts not in other.contents[names[0]]:
-                    entry = Entry(item.job_id, item.commit_ts, floor, tables, before, "", "refused")
-                    queue = other.quarantine.begin(entry, item)
-                    other.kept[queue.number] = (item,)
-                    other.stored(entry, lanes_at=item.commit_ts)
-                    other.intent = 0
-                    other.schema_version, other.schema_ts = item.schema_version, item.commit_ts
-                    other.place += 1
-                    yield other
+            if item.query == "refusable" and item.commit_ts not in self.contents[names[0]]:
+                yield self.copy().refused(item, "refused")
             if item.commit_ts not in self.contents[names[0]]:  # had_run otherwise
                 self.note(item.commit_ts, names)
             self.ran = item.commit_ts
@@ -230,6 +253,31 @@ class World:
             self.place += 1
             self.save(item.commit_ts)
             yield self
+
+    def refused(self, item: Ddl, reason: str) -> World:
+        tables = {name_of(*name): item.commit_ts for name in item.tables}
+        floor, before = Floor(item.commit_ts - 1, self.schema_version), Position(item.commit_ts - 1)
+        entry = Entry(item.job_id, item.commit_ts, floor, tables, before, "", reason)
+        queue = self.quarantine.begin(entry, item)
+        self.kept[queue.number] = (item,)
+        self.stored(entry, lanes_at=item.commit_ts)
+        self.intent = 0
+        self.schema_version, self.schema_ts = item.schema_version, item.commit_ts
+        self.place += 1
+        return self
+
+    def in_the_way(self, item: Ddl) -> str:
+        """By the other tables as they are at this place of the stream."""
+        had = {names_of(one)[0] for one in self.stream[: self.place] if isinstance(one, Ddl) and one.shared}
+        there = {name for one in self.stream for name in names_of(one) if name in "xyz"}
+        others = sorted(there - set(names_of(item)))
+        now = tuple(tracked(name.upper() if name in had else name) for name in others)
+        return Shards(self.quarantine, lambda names: now).in_the_way(item)
+
+    @property
+    def paused(self) -> bool:
+        """Nothing goes downstream but what release brings."""
+        return self.drained and not self.ran
 
     def begin_ddl(self, item: Ddl) -> None:
         """The shape is taken, by which a later life sees whether it has run: it is not run twice."""
@@ -271,7 +319,7 @@ class World:
             if other.checkpoint != self.checkpoint:
                 yield other
         for entry in self.quarantine.entries:
-            if entry.decision is None and not entry.done:
+            if entry.decision is None and not entry.done and not entry.waits_for_shards:
                 other = self.copy()
                 decided = other.quarantine.decide(entry.job_id, Decision(SKIP))
                 other.entries[entry.job_id] = replace(other.entries[entry.job_id], decision=decided.decision)
@@ -340,19 +388,27 @@ class World:
             if self.quarantine.entries_before(queue, item):
                 self.stop_at(queue, item, entry)
                 yield self
+                return
+            if not entry.waits_for_shards or self.in_the_way(item):
+                return
+        if item.shared and not self.paused:
             return
         holder = self.quarantine.holder_of(queue, item)
         assert holder.intent_ts == self.entries[holder.job_id].intent_ts
         if holder.intent_ts != item.commit_ts:
-            if item.query == "refusable":
+            shards = self.in_the_way(item) if entry is None else ""
+            for reason in (shards,) if shards else ("refused",) * (item.query == "refusable"):
                 other = self.copy()
                 (same,) = [q for q in other.quarantine.queues if q.number == queue.number]
                 floor = Floor(item.commit_ts - 1, self.version_before(item.commit_ts))
                 made = replace(
-                    holder, job_id=item.job_id, commit_ts=item.commit_ts, decision=None, floor=floor
-                )
+                    holder, job_id=item.job_id, commit_ts=item.commit_ts, decision=None, floor=floor,
+                    reason=reason,
+                )  # fmt: skip
                 other.stop_at(same, item, made)
                 yield other
+            if shards:
+                return
             self.begin_ddl(item)
             changed = replace(holder, intent_ts=item.commit_ts)
             self.quarantine.put(changed)
@@ -386,14 +442,24 @@ class World:
             assert not missing or missing[0] > self.checkpoint[0], f"{name}: {missing} below the checkpoint"
         came: dict[int, Ddl] = {}
         for item in self.stream:
-            if isinstance(item, Ddl):
+            if isinstance(item, Ddl) and not item.shared:
                 for one in item.after:
                     assert self.is_done(came[one.id]) or not self.is_done(item), "rows are not in the bin yet"
                 came |= {one.id: item for one in item.before}
+        self.check_shards()
         floor = self.quarantine.floor
         assert floor is None or self.checkpoint <= tuple(floor)
         version = self.version_before(self.checkpoint[0] + 1)
         assert self.checkpoint[1] == version, "schema version of another place"
+
+    def check_shards(self) -> None:
+        """Where the column has gone, no row is to come that has it."""
+        drops = {names_of(one)[0]: one for one in self.stream if isinstance(one, Ddl) and one.shared}
+        if any(map(self.is_done, drops.values())):
+            for item in self.stream:
+                for name in names_of(item) if isinstance(item, Transaction) else ():
+                    if name in "xyz" and item.commit_ts < drops[name].commit_ts:
+                        assert item.commit_ts in self.contents[name], f"row of {name} without its column"
 
     def is_done(self, item: Ddl) -> bool:
         return any(item.commit_ts in self.contents[name] for name in names_of(item))
@@ -462,6 +528,34 @@ STREAMS: dict[str, tuple[Item, ...]] = {
 def test_each_change_once_in_order_whatever_happens(name: str) -> None:
     states, ends = explore(World(STREAMS[name], kills=2))
     assert states > 500
+    assert ends
+
+
+SHARD_STREAMS: dict[str, tuple[Item, ...]] = {
+    "rows of the other one between": (
+        row(1, "x", "y"), narrow(2, "x"), row(3, "X", "y"), narrow(4, "y"), row(5, "X", "Y"),
+    ),
+    "three": (
+        row(1, "x", "y"), narrow(2, "x"), narrow(3, "y"), row(4, "X", "z"), narrow(5, "z"), row(6, "Y", "Z"),
+    ),
+    "the other one waits already": (
+        row(1, "x", "y"), bad(2, "y"), row(3, "y"), narrow(4, "x"), row(5, "X", "y"), narrow(6, "y"),
+        row(7, "X", "Y"),
+    ),
+    "it waits for a DDL of its own, too": (
+        row(1, "x", "y"), bad(2, "x"), narrow(3, "x"), row(4, "X", "y"), narrow(5, "y"), row(6, "X", "Y"),
+    ),
+    "another DDL behind it": (
+        row(1, "x", "y"), narrow(2, "x"), ddl(3, "x", "t"), row(4, "X", "t"), narrow(5, "y"), row(6, "Y"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHARD_STREAMS)
+def test_a_column_of_shards_goes_when_the_last_one_drops_it(name: str) -> None:
+    """And then by itself, whatever dies in between."""
+    states, ends = explore(World(SHARD_STREAMS[name], kills=2))
+    assert states > 400
     assert ends
 
 
