@@ -42,6 +42,7 @@ FOOTER_MAGIC = 0x123AB922
 FINISHED_BYTES_MIN = 51_200  # a newest file of this size is finished at a clean stop
 HEAD, HANDLE = b"!binlog!headPointer", b"!binlog!handlePointer"
 MAX_COMMIT_TS, GC_TS = b"!binlog!maxCommitTS", b"!binlog!gcts"
+LAST_COMMIT = b"!binlog!lastCommit"  # of ours: a Go pump asks for the keys that it knows, and no other
 PREWRITE, ROLLBACK = 0, 2
 ALWAYS_WRITTEN = (1, 2, 3, 7, 8)  # fields of a Binlog that are on disk even when they are zero
 
@@ -111,7 +112,7 @@ def read(directory: Path) -> Layout:
             require(len(key) == KEY.size, "a timestamp has 8 bytes", key)
             index[KEY.unpack(key)[1]] = _pointer(key, value)
         else:
-            require(key in (HEAD, HANDLE, MAX_COMMIT_TS, GC_TS), "no such key", key)
+            require(key in (HEAD, HANDLE, MAX_COMMIT_TS, GC_TS, LAST_COMMIT), "no such key", key)
     head, handle = (_pointer(key, stored[key]) if key in stored else None for key in (HEAD, HANDLE))
     return Layout(files, index, head, handle, _integer(stored, MAX_COMMIT_TS), _integer(stored, GC_TS))
 
