@@ -26,10 +26,13 @@ from common.table_info import (
 )
 from drainer.apply.mysql_sink import MysqlSink
 from drainer.ddl.rules import REWRITE, SKIP
-from drainer.quarantine.shards import changes_of, holds, other_fates, unfit
+from drainer.quarantine.entry import Entry, Floor
+from drainer.quarantine.shards import Shards, changes_of, holds, other_fates, unfit
+from drainer.quarantine.waiting_tables import Quarantine
 from drainer.rules.name_pattern import Source
 from drainer.rules.rule_set import Rules
 from drainer.rules.table_route import RouteRule, TableRouter
+from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.connection import Target
 from drainer.txn import Ddl, Tracked
 from tests.crash.small_run import KEY, Statement
@@ -173,6 +176,44 @@ def test_which_types_hold_others() -> None:
     assert not holds(FieldType(LONG), FieldType(LONGLONG))
     assert not holds(FieldType(LONGLONG, FLAG_UNSIGNED), FieldType(LONG))
     assert not holds(FieldType(VARCHAR, flen=9, charset="latin1"), FieldType(VARCHAR, flen=9))
+
+
+def shard_ddl(number: int, before: TableInfo, after: TableInfo) -> Ddl:
+    name = before.name
+    return Ddl(
+        number, number, ActionType.MODIFY_COLUMN, "d", "", (("d", name),), number,
+        before=(Tracked("d", name, before.to_json()),), after=(Tracked("d", name, after.to_json()),),
+        shared=(Tracked("d", "other", before.to_json()),), apart=True,
+    )  # fmt: skip
+
+
+def test_nothing_is_said_before_the_stream_is_where_it_was() -> None:
+    """A table may be gone and come again with the column until then, and its rows are downstream."""
+    quarantine = Quarantine((), highest_ts=9)
+    shards, ddl = Shards(quarantine, lambda names: ()), shard_ddl(5, table(1, C), table(1))
+    assert "has yet to come to where it was" in shards.in_the_way(ddl)
+    quarantine.seen_ts = 9
+    assert shards.in_the_way(ddl) == ""
+
+
+def test_a_ddl_of_another_one_that_waits_comes_before_what_that_one_is_now() -> None:
+    """Values that become numbers first and then others are not what they become at once."""
+    number, text, later = (table(2, typed("c", tp)) for tp in (LONG, VARCHAR, DOUBLE))
+    quarantine = Quarantine()
+    waits = shard_ddl(5, text, number)
+    quarantine.begin(Entry(5, 5, Floor(4, 1), {("d", "t2"): 5}, Position(4), "", "refused"), waits)
+    shards = Shards(quarantine, lambda names: (Tracked("d", "t2", later.to_json()),))
+    ddl = shard_ddl(7, table(1, typed("c", VARCHAR)), table(1, typed("c", DOUBLE)))
+    assert "d.t2 has column c of another type" in shards.in_the_way(ddl)
+    (queue,) = quarantine.queues
+    quarantine.advance(queue, Position(5))
+    assert shards.in_the_way(ddl) == ""
+
+
+def test_of_many_tables_some_are_named() -> None:
+    others = tuple(Tracked("d", f"t{number}", table(number, C).to_json()) for number in range(2, 30))
+    said = Shards(Quarantine(), lambda names: others).in_the_way(shard_ddl(5, table(1, C), table(1)))
+    assert said.endswith("; and 18 more")
 
 
 # -- what becomes of it --------------------------------------------------------------------------------
