@@ -114,6 +114,15 @@ class DdlBarrier:
             if self._keeper.safe_mode.covers(ddl.commit_ts) and await call(runner.already_done, ddl):
                 logger.warning("DDL was downstream already", job_id=ddl.job_id)
                 return True
+            if (
+                text is None
+                and self._quarantine.may_wait
+                and (what := await call(runner.converts_at_length, ddl))
+            ):
+                await self._feed.log_ddl(ddl, None)
+                reason = f"runs beside the stream: {what}"
+                await self._quarantine.run_beside(ddl, self._keeper.schema_version, before, reason)
+                return False
             intent = Intent(ddl.commit_ts, ddl.job_id, ddl.query, before)
             await self._feed.log_ddl(ddl, text)
             await self._keeper.begin_ddl(intent)

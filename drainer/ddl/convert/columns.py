@@ -1,6 +1,7 @@
 """Columns: type changes in the downstream whose values become TiDB's, not those of the server's own cast.
 
-Drives  one connection of the DDL runner, at a barrier of the table; other tables go on
+Drives  one connection of the DDL runner, while the table's rows wait. For a large table the DDL waits in the
+        quarantine and is released at once, so that other tables go on
 In      a DDL with what the downstream has now
 Out     columns of their new type, under their old names, in their old places, with their keys; what is left
         of the DDL is derived afterwards. Lines for values that the downstream cannot have
@@ -27,6 +28,7 @@ from common.observe import log
 from common.table_info import ColumnKind, FieldType
 from drainer.chunks.cut_key import key_to_copy
 from drainer.chunks.splitter import Splitter
+from drainer.chunks.table_size import table_size
 from drainer.ddl.convert.cast import Moments, Value, cast
 from drainer.ddl.convert.moments import NoCast, zone_of
 from drainer.ddl.convert.same import is_same
@@ -47,6 +49,8 @@ CONVERT: Final = "convert"
 WAIT: Final = "wait"
 DOWNSTREAM: Final = "downstream"
 
+LARGE_ROWS: Final = 10_000
+_LARGE_BYTES: Final = 64 << 20
 _BESIDE: Final = "tidb_binlog_cast_"
 _ROWS: Final = 500
 _LONG_ROWS: Final = 50
@@ -83,6 +87,14 @@ class Plan:
     left: tuple[str, ...]
     """Columns beside that an earlier attempt left."""
 
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.conversions))
+
+    def is_large(self, connection: Connection) -> bool:
+        """Whether it takes longer than other tables should wait, by the server's estimate."""
+        size = table_size(connection, *self.table)
+        return size.rows > LARGE_ROWS or size.size_bytes > _LARGE_BYTES
+
     @property
     def undo(self) -> str:
         return self.without(one.beside for one in self.conversions)
@@ -93,7 +105,7 @@ class Plan:
 
     @property
     def statements(self) -> tuple[str, ...]:
-        return self.add, self.swap
+        return self.add, self.swap, self.undo
 
 
 def convert(
@@ -106,18 +118,17 @@ def convert(
     statements: list[str] = []
     lacks: list[str] = []
     for plan in plans(change):
-        names = "; ".join(map(str, plan.conversions))
         if mode != CONVERT and plan.left:
             run(plan.without(plan.left))
         if mode == DOWNSTREAM:
-            lacks.append(f"{names}: values are what the downstream's own conversion made of them")
+            lacks.append(f"{plan}: values are what the downstream's own conversion made of them")
             continue
         if mode == WAIT:
             raise NotDerivable(
-                f"{names}: {change.server.dialect.value} would convert values otherwise than the upstream"
+                f"{plan}: {change.server.dialect.value} would convert values otherwise than the upstream"
                 " did, and `ddl-conversions` says that the table waits then"
             )
-        logger.info("converting values of columns", table=".".join(plan.table), columns=names)
+        logger.info("converting values of columns", table=".".join(plan.table), columns=str(plan))
         run(plan.add)
         try:
             lacks += fill(connection, plan, job)
@@ -125,7 +136,7 @@ def convert(
         except (NotDerivable, StatementRefused):  # the table waits, as it was
             run(plan.undo)
             raise
-        statements += plan.statements
+        statements += plan.add, plan.swap
     return statements, lacks
 
 

@@ -175,6 +175,16 @@ class DdlRunner:
             )
             return ran_before.is_seen(change, has_database=has_database)
 
+    def converts_at_length(self, ddl: Ddl) -> str:
+        """The columns of large tables whose values `run` would convert, one chunk after the other; or ""."""
+        modifies = effect(ddl.action, sub_actions(ddl.job)).modifies_columns
+        if self._conversions != columns.CONVERT or not modifies or self._texts(ddl):
+            return ""
+        with self._session.session() as connection, contextlib.suppress(NotDerivable):
+            plans = columns.plans(self._change(connection, ddl))
+            return "; ".join(str(plan) for plan in plans if plan.is_large(connection))
+        return ""
+
     def progress(self, ddl: Ddl) -> str:
         """How far the statement under way has come, in words of the downstream; "" if it does not say.
 
