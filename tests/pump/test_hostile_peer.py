@@ -1,5 +1,6 @@
-"""A peer that sends valid messages with every field at its edges, and prewrites in quantity, beside an honest
-writer and reader: whatever the honest writer was told is stored arrives, in order and in bounded time.
+"""A peer that is made from the .proto files sends valid messages with every field at its edges and in
+quantity, beside an honest writer and reader: whatever the honest writer was told is stored arrives, in order
+and in bounded time, and memory grows no further than was promised.
 
 It has prewrites for its commits: a commit whose prewrite is nowhere stops readers, by intent.
 """
@@ -7,82 +8,153 @@ It has prewrites for its commits: a commit whose prewrite is nowhere stops reade
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf import message_factory
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
 
 from common import binlog, rpc, tso
 from common.binlog import KEY_BYTES_MAX
 from common.clock import SystemClock
 from common.errors import BinlogError
 from common.upstream.standalone import StandaloneUpstream
+from common.upstream.upstream_time import AHEAD_MAX_S
 from common.wire import binlog_pb2, pump_pb2
 from tests.pump.support.process import PumpClient, Start
 
 pytestmark = pytest.mark.integration
 
+PUMP, BATCH = (pump_pb2.DESCRIPTOR.services_by_name[name] for name in ("Pump", "PumpBatch"))
+
 ARRIVES_S = 60.0
 FLOOD = 20_000
 SIZES = (0, 1, 127, 128, KEY_BYTES_MAX, 3 * KEY_BYTES_MAX)
+MANY = 1000
+PULLS = 40
+GROWN_MIB = 400
+SOON_S = AHEAD_MAX_S - 0.5
+"""So far ahead a timestamp is taken, and may not hide what others commit until then."""
 
 
-def edges(field: Any, near_ts: int) -> list[Any]:
-    """Values of a field: none, its smallest and largest, and those around its bounds here."""
-    if field.type == field.TYPE_ENUM:
-        return [None, *field.enum_type.values_by_number]
-    if field.type == field.TYPE_BOOL:
-        return [None, False, True]
-    if field.type == field.TYPE_INT32:
-        return [None, 0, 1, -1, (1 << 31) - 1, -(1 << 31)]
-    if field.type == field.TYPE_INT64:
-        ahead = near_ts + tso.compose(10 * 3600 * 1000)
-        return [None, 0, 1, -1, near_ts - 1, near_ts, near_ts + 1, ahead, (1 << 63) - 1, -(1 << 63)]
-    assert field.type == field.TYPE_BYTES, field.name
-    return [None, *(bytes(size) for size in SIZES)]
+class Edges:
+    """Values of fields: none, the smallest and the largest, and those around their bounds here."""
+
+    def __init__(self, cluster_id: int, near_ts: int, rng: random.Random) -> None:
+        self.cluster_id, self.near_ts, self.rng = cluster_id, near_ts, rng
+
+    def of(self, field: FieldDescriptor) -> list[Any]:
+        if field.name.lower().replace("_", "") == "clusterid":
+            return [self.cluster_id] * 6 + [None, (1 << 64) - 1]
+        found: list[Any]
+        if field.message_type is not None:
+            found = [self.message(field.message_type) for _ in range(4)]
+        elif field.type == field.TYPE_ENUM:
+            assert field.enum_type is not None
+            found = [*field.enum_type.values_by_number]
+        elif field.type == field.TYPE_BOOL:
+            found = [False, True]
+        elif field.type == field.TYPE_STRING:
+            found = ["", "zstd", "gzip", "x" * MANY]
+        elif field.type == field.TYPE_BYTES:
+            found = [*map(bytes, SIZES)]
+        else:
+            found = self.number(field)
+        if field.is_repeated:
+            return [[], found, found * (MANY // len(found))]
+        return [None, *found]
+
+    def number(self, field: FieldDescriptor) -> list[int]:
+        if field.type == field.TYPE_INT32:
+            return [0, 1, -1, (1 << 31) - 1, -(1 << 31)]
+        if field.type == field.TYPE_UINT64:
+            return [0, 1, (1 << 64) - 1]
+        assert field.type == field.TYPE_INT64, field.name
+        now_ts, ts = tso.from_wall_s(SystemClock().wall_s()), self.near_ts
+        ahead = [now_ts + tso.compose(int(seconds * 1000)) for seconds in (SOON_S, 36_000)]
+        return [0, 1, -1, ts - 1, ts, ts + 1, *ahead, (1 << 63) - 1, -(1 << 63)]
+
+    def message(self, kind: Descriptor, name: str = "", value: Any = None) -> Message:
+        """Random ones, but for one field."""
+        message = message_factory.GetMessageClass(kind)()
+        for field in kind.fields:
+            chosen = value if field.name == name else self.rng.choice(self.of(field))
+            if isinstance(chosen, list):
+                getattr(message, field.name).extend(chosen)
+            elif isinstance(chosen, Message):
+                getattr(message, field.name).CopyFrom(chosen)
+            elif chosen is not None:
+                setattr(message, field.name, chosen)
+        return message
+
+    def messages(self, kind: Descriptor, times: int) -> Iterator[Message]:
+        """Each pair of a field and one of its values with random ones of the others."""
+        for _ in range(times):
+            for field in kind.fields:
+                for at in range(len(self.of(field))):
+                    yield self.message(kind, field.name, self.of(field)[at])
 
 
-def binlogs(near_ts: int, rng: random.Random) -> Iterator[bytes]:
-    """Each pair of a field and one of its values with random ones of the others, and many more at random."""
-    fields = binlog_pb2.Binlog.DESCRIPTOR.fields
-    choices = {field.name: edges(field, near_ts) for field in fields}
-    each = [(name, value) for name, values in choices.items() for value in values]
-    for name, value in itertools.chain(each * 3, [("", None)] * 200):
-        message = binlog_pb2.Binlog()
-        for other, values in choices.items():
-            chosen = value if other == name else rng.choice(values)
-            if chosen is not None:
-                setattr(message, other, chosen)
-        yield message.SerializeToString()
-
-
-async def edge_peer(address: str, cluster_id: int, near_ts: int) -> int:
+async def edge_writer(edges: Edges, peer: PumpClient, client: rpc.Client) -> int:
     """Sends them one by one and in streams; how many were taken."""
-    peer, taken, rng = PumpClient(address, cluster_id), 0, random.Random(1)
-    client = rpc.Client(address)
-    try:
-        for start_ts in (1, near_ts - 1, near_ts, near_ts + 1):
-            await peer.write(binlog.prewrite(start_ts, b"key", b"value"))
-        for payload in binlogs(near_ts, rng):
-            try:
-                await peer.write(payload)
+    taken, path = 0, "/binlog.PumpBatch/WriteBinlogs"
+    for message in edges.messages(binlog_pb2.Binlog.DESCRIPTOR, 4):
+        payload = message.SerializeToString()
+        for each in (binlog.prewrite(message.start_ts, b"key", b"value"), payload):  # type: ignore[attr-defined]
+            with suppress(BinlogError, rpc.RpcStatus):
+                await peer.write(each)
                 taken += 1
-            except (BinlogError, rpc.RpcStatus):
+        request = pump_pb2.WriteBinlogsReq(cluster_id=edges.cluster_id, payloads=[payload] * 3)
+        with suppress(BinlogError, rpc.RpcStatus):
+            async for _ in client.bidi(path, once(request)):
                 pass
-            request = pump_pb2.WriteBinlogsReq(cluster_id=cluster_id, payloads=[payload] * 3)
-
-            async def sent(data: bytes = request.SerializeToString()) -> Any:
-                yield data
-
-            async for _ in client.bidi("/binlog.PumpBatch/WriteBinlogs", sent()):
-                pass
-    finally:
-        await peer.close()
-        await client.close()
     return taken
+
+
+async def once(*requests: Message) -> AsyncIterator[bytes]:
+    for request in requests:
+        yield request.SerializeToString()
+
+
+async def edge_caller(edges: Edges, client: rpc.Client) -> int:
+    """Calls whatever is declared with whatever is declared for it; how many calls were answered. What a pull
+    gives is read in part, and the last ones stay open."""
+    answered, open_ones = 0, deque[asyncio.Task[None]]()
+
+    async def pull(replies: AsyncIterator[bytes]) -> None:
+        nonlocal answered
+        with suppress(BinlogError, rpc.RpcStatus):
+            async for _ in replies:
+                answered += 1
+                await asyncio.sleep(0.05)
+
+    methods = [one for service in (PUMP, BATCH) for one in service.methods]
+    for method in methods:
+        path = f"/{method.containing_service.full_name}/{method.name}"
+        for message in edges.messages(method.input_type, 6):
+            data = message.SerializeToString()
+            if not method.server_streaming:
+                with suppress(BinlogError, rpc.RpcStatus):
+                    await client.unary(path, data, 10.0)
+                    answered += 1
+                continue
+            more = (edges.message(method.input_type) for _ in range(3))
+            bidi = method.client_streaming
+            replies = client.bidi(path, once(message, *more)) if bidi else client.server_stream(path, data)
+            open_ones.append(asyncio.create_task(pull(replies)))
+            await asyncio.sleep(0.005)
+            if len(open_ones) > PULLS:
+                open_ones.popleft().cancel()
+    for task in open_ones:
+        task.cancel()
+    await asyncio.gather(*open_ones, return_exceptions=True)
+    return answered
 
 
 async def flood(address: str, cluster_id: int, first_ts: int) -> None:
@@ -130,12 +202,16 @@ async def test_all_that_an_honest_writer_was_told_is_stored_arrives_beside_a_hos
                     arrived[header.start_ts] = header.commit_ts
 
     first_ts = await upstream.oracle.timestamp()
+    before_mib = process.memory_mib("VmRSS")
     reading = asyncio.create_task(read(first_ts))
     writing = asyncio.create_task(honest(writer, upstream, stop))
     near_ts = await upstream.oracle.timestamp()
-    await flood(process.address, upstream.cluster_id, near_ts - FLOOD)
-    taken = await edge_peer(process.address, upstream.cluster_id, near_ts)
+    edges = Edges(upstream.cluster_id, near_ts, random.Random(1))
+    peer, client = PumpClient(process.address, upstream.cluster_id), rpc.Client(process.address)
+    taken, answered = await asyncio.gather(edge_writer(edges, peer, client), edge_caller(edges, client))
     assert taken > 50
+    assert answered > 50
+    await flood(process.address, upstream.cluster_id, near_ts - FLOOD)
     stop.set()
     stored = await writing
     began_s = clock.monotonic_s()
@@ -144,7 +220,8 @@ async def test_all_that_an_honest_writer_was_told_is_stored_arrives_beside_a_hos
         await asyncio.sleep(0.05)
     reading.cancel()
     assert {ts: arrived.get(ts) for ts in stored} == stored
+    assert process.memory_mib("VmHWM") - before_mib < GROWN_MIB
     assert len(stored) > 20
-    await writer.close()
-    await reader.close()
+    for one in (writer, reader, peer, client):
+        await one.close()
     assert process.stop() == 0

@@ -68,6 +68,12 @@ class PumpProcess:
         document: dict[str, Any] = json.loads(body)
         return document
 
+    def memory_mib(self, name: str) -> float:
+        """One of those in /proc/PID/status."""
+        assert self._process is not None
+        text = Path(f"/proc/{self._process.pid}/status").read_text()
+        return int(text.split(f"{name}:")[1].split()[0]) / 1024
+
     def kill(self) -> None:
         """As kill -9."""
         assert self._process is not None
