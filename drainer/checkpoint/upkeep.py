@@ -20,7 +20,7 @@ HOLD_S: Final = 5.0
 
 
 class CheckpointUpkeep:
-    """`purge` blocks, and is given what is stored."""
+    """`purge` blocks, and is given what is stored: a DDL that waits may want what was dropped before it."""
 
     def __init__(self, keeper: CheckpointKeeper, purge: Callable[[int], None], clock: Clock) -> None:
         self._keeper = keeper
@@ -36,4 +36,5 @@ class CheckpointUpkeep:
             await self._keeper.call(self._keeper.store.hold)
         if now_s - self._purged_s >= PURGE_S:
             self._purged_s = now_s
-            await self._keeper.call(self._purge, self._keeper.stored_ts)
+            floor = self._keeper.floor() or (self._keeper.stored_ts,)
+            await self._keeper.call(self._purge, min(self._keeper.stored_ts, floor[0]))

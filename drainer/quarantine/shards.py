@@ -25,7 +25,7 @@ from drainer.ddl.derive.alter_table import counterparts, meaning
 from drainer.ddl.derive.definition import Column, Definition
 from drainer.quarantine.entry import SHARED, Name, name_of
 from drainer.quarantine.waiting_tables import Quarantine
-from drainer.schema.ddl_effect import effect, sub_actions
+from drainer.schema.ddl_effect import columns_apart, effect, sub_actions
 from drainer.txn import Ddl, Tracked
 
 Sharing = Callable[[Sequence[Name]], tuple[Tracked, ...]]
@@ -65,6 +65,8 @@ class Shards:
         for kept in pending:
             if any(name_of(one.schema, one.name) in names for one in kept.before):
                 found += other_fates(changed, kept)
+                if not ddl.before:  # its rows would come before what that one makes of the target
+                    found.append(f"DDL job {kept.job_id} waits")
         lines = list(dict.fromkeys(found))
         if len(lines) > LINES_MAX:
             lines[LINES_MAX:] = [f"and {len(lines) - LINES_MAX} more"]
@@ -80,13 +82,13 @@ class Changed(NamedTuple):
 
 
 def changes_of(ddl: Ddl) -> list[Changed]:
-    modified = effect(ddl.action, sub_actions(ddl.job)).modifies_columns
+    modified, apart = effect(ddl.action, sub_actions(ddl.job)).modifies_columns, columns_apart(ddl.job)
     found = []
     for one in ddl.after:
         same = (old for old in ddl.before if old.id == one.id or old.name.lower() == one.name.lower())
         before = next((definition.read(old.document) for old in same), None)
         after = definition.read(one.document)
-        found.append(Changed(before, after, counterparts(before, after, modified=modified)))
+        found.append(Changed(before, after, counterparts(before, after, modified=modified, apart=apart)))
     return found
 
 

@@ -298,7 +298,6 @@ class DdlRunner:
         back_again = recycle_bin.brings_back(effect(ddl.action))
         if ddl.instead or not (back_again or recycle_bin.takes_away(effect(ddl.action))):
             return Ran()
-        self.purge(ddl.commit_ts)
         change = self._change(connection, ddl)
         known = recycle_bin.kept(keep, downstream_schema.tables_in(connection, keep.schema))
         if back_again:
@@ -315,10 +314,8 @@ class DdlRunner:
         return Ran() if away is None else self._execute(connection, away, settings)
 
     def purge(self, commit_ts: int) -> None:
-        """Drop for good what was put away too long before that time of the stream. Cheap when nothing was.
-
-        Called with every DDL that takes tables away or brings them back; to be called now and then besides.
-        """
+        """Drop for good what was put away too long before that time of the stream. Cheap when nothing was; to
+        be called now and then."""
         if self._keep is None:
             return
         with self._session.session() as connection:

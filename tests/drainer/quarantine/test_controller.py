@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from common.clock import SystemClock
+from common.clock import ManualClock, SystemClock
 from common.ddl_job import ActionType
 from common.errors import Conflict, DownstreamError, Rejected
 from common.rowcodec.encoder import RowEncoder
@@ -21,6 +21,7 @@ from drainer.apply.quarantine_setup import QuarantineSetup, open_quarantine
 from drainer.apply.target_reader import TableReader
 from drainer.checkpoint.keeper import CheckpointKeeper
 from drainer.checkpoint.store import SIDE_LANES, CheckpointStore
+from drainer.checkpoint.upkeep import PURGE_S, CheckpointUpkeep
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Policy
 from drainer.ddl.rules import APPLY, REWRITE, SKIP
@@ -448,3 +449,18 @@ async def test_where_rows_of_others_go_to_the_same_table_a_ddl_runs_while_they_d
     assert s.values("t") == [], "rows after it are not waited for"
     await s.finish(230)
     assert s.values("t") == [210]
+
+
+async def test_what_was_dropped_before_a_ddl_that_waits_is_kept_for_it(stage: MakeStage) -> None:
+    """A FLASHBACK that waits brings back a table that was dropped long ago by the time of the stream."""
+    s, clock, purged = stage(), ManualClock(), list[int]()
+    upkeep = CheckpointUpkeep(s.keeper, purged.append, clock)
+    await s.refuse(ddl(200, "ALTER TABLE t FROBNICATE b"))
+    s.keeper.stored_ts = 900
+    clock.advance(PURGE_S)
+    await upkeep.run_due()
+    await s.controller.decide(200, SKIP, "", "here")
+    await s.finish(900)
+    clock.advance(PURGE_S)
+    await upkeep.run_due()
+    assert purged == [199, 900]
