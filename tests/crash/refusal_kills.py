@@ -1,9 +1,10 @@
-"""Death at every command while rows break a key that the upstream gives up.
+"""Death at every command while rows break a key that the upstream gives up, or a DDL waits.
 
 python -m tests.crash.refusal_kills [--every N]
 
 dropped   DROP INDEX of a unique key, with duplicates before its binlog: the key goes early, once
-refused   a row of somebody else's is in the way: the table waits, an operator takes it away, then `retry`
+shards    a column of two tables that share a target goes when the second one drops it
+decided   TRUNCATE PARTITION of one of them: an operator takes its rows away, then `skip`
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from common.ddl_job import ActionType
 from common.errors import BinlogError
 from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.ddl.rules import SKIP
+from drainer.rules.rule_set import Rules
 from drainer.sink.mysql.connection import Target
 from drainer.sink.mysql.errors import SessionError
 from tests.crash.faults.statement_proxy import StatementProxy
+from tests.crash.small_run import Statement
 from tests.drainer.quarantine.test_early_drop import (
     DROP_INDEX,
     EARLY,
@@ -33,7 +38,10 @@ from tests.drainer.quarantine.test_early_drop import (
     recording,
 )
 from tests.drainer.quarantine.test_early_drop import contents as rows_of
+from tests.drainer.quarantine.test_shards import BEGIN, MERGES, ROUTES, T1, T2
 from tests.drainer.support.apply_life import Life, Recording, clean, run
+from tests.drainer.support.made_recording import inserts
+from tests.drainer.support.made_recording import recording as made
 from tests.drainer.support.waiting_life import Document, live
 
 LANES: Final = 2
@@ -43,12 +51,12 @@ BEFORE: Final = 3
 
 @dataclass(frozen=True)
 class Case:
-    """`prepare` comes before it begins, `correct` is the operator, `check` looks at the end."""
+    """`correct` is the operator, before `skip`; `check` looks at the end."""
 
     recording: Recording
-    prepare: Callable[[Target], object]
-    correct: Callable[[Target], object] | None
     check: Callable[[Target], None]
+    correct: Callable[[Target], object] | None = None
+    rules: Rules | None = None
 
 
 def _all_there(target: Target) -> None:
@@ -65,8 +73,31 @@ def _went_early(target: Target) -> None:
     assert {row[2] for row in told} <= {"", EARLY[0][2]}
 
 
+def _merged(target: Target) -> None:
+    assert sorted(run(target, "SELECT * FROM d.`all`")) == MERGED
+    assert run(target, "SELECT * FROM tidb_binlog.quarantine") == []
+
+
+def _truncated(target: Target) -> None:
+    assert run(target, "SELECT id FROM d.`all` ORDER BY id") == [(2,), (3,), (4,)]
+    assert run(target, "SELECT * FROM tidb_binlog.quarantine") == []
+
+
+def _remove_first(target: Target) -> None:
+    run(target, "DELETE FROM d.`all` WHERE id=1", "SELECT 1")
+
+
+MERGE, MERGED = MERGES["drop column"]
+TRUNCATE = Statement(ActionType.TRUNCATE_TABLE_PARTITION, "ALTER TABLE `t1` TRUNCATE PARTITION `p`", T1)
 CASES: Final = {
-    "dropped": Case(recording(*WINDOW, DROP_INDEX, [(6, 2, 6)]), lambda target: None, None, _went_early),
+    "dropped": Case(recording(*WINDOW, DROP_INDEX, [(6, 2, 6)]), _went_early),
+    "shards": Case(made(*BEGIN, *MERGE), _merged, rules=ROUTES),
+    "decided": Case(
+        made(*BEGIN, TRUNCATE, inserts(T1, (3, 3, "c")), inserts(T2, (4, 4, "d"))),
+        _truncated,
+        _remove_first,
+        ROUTES,
+    ),
 }
 
 
@@ -85,8 +116,7 @@ class RefusalSweep:
         case = self._case
         await asyncio.to_thread(clean, self._target)
         first = replace(case.recording, entries=case.recording.entries[:BEFORE])
-        assert await Life(first, self._target, LANES).run(size=1)
-        case.prepare(self._target)
+        assert await Life(first, self._target, LANES, rules=case.rules).run(size=1)
         self._lives.clear()
         self._proxy.arm(number, passes=passes)
         await self._live_until_struck()
@@ -107,8 +137,9 @@ class RefusalSweep:
         act = None if correct is None else lambda document: correct(self._target)
         history = History(case.recording.jobs)
         return await live(
-            case.recording, target, LANES, size=1, history=history, correct=act, begun=self._lives.append
-        )
+            case.recording, target, LANES, size=1, history=history, correct=act, begun=self._lives.append,
+            rules=case.rules, decision=SKIP,
+        )  # fmt: skip
 
     async def _live_until_struck(self) -> None:
         task: asyncio.Task[Any] = asyncio.create_task(self._live(self._through))

@@ -11,6 +11,7 @@ from drainer.apply.lane import LaneSettings
 from drainer.apply.mysql_sink import MysqlSink
 from drainer.apply.row_mismatch import Drift
 from drainer.quarantine.entry import RETRY
+from drainer.rules.rule_set import Rules
 from drainer.sink.mysql.connection import Target
 from drainer.sink.mysql.refusal import RowsRefused
 from tests.drainer.support.apply_life import Life, Recording
@@ -30,10 +31,12 @@ async def live(
     drift: Drift | None = None,
     correct: Callable[[Document], None] | None = None,
     begun: Callable[[Life], None] = lambda life: None,
+    rules: Rules | None = None,
+    decision: str = RETRY,
 ) -> list[Document]:
     """Get to the end of the recording, with as many lives as that takes; what waits then.
 
-    `correct` is the operator: asked once rows of a table wait, `retry` follows.
+    `correct` is the operator: asked once something waits, `decision` follows.
     """
     waiting: list[Document] = []
 
@@ -41,12 +44,12 @@ async def live(
         waiting[:] = await sink.finish_waiting()
         if waiting and correct is not None:
             correct(waiting[0])
-            await sink.quarantine.decide(waiting[0]["job_id"], RETRY, "", "test")
+            await sink.quarantine.decide(waiting[0]["job_id"], decision, "", "test")
             waiting[:] = await sink.finish_waiting()
 
     lane = LaneSettings(batch_rows=batch_rows, log_values=log_values, drift=drift, rows_may_wait=True)
     while True:
-        life = Life(recording, target, lanes, history=history, lane=lane)
+        life = Life(recording, target, lanes, rules=rules, history=history, lane=lane)
         begun(life)
         with contextlib.suppress(RowsRefused):
             assert await life.run(size=size, at_end=at_end)
