@@ -292,6 +292,7 @@ def start_background(
     process.task("upstream-time", services.time.run())
     process.task("idle-watermark", idle.run())
     process.task("fake-binlog", marks)
+    process.task("pull-places", pullers.keep_places(services.registry.view))
     opened.hold = hold = TraceHold(services.upstream.garbage, node_id, storage, services.time)
     opened.holding = process.task("trace-hold", hold.run())
     watch = StallMonitor(storage, resolver, services.clock)

@@ -104,7 +104,8 @@ class PumpConfig(NodeConfig):
         kind="int",
         help="pull streams at once, of one address half as many: RESOURCE_EXHAUSTED",
         more="A drainer or reader has one; each may hold a megabyte or two in memory. When all are "
-        "taken, the address with most gives its newest up for an address that has fewer.",
+        "taken, the address with most gives its newest up for an address that has fewer. A drainer of the "
+        "registry, known by its advertise-addr, finds a place whoever has taken them.",
         live=True,
     )
     pull_streams_per_connection: int = option(

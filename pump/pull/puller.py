@@ -4,7 +4,7 @@ Drives  `session`, `pages`
 Owns    a task per new-protocol stream that reads its requests
 Holds   of a transaction that goes out in parts, one part is in memory; whatever is read was asked for before.
         So many streams at once, and of one connection or address fewer; when all places are taken, an address
-        that has few takes one of the address that has most
+        that has few takes one of the address that has most, and a drainer of the registry whosever it needs
 Waits   for the watermark or for a request, never by polling. Who waits for a watermark is known to
         `watermark.idle`, which draws a timestamp where nothing else would raise it. A puller that wants to
         know that the pump is there hears something at least that often
@@ -15,9 +15,10 @@ Tests   tests/pump/test_server.py
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -26,7 +27,12 @@ from google.protobuf.message import DecodeError, Message
 from common import rpc, time_text, tso
 from common.budget import Ticket
 from common.clock import Clock, SystemClock
+from common.cluster import node
+from common.cluster.registry import ClusterView
+from common.door.network import network_of
 from common.errors import BinlogError, Unavailable
+from common.net.abandonable_thread import in_abandonable_thread
+from common.net.port import split_address
 from common.observe import log
 from common.status.pump import PullerStatus
 from common.upstream.upstream_time import UpstreamTime
@@ -50,6 +56,8 @@ INVALID_ARGUMENT = rpc.INVALID_ARGUMENT
 _PAGE_BYTES = 1 << 20
 _HANDED_BYTES = 1 << 16  # of a page that is sent bit by bit, before its ticket is made smaller
 SILENCE_MS_MIN = 10
+_KEPT_S = 10.0
+_NAMES_S = 5.0
 
 Request = TypeVar("Request", bound=Message)
 
@@ -117,6 +125,8 @@ class Pullers:
         self._streams: dict[Stream, None] = {}  # the newest last
         self._streams_max = streams_max
         self._connection_streams_max = connection_streams_max
+        self.kept = Counter[str]()
+        """How many streams of each address are nobody else's."""
 
     def end(self) -> None:
         """End all streams, after the message each may be sending."""
@@ -321,24 +331,36 @@ class Pullers:
             limit = f"{same} of its connection are open (pull-streams-per-connection)"
         elif near >= max(self._streams_max // 2, 1):
             limit = f"{near} of its address are open (half of pull-streams)"
-        elif len(self._streams) >= self._streams_max and not self._make_room(near):
+        elif len(self._streams) >= self._streams_max and not self._make_room(caller.address, near):
             limit = f"{self._streams_max} are open (pull-streams)"
         else:
             return
         _logger.warning("pull stream refused", address=caller.address, limit=limit)
         raise rpc.RpcStatus(rpc.RESOURCE_EXHAUSTED, f"too many pull streams: {limit}")
 
-    def _make_room(self, has: int) -> bool:
-        """Whether the address with most streams gave up its newest, for one that has at least two fewer."""
+    def _make_room(self, address: str, has: int) -> bool:
+        """Whether an address with most streams that are not kept gave up its newest: for one of the kept, or
+        for an address that has at least two fewer."""
         counts = Counter(stream.caller.address for stream in self._streams if stream.caller.address)
-        [(address, most)] = counts.most_common(1) or [("", 0)]
-        if most < has + 2:
+        counts -= self.kept
+        most = max(counts.values(), default=0)
+        if most < (1 if has < self.kept[address] else has + 2):
             return False
-        newest = next(stream for stream in reversed(self._streams) if stream.caller.address == address)
+        newest = next(stream for stream in reversed(self._streams) if counts[stream.caller.address] == most)
         del self._streams[newest]
         newest.evict()
-        _logger.warning("pull stream ended for one of another address", address=address, streams=most)
+        busiest = newest.caller.address
+        _logger.warning("pull stream ended for one of another address", address=busiest, streams=most)
         return True
+
+    async def keep_places(self, view: Callable[[], Awaitable[ClusterView]]) -> None:
+        """Keep one for each drainer of the registry, at the addresses that its name has; until cancelled."""
+        while True:
+            with suppress(BinlogError, TimeoutError):  # what was kept stays
+                drainers = (await view()).drainers.values()
+                hosts = [one.status.host for one in drainers if one.status.state != node.OFFLINE]
+                self.kept = await in_abandonable_thread(_addresses, hosts, timeout_s=_NAMES_S)
+            await asyncio.sleep(_KEPT_S)
 
     def facts(self) -> list[PullerStatus]:
         """The open streams: where each stands, and what it waits for. Timestamps; lag in upstream seconds."""
@@ -407,6 +429,16 @@ async def _is_woken(wake: asyncio.Event, due_s: float | None) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+def _addresses(hosts: Iterable[str]) -> Counter[str]:
+    """How many of these (`host:port`) each address has; one that has no address now is left out."""
+    found = Counter[str]()
+    for host in hosts:
+        with suppress(BinlogError, OSError):
+            infos = socket.getaddrinfo(*split_address("host", host), type=socket.SOCK_STREAM)
+            found.update({network_of(str(info[4][0])) for info in infos})
+    return found
 
 
 def _decode(kind: type[Request], data: bytes) -> Request:

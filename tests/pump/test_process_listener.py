@@ -7,17 +7,25 @@ import http.client
 import json
 import ssl
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from common import binlog, rpc
+from common.cluster import node
+from common.cluster.node import NodeStatus
+from common.cluster.registry import DRAINERS
+from common.etcd.registry import connect_registry
 from common.net.tls import TlsConfig
 from common.upstream.standalone import StandaloneUpstream
 from common.wire import pump_pb2
 from deploy.playground.cluster.etcd_server import EtcdServer
 from tests import certificates
+from tests.attacks import frames
+from tests.attacks.frames import DATA, END_HEADERS, END_STREAM, HEADERS, frame, message
+from tests.common.door.support.peers import Raw
 from tests.pump.support.process import PumpProcess, Start
 
 pytestmark = pytest.mark.integration
@@ -147,3 +155,29 @@ async def test_a_port_with_tls(free_port: Callable[[], int], tmp_path: Path) -> 
     finally:
         process.end()
         server.stop()
+
+
+async def test_a_drainer_of_the_registry_finds_a_place_among_readers_of_all_addresses(
+    pump: Callable[..., PumpProcess], etcd_clean: str, cluster_id: int, tmp_path: Path
+) -> None:
+    registry = await connect_registry(etcd_clean)
+    await registry.put(DRAINERS, NodeStatus("d1", "127.0.0.99:8249", node.PAUSED), None)
+    (tmp_path / "pump.toml").write_text("pull-streams = 4\n")
+    process = pump(f"-config={tmp_path / 'pump.toml'}")
+    await process.start_and_wait()
+    port = int(process.address.rpartition(":")[2])
+    request = pump_pb2.PullBatchesReq(cluster_id=cluster_id, silence_ms=100).SerializeToString()
+    async with AsyncExitStack() as stack:
+
+        async def is_served(source: str) -> bool:
+            raw = await stack.enter_async_context(Raw.to(port, source=source))
+            headers = frames.request_block("/binlog.PumpBatch/PullBatches")
+            await raw.send(frame(HEADERS, END_HEADERS, 1, headers) + frame(DATA, 0, 1, message(request)))
+            return not (await raw.until(HEADERS))[1] & END_STREAM
+
+        assert [await is_served(f"127.0.0.{host}") for host in range(10, 15)] == [True] * 4 + [False]
+        async with asyncio.timeout(30):
+            while not await is_served("127.0.0.99"):
+                await asyncio.sleep(0.1)
+    await registry.close()
+    assert process.stop() == 0

@@ -18,6 +18,9 @@ import pytest
 
 from common import binlog, compression
 from common.clock import ManualClock
+from common.cluster import node
+from common.cluster.node import NodeStatus
+from common.cluster.registry import ClusterView, NodeEntry
 from common.door.limits import Limits as DoorLimits
 from common.door.server.listener import Server, serve
 from common.wire import pump_pb2
@@ -224,6 +227,46 @@ async def test_who_reads_a_few_octets_a_second_is_in_the_way_no_longer_than_who_
             await asyncio.sleep(0.02)
             assert here.clock.monotonic_s() - began_s < 8.0, "and not 16 for what it might have read"
         assert len(await polite) == COUNT
+
+
+async def test_a_drainer_of_the_registry_gets_a_place_whoever_has_taken_them(tmp_path: Path) -> None:
+    """As many addresses as there are places, each with one."""
+    drainers = {
+        "here": NodeStatus("here", "127.0.0.99:8249", node.ONLINE),
+        "nowhere": NodeStatus("nowhere", "no.such.host.invalid:8249", node.PAUSED),
+        "past": NodeStatus("past", "127.0.0.1:8249", node.OFFLINE),
+    }
+    view = ClusterView(1, {}, {name: NodeEntry(one, 1, alive=None) for name, one in drainers.items()})
+
+    async def registered() -> ClusterView:
+        return view
+
+    async with house(tmp_path) as here, AsyncExitStack() as stack:
+        pullers = here.pump.pullers
+        keeping = asyncio.create_task(pullers.keep_places(registered))
+        await until(lambda: bool(pullers.kept))
+        assert pullers.kept == {"127.0.0.99": 1}
+        pullers.change_limits(8, 8)
+
+        async def comes(host: int) -> Raw:
+            raw = await stack.enter_async_context(Raw.to(here.server.port, source=f"127.0.0.{host}"))
+            await raw.send(pulling("PullBatches", 1))
+            return raw
+
+        async def is_refused(raw: Raw) -> bool:
+            return b"are open (pull-streams)" in (await raw.until(HEADERS, flags=END_STREAM))[3]
+
+        others = [await comes(host) for host in range(10, 18)]
+        await until(lambda: pullers.new_streams == 8)
+        assert await is_refused(await comes(20))
+        await comes(99)
+        await until(lambda: here.streams_of("127.0.0.99") == 1)
+        assert await is_refused(others[-1]), "the newest gave its place up"
+        assert await is_refused(await comes(99)), "it has one"
+        assert await is_refused(await comes(21)), "and keeps it"
+        assert here.streams_of("127.0.0.99") == 1
+        keeping.cancel()
+        await asyncio.wait({keeping})
 
 
 async def test_pull_streams_are_counted_by_connection_and_address(tmp_path: Path) -> None:
