@@ -139,8 +139,23 @@ def effect(action: int, parts: tuple[int, ...] = ()) -> DdlEffect:
 
 def sub_actions(job: Mapping[str, Any] | None) -> tuple[int, ...]:
     """What a multi-schema change consists of."""
-    found = ((job or {}).get("multi_schema_info") or {}).get("sub_jobs") or ()
-    return tuple(int(one.get("type") or 0) for one in found)
+    return tuple(int(one.get("type") or 0) for one in _sub_jobs(job))
+
+
+def columns_apart(job: Mapping[str, Any] | None) -> frozenset[str]:
+    """Columns, in lower case, that a multi-schema change adds or drops: none of them became another one."""
+    found = []
+    for one in _sub_jobs(job):
+        match one:
+            case {"type": ActionType.ADD_COLUMN, "raw_args": [{"name": {"L": str(name)}}, *_]}:
+                found.append(name)
+            case {"type": ActionType.DROP_COLUMN, "raw_args": [{"L": str(name)}, *_]}:
+                found.append(name)
+    return frozenset(found)
+
+
+def _sub_jobs(job: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    return ((job or {}).get("multi_schema_info") or {}).get("sub_jobs") or []
 
 
 # Definitions in a job -----------------------------------------------------------------------------------

@@ -34,10 +34,18 @@ from drainer.ddl.convert.moments import NoCast, zone_of
 from drainer.ddl.convert.same import is_same
 from drainer.ddl.derive import definition
 from drainer.ddl.derive.alter_table import counterparts
-from drainer.ddl.derive.compare import PresentColumn, PresentKey, same_type
-from drainer.ddl.derive.definition import Column, Definition
+from drainer.ddl.derive.compare import Present, PresentColumn, PresentKey, same_type
+from drainer.ddl.derive.definition import Column, Definition, Key
 from drainer.ddl.derive.derive import Change, before_of
-from drainer.ddl.derive.render import NotDerivable, collate_clause, column_clause, fitting, name_of, type_of
+from drainer.ddl.derive.render import (
+    NotDerivable,
+    check_clause,
+    collate_clause,
+    column_clause,
+    fitting,
+    name_of,
+    type_of,
+)
 from drainer.sink.mysql.connection import Connection
 from drainer.sink.mysql.errors import StatementRefused
 from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name
@@ -155,11 +163,14 @@ def _plan(change: Change, one: Any) -> Plan | None:
         return None
     found = []
     names_upstream = {column.name.lower() for column in (*before.columns, *after.columns)}
-    for number, old in counterparts(before, after, modified=True).items():
+    for number, old in counterparts(before, after, modified=True, apart=change.apart).items():
         new = next(column for column in after.columns if column.id == number)
         names = (new.name, old.name) if change.ran else (old.name, new.name)
         present = there.column(names[0]) or there.column(names[1])
-        if present is None or old.generated or new.generated or same_type(new, present, change.server):
+        if present is None or old.generated or new.generated:
+            continue
+        # JSON and LONGTEXT are one type in some servers: whichever it is there, a second time changes nothing
+        if same_type(new, present, change.server) and (old.type.tp == ti.JSON) is (new.type.tp == ti.JSON):
             continue
         if not is_same(old.type, new.type, change.server.dialect):
             if _family(present.type) != _family(type_of(old)):
@@ -173,16 +184,28 @@ def _plan(change: Change, one: Any) -> Plan | None:
             found.append(Conversion(present, beside, old, replace(new, name=present.name)))
     if not found:
         return None
+    _refuse_own(there, after, found, {check.name.lower() for check in (*before.checks, *after.checks)})
+    table = change.at(one)
+    left = tuple(one.beside for one in found if there.column(one.beside) is not None)
+    add, swap = _add(change, table, left, found), _swap(change, table, there, (before, after), found)
+    return Plan(change, table, tuple(found), add, swap, left)
+
+
+def _refuse_own(there: Present, after: Definition, found: list[Conversion], checks: set[str]) -> None:
+    """What only the downstream has may hang on a converted column: a stored column would not be computed
+    anew, a CHECK would go with the column. `checks`: those of the upstream."""
     for column in there.columns:
         stored = re.search("STORED|PERSISTENT", column.extra.upper()) and after.column(column.name) is None
         if stored:  # TiDB changes no column that one hangs on, but this one is not TiDB's
             raise NotDerivable(
                 f"the downstream's own stored column {column.name} may hang on a converted one"
             )
-    table = change.at(one)
-    left = tuple(one.beside for one in found if there.column(one.beside) is not None)
-    add, swap = _add(change, table, left, found), _swap(change, table, there, after, found)
-    return Plan(change, table, tuple(found), add, swap, left)
+    converted = {
+        one.there.name.lower() for one in found if ti.JSON not in (one.source.type.tp, one.target.type.tp)
+    }
+    of_columns = {column.name.lower() for column in there.columns} - converted  # a JSON's, in MariaDB
+    if own := sorted(there.checks - checks - of_columns):
+        raise NotDerivable(f"the downstream's own CHECK {own[0]} may hang on a converted column")
 
 
 def _family(text: str) -> str:
@@ -207,21 +230,32 @@ def _add(change: Change, table: tuple[str, str], left: tuple[str, ...], found: l
 
 
 def _swap(
-    change: Change, table: tuple[str, str], there: Any, after: Definition, found: list[Conversion]
+    change: Change,
+    table: tuple[str, str],
+    there: Present,
+    both: tuple[Definition, Definition],
+    found: list[Conversion],
 ) -> str:
-    """New columns in the places of the old ones, with the keys that the old ones had."""
+    """New columns in the places of the old ones, with the keys that the old ones had and that stay."""
+    was, after = ({key.name.lower(): key for key in one.keys} for one in both)
+    checks = [check for check in both[change.ran].checks if check.name.lower() in there.checks]
     besides = {one.beside for one in found}
     order = [column.name for column in there.columns if column.name.lower() not in besides]
     names = {one.there.name.lower() for one in found}
     keys = [key for key in there.keys if any(column in names for column, _ in key.parts)]
-    clauses = [f"DROP {_key_name(key)}" for key in keys]
+    clauses = [f"{change.server.drop_check} {name_of(check.name)}" for check in checks]
+    clauses += [f"DROP {_key_name(key)}" for key in keys]
     clauses += [f"DROP COLUMN {name_of(one.there.name)}" for one in found]
     for one in sorted(found, key=lambda one: order.index(one.there.name)):
         at = order.index(one.there.name)
         place = f"AFTER {name_of(order[at - 1])}" if at else "FIRST"
         text = column_clause(one.target, change.server, [], auto_increment=bool(keys))
         clauses.append(f"CHANGE COLUMN {name_of(one.beside)} {text} {place}")
-    clauses += [f"ADD {_key_again(key, after, found)}" for key in keys]
+    for key in keys:
+        name = key.name.lower()
+        if name in after or name not in was:
+            clauses.append(f"ADD {_key_again(key, after.get(name), found)}")
+    clauses += [f"ADD {check_clause(check)}" for check in checks]
     return f"ALTER TABLE {name_of(*table)} {', '.join(clauses)}"
 
 
@@ -229,11 +263,10 @@ def _key_name(key: PresentKey) -> str:
     return "PRIMARY KEY" if key.name.upper() == "PRIMARY" else f"INDEX {name_of(key.name)}"
 
 
-def _key_again(key: PresentKey, after: Definition, found: list[Conversion]) -> str:
-    """The key as it was; prefixes of columns that are converted are those that they have then."""
+def _key_again(key: PresentKey, later: Key | None, found: list[Conversion]) -> str:
+    """The key as it was; prefixes of columns that are converted are those that they have `later`."""
     if any(not column for column, _ in key.parts):
         raise NotDerivable(f"key {key.name} has an expression besides a column whose values are converted")
-    later = next((one for one in after.keys if one.name.lower() == key.name.lower()), None)
     kinds = {one.there.name.lower(): one.target.type for one in found}
     parts = []
     for number, (column, length) in enumerate(key.parts):
@@ -357,6 +390,8 @@ def _batches(
             reason = error if isinstance(error, NoCast) else "one is of a form that is not known"
             raise NotDerivable(f"values of {one} cannot be converted: {reason}") from None
         literal = _literal(new, one.target.type)
+        if new is None and not one.target.nullable:
+            raise NotDerivable(f"values of {one} cannot be converted: one becomes NULL")
         needs = len(digest) + len(literal) + _CASE_BYTES
         if batch and size + needs > bytes_max:
             yield batch

@@ -57,21 +57,23 @@ def meaning(column: Column) -> tuple[object, ...]:
     )
 
 
-def counterparts(before: Definition | None, after: Definition, *, modified: bool) -> dict[int, Column]:
-    """By id of a column after: what it was before."""
+def counterparts(
+    before: Definition | None, after: Definition, *, modified: bool, apart: frozenset[str] = frozenset()
+) -> dict[int, Column]:
+    """By id of a column after: what it was before. `apart`: columns that the DDL adds or drops, in lower
+    case."""
     if before is None:
         return {}
     old = {column.id: column for column in before.columns}
     found = {column.id: old.pop(column.id) for column in after.columns if column.id in old}
     new = [column for column in after.columns if column.id not in found]
     if modified:  # a column whose values had to be converted has a new id
-        for column in new:
-            same = next((one for one in old.values() if one.name.lower() == column.name.lower()), None)
-            if same is not None:
-                found[column.id] = old.pop(same.id)
+        left = {name: one for one in old.values() if (name := one.name.lower()) not in apart}
+        new = [column for column in new if column.name.lower() not in apart]
+        found |= {one.id: left.pop(name) for one in new if (name := one.name.lower()) in left}
         new = [column for column in new if column.id not in found]
-        if len(new) == len(old):
-            found.update({column.id: one for column, one in zip(new, old.values(), strict=True)})
+        if len(new) == len(left):
+            found.update({column.id: one for column, one in zip(new, left.values(), strict=True)})
     return found
 
 
@@ -133,7 +135,7 @@ def alter(change: Alteration) -> Derived:
         missing = [line for line in missing if _is_new(line, change)]
     table = name_of(*change.table)
     clauses = _Clauses()
-    old = counterparts(before, change.after, modified=change.modified)
+    old = counterparts(before, change.after, modified=change.modified, apart=change.apart)
     taken = _taken(change, old)
     renamed_keys = _drop_keys(change, clauses)
     _columns(change, old, taken, clauses, missing)
@@ -156,7 +158,7 @@ def alter(change: Alteration) -> Derived:
 
 def _is_new(line: str, change: Alteration) -> bool:
     """Whether a lack concerns a column that this DDL changed."""
-    old = counterparts(change.before, change.after, modified=change.modified)
+    old = counterparts(change.before, change.after, modified=change.modified, apart=change.apart)
     changed = {
         column.name
         for column in change.after.columns

@@ -8,7 +8,7 @@ Tests  tests/drainer/ddl/derive/test_derive.py
 from __future__ import annotations
 
 from drainer.ddl.derive.definition import ForeignKey
-from drainer.ddl.derive.render import foreign_key_clause, name_of
+from drainer.ddl.derive.render import check_clause, foreign_key_clause, name_of
 from drainer.ddl.derive.values import Alteration, Step, step
 from drainer.sink.mysql.column_match import Dialect
 
@@ -31,9 +31,7 @@ def extras(change: Alteration, missing: list[str]) -> list[Step]:
         if not check.enforced and change.server.dialect is Dialect.MARIADB:
             missing.append(f"check {check.name}, which is not enforced upstream either")
             continue
-        text = f"ADD CONSTRAINT {name_of(check.name)} CHECK ({check.expression})"
-        text += "" if check.enforced else " NOT ENFORCED"
-        steps.append(step(f"ALTER TABLE {table} {text}", lacks=f"check {check.name}"))
+        steps.append(step(f"ALTER TABLE {table} ADD {check_clause(check)}", lacks=f"check {check.name}"))
     return steps + _visibility(change, table, missing)
 
 
@@ -47,9 +45,8 @@ def drop_constraints(change: Alteration) -> list[Step]:
     """Steps before anything else: a key that a foreign key needs cannot be dropped, nor a checked column."""
     table = name_of(*change.table)
     before, checks = change.before, set(change.after.checks)
-    verb = "DROP CHECK" if change.server.dialect is Dialect.MYSQL else "DROP CONSTRAINT"
     gone = [
-        step(f"ALTER TABLE {table} {verb} {name_of(check.name)}")
+        step(f"ALTER TABLE {table} {change.server.drop_check} {name_of(check.name)}")
         for check in (before.checks if before else ())
         if check not in checks and check.name.lower() in change.present.checks
     ]

@@ -42,7 +42,8 @@ def same_names(schema: str, table: str) -> Name:
 class Change:
     """A DDL to be derived. `present` has every name that `names` gives; None: it is not there.
 
-    `ran`: what was derived has run downstream, the last steps of it maybe not.
+    `ran`: what was derived has run downstream, the last steps of it maybe not. `apart`: columns that it adds
+    or drops besides changing others.
     """
 
     action: int
@@ -54,6 +55,7 @@ class Change:
     server: Server = field(default_factory=Server)
     route: Route = same_names
     ran: bool = False
+    apart: frozenset[str] = frozenset()
 
     @property
     def effect(self) -> DdlEffect:
@@ -244,6 +246,7 @@ def _alteration(change: Change, one: Tracked, present: Present) -> Alteration:
         route=change.route,
         ran=change.ran,
         modified=change.effect.modifies_columns,
+        apart=change.apart,
         rebased=change.effect.rebases_auto_id,
     )
 

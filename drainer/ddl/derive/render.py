@@ -18,6 +18,7 @@ from typing import Final
 from common import table_info as ti
 from common.type_text import LONG_TEXTS, literal, type_text
 from drainer.ddl.derive.definition import (
+    Check,
     Column,
     Default,
     Definition,
@@ -86,6 +87,10 @@ class Server:
         if self.dialect is Dialect.MARIADB:
             return "IGNORED" if self.at_least(10, 6) else ""
         return "INVISIBLE"
+
+    @property
+    def drop_check(self) -> str:
+        return "DROP CHECK" if self.dialect is Dialect.MYSQL else "DROP CONSTRAINT"
 
     @property
     def sequences(self) -> bool:
@@ -316,6 +321,11 @@ def foreign_key_clause(key: ForeignKey, schema: str, table: str) -> str:
     if key.on_update:
         text += f" ON UPDATE {key.on_update}"
     return text
+
+
+def check_clause(check: Check) -> str:
+    enforced = "" if check.enforced else " NOT ENFORCED"
+    return f"CONSTRAINT {name_of(check.name)} CHECK ({check.expression}){enforced}"
 
 
 # Partitions ----------------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ Route = Callable[[str, str], tuple[str, str]]
 @dataclass(frozen=True, slots=True)
 class Alteration:
     """`before` None: the table is new upstream. `table` is its (schema, name) downstream. `modified`: the
-    job changed column types, so a column may have got a new id. `ran`: steps have run, the last maybe not."""
+    job changed column types, so a column that is not in `apart` may have got a new id. `ran`: steps have run,
+    the last maybe not."""
 
     before: Definition | None
     after: Definition
@@ -29,6 +30,7 @@ class Alteration:
     route: Route
     ran: bool = False
     modified: bool = False
+    apart: frozenset[str] = frozenset()
     rebased: bool = False
 
 

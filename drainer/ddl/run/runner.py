@@ -37,7 +37,7 @@ from drainer.ddl.run.progress import progress_of, wait_for
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.session_settings import ANY_VALUE, Session, session_of
 from drainer.schema import sql_tokens
-from drainer.schema.ddl_effect import TABLE, EffectKind, effect, sub_actions
+from drainer.schema.ddl_effect import TABLE, EffectKind, columns_apart, effect, sub_actions
 from drainer.sink.mysql.connection import Connection, Target
 from drainer.sink.mysql.errors import SessionError, StatementRefused, safe_text
 from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name
@@ -416,6 +416,7 @@ class DdlRunner:
             sub_actions=sub_actions(ddl.job),
             server=self._session.server,
             route=self._route,
+            apart=columns_apart(ddl.job),
         )
 
     def _shape(self, connection: Connection, ddl: Ddl) -> fingerprint.Shape:

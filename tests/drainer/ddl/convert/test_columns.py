@@ -24,6 +24,7 @@ from drainer.ddl.derive import definition
 from drainer.ddl.derive.compare import PresentColumn
 from drainer.ddl.run.runner import DdlRunner, Refused
 from drainer.sink.mysql.connection import Connection, Target, connect
+from drainer.sink.mysql.errors import StatementRefused
 from drainer.txn import Ddl, Tracked
 from tests.drainer.support import conversions
 from tests.drainer.support.conversions import Case, field_type
@@ -380,6 +381,94 @@ def test_a_value_that_a_statement_cannot_hold_lets_the_table_wait(
         assert len(session.rows(b"SHOW COLUMNS FROM d.t")) == 2
     finally:
         session.run(b"SET GLOBAL max_allowed_packet = %d" % size)
+
+
+def of_several(*subs: dict[str, Any]) -> dict[str, Any]:
+    return {"multi_schema_info": {"sub_jobs": [{"type": 12, "raw_args": [None, []]}, *subs]}}
+
+
+def test_a_column_that_comes_is_not_the_one_that_goes(session: Connection, runner: DdlRunner) -> None:
+    """MODIFY v, DROP a, ADD b: by the definitions alone, `a` could have been renamed."""
+    create(session, DOUBLE, [1e16], key=" PRIMARY KEY")
+    session.run(b"ALTER TABLE d.t ADD COLUMN a INT DEFAULT 77")
+    a, b = (column(number, field_type("int"), name, 2) for number, name in ((4, "a"), (5, "b")))
+    job = of_several(
+        {"type": 6, "raw_args": [{"O": "a", "L": "a"}, False]},
+        {"type": 5, "raw_args": [{"id": 5, "name": {"O": "b", "L": "b"}}, {"Tp": 0}]},
+    )
+    runner.run(ddl(table(ID, column(2, DOUBLE), a), table(ID, column(3, TEXT), replace(b, default="5")), job))
+    assert session.rows(b"SELECT id, v, b FROM d.t") == [(0, "10000000000000000", 5)]
+
+
+def test_a_key_that_the_same_ddl_drops(session: Connection, runner: DdlRunner) -> None:
+    """A server could not make it again: no key of JSON is unique."""
+    was, kind = field_type("varchar(60)"), field_type("json")
+    create(session, was, [b"[1]"], key=" PRIMARY KEY")
+    session.run(b"ALTER TABLE d.t ADD UNIQUE KEY k (v)")
+    keys = (Index(3, "k", (IndexColumn("v", 1),), unique=True, primary=False),)
+    job = of_several({"type": 8, "raw_args": [{"O": "k", "L": "k"}, False, 3, []]})
+    ran = runner.run(ddl(table(ID, column(2, was), indexes=keys), table(ID, column(3, kind)), job))
+    assert not ran.missing
+    assert contents(session, kind) == [b"[1]"]
+
+
+LONG_TEXT = replace(field_type("text"), tp=ti.LONG_BLOB)
+
+
+def test_text_becomes_json_where_both_are_one_type(session: Connection, runner: DdlRunner) -> None:
+    """In MariaDB JSON is a LONGTEXT with a CHECK."""
+    session.run(b"CREATE TABLE d.t (id INT PRIMARY KEY, v LONGTEXT COLLATE utf8mb4_bin NULL)")
+    session.run(b"""INSERT INTO d.t VALUES (1, '{"a":1,"a":2}'), (2, 'x'), (3, '[1,2]')""")
+    kind = field_type("json")
+    for _ in range(2):  # the second time as after a death behind the first
+        changed(runner, LONG_TEXT, kind)
+        assert contents(session, kind) == [b'{"a": 2}', None, b"[1, 2]"]
+    changed(runner, kind, LONG_TEXT)
+    session.run(b"INSERT INTO d.t VALUES (4, 'no JSON')")
+    assert contents(session, LONG_TEXT) == [b'{"a": 2}', None, b"[1, 2]", b"no JSON"]
+
+
+def test_null_in_a_column_without_it_waits(session: Connection, runner: DdlRunner) -> None:
+    """A server would make an empty text of it."""
+    was = field_type("varchar(60)")
+    create(session, was, [b"no JSON"], key=" PRIMARY KEY")
+    with pytest.raises(Refused, match="one becomes NULL"):
+        changed(runner, was, replace(field_type("json"), flag=ti.FLAG_NOT_NULL))
+    assert contents(session, was) == [b"no JSON"]
+
+
+def test_names_that_are_hard_to_quote(session: Connection, runner: DdlRunner) -> None:
+    name, key = "a`'%s\"\\é", "k`'%"
+    quoted, of_key = (f"`{one.replace('`', '``')}`" for one in (name, key))
+    session.run(f"CREATE TABLE d.t (id INT PRIMARY KEY, {quoted} DOUBLE, KEY {of_key} ({quoted}))".encode())
+    session.run(b"INSERT INTO d.t VALUES (1, 1e16)")
+    keys = (Index(3, key, (IndexColumn(name, 1),), unique=False, primary=False),)
+    before, after = (
+        table(ID, column(number, kind, name), indexes=keys) for number, kind in ((2, DOUBLE), (3, TEXT))
+    )
+    assert not runner.run(ddl(before, after)).missing
+    assert session.rows(b"SELECT * FROM d.t") == [(1, "10000000000000000")]
+
+
+def test_a_check_stays(session: Connection, runner: DdlRunner) -> None:
+    """Servers drop a CHECK with its column."""
+    create(session, DOUBLE, [3.5], key=" PRIMARY KEY")
+    session.run(b"ALTER TABLE d.t ADD CONSTRAINT c CHECK (v > 0), ADD CONSTRAINT b CHECK (v < 9 OR id > 0)")
+    checks = [
+        {"constraint_name": {"O": name, "L": name}, "expr_string": text, "enforced": True, "state": 5}
+        for name, text in (("c", "`v` > 0"), ("b", "`v` < 9 or `id` > 0"))
+    ]
+    before, after = (
+        replace(one, document={**one.document, "constraint_info": checks})
+        for one in (table(ID, column(2, DOUBLE)), table(ID, column(3, field_type("decimal(10,2)"))))
+    )
+    assert not runner.run(ddl(before, after)).missing
+    for row in ("9, -1", "0, 9"):
+        with pytest.raises(StatementRefused, match="4025"):
+            session.run(f"REPLACE INTO d.t VALUES ({row})".encode())
+    own = [column(3, field_type("decimal(10,2)")), column(4, DOUBLE)]
+    with pytest.raises(Refused, match="own CHECK b may hang on"):
+        runner.run(ddl(*(table(ID, one) for one in own)))
 
 
 @pytest.mark.parametrize("mode", [columns.WAIT, columns.DOWNSTREAM])
