@@ -15,13 +15,14 @@ Tests  tests/drainer/quarantine/test_http_routes.py
 from __future__ import annotations
 
 import datetime
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from common.cluster.node import OFFLINE
 from common.cluster.registry import ClusterView
-from common.errors import Conflict, FlagError, Rejected
+from common.errors import BinlogError, Conflict, FlagError, Rejected
 from common.net.tls import TlsConfig
 from common.observe import log, show
 from deploy.ctl.cli.command_line import Call
@@ -99,9 +100,17 @@ async def call(invoked: Call) -> int:
     assert command is not None
     async with connection.registry(settings) as registry:
         addresses = addresses_of(await registry.view(), settings.node_id, command.verb)
+    failed: BinlogError | None = None
     for name, address in addresses.items():
         of = name if settings.node_id or len(addresses) > 1 else ""
-        await run(replace(command, node_id=of), address, settings.tls, invoked.output)
+        try:
+            await run(replace(command, node_id=of), address, settings.tls, invoked.output)
+        except BinlogError as error:
+            if failed is not None:
+                show.print_warning(str(failed))
+            failed = error  # the others are asked nevertheless
+    if failed is not None:
+        raise failed
     return DONE
 
 
@@ -139,17 +148,18 @@ def _waiting(command: DdlCommand, data: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _print_log(command: DdlCommand, data: dict[str, Any]) -> None:
+    at = {"node_id": command.node_id} if command.node_id else {}
     for entry in _waiting(command, data):
-        _logger.info("DDL waits", **{**entry, "since_ms": _time(entry["since_ms"])})
+        _logger.info("DDL waits", **{**at, **entry, "since_ms": _time(entry["since_ms"])})
     for decided in data.get("decisions") or ():
-        _logger.info("DDL decision", **{**decided, "decided_ms": _time(decided["decided_ms"])})
+        _logger.info("DDL decision", **{**at, **decided, "decided_ms": _time(decided["decided_ms"])})
     if command.verb not in ("list", "show"):
         _logger.info("DDL decided", job_id=command.job_id, decision=command.verb)
 
 
 def _print_text(command: DdlCommand, data: dict[str, Any]) -> None:
     """What waits, why, and the commands that decide it, to be copied."""
-    node = f" -node-id {command.node_id}" if command.node_id else ""
+    node = f" -node-id {shlex.quote(command.node_id)}" if command.node_id else ""
     if command.verb not in ("list", "show"):
         show.print_lines(
             f"job {command.job_id}: {command.verb} is stored; `binlogctl ddl list{node}` follows it"
@@ -163,7 +173,7 @@ def _print_text(command: DdlCommand, data: dict[str, Any]) -> None:
         show.print_lines(
             f"job {entry['job_id']} on {', '.join(entry['tables'])}: {entry['state']} since"
             f" {_time(entry['since_ms'])}, {kept}",
-            f"  why     {entry['reason']}",
+            *([f"  why     {entry['reason']}"] if entry["reason"] not in entry["state"] else ()),
             *([f"  DDL     {entry['query']}"] if entry["query"] else ()),
         )
         for action in entry.get("possible") or ():
@@ -194,7 +204,8 @@ def _print_table(command: DdlCommand, data: dict[str, Any]) -> None:
             )
             for entry in entries
         ]
-        show.print_table(f"{len(entries)} waiting DDL", _WAITING, rows)
+        at = f" at {command.node_id}" if command.node_id else ""
+        show.print_table(f"{len(entries)} waiting DDL{at}", _WAITING, rows)
     else:
         for entry in entries:
             shown = {**entry, "since_ms": _time(entry["since_ms"]), "tables": ", ".join(entry["tables"])}
@@ -215,8 +226,8 @@ def _print_table(command: DdlCommand, data: dict[str, Any]) -> None:
         show.print_table("decisions", _DECIDED, rows)
 
 
-def _print_json(_command: DdlCommand, data: dict[str, Any]) -> None:
-    show.print_json(data)
+def _print_json(command: DdlCommand, data: dict[str, Any]) -> None:
+    show.print_json({"node_id": command.node_id, **data} if command.node_id else data)
 
 
 OUTPUTS: Final[dict[str, Callable[[DdlCommand, dict[str, Any]], None]]] = {

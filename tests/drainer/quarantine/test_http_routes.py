@@ -90,7 +90,7 @@ def command(verb: str, job_id: int = 0, text: str = "") -> DdlCommand:
 async def test_commands_that_decide_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
     """Each of them is taken by the command line as it is printed."""
     async with drainer(FakeController()) as address:
-        await ctl_ddl.run(replace(command("list"), node_id="d1"), address, None, "text")
+        await ctl_ddl.run(replace(command("list"), node_id="d 1"), address, None, "text")
     printed = capsys.readouterr().out
     commands = [
         line.split("decide  binlogctl ", 1)[1] for line in printed.splitlines() if "  decide  " in line
@@ -102,10 +102,30 @@ async def test_commands_that_decide_can_be_copied(capsys: pytest.CaptureFixture[
         assert (call.command.words, call.words, call.settings.node_id) == (
             f"ddl {line.split()[1]}",
             (job,),
-            "d1",
+            "d 1",
         )
     assert "  why     " in printed
     assert "  DDL     " in printed
+
+
+class NoRegistry:
+    async def view(self) -> None:
+        return None
+
+
+async def test_one_that_does_not_answer_hides_nothing_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = command_line.parse(["ddl", "list", "-output", "json"], {})
+    assert isinstance(call, command_line.Call)
+    monkeypatch.setattr(ctl_ddl.connection, "registry", lambda settings: contextlib.nullcontext(NoRegistry()))
+    async with drainer(FakeController()) as address:
+        asked = {"a": "127.0.0.1:1", "b b": address, "c": "127.0.0.1:1"}
+        monkeypatch.setattr(ctl_ddl, "addresses_of", lambda *arguments: asked)
+        with pytest.raises(Unavailable):
+            await ctl_ddl.call(call)
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["node_id"], len(printed["waiting"])) == ("b b", 2)
 
 
 @pytest.mark.parametrize("output", ["log", "table", "json"])
