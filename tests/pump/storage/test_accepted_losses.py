@@ -17,6 +17,7 @@ from common.observe import metrics
 from pump.index.index import IndexDamaged
 from pump.log.delivery import Delivery
 from pump.log.record import ValuePointer
+from pump.storage import accepted_losses
 from pump.storage.accepted_losses import AcceptedLosses
 from pump.storage.data_dir import DataDir
 from pump.storage.opening import StorageLimits
@@ -299,6 +300,19 @@ async def test_one_start_gives_up_all_that_a_lost_directory_leaves_behind(tmp_pa
         with pytest.raises(Corruption, match="commit 3101 has no prewrite 3100"):
             await pull(storage, from_disk=True)
     DataDir(str(tmp_path)).close()
+
+
+def test_of_three_times_as_many_damages_as_are_noted_all_are_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accepted_losses, "_NOTED_MAX", 10)
+    data_dir = DataDir(str(tmp_path))
+    losses = AcceptedLosses(data_dir, "000002.vlog:0-000003.vlog:0")
+    for _ in range(2):
+        assert all(losses.accepted("000002.vlog", at) for at in range(30))
+        assert len(losses.before(ValuePointer(9, 0))[0]) == 10
+        losses = AcceptedLosses(data_dir)
+    data_dir.close()
 
 
 def test_a_range_goes_with_its_last_file(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from common.errors import Corruption, Rejected
 from common.upstream_port import Committed, RolledBack, Undecided
 from pump.index import indexer
 from pump.storage.storage import Storage
+from pump.watermark import resolver
 from pump.watermark.resolve_schedule import ResolveSchedule, TxnAnswer
 from pump.watermark.resolver import Resolver
 from pump.watermark.stall_monitor import StallMonitor
@@ -93,6 +94,20 @@ async def test_orphan_is_asked_about_after_a_second_or_at_once_when_somebody_wai
         assert 20 not in await one.round()
         one.clock.advance(0.02)
         assert 20 in await one.round()
+
+
+async def test_keys_of_three_times_the_bound_are_read_again_and_no_more_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resolver, "_KEYS_BYTES_MAX", 2000)
+    async with scene(tmp_path) as one:
+        start_tss = [*range(10, 40)]
+        await one.prewrite(*start_tss)
+        for _ in range(3):
+            one.clock.advance(10.0)
+            assert await one.round() == start_tss
+            assert one.upstream.asked[-1] == [(start_ts, b"key%d" % start_ts) for start_ts in start_tss]
+            assert len(one.resolver._keys) * 200 <= 2000
 
 
 async def test_orphans_of_both_kinds_settle_in_one_round_and_nothing_is_lost(tmp_path: Path) -> None:
