@@ -2,7 +2,7 @@
 
 Drives  one session, which has the chunk's table in sight; ends no transaction of it
 In      a table's definition and what the server says of its columns
-Out     encoded INSERT rows (`common.rowcodec.encoder`), a thousand at a time: fit for rules, masks, `SqlPlan`
+Out     encoded INSERT rows (`common.rowcodec.encoder`), some at a time: fit for rules, masks, `SqlPlan`
 Holds   a value is converted by what the column is on the server and stored as what the definition calls it.
         Stored generated columns come with the row, as TiDB's binlogs have them; virtual ones do not
 Why     the slow way of a load: what conditions and masks see, and how a value is written, is decided in one
@@ -30,6 +30,8 @@ from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
 from drainer.sink.mysql.sql_literal.quoting import qualified
 
 ROWS_MAX: Final = 1000
+BYTES_MAX: Final = 4 << 20
+"""What is given at a time, but for the last row of it."""
 _NUMBERED: Final = {ColumnKind.ENUM: Family.ENUM, ColumnKind.SET: Family.SET}
 _INTEGERS: Final = frozenset(
     {ColumnKind.SIGNED, ColumnKind.UNSIGNED, ColumnKind.YEAR, ColumnKind.BIT, ColumnKind.ENUM, ColumnKind.SET}
@@ -72,8 +74,8 @@ class ValueSelect:
             source = here.column(column.name)
             if source is None:
                 raise DownstreamError(
-                    f"upstream table {here.label} has no column {column.name}, which its definition has",
-                    hint="publish the schema change that dropped it, or leave the table out",
+                    f"upstream table {here.label} shows no column {column.name}, which its definition has",
+                    hint="GRANT SELECT on the whole table, publish what was done to it, or leave it out",
                 )
             shown.append(value(source))
             columns.append((column.name, converter(column, source)))
@@ -89,14 +91,15 @@ class ValueSelect:
         limited = self.table + chunk.where()
         ((count,),) = connection.printed(b"SELECT COUNT(*) FROM " + limited)
         rows: list[bytes] = []
-        number = 0
+        number = size = 0
         for number, printed in enumerate(
             connection.stream_printed(b"SELECT %b FROM %b" % (self.shown, limited)), 1
         ):
             rows.append(self._encoded(printed, number))
-            if len(rows) == ROWS_MAX:
+            size += len(rows[-1])
+            if len(rows) == ROWS_MAX or size > BYTES_MAX:
                 yield rows
-                rows = []
+                rows, size = [], 0
         check_rows(self.table.decode("utf-8", "replace"), number, int(count or 0))
         if rows:
             yield rows

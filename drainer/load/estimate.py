@@ -23,7 +23,7 @@ from drainer.load.contents import Contents, contents_of
 from drainer.load.job import blocking
 from drainer.load.preparing import copied, look
 from drainer.load.reconcile import Mode
-from drainer.load.table_copy import rows_wanted
+from drainer.load.table_copy import check_columns, rows_wanted
 from drainer.load.upstream_tables import UpstreamTables
 from drainer.rules.rule_set import read_rules
 from drainer.sink.mysql.session import DownstreamSession
@@ -81,7 +81,7 @@ def _tables(settings: DrainerConfig, cluster_id: int, contents: Contents, mode: 
     listed = []
     with contextlib.closing(UpstreamTables(upstream_target_of(settings), None)) as upstream:
         for source, _ in copied(found.all):
-            upstream.table(source.name)  # that it is there, and may be read
+            check_columns(source, upstream.table(source.name))
             size = upstream.size(source.name)
             way = "by row rules" if source.edit is not None else ""
             listed.append(

@@ -68,19 +68,7 @@ class TableCopy:
         the one upstream is not what its definition says."""
         info = source.version.info
         target = target_of(source.version, 1, there, sync_mode=sync_mode)
-        lacking = [
-            column.name
-            for column in info.columns
-            if column.is_writable
-            and column.id not in source.version.left_out
-            and not here.column(column.name)
-        ]
-        if lacking:
-            raise NotAsPublished(
-                f"upstream table {here.label} shows no column {', '.join(lacking)}, which its definition has",
-                hint="GRANT SELECT on the whole table to the user of [syncer.from]; or, if the column is not"
-                " there, publish what was done to the table; then run the same command again",
-            )
+        check_columns(source, here)
         changed = set() if source.edit is None else {column.name.lower() for column in info.columns}
         hidden = here.dialect is Dialect.TIDB and not (info.pk_is_handle or info.is_common_handle)
         alike = key_to_compare(here, there, changed)
@@ -123,6 +111,18 @@ class TableCopy:
     def removal(self, chunk: Chunk) -> bytes:
         """DELETE of the chunk's rows downstream."""
         return b"DELETE FROM " + self.target.name + chunk.where()
+
+
+def check_columns(source: Source, here: DownstreamTable) -> None:
+    """Raises `NotAsPublished` where upstream does not show all that is to be copied."""
+    wanted = (one for one in source.version.info.columns if one.id not in source.version.left_out)
+    lacking = [one.name for one in wanted if one.is_writable and not here.column(one.name)]
+    if lacking:
+        raise NotAsPublished(
+            f"upstream table {here.label} shows no column {', '.join(lacking)}, which its definition has",
+            hint="GRANT SELECT on the whole table to the user of [syncer.from]; or, if the column is not"
+            " there, publish what was done to the table; then run the same command again",
+        )
 
 
 def rows_wanted(size: TableSize) -> int:

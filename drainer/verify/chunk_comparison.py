@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -59,8 +59,8 @@ class Part:
         return self.differences if self.found is None else self.found.all()
 
     def settled(self) -> Part:
-        """Without what would give all differences."""
-        return replace(self, found=None)
+        """Its counts alone."""
+        return replace(self, differences=(), found=None)
 
 
 class ChunkComparison:
@@ -139,10 +139,7 @@ class ChunkComparison:
         if not counts:
             answers = self._both(lambda side: checksum.count_queries(self._table, side, where))
             counts = tuple(sum(int(row[0] or 0) for row in side) for side in answers)
-        with ExitStack() as ends:
-            ours, theirs = (SideRows(self._table) for _ in range(2))
-            ends.callback(ours.close)
-            ends.callback(theirs.close)
+        with closing(SideRows(self._table)) as ours, closing(SideRows(self._table)) as theirs:
 
             def take(side: int) -> None:
                 queries = checksum.row_queries(self._table, side, where, chosen, buckets)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -41,7 +41,7 @@ from drainer.verify.result import OnDifference, TableResult, Verification
 from drainer.verify.row_differences import Printed
 from drainer.verify.row_parts import PartedComparison, SideRows
 from drainer.verify.table_work import TableWork, Wanted
-from drainer.verify.verifying import Progress
+from drainer.verify.verifying import REFUSALS, Progress, lacking, said, seen_whole
 
 _TYPES: Final = {
     ColumnKind.SIGNED: "bigint",
@@ -90,7 +90,10 @@ class ImageVerification:
                     connection.run(b"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                     connection.run(b"START TRANSACTION WITH CONSISTENT SNAPSHOT")
                     for image, work in works:
-                        self._compare(image, work, connection, describing)
+                        try:
+                            self._compare(image, work, connection, describing)
+                        except REFUSALS as error:  # of this table
+                            work.refusal = said(error)
                         self._say(work, [one for _, one in works])
             except SessionError as error:
                 raise DownstreamError(
@@ -132,21 +135,18 @@ class ImageVerification:
     ) -> None:
         there = read_table(describing, image.schema, image.table)
         if there is None:
-            work.absent, work.rows_absent = "downstream has no such table", image.rows
+            work.refusal = lacking(work, "downstream", describing, [work.wanted.downstream])
+            work.rows_absent = image.rows if work.absent else 0
             return
         reader = TableReader(self.directory, image)
-        how = compared_table([_described(reader)], there, edited=True)
+        how = seen_whole(describing, compared_table([_described(reader)], there, edited=True))
         if isinstance(how, str):
             work.refusal = how
             return
         work.take(how)
         work.is_cut = True
         began_s = self.clock.monotonic_s()
-        keep_all = self.on_difference is not None
-        with ExitStack() as ends:
-            upstream, downstream = SideRows(how), SideRows(how)
-            ends.callback(upstream.close)
-            ends.callback(downstream.close)
+        with closing(SideRows(how)) as upstream, closing(SideRows(how)) as downstream:
             upstream.take(_image_rows(reader, how))
             check_rows(f"the image of {how.label}", upstream.count, image.rows)
             (query,) = count_queries(how, DOWNSTREAM, b"")
@@ -154,10 +154,11 @@ class ImageVerification:
             (query,) = row_queries(how, DOWNSTREAM, b"")
             downstream.take(connection.stream_printed(query))
             check_rows(f"downstream {how.label}", downstream.count, int(count or 0))
-            found = PartedComparison(how, keep_all=keep_all).compare(upstream, downstream)
-            part = part_of(upstream.count, downstream.count, found)
-        for one in part.all() if self.on_difference is not None else ():
-            self.on_difference(work.so_far(), one)  # type: ignore[misc]
+            comparison = PartedComparison(how, keep_all=self.on_difference is not None)
+            part = part_of(upstream.count, downstream.count, comparison.compare(upstream, downstream))
+        if self.on_difference is not None:
+            for one in part.all():
+                self.on_difference(work.so_far(), one)
         work.chunks.append(Chunk(0))
         work.found(work.chunks[0], part, 0.0)
         work.seconds = self.clock.monotonic_s() - began_s

@@ -3,7 +3,8 @@
     Verification          one run: both timestamps, and for each downstream table
       TableResult         equal, different or not comparable, and how that is known
         ComparedColumn    how a column was compared, or why it was not
-        RowDifference     a row that is missing, one too many, or changed; at most `LISTED_MAX` a table
+        RowDifference     a row that is missing, one too many, or changed; at most `LISTED_MAX` a table, of
+                          large ones fewer
 
 Values of rows are SQL literals as the Drainer writes them downstream (`'it''s'`, `-1.50`, `x'00ff'`,
 `NULL`), in the order of `TableResult.row_columns`: they are exact, NULL is no empty text, and a statement can
@@ -19,6 +20,7 @@ from enum import StrEnum
 from typing import Final
 
 LISTED_MAX: Final = 100  # of one table
+LISTED_BYTES: Final = 4 << 20  # beyond, no more are added
 Name = tuple[str, str]  # schema, table
 Values = tuple[bytes, ...]
 
@@ -86,6 +88,10 @@ class RowDifference:
     def rows(self) -> int:
         """How many rows are wrong."""
         return 1 if self.copies is None else abs(self.copies[0] - self.copies[1])
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(map(len, (*self.key, *(self.upstream or ()), *(self.downstream or ()))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +186,17 @@ class Verification:
     @property
     def wrong(self) -> int:
         return sum(one.wrong for one in self.tables)
+
+
+def listed(found: Iterable[RowDifference]) -> tuple[RowDifference, ...]:
+    """The first ones, as many as a result has of a table."""
+    size, kept = 0, list[RowDifference]()
+    for one in found:
+        if len(kept) == LISTED_MAX or size >= LISTED_BYTES:
+            break
+        kept.append(one)
+        size += one.size_bytes
+    return tuple(kept)
 
 
 def worst(states: Iterable[State]) -> State:

@@ -14,14 +14,15 @@ from __future__ import annotations
 import pickle
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import IO, Final
 from zlib import crc32
 
+from common.errors import DownstreamError
 from drainer.verify import canonical
 from drainer.verify.compared_table import ComparedTable
-from drainer.verify.result import LISTED_MAX, Kind, RowDifference
+from drainer.verify.result import LISTED_BYTES, LISTED_MAX, Kind, RowDifference
 from drainer.verify.row_differences import Printed, RowComparison
 
 MEMORY_BYTES: Final = 32 << 20
@@ -35,20 +36,22 @@ _LENGTH_BYTES: Final = 4
 
 @dataclass(slots=True)
 class Found:
-    """`first`: at most `LISTED_MAX`. `computed`: changed rows that differ only in columns that the servers
-    compute. `rest`: all further differences, where somebody wants them and there are some."""
+    """`first`: as many as a result lists. `computed`: changed rows that differ only in columns that the
+    servers compute. `rest`: all further differences, where somebody wants them and there are some."""
 
     keep_all: bool = False
     first: list[RowDifference] = field(default_factory=list)
     counts: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
     computed: int = 0
     rest: IO[bytes] | None = None
+    _first_bytes: int = 0
 
     def add(self, one: RowDifference, generated: frozenset[str]) -> None:
         self.counts[one.kind] += one.rows
         self.computed += one.kind is Kind.CHANGED and generated.issuperset(one.columns)
-        if len(self.first) < LISTED_MAX:
+        if len(self.first) < LISTED_MAX and self._first_bytes < LISTED_BYTES:
             self.first.append(one)
+            self._first_bytes += one.size_bytes
         elif self.keep_all:
             self.rest = self.rest or _file()
             pickle.dump(one, self.rest)
@@ -79,14 +82,16 @@ class SideRows:
 
     def close(self) -> None:
         for file in self._files:
-            file.close()
+            with suppress(OSError):  # what was not written yet, on a full disk
+                file.close()
 
     @property
     def is_parted(self) -> bool:
         return bool(self._files)
 
     def take(self, rows: Iterable[Printed]) -> None:
-        """Raises `Corruption` for a key that its column cannot have, and what the rows raise."""
+        """Raises `Corruption` for a key that its column cannot have, `DownstreamError` where there is no room
+        for files, and what the rows raise."""
         for row in rows:
             self.count += 1
             if self._files:
@@ -123,7 +128,10 @@ class SideRows:
         key = canonical.pack([canonical.of_server(row[place], form) for place, form in self._identity])
         packed = canonical.pack(row)
         file = self._files[crc32(key) // self._shift % PARTS]
-        file.write(len(packed).to_bytes(_LENGTH_BYTES, "big") + packed)
+        try:
+            file.write(len(packed).to_bytes(_LENGTH_BYTES, "big") + packed)
+        except OSError as error:
+            raise _no_room(error) from None
 
 
 class PartedComparison:
@@ -136,10 +144,13 @@ class PartedComparison:
         self._generated = frozenset(one.name for one in table.pairs if one.is_generated)
 
     def compare(self, upstream: SideRows, downstream: SideRows) -> Found:
-        """Both sides were taken whole. Raises `Corruption` for a value that its column cannot have."""
+        """Both sides were taken whole. Raises as `SideRows.take`, of any value."""
         found = Found(self._keep_all)
-        for one in self._differences(upstream, downstream, 0):
-            found.add(one, self._generated)
+        try:
+            for one in self._differences(upstream, downstream, 0):
+                found.add(one, self._generated)
+        except OSError as error:
+            raise _no_room(error) from None
         return found
 
     def _differences(self, upstream: SideRows, downstream: SideRows, level: int) -> Iterator[RowDifference]:
@@ -153,13 +164,22 @@ class PartedComparison:
             if max(sizes) <= MEMORY_BYTES // 2 or level == _LEVELS_MAX:
                 yield from self._rows.differences(upstream.rows(number), downstream.rows(number))
                 continue
-            with ExitStack() as ends:
-                ours, theirs = (SideRows(self._table, level + 1) for _ in range(2))
-                for some, whole in ((ours, upstream), (theirs, downstream)):
-                    ends.callback(some.close)
-                    some.take(whole.rows(number))
+            ours, theirs = (SideRows(self._table, level + 1) for _ in range(2))
+            with closing(ours), closing(theirs):
+                ours.take(upstream.rows(number))
+                theirs.take(downstream.rows(number))
                 yield from self._differences(ours, theirs, level + 1)
 
 
 def _file() -> IO[bytes]:
-    return tempfile.TemporaryFile()
+    try:
+        return tempfile.TemporaryFile()
+    except OSError as error:
+        raise _no_room(error) from None
+
+
+def _no_room(error: OSError) -> DownstreamError:
+    return DownstreamError(
+        f"rows that do not fit into memory cannot be kept in {tempfile.gettempdir()}: {error.strerror}",
+        hint="TMPDIR names another directory",
+    )

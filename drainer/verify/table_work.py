@@ -16,14 +16,7 @@ from drainer.chunks.chunk import Chunk, Place
 from drainer.verify.chunk_comparison import Part
 from drainer.verify.compared_table import ComparedTable
 from drainer.verify.edited_rows import Edited
-from drainer.verify.result import (
-    LISTED_MAX,
-    ComparedColumn,
-    How,
-    Name,
-    State,
-    TableResult,
-)
+from drainer.verify.result import ComparedColumn, How, Name, RowDifference, State, TableResult, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +44,8 @@ class Wanted:
 class TableWork:
     """`edited`: those of `wanted` that are there. `is_described`: what both sides have is known at this look.
 
-    `refusal`: why it could not be read at the last moment; `absent`: a side that lacks it.
+    `listed`: the first differences, with the number of their chunk. `refusal`: why it could not be read at
+    the last moment; `absent`: a side that lacks it.
     """
 
     wanted: Wanted
@@ -62,6 +56,7 @@ class TableWork:
     is_described: bool = False
     equal: dict[int, Part] = field(default_factory=dict)
     wrong: dict[int, Part] = field(default_factory=dict)
+    listed: list[tuple[int, RowDifference]] = field(default_factory=list)
     refusal: str = ""
     absent: str = ""
     is_gone: bool = False
@@ -102,6 +97,7 @@ class TableWork:
     def look_again(self) -> None:
         """What differed is to be compared once more."""
         self.wrong.clear()
+        self.listed.clear()
         self.refusal = self.absent = ""
         self.is_described = False
 
@@ -111,7 +107,7 @@ class TableWork:
         if how != self.how:
             self.how = how
             self.chunks, self.is_cut = [], False
-            self.equal, self.wrong = {}, {}
+            self.equal, self.wrong, self.listed = {}, {}, []
 
     def resume(self, how: ComparedTable, parts: Iterable[tuple[Chunk, Part]]) -> None:
         """What earlier runs found equal; from the first gap on it is cut and compared anew. Chunks of two
@@ -130,6 +126,9 @@ class TableWork:
     def found(self, chunk: Chunk, part: Part, seconds: float) -> None:
         self.seconds += seconds
         (self.equal if part.is_equal else self.wrong)[chunk.number] = part.settled()
+        both = [*self.listed, *((chunk.number, one) for one in part.differences)]
+        both.sort(key=lambda entry: entry[0])
+        self.listed = both[: len(listed(one for _, one in both))]
 
     # -- result ---------------------------------------------------------------------------------------
 
@@ -147,7 +146,6 @@ class TableWork:
 
     def result(self) -> TableResult:
         parts = [*self.equal.values(), *self.wrong.values()]
-        differences = [one for _, part in sorted(self.wrong.items()) for one in part.differences]
         state, why = self._state()
         how = self.how
         return TableResult(
@@ -165,7 +163,7 @@ class TableWork:
             extra=sum(part.extra for part in parts),
             changed=sum(part.changed for part in parts),
             computed=sum(part.computed for part in parts),
-            differences=tuple(differences[:LISTED_MAX]),
+            differences=tuple(one for _, one in self.listed),
             other_columns=() if how is None else how.only_downstream,
             seconds=self.seconds,
         )

@@ -48,7 +48,7 @@ _CUT_AT_ONCE: Final = 64
 _DESCRIBED_AGAIN: Final = 2
 _PASSES: Final = (Unavailable, TransientError, Rejected)
 """What a later moment may mend. `Rejected`: the upstream collected what stood at this one."""
-_REFUSALS: Final = (StatementRefused, DownstreamError, RowError, Corruption)
+REFUSALS: Final = (StatementRefused, DownstreamError, RowError, Corruption)
 """What keeps one table from being read."""
 
 
@@ -246,8 +246,8 @@ class Verifying:
             how = self._how(sides, describing, work)
             if how is not None:
                 self._chunks(sides, work, how, ends_s)
-        except _REFUSALS as error:  # of this table: others are told of when they are taken
-            work.refusal = _said(error)
+        except REFUSALS as error:  # of this table: others are told of when they are taken
+            work.refusal = said(error)
 
     def _chunks(self, sides: Sides, work: TableWork, how: ComparedTable, ends_s: float) -> None:
         """Cut the table, and have what is left of it compared."""
@@ -306,19 +306,16 @@ class Verifying:
         if not there and downstream is None:
             return _NEITHER
         if downstream is None:
-            return _lacking(work, "downstream", below, [wanted.downstream])
+            return lacking(work, "downstream", below, [wanted.downstream])
         if not there:
-            return _lacking(work, "upstream", above, wanted.upstream)
+            return lacking(work, "upstream", above, wanted.upstream)
         if len(there) < len(upstream):
             # Its rows would be taken for some too many.
-            lacking = ".".join(wanted.upstream[upstream.index(None)])
-            return f"upstream does not show {lacking}, which goes there, too: {_SHOWN}"
-        return compared_table(
-            there,
-            downstream,
-            wanted.left_out,
-            edited=bool(wanted.edited),
-            published=wanted.published,
+            name = ".".join(wanted.upstream[upstream.index(None)])
+            return f"upstream does not show {name}, which goes there, too: {_SHOWN}"
+        edited, published = bool(wanted.edited), wanted.published
+        return seen_whole(
+            below, compared_table(there, downstream, wanted.left_out, edited=edited, published=published)
         )
 
     # -- chunks ---------------------------------------------------------------------------------------
@@ -357,8 +354,8 @@ class Verifying:
         work, chunk, began_s, expected = self._flying.pop(future)
         try:
             part = future.result()
-        except _REFUSALS as error:
-            work.refusal = _said(error)
+        except REFUSALS as error:
+            work.refusal = said(error)
             return
         now_s = self.clock.monotonic_s()
         self._budget.end(expected, max(part.rows, part.downstream_rows), now_s)
@@ -400,8 +397,17 @@ class Verifying:
         )
 
 
-def _lacking(work: TableWork, side: str, connection: Connection, names: Sequence[Name]) -> str:
-    """A server shows no table to who may not read it: absent is what a SELECT does not find."""
+def seen_whole(downstream: Connection, found: ComparedTable | str) -> ComparedTable | str:
+    """Unless the downstream has a column that it does not show."""
+    if isinstance(found, str):
+        return found
+    hidden = [name for name in found.missing if not is_absent(downstream, *found.name, name)]
+    return f"downstream does not show column {', '.join(hidden)}: {NOT_SHOWN}" if hidden else found
+
+
+def lacking(work: TableWork, side: str, connection: Connection, names: Sequence[Name]) -> str:
+    """Why it cannot be compared, "" where it is absent, as `work` says then. A server shows no table to who
+    may not read it: absent is what a SELECT does not find."""
     if not all(is_absent(connection, *name) for name in names):
         return f"{side} does not show it: {NOT_SHOWN}"
     work.absent = f"{side} has no such table" + (" any more" if side == "upstream" else "")
@@ -412,7 +418,7 @@ class _MomentOver(Exception):
     """It has lasted long enough."""
 
 
-def _said(error: Exception) -> str:
+def said(error: Exception) -> str:
     return error.message if isinstance(error, BinlogError) else safe_text(error)
 
 

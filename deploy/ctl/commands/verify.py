@@ -83,7 +83,7 @@ class Job:
         self._shown = shown
         self._names = [name for name in map(str.strip, call.settings.tables.split(",")) if name]
         self.repair: RepairFile | None = None
-        self._to_mend: dict[Name, list[RowDifference]] = {}
+        self._to_mend: dict[Name, ToMend] = {}
 
     async def with_image(self) -> Verification:
         from drainer.config.downstream import target_of
@@ -156,7 +156,9 @@ class Job:
         if self.repair is not None:
             self.repair.add(table, found)
         if self._call.settings.repair_now:
-            self._to_mend.setdefault(table.downstream, []).append(found)
+            from drainer.report.repair.repair_now import ToMend
+
+            self._to_mend.setdefault(table.downstream, ToMend()).add(found)
 
     def _print(self, found: Verification) -> None:
         from drainer.report import html_page, json_document, terminal
@@ -180,21 +182,13 @@ class Job:
         from drainer.report.repair.fenced_moment import fenced_moment
         from drainer.report.repair.repair_now import repair_now
 
-        wanted = [self._mending(verification, name) for name in sorted(self._to_mend)]
+        wanted = [(verification.compared[name], found) for name, found in sorted(self._to_mend.items())]
         mended = await repair_now(wanted, lambda: fenced_moment(self._settings, upstream, hold))
         show.print_warning(
             f"binlogctl: {mended.rows:,} rows were mended, {mended.settled:,} had become right; verify again"
         )
         for said in mended.left:
             show.print_warning(f"binlogctl: not mended: {said}")
-
-    def _mending(self, verification: LiveVerification, name: Name) -> ToMend:
-        from drainer.report.repair.repair_now import ToMend
-
-        made = ToMend(verification.compared[name])
-        for one in self._to_mend[name]:
-            made.add(one)
-        return made
 
 
 def _state(given: str, data_dir: str) -> Path | None:

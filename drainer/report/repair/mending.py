@@ -46,7 +46,7 @@ class Mending:
 def mending(table: TableResult, found: RowDifference, dialect: Dialect) -> Mending:
     """What is to be done for one row."""
     rows = _Rows(table, dialect)
-    if found.copies is not None and any(one.is_key for one in rows.columns):
+    if found.copies is not None and found.kind is Kind.MISSING and any(one.is_key for one in rows.columns):
         return Mending(refused=_ONE_KEY)
     if found.copies is not None:
         return rows.copies(found, *found.copies)

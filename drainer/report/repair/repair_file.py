@@ -3,13 +3,14 @@
 In     every difference, as it is found; tables may be compared at the same time
 Out    one file: the session's settings, then a transaction for each table
 Holds  the file is there whole or not at all; a statement is one line, without bytes that a client would
-       change (NUL, line breaks), so that `mariadb < FILE` runs what was written
+       change (NUL, line breaks), so that `mariadb < FILE` runs what was written. A name may have line breaks
 Never  keeps the statements in memory: removals and writes of a table wait in files without a name
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -30,6 +31,7 @@ from drainer.sink.mysql.session_mode import DEFAULT
 from drainer.verify.result import Name, RowDifference, State, TableResult, Verification
 
 _IN_MEMORY_BYTES: Final = 1 << 20
+_QUOTED: Final = re.compile(rb"`[^`]*`|'(?:[^'\\]+|\\.)*'", re.DOTALL)
 _TIDB: Final = b"SET SESSION allow_auto_random_explicit_insert=1;\n"
 _LAX: Final = b"SET SESSION sql_mode='%b';\n" % DEFAULT.lax.encode()
 _STRICT: Final = b"SET SESSION sql_mode='%b';\n" % DEFAULT.strict.encode()
@@ -150,10 +152,17 @@ def _lines(statements: Iterable[bytes], *, is_lax: bool = False) -> Iterable[byt
     for statement in statements:
         if is_lax:
             yield _LAX
-        # Only quoted literals have such bytes, and a backslash escapes there.
-        yield statement.replace(b"\0", b"\\0").replace(b"\r", b"\\r").replace(b"\n", b"\\n") + b";\n"
+        yield _QUOTED.sub(_on_one_line, statement) + b";\n"
         if is_lax:
             yield _STRICT
+
+
+def _on_one_line(quoted: re.Match[bytes]) -> bytes:
+    """In a literal a backslash escapes, in a name it does not."""
+    text = quoted[0]
+    if text[:1] == b"`":
+        return text
+    return text.replace(b"\0", b"\\0").replace(b"\r", b"\\r").replace(b"\n", b"\\n")
 
 
 def _apart(found: Verification) -> list[TableResult]:

@@ -1,7 +1,7 @@
 """Repair now: what a comparison found is put right while the Drainer runs.
 
 Drives  fenced moments (`fenced_moment`), one for each batch of rows
-In      the compared tables, the rows that differed
+In      the compared tables, which of their rows differed
 Out     how many rows were mended, how many had become right by themselves, and what was left
 Holds   nothing of the comparison is written: in each batch the rows are read again on both sides, at one T,
         and what differs then is mended in a transaction that no Drainer can overtake. So a batch that is
@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from common.errors import Rejected
@@ -35,11 +35,17 @@ from drainer.verify.row_differences import RowComparison
 BATCH_ROWS: Final = 200
 LAST_BATCH_ROWS: Final = 5_000
 ROWS_MAX: Final = 100_000
+BYTES_MAX: Final = 64 << 20
+"""Of one table, of what finds its rows again."""
 _ALL_S: Final = 120.0
 _LAX: Final = b"SET SESSION sql_mode='%b'" % DEFAULT.lax.encode()
 _STRICT: Final = b"SET SESSION sql_mode='%b'" % DEFAULT.strict.encode()
 _BY_VALUE: Final = "it has no key, and its values are not printed alike on both sides: use -repair FILE"
 _EDITED: Final = "row rules make its rows, which are not read upstream as they are: use -repair FILE"
+_TOO_MANY: Final = (
+    f"more than {ROWS_MAX:,} rows, or too large ones: -repair FILE has no limit; for most of a table, load it"
+    " again: binlogctl load -replace"
+)
 _WAITS: Final = "its rows wait for a decision: `binlogctl ddl list`"
 
 OpenMoment = Callable[[], AbstractAsyncContextManager[FencedMoment]]
@@ -47,19 +53,22 @@ OpenMoment = Callable[[], AbstractAsyncContextManager[FencedMoment]]
 
 @dataclass(slots=True)
 class ToMend:
-    """A table and its rows that differ. `conditions`: what limits the rows of each side that are compared."""
+    """Rows of one table that differ, as far as they are needed to find them again: keys, or whole rows where
+    there is none. `too_many`: they are not kept."""
 
-    table: ComparedTable
     rows: list[RowDifference] = field(default_factory=list)
-    conditions: tuple[bytes, bytes] = (b"", b"")
+    too_many: bool = False
+    _size: int = 0
 
     def add(self, found: RowDifference) -> None:
-        if len(self.rows) >= ROWS_MAX:
-            raise Rejected(
-                f"{self.table.label}: more than {ROWS_MAX:,} rows differ",
-                hint="-repair FILE has no limit; for most of a table, load it again: binlogctl load -replace",
-            )
-        self.rows.append(found)
+        if found.key:
+            found = replace(found, upstream=None, downstream=None)
+        self._size += found.size_bytes
+        if len(self.rows) >= ROWS_MAX or self._size > BYTES_MAX:
+            self.too_many = True
+            self.rows.clear()
+        if not self.too_many:
+            self.rows.append(found)
 
 
 @dataclass(slots=True)
@@ -71,25 +80,23 @@ class Mended:
     left: list[str] = field(default_factory=list)
 
 
-async def repair_now(
-    tables: Sequence[ToMend], open_moment: OpenMoment, done: Callable[[int], None] = lambda rows: None
-) -> Mended:
-    """`done` is told of rows as they are settled. Raises `Unavailable`, `Rejected`, `DownstreamError`."""
+async def repair_now(tables: Sequence[tuple[ComparedTable, ToMend]], open_moment: OpenMoment) -> Mended:
+    """Raises `Unavailable`, `Rejected`, `DownstreamError`."""
     result = Mended()
-    for wanted in tables:
-        made = _Repair(wanted, open_moment)
-        if why := _refused(wanted.table):
-            result.left.append(f"{name_text(wanted.table.name)}: {why}")
+    for table, wanted in tables:
+        if why := _refused(table, wanted):
+            result.left.append(f"{name_text(table.name)}: {why}")
             continue
-        async for part in made.run():
-            done(part.rows + part.settled)
+        async for part in _Repair(table, wanted, open_moment).run():
             result.rows += part.rows
             result.settled += part.settled
-            result.left += [f"{name_text(wanted.table.name)}: {one}" for one in part.left]
+            result.left += [f"{name_text(table.name)}: {one}" for one in part.left]
     return result
 
 
-def _refused(table: ComparedTable) -> str:
+def _refused(table: ComparedTable, wanted: ToMend) -> str:
+    if wanted.too_many:
+        return _TOO_MANY
     if table.is_edited:
         return _EDITED
     return "" if table.key or table.is_by_checksum else _BY_VALUE
@@ -102,10 +109,10 @@ class _Clash(Exception):
 class _Repair:
     """Of one table."""
 
-    def __init__(self, wanted: ToMend, open_moment: OpenMoment) -> None:
+    def __init__(self, table: ComparedTable, wanted: ToMend, open_moment: OpenMoment) -> None:
+        self._table = table
         self._wanted = wanted
         self._open_moment = open_moment
-        table = wanted.table
         self._comparison = RowComparison(table.pairs, table.key)
         self._dialects = (table.upstream[0].dialect, table.downstream.dialect)
         self._result = TableResult(
@@ -133,7 +140,7 @@ class _Repair:
     async def _persistently(self, batch: Sequence[RowDifference]) -> Mended:
         async def once() -> Mended:
             async with self._open_moment() as moment:
-                names = {name_text(name) for name in self._wanted.table.upstream_names}
+                names = {name_text(name) for name in self._table.upstream_names}
                 if names & set(moment.waiting):
                     return Mended(left=[_WAITS])
                 return await asyncio.to_thread(self._mend, moment, batch)
@@ -167,7 +174,7 @@ class _Repair:
         again = self._comparison.differences(upstream, self._rows(connection, DOWNSTREAM, batch))
         connection.commit()
         if (still := len(again) - sum(bool(one.refused) for one in made)) > 0:
-            result.rows -= still
+            result.rows = max(0, result.rows - still)
             result.left.append(f"{still:,} rows: they differ as well after they were written")
         return result
 
@@ -175,14 +182,11 @@ class _Repair:
         self, connection: Connection, side: int, batch: Sequence[RowDifference]
     ) -> Iterator[tuple[bytes | None, ...]]:
         where = b" OR ".join(sorted({one for row in batch for one in self._found_by(row, side)}))
-        limit = self._wanted.conditions[side]
-        if limit:
-            where = b"(%b) AND (%b)" % (where, limit)
-        for query in row_queries(self._wanted.table, side, where):
+        for query in row_queries(self._table, side, where):
             yield from connection.printed(query)
 
     def _found_by(self, row: RowDifference, side: int) -> Iterator[bytes]:
-        table = self._wanted.table
+        table = self._table
         if table.key:
             columns = self._result.key_columns
             names = [table.pairs[place].names[side] for place in table.key]
@@ -196,7 +200,7 @@ class _Repair:
     def _exactly(self, values: Values, side: int) -> Iterator[bytes]:
         """As both servers print the values alike, both find them by the same literals."""
         columns = self._result.row_columns
-        for pair, column, value in zip(self._wanted.table.pairs, columns, values, strict=True):
+        for pair, column, value in zip(self._table.pairs, columns, values, strict=True):
             yield is_exactly(pair.names[side], column.type, value, self._dialects[side])
 
 

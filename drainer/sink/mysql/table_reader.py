@@ -20,7 +20,7 @@ from drainer.sink.mysql.column_match import Dialect, DownstreamTable, KeyPart, U
 from drainer.sink.mysql.connection import Connection
 from drainer.sink.mysql.errors import NOT_ALLOWED, NoSuchTable, SessionError, StatementRefused
 from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
-from drainer.sink.mysql.sql_literal.quoting import qualified
+from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name
 
 _COLUMNS: Final = (
     "SELECT COLUMN_NAME, DATA_TYPE, CHARACTER_MAXIMUM_LENGTH, NUMERIC_SCALE, DATETIME_PRECISION, IS_NULLABLE,"
@@ -51,6 +51,7 @@ _NO_TRANSACTIONS: Final = "SELECT 1 FROM information_schema.ENGINES WHERE ENGINE
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_]+")  # other names are encoded in that list
 _NOT_ALLOWED: Final = 1227
 _NO_DATABASE_FOR_USER: Final = 1044
+_NO_SUCH_COLUMN: Final = 1054
 _NAME: Final = "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE "
 _EXACT: Final = _NAME + "TABLE_SCHEMA=%s AND TABLE_NAME=%s"
 _ANY_CASE: Final = _NAME + "LOWER(TABLE_SCHEMA)=LOWER(%s) AND LOWER(TABLE_NAME)=LOWER(%s)"
@@ -92,14 +93,17 @@ def read_table(connection: Connection, schema: str, name: str) -> DownstreamTabl
     return table
 
 
-def is_absent(connection: Connection, schema: str, name: str) -> bool:
-    """Whether a table that `read_table` does not show is not there, as a SELECT says: information_schema
-    hides what the user has no right on."""
+def is_absent(connection: Connection, schema: str, name: str, column: str = "") -> bool:
+    """Whether a table that `read_table` does not show, or a column of one, is not there, as a SELECT says:
+    information_schema hides what the user has no right on."""
+    shown = quote_name(column) if column else b"1"
     try:
-        connection.rows(b"SELECT 1 FROM " + qualified(schema, name) + b" LIMIT 0")
+        connection.rows(b"SELECT %b FROM %b LIMIT 0" % (shown, qualified(schema, name)))
     except NoSuchTable:
         return True
     except StatementRefused as error:
+        if column and error.number == _NO_SUCH_COLUMN:
+            return True
         if error.number not in (*NOT_ALLOWED, _NO_DATABASE_FOR_USER):
             raise
         return False

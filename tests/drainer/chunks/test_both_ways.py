@@ -15,6 +15,7 @@ import pytest
 
 from common.errors import DownstreamError
 from common.table_info import Column, TableInfo
+from drainer.chunks import value_rows
 from drainer.chunks.chunk import Chunk, RowsLost
 from drainer.chunks.cut_key import WHOLE, CutKey, key_to_copy
 from drainer.chunks.literal_rows import LiteralSelect, NotLiteral
@@ -310,8 +311,16 @@ def test_a_text_that_is_none_is_refused_as_a_literal(bed: Bed) -> None:
 def test_a_column_that_upstream_lacks_is_named(bed: Bed) -> None:
     info = small(bed, "varchar(20)")
     bed.run(f"ALTER TABLE {HERE}.t DROP COLUMN c")
-    with pytest.raises(DownstreamError, match=rf"upstream table {HERE}\.t has no column c"):
+    with pytest.raises(DownstreamError, match=rf"upstream table {HERE}\.t shows no column c"):
         ValueSelect.of(info, bed.described(HERE, "t"), WHOLE)
+
+
+def test_large_rows_come_a_few_at_a_time(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = small(bed, "varchar(2000)", *["REPEAT('x',1000)"] * 30)
+    select = ValueSelect.of(info, bed.described(HERE, "t"), WHOLE)
+    assert [len(some) for some in select.read(bed.connection, Chunk(0))] == [30]
+    monkeypatch.setattr(value_rows, "BYTES_MAX", 2500)
+    assert [len(some) for some in select.read(bed.connection, Chunk(0))] == [3] * 10
 
 
 def test_rows_that_a_server_keeps_back_are_missed(bed: Bed) -> None:

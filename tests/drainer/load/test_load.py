@@ -23,6 +23,7 @@ from drainer.load import table_copy
 from drainer.load.counters import Counters
 from drainer.load.estimate import estimate
 from drainer.load.reconcile import Mode
+from drainer.load.table_copy import NotAsPublished
 from drainer.sink.mysql.errors import SessionError
 from drainer.sink.mysql.session_lock import Claims, claim
 from tests.drainer.load.load_bed import CLUSTER, COPY, SCHEMA, Bed
@@ -447,6 +448,13 @@ async def test_an_upstream_that_may_not_be_read_is_a_clear_line(bed: Bed) -> Non
     with pytest.raises(Rejected, match=SCHEMA):
         await bed.load()
     with pytest.raises(Rejected, match=f"the upstream does not show {SCHEMA}.log to the user"):
+        await estimate(bed.settings(), bed.upstream, bed.nodes, mode=Mode.NEW)
+    column = bed.rows(f"SHOW COLUMNS FROM {SCHEMA}.log")[0][0]
+    bed.run(
+        f"GRANT SELECT ON {SCHEMA}.names TO load_reader@'%'",
+        f"GRANT SELECT ({column}) ON {SCHEMA}.log TO load_reader@'%'",
+    )
+    with pytest.raises(NotAsPublished, match=f"upstream table {SCHEMA}.log shows no column"):
         await estimate(bed.settings(), bed.upstream, bed.nodes, mode=Mode.NEW)
     bed.run("DROP USER load_reader@'%'")
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from common.errors import ConfigError
-from drainer.image.manifest import Manifest
+from common.errors import ConfigError, Corruption
+from drainer.image.manifest import Manifest, TableImage
+from drainer.image.parquet_reader import TableReader
 from drainer.reading.subscribe.table_choice import TablePattern
 from drainer.sink.mysql.connection import Target
+from drainer.verify import image_comparison
+from drainer.verify.compared_table import NOT_SHOWN
 from drainer.verify.image_comparison import ImageVerification
 from drainer.verify.result import Kind, RowDifference, State, Verification
 from tests.drainer.restore.test_restoring import IMAGE, options, restore, world
@@ -58,3 +62,30 @@ def test_what_differs_from_an_image_is_found(target: Target, tmp_path: Path, res
     assert (table.state, table.missing) == (State.DIFFERS, image.rows)
     with pytest.raises(ConfigError, match="no such table"):
         verified(target, tmp_path, "no.where")
+
+
+def test_what_cannot_be_read_keeps_to_its_table(
+    target: Target, tmp_path: Path, restored: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that the user may not see is not absent; a value that makes no sense is of one table."""
+    _, second, *others = restored.tables
+    grants = [f"GRANT SELECT ON `{one.schema}`.`{one.table}` TO half@'%'" for one in (second, *others)]
+    run(target, "CREATE OR REPLACE USER half@'%' IDENTIFIED BY 'x'", *grants, "SELECT 1")
+    run(target, "GRANT SELECT ON tidb_binlog.* TO half@'%'", "SELECT 1")
+    reader = image_comparison.TableReader
+
+    def damaged(directory: str, image: TableImage) -> TableReader:
+        if image.table == second.table:
+            raise Corruption("a page is damaged")
+        return reader(directory, image)
+
+    monkeypatch.setattr(image_comparison, "TableReader", damaged)
+    try:
+        found = verified(replace(target, user="half", password="x"), tmp_path)
+    finally:
+        run(target, "DROP USER half@'%'", "SELECT 1")
+    assert [(one.state, one.why) for one in found.tables[:2]] == [
+        (State.NOT_COMPARABLE, f"downstream does not show it: {NOT_SHOWN}"),
+        (State.NOT_COMPARABLE, "a page is damaged"),
+    ]
+    assert {one.state for one in found.tables[2:]} == {State.EQUAL}

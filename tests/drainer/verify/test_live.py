@@ -106,6 +106,28 @@ async def test_tables_of_which_changes_are_left_out_are_not_comparable(bed: Bed)
     assert "leaves out changes" in found.tables[0].why
 
 
+async def test_what_the_user_may_not_read_is_not_called_equal(bed: Bed) -> None:
+    """Information_schema shows such a user a table without the column, and no other table."""
+    await bed.load()
+    bed.run(
+        f"UPDATE {COPY}.t SET price=0",
+        "CREATE OR REPLACE USER live_reader@'%' IDENTIFIED BY 'x'",
+        f"GRANT SELECT (id, name) ON {SCHEMA}.t TO live_reader@'%'",
+        f"GRANT SELECT ON {bed.settings().from_outcome_table} TO live_reader@'%'",
+    )
+    bed.options |= {"from_user": "live_reader", "from_password": "x"}
+    try:
+        found = await compared(bed)
+    finally:
+        bed.run("DROP USER live_reader@'%'")
+    assert states(found) == {"t": State.NOT_COMPARABLE, "u": State.NOT_COMPARABLE}
+    assert [one.why.partition(":")[0] for one in found.tables] == [
+        "column price",
+        "upstream does not show it",
+    ]
+    assert found.tables[0].other_columns == ()
+
+
 async def test_a_run_that_waits_for_its_moment_ends_when_it_is_cancelled(bed: Bed) -> None:
     asked = asyncio.Event()
 

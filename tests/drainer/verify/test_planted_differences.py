@@ -119,6 +119,10 @@ PLANTS = {
         ("DELETE FROM {t} WHERE b=30", "INSERT INTO {t} VALUES ('c', -5, 0)"),
         ((EXTRA, b"'c'", ()), (MISSING, b"'a'", ())),
     ),
+    "twice_where_only_upstream_has_a_key": Plant(
+        "id INT PRIMARY KEY, v INT", "VALUES (1,1),(2,2)",
+        ("ALTER TABLE {t} DROP PRIMARY KEY", "INSERT INTO {t} VALUES (2,2),(2,2)"), ((EXTRA, (1, 3)),),
+    ),
     "set_by_the_server_on_update": Plant(
         "id INT PRIMARY KEY, v INT, at DATETIME(6) DEFAULT '2020-01-01' ON UPDATE CURRENT_TIMESTAMP(6)",
         "(id, v) VALUES (1,1),(2,2)",

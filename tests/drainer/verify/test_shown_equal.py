@@ -6,13 +6,18 @@ Tables are made at random; one value is changed downstream, and the comparison s
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.report.repair.repair_file import RepairFile
+from drainer.sink.mysql.column_match import Dialect
 from drainer.verify import canonical, chunk_comparison, row_parts
 from drainer.verify.compared_table import NOT_SHOWN
 from drainer.verify.result import How, State
@@ -20,7 +25,10 @@ from drainer.verify.sides import Sides, sides_at_rest
 from drainer.verify.table_work import Wanted
 from tests.drainer.verify.world import DOWNSTREAM, QUICK, UPSTREAM, World, world
 
-NAMES = ["b", "c", "bucket", "h", "1", "a`b", "it's", 'say "a"', "COUNT", "x y", "rows", "é", "%b", "--"]
+# Like the aliases of statements, like keywords, and like parts of statements and of formats.
+_PRINTED = r"""b c h bucket seen copies rows COUNT SELECT null 1 0x1f a`b ` it's ' " \ \' -- /* ; #
+    % %s %b %(x)s {x} ? @x a.b é ß İ 日本"""
+NAMES = [*re.split(r"\s+", _PRINTED), 'say "a"', "x y", "a\nb", "\x01", "x" * 64]
 TYPES = {  # two values that differ
     "INT": ("1", "2"),
     "INT(5) ZEROFILL": ("1", "10"),
@@ -109,6 +117,41 @@ def test_a_planted_difference_is_seen(both: World, seed: int, monkeypatch: pytes
         assert one.wrong == (1 if one.key_columns else 2), statement
         assert one.chunks > 0
         assert one.downstream_rows == one.rows
+
+
+@pytest.mark.parametrize("key", ["PRIMARY KEY ({k})", "UNIQUE ({k}), PRIMARY KEY (id2)", ""])
+def test_the_repair_file_mends_whatever_names_are(both: World, key: str, tmp_path: Path) -> None:
+    wanted = []
+    for number, name in enumerate(NAMES):
+        other, at = (NAMES[(number + more) % len(NAMES)] for more in (5, 11))
+        columns = [f"{quoted(name)} INT NOT NULL", f"{quoted(other)} VARCHAR(30)", "id2 INT NOT NULL"]
+        columns.append(f"{quoted(at)} DATETIME NULL ON UPDATE CURRENT_TIMESTAMP")
+        table = f"{name[:60]}_{number}"
+        both.make(
+            quoted(table),
+            ", ".join(filter(None, [*columns, key.format(k=quoted(name))])),
+            "SELECT seq, IF(seq % 5, seq, NULL), seq, '2020-01-01' FROM mysql.seq_1_to_30",
+        )
+        t, kept = f"{DOWNSTREAM}.{quoted(table)}", f"{quoted(at)}={quoted(at)}"
+        both.run(
+            f"UPDATE {t} SET {quoted(other)}='a%s''\nb', {kept} WHERE id2=8",
+            f"UPDATE {t} SET {quoted(other)}=NULL, {kept} WHERE id2=9",
+            f"DELETE FROM {t} WHERE id2=11",
+            f"INSERT INTO {t} SELECT 100, NULL, 100, NULL FROM {t} WHERE id2=12",
+        )
+        wanted.append(Wanted(((UPSTREAM, table),), (DOWNSTREAM, table)))
+    path = tmp_path / "repair.sql"
+    with RepairFile(str(path), Dialect.MARIADB) as file:
+        run = both.of(wanted)
+        run.on_difference = file.add
+        found = run.run()
+        file.finish(found)
+    assert {one.wrong for one in found.tables} == {4 if key else 6}
+    assert (file.rows, file.refused) == (found.wrong, [])
+    applied = both.client(path)
+    assert applied.returncode == 0, applied.stderr
+    found = both.of(wanted).run()
+    assert [(one.downstream, one.differences) for one in found.tables if one.state is not State.EQUAL] == []
 
 
 def test_a_limit_that_a_session_keeps_is_an_error(both: World) -> None:
@@ -203,6 +246,30 @@ def test_a_column_that_the_user_may_not_read_is_no_column_that_upstream_lacks(bo
         )
     finally:
         both.run("DROP USER half@'%'")
+
+
+def test_what_the_downstream_does_not_show_is_not_lacking(both: World) -> None:
+    both.make("narrow", "id INT PRIMARY KEY, v INT, s INT", "VALUES (1, 1, 1)")
+    both.make("hidden", "id INT PRIMARY KEY", "VALUES (1)")
+    both.make("shorter", "id INT PRIMARY KEY, s INT", "VALUES (1, 1)")
+    both.run(
+        f"ALTER TABLE {DOWNSTREAM}.shorter DROP s",
+        "CREATE OR REPLACE USER half@'%' IDENTIFIED BY 'x'",
+        f"GRANT SELECT (id, v) ON {DOWNSTREAM}.narrow TO half@'%'",
+        f"GRANT SELECT ON {DOWNSTREAM}.shorter TO half@'%'",
+    )
+    half = replace(both.target, user="half", password="x")
+    try:
+        names = ("narrow", "hidden", "shorter")
+        moment = partial(sides_at_rest, 100, both.target, half, sessions=2)
+        found = both.verifying(*names, open_moment=moment).run().tables
+    finally:
+        both.run("DROP USER half@'%'")
+    assert [(one.state, one.why) for one in found] == [
+        (State.NOT_COMPARABLE, f"downstream does not show column s: {NOT_SHOWN}"),
+        (State.NOT_COMPARABLE, f"downstream does not show it: {NOT_SHOWN}"),
+        (State.DIFFERS, "downstream has no column s"),
+    ]
 
 
 def test_types_that_are_printed_in_two_ways_keep_to_their_table(both: World) -> None:

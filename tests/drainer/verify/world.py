@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from deploy.playground.cluster.mariadb import MariaDbServer
@@ -39,6 +43,22 @@ class World:
             self.run(f"CREATE OR REPLACE TABLE {schema}.{name} ({definition})")
             if rows:
                 self.run(f"INSERT INTO {schema}.{name} {rows}")
+
+    def client(self, script: Path) -> subprocess.CompletedProcess[bytes]:
+        """The server's own client runs a file."""
+        program = shutil.which("mariadb") or shutil.which("mysql")
+        assert program, "the tests need MariaDB's client"
+        target = self.target
+        at = [f"-h{target.host}", f"-P{target.port}", f"-u{target.user}", "--protocol=tcp"]
+        with script.open("rb") as file:
+            return subprocess.run(
+                [program, "--no-defaults", *at],
+                stdin=file,
+                capture_output=True,
+                env={**os.environ, "MYSQL_PWD": target.password},
+                timeout=120,
+                check=False,
+            )
 
     def moment(self) -> Sides:
         sides = sides_at_rest(100 + len(self.moments), self.target, self.target, sessions=2)

@@ -12,6 +12,7 @@ import pytest
 
 from common.errors import Unavailable
 from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.report.repair import repair_now as repair_now_module
 from drainer.report.repair.fenced_moment import FencedMoment, fenced_moment, lock_lanes
 from drainer.report.repair.repair_now import Mended, ToMend, repair_now
 from drainer.sink.mysql.connection import Target, connect
@@ -50,7 +51,7 @@ class Bed:
         return found
 
     async def repaired(self, table: str, rows: Sequence[RowDifference]) -> Mended:
-        return await repair_now([ToMend(self.compared(table), list(rows))], self.open_moment)
+        return await repair_now([(self.compared(table), to_mend(*rows))], self.open_moment)
 
     async def written(self) -> None:
         """Each program has gone on."""
@@ -65,6 +66,13 @@ class Bed:
 @pytest.fixture
 async def bed(mariadb: MariaDbServer, target: Target) -> Bed:
     return Bed(mariadb, target)
+
+
+def to_mend(*rows: RowDifference) -> ToMend:
+    made = ToMend()
+    for row in rows:
+        made.add(row)
+    return made
 
 
 def keyed(kind: Kind, key: int) -> RowDifference:
@@ -172,9 +180,24 @@ async def test_what_was_mended_is_looked_at_again(bed: Bed) -> None:
 async def test_tables_whose_rows_are_others_by_rules_are_left_to_the_file(bed: Bed) -> None:
     async with bed.world.running():
         edited = replace(bed.compared("t"), is_edited=True)
-        mended = await repair_now([ToMend(edited, [keyed(Kind.CHANGED, 1)])], bed.open_moment)
+        mended = await repair_now([(edited, to_mend(keyed(Kind.CHANGED, 1)))], bed.open_moment)
     assert (mended.rows, mended.settled) == (0, 0)
     assert "row rules make its rows" in mended.left[0]
+
+
+async def test_more_than_fits_into_memory_is_left_to_the_file(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repair_now_module, "BYTES_MAX", 100)
+    wide = RowDifference((b"1",), Kind.CHANGED, (b"1", b"x" * 1000), (b"1", b"y" * 1000), ("b",))
+    assert to_mend(wide, wide).rows == [replace(wide, upstream=None, downstream=None)] * 2
+    keyless = replace(wide, key=(), copies=(1, 0), downstream=None)
+    wanted = to_mend(keyless, keyless)
+    assert (wanted.rows, wanted.too_many) == ([], True)
+    async with bed.world.running():
+        mended = await repair_now([(bed.compared("t"), wanted)], bed.open_moment)
+    assert mended.rows == 0
+    assert "-repair FILE has no limit" in mended.left[0]
 
 
 async def test_a_drainer_that_took_over_or_went_on_is_noticed(bed: Bed) -> None:
