@@ -25,6 +25,7 @@ from common.table_info import (
 )
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.value import Intent
+from drainer.ddl.convert import columns
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner, Refused
 from drainer.reading.archive.decode import downstream_definitions
@@ -227,8 +228,11 @@ class TestPartitions:
 class TestZones:
     ROWS = "INSERT INTO d.t VALUES (1, '2020-01-01 00:00:00'), (2, NULL)"
 
+    @pytest.mark.parametrize("conversions", [columns.CONVERT, columns.DOWNSTREAM])
     @pytest.mark.parametrize("routed", [False, True])
-    def test_an_instant_becomes_the_local_time_of_the_job(self, target: Target, *, routed: bool) -> None:
+    def test_an_instant_becomes_the_local_time_of_the_job(
+        self, target: Target, conversions: str, *, routed: bool
+    ) -> None:
         run(
             target,
             "CREATE DATABASE d",
@@ -239,7 +243,7 @@ class TestZones:
         if routed:
             run(target, "RENAME TABLE d.t TO d.t_copy", "SELECT 1")
         route = (lambda schema, name: (schema, name and f"{name}_copy")) if routed else (lambda *name: name)
-        runner = DdlRunner(target, Schema(), route)
+        runner = DdlRunner(target, Schema(), route, conversions=conversions)
         place = "d.t_copy" if routed else "d.t"
         was = table(ID, AT)
         local = table(ID, replace(AT, id=3, type=FieldType(DATETIME, 0, 19, 0)))
