@@ -24,7 +24,7 @@ from drainer.ddl.policy import Policy
 from drainer.ddl.run.runner import DdlRunner
 from drainer.quarantine.controller import QuarantineController, Waiting
 from drainer.quarantine.early_drop import EarlyDrops, UpstreamJobs
-from drainer.quarantine.frozen_schema import Frozen, Schema
+from drainer.quarantine.log import Frozen, Schema
 from drainer.quarantine.release import ReleaseDependencies
 from drainer.quarantine.shards import Shards, Sharing
 from drainer.quarantine.store import ReleaseTable

@@ -31,8 +31,7 @@ from drainer.ddl.policy import Policy, Ruling
 from drainer.ddl.rules import SKIP, STOP, Rule
 from drainer.quarantine import decisions
 from drainer.quarantine.entry import RETRY, Decision, Entry, Floor
-from drainer.quarantine.frozen_schema import Frozen, Schema
-from drainer.quarantine.log import Directory, KeptDdl, QuarantineLog
+from drainer.quarantine.log import Directory, Frozen, KeptDdl, QuarantineLog, Schema
 from drainer.quarantine.queue_state import QueueEvent, QueueState, allows
 from drainer.quarantine.release import Release, ReleaseDependencies, entry_of
 from drainer.quarantine.store import Decided, QuarantineTable

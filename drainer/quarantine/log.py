@@ -4,6 +4,7 @@ Owns    the files of one directory, which is emptied when it is opened: after a 
 Holds   rows stay as they came; table versions and DDL stay in memory, records name them by number. Every
         record has a checksum. A record that the disk does not take waits in memory, and then there is no
         space: the stream waits, nothing is left out
+        A DDL is kept with what it needs of the tracked schema and the routes, as they were then
 Never   syncs: what must survive a kill is not here
 
 A queue's log is one strand of files. Logs of queues that become one are read together, in stream order: each
@@ -18,10 +19,11 @@ import struct
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple, Protocol
 
 from common import record
 from common.errors import ConfigError, Corruption
+from drainer.ddl.derive.values import Route
 from drainer.txn import Ddl, TableEvents, TableVersion, Transaction
 
 SEGMENT_BYTES: Final = 16 << 20
@@ -32,12 +34,30 @@ _HEAD: Final = struct.Struct("<BBQQIQI")  # kind, last, start_ts, commit_ts, tab
 _NO_TABLE: Final = 0xFFFFFFFF
 
 
+class Schema(Protocol):
+    """What a DDL needs of the tracked schema after it."""
+
+    def database_collation(self, schema: str) -> tuple[str, str] | None: ...
+
+
+class Frozen:
+    """The tracked schema as it was after one DDL, and where tables went then."""
+
+    def __init__(self, schema: Schema, ddl: Ddl, route: Route) -> None:
+        self.route = route
+        names = {ddl.schema, *(name for name, _ in ddl.tables)}
+        self._collations = {name.lower(): schema.database_collation(name) for name in names}
+
+    def database_collation(self, schema: str) -> tuple[str, str] | None:
+        return self._collations.get(schema.lower())
+
+
 class KeptDdl(NamedTuple):
-    """A DDL of the stream. `schema` is the tracked schema after it, `version_before` the version before."""
+    """A DDL of the stream. `version_before`: the schema version before it."""
 
     ddl: Ddl
     version_before: int
-    schema: Any
+    schema: Frozen
 
     @property
     def commit_ts(self) -> int:

@@ -30,7 +30,7 @@ from drainer.ddl.policy import Policy, Ruling
 from drainer.ddl.rules import APPLY, REWRITE, SKIP, STOP
 from drainer.ddl.run.runner import DdlRunner
 from drainer.quarantine.entry import Decision, Entry, Floor
-from drainer.quarantine.log import KeptDdl, QuarantineLog
+from drainer.quarantine.log import Frozen, KeptDdl, QuarantineLog
 from drainer.quarantine.queue_state import QueueEvent
 from drainer.quarantine.store import Decided, QuarantineTable, ReleaseTable
 from drainer.quarantine.waiting_tables import Quarantine, Queue
@@ -75,7 +75,7 @@ class ReleaseDependencies:
     table: QuarantineTable
     make_lanes: MakeLanes
     targets: Callable[[list[TableVersion], int], list[TableTarget]]
-    runner_for: Callable[[Any], DdlRunner]
+    runner_for: Callable[[Frozen], DdlRunner]
     clock: Clock
     numbers: Iterator[int]  # of decisions
     on_freed: Callable[[], None]  # there may be space on the disk

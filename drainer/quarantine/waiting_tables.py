@@ -57,14 +57,10 @@ class Queue:
     refusal: str = ""  # why rows were refused last
     shards: str = ""  # which other tables its DDL waited for last
     wants_pause: bool = False  # its DDL is of a target to which rows of other tables go meanwhile
-    gone: dict[int, Name] = field(default_factory=dict)  # tables that a kept DDL takes away: name, by id
-    ddls: list[Ddl] = field(default_factory=list)  # kept ones of tables whose target others share
-    rows: dict[TableVersion, int] = field(default_factory=dict)  # of such tables: by when the last were kept
-
-    def keeps(self, ddl: Ddl) -> None:
-        self.gone.update(_taken_away(ddl))
-        if ddl.shared:
-            self.ddls.append(ddl)
+    ddls: list[Ddl] = field(default_factory=list)  # what was kept of the stream
+    rows: dict[TableVersion, int] = field(
+        default_factory=dict
+    )  # of routed tables: by when the last were kept
 
     def on(self, event: QueueEvent) -> None:
         self.state = after(self.state, event)
@@ -157,7 +153,7 @@ class Quarantine:
 
     def pending(self) -> Iterator[Ddl]:
         """DDL of tables whose target others share, that release has not done."""
-        for ddl in (ddl for queue in self._queues for ddl in queue.ddls):
+        for ddl in (ddl for queue in self._queues for ddl in queue.ddls if ddl.shared):
             if any(entry.position.complete_ts < ddl.commit_ts for entry in self._entries_of(ddl)):
                 yield ddl
 
@@ -189,9 +185,10 @@ class Quarantine:
         names = {name_of(*name) for name in ddl.names}
         owners = [self._owner(name, ddl.commit_ts) for name in names]
         touched = {owner[1]: owner[0] for owner in owners if owner is not None}
-        for queue in self._queues:
-            for one in ddl.after:
-                owner = self._owner(queue.gone[one.id], ddl.commit_ts) if one.id in queue.gone else None
+        back = {one.id for one in ddl.after}
+        for kept in (kept for queue in self._queues for kept in queue.ddls):
+            for one in _taken_away(kept):
+                owner = self._owner(name_of(one.schema, one.name), ddl.commit_ts) if one.id in back else None
                 if owner is not None:
                     touched[owner[1]] = owner[0]
         databases = {schema for schema, table in names if not table}
@@ -239,13 +236,13 @@ class Quarantine:
             changed = replace(entry, tables={**entry.tables, **dict.fromkeys(new, ddl.commit_ts)})
             self.put(changed)
         queue.on(QueueEvent.KEPT)
-        queue.keeps(ddl)
+        queue.ddls.append(ddl)
         return Classification(DdlClass.KEPT, queue, changed, tuple(queues[1:]))
 
     def begin(self, entry: Entry, ddl: Ddl) -> Queue:
         """A DDL was refused: its tables wait from it on. The entry is durable."""
         queue = self._queue(entry, QueueState.WAITING)
-        queue.keeps(ddl)
+        queue.ddls.append(ddl)
         return queue
 
     def divert(self, transaction: Transaction) -> tuple[Transaction, list[Kept]]:
@@ -378,6 +375,7 @@ class Quarantine:
         )
         tables = dict(known.tables) if known else {}
         for entry in self.entries_before(queue, ddl):
+            assert entry.intent_ts in (0, ddl.commit_ts), "an intent would be lost"
             tables.update(entry.tables)
             del queue.entries[entry.job_id]
         entry = replace(made, tables=tables, position=Position(ddl.commit_ts - 1))
@@ -426,7 +424,6 @@ class Quarantine:
         queue.state = merged(queue.state, other.state)
         queue.refusal = queue.refusal or other.refusal
         queue.open_ts = max(queue.open_ts, other.open_ts)
-        queue.gone.update(other.gone)
         queue.ddls += other.ddls
         queue.rows |= other.rows
         self._queues.remove(other)
@@ -442,9 +439,9 @@ class Quarantine:
         self._routes.clear()
 
 
-def _taken_away(ddl: Ddl) -> dict[int, Name]:
+def _taken_away(ddl: Ddl) -> list[Tracked]:
     left = {one.id for one in ddl.after}
-    return {one.id: name_of(one.schema, one.name) for one in ddl.before if one.id not in left}
+    return [one for one in ddl.before if one.id not in left]
 
 
 def undone(events: TableEvents, commit_ts: int, position: Position) -> TableEvents | None:

@@ -156,7 +156,7 @@ class World:
         quarantine = Quarantine((), self.quarantine._highest_ts, self.quarantine._pending_ts)
         quarantine._numbers, quarantine.seen_ts = self.quarantine._numbers, self.quarantine.seen_ts
         quarantine._queues = [
-            replace(q, entries=dict(q.entries), gone=dict(q.gone), ddls=list(q.ddls), rows=dict(q.rows))
+            replace(q, entries=dict(q.entries), ddls=list(q.ddls), rows=dict(q.rows))
             for q in self.quarantine.queues
         ]
         quarantine._reindex()
