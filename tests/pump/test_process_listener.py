@@ -179,5 +179,6 @@ async def test_a_drainer_of_the_registry_finds_a_place_among_readers_of_all_addr
         async with asyncio.timeout(30):
             while not await is_served("127.0.0.99"):
                 await asyncio.sleep(0.1)
+    assert "pull stream ended for one of another address" in process.log.read_text(), "and waited for none"
     await registry.close()
     assert process.stop() == 0

@@ -16,6 +16,7 @@ from common.config.declaring import options
 from common.door.http.routes import Peer, Request, Response, Routes
 from common.door.limits import Limits
 from common.errors import ConfigError
+from common.permission import Permission
 from common.serving import listener
 from common.serving.listener import Listener
 from common.serving.node_config import NodeConfig
@@ -140,3 +141,21 @@ async def test_names_that_may_connect_are_taken(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="holds no name"):
             await life.change(cert_allowed_cn=(" ",))
         assert tls.refusal(shown) is None
+
+
+async def test_what_names_may_do_counts_from_the_start_and_after_a_reload(tmp_path: Path) -> None:
+    authority = certificates.authority()
+    files = certificates.write(tmp_path, ca=[authority], node=certificates.leaf("node", ca=authority))
+    settings = Config(ssl_ca=files.ca, ssl_cert=files.cert, ssl_key=files.key, cert_admin_cn=("a",))
+    shown: Any = {"subject": ((("commonName", "b"),),)}
+    async with living(settings) as life:
+        tls = life.listener._tls
+        assert tls is not None
+        assert tls.denied(shown) == {Permission.ADMIN}
+        changed = await life.change(cert_admin_cn=("b",), cert_read_cn=("a",), cert_write_cn=("a",))
+        assert changed == [f"security.cert-{one}-cn" for one in ("admin", "read", "write")]
+        assert tls.denied(shown) == {Permission.READ, Permission.WRITE}
+        with pytest.raises(ConfigError, match="cert-read-cn holds no name"):
+            await life.change(cert_read_cn=(" ",))
+        await life.change(cert_read_cn=(), cert_write_cn=())
+        assert tls.denied(shown) == set()
