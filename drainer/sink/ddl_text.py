@@ -41,7 +41,7 @@ _DERIVED: Final = frozenset(
         EffectKind.RENAME,
     }
 )
-_SERVER: Final = Server(Dialect.TIDB)
+_SERVER: Final = Server(Dialect.TIDB, invisible="INVISIBLE", functional_keys=True)
 
 
 def ruling_of(policy: Policy, ddl: Ddl) -> Ruling:

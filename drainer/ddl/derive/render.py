@@ -61,32 +61,21 @@ class NotDerivable(Exception):
 class Server:
     """What the downstream said of itself. `collations` empty: not known, everything is taken for granted.
 
-    `engines` are those with transactions, in lower case; empty: not known. `json`: there is such a type.
+    `invisible`: the word for a key that queries do not use; "" where there is none. `functional_keys`: keys
+    may have expressions. `engines` are those with transactions, in lower case; empty: not known. `json`:
+    there is such a type.
     `explicit_timestamps`: the session gives a TIMESTAMP no defaults of its own. `rounds_times`: it rounds
     fractions of a second where it is told to.
     """
 
     dialect: Dialect = Dialect.MARIADB
-    version: tuple[int, ...] = ()
     collations: frozenset[str] = field(default=frozenset(), repr=False)
     engines: frozenset[str] = field(default=frozenset(), repr=False)
+    invisible: str = ""
+    functional_keys: bool = False
     json: bool = True
     explicit_timestamps: bool = True
     rounds_times: bool = False
-
-    def at_least(self, *version: int) -> bool:
-        return not self.version or self.version >= version
-
-    @property
-    def functional_keys(self) -> bool:
-        return self.dialect is Dialect.TIDB or (self.dialect is Dialect.MYSQL and self.at_least(8, 0, 13))
-
-    @property
-    def invisible(self) -> str:
-        """The word for a key that queries do not use; "" where there is none."""
-        if self.dialect is Dialect.MARIADB:
-            return "IGNORED" if self.at_least(10, 6) else ""
-        return "INVISIBLE"
 
     @property
     def drop_check(self) -> str:

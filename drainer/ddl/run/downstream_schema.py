@@ -64,15 +64,12 @@ _PARTITION: Final = re.compile(
     re.MULTILINE,
 )
 _PARTITION_COUNT: Final = re.compile(r"\bPARTITIONS (\d+)\b")
-_VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
-_REPLICATION_PREFIX: Final = "5.5.5-"  # what MariaDB puts before its own version for old clients
+_USED: Final = {"IGNORED": "IF(IGNORED='YES','NO','YES')", "INVISIBLE": "IS_VISIBLE"}
+"""Whether queries use a key, by the word for one that they do not use."""
 
 
 def server_of(connection: Connection) -> Server:
     """What the server is and has: asked of it, where it can say so."""
-    text = connection.server_version.removeprefix(_REPLICATION_PREFIX)
-    match = _VERSION.search(text)
-    version = tuple(int(number) for number in match.groups()) if match else ()
     dialect = dialect_of(connection)
     if dialect is Dialect.MARIADB:  # collations of UCA 14 have one name for all character sets
         query = "SELECT FULL_COLLATION_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY"
@@ -84,10 +81,19 @@ def server_of(connection: Connection) -> Server:
         names = connection.rows(b"SELECT COLLATION_NAME FROM information_schema.COLLATIONS")
     engines = connection.rows(_ENGINES.encode())
     explicit = connection.rows(b"SHOW VARIABLES LIKE 'explicit_defaults_for_timestamp'")
+
+    def shows_of_keys(column: str) -> bool:
+        return _takes(connection, f"SELECT {column} FROM information_schema.STATISTICS LIMIT 0".encode())
+
     return Server(
         dialect,
-        version,
         frozenset(str(name).lower() for (name,) in names),
+        invisible="IGNORED"
+        if shows_of_keys("IGNORED")
+        else "INVISIBLE"
+        if shows_of_keys("IS_VISIBLE")
+        else "",
+        functional_keys=shows_of_keys("EXPRESSION"),
         engines=frozenset(str(name).lower() for (name,) in engines),
         json=_takes(connection, b"SELECT JSON_VALID('1')"),
         rounds_times=_takes(connection, f"SET @@sql_mode=CONCAT(@@sql_mode,',{ROUNDING}')".encode()),
@@ -171,11 +177,7 @@ def _partitions(connection: Connection, name: tuple[str, str]) -> list[tuple[str
 
 
 def _keys_query(server: Server) -> str:
-    if server.dialect is not Dialect.MARIADB:
-        used = "IS_VISIBLE" if server.at_least(8, 0) else "'YES'"
-    else:
-        used = "IF(IGNORED='YES','NO','YES')" if server.at_least(10, 6) else "'YES'"
-    return _KEYS.format(used=used)
+    return _KEYS.format(used=_USED.get(server.invisible, "'YES'"))
 
 
 def _column(row: tuple[Any, ...]) -> PresentColumn:
