@@ -27,7 +27,7 @@ from drainer.app.load_schema import TrackedSchema, open_schema
 from drainer.apply.lane import LaneSettings
 from drainer.apply.loopback_marks import LoopbackMarks
 from drainer.apply.mysql_sink import MysqlSink
-from drainer.apply.quarantine_setup import QuarantineSetup
+from drainer.apply.quarantine_setup import QuarantineSetup, load_waiting
 from drainer.apply.row_mismatch import Drift
 from drainer.apply.settings import ApplierSettings
 from drainer.checkpoint.inspection import Inspection, inspect
@@ -43,7 +43,6 @@ from drainer.ddl.policy import Policy
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
 from drainer.quarantine import http_routes
-from drainer.quarantine.controller import load_waiting
 from drainer.quarantine.early_drop import UpstreamJobs
 from drainer.relay.relay_log import RelayLog
 from drainer.rules.rule_change import RuleChange

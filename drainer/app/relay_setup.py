@@ -21,7 +21,7 @@ from drainer.app.recovery import RelayRecovery, known_cluster, stored_checkpoint
 from drainer.app.start_wait import Summary
 from drainer.apply.loopback_marks import LoopbackMarks
 from drainer.apply.mysql_sink import MysqlSink
-from drainer.apply.quarantine_setup import QuarantineSetup
+from drainer.apply.quarantine_setup import QuarantineSetup, load_waiting
 from drainer.checkpoint.lane_basis import StoredBasis
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.store import CheckpointStore
@@ -35,7 +35,6 @@ from drainer.ddl.policy import Policy
 from drainer.ddl.run.connection import TrackedSchema
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
-from drainer.quarantine.controller import load_waiting
 from drainer.relay.source import RelaySchema, RelaySource
 from drainer.rules.rule_change import RuleChange
 from drainer.rules.rule_history import RuleHistory

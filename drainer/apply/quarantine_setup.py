@@ -11,26 +11,55 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from common.clock import Clock
 from drainer.apply.lane import LaneSettings
 from drainer.apply.lane_set import LaneSet
 from drainer.apply.target_reader import TableReader
 from drainer.checkpoint.keeper import CheckpointKeeper
-from drainer.checkpoint.store import SIDE_LANES
+from drainer.checkpoint.store import SIDE_LANES, CheckpointStore
 from drainer.ddl.derive.derive import same_names
 from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy
 from drainer.ddl.run.runner import DdlRunner
-from drainer.quarantine.controller import QuarantineController, Waiting
+from drainer.quarantine.controller import QuarantineController
 from drainer.quarantine.early_drop import EarlyDrops, UpstreamJobs
+from drainer.quarantine.entry import Entry
 from drainer.quarantine.log import Frozen, Schema
 from drainer.quarantine.release import ReleaseDependencies
 from drainer.quarantine.shards import Shards, Sharing
-from drainer.quarantine.store import ReleaseTable
+from drainer.quarantine.store import QuarantineTable, ReleaseTable
 from drainer.quarantine.waiting_tables import Quarantine
 from drainer.sink.mysql.change import Position
 from drainer.sink.mysql.connection import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What a starting drainer finds. `last_number` is that of the last decision."""
+
+    table: QuarantineTable
+    entries: tuple[Entry, ...]
+    last_number: int
+
+
+def load_waiting(store: CheckpointStore, *, foreign: bool) -> Waiting:
+    """Blocking, after `store.start`: the entries that wait, which are this drainer's from now on.
+
+    `foreign`: another program has written the checkpoint since; what waited is given up, and comes again.
+    """
+    lanes = store.lane_table()
+    table = QuarantineTable(lanes.schema, lanes.cluster_id, lanes.epoch)
+    found: list[Entry] = []
+    numbers: list[int] = []
+
+    def work(connection: Any) -> None:
+        found[:] = table.claim_entries(connection, foreign=foreign)
+        numbers[:] = [table.last_number(connection)]
+
+    store.together(work)
+    return Waiting(table, tuple(found), numbers[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +127,8 @@ def open_quarantine(
 
     waiting = Quarantine(plan.waiting.entries, highest_ts, pending_ts)
     quarantine = QuarantineController(
-        plan.waiting,
+        plan.waiting.table,
+        plan.waiting.last_number,
         waiting,
         plan.schema,
         dependencies,

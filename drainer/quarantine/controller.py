@@ -17,14 +17,12 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from common.errors import DownstreamError, Rejected
 from common.observe import log
 from drainer import metrics
-from drainer.checkpoint.store import CheckpointStore
 from drainer.ddl.derive.derive import same_names
 from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy, Ruling
@@ -51,41 +49,15 @@ BYTES_MAX: Final = 4 << 30
 """For what waited before the start already, where nothing more may wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """What a starting drainer finds. `last_number` is that of the last decision."""
-
-    table: QuarantineTable
-    entries: tuple[Entry, ...]
-    last_number: int
-
-
-def load_waiting(store: CheckpointStore, *, foreign: bool) -> Waiting:
-    """Blocking, after `store.start`: the entries that wait, which are this drainer's from now on.
-
-    `foreign`: another program has written the checkpoint since; what waited is given up, and comes again.
-    """
-    lanes = store.lane_table()
-    table = QuarantineTable(lanes.schema, lanes.cluster_id, lanes.epoch)
-    found: list[Entry] = []
-    numbers: list[int] = []
-
-    def work(connection: Any) -> None:
-        found[:] = table.claim_entries(connection, foreign=foreign)
-        numbers[:] = [table.last_number(connection)]
-
-    store.together(work)
-    return Waiting(table, tuple(found), numbers[0])
-
-
 class QuarantineController:
-    """`quarantine`: with what a start finds. `route` gives where tables go now.
+    """`quarantine`: with what a start finds; `last_number` of the decisions. `route`: where tables go now.
     `on_change`: the stream may continue. `log_kept` is awaited with a DDL that waits, before it is stored.
     """
 
     def __init__(
         self,
-        waiting: Waiting,
+        table: QuarantineTable,
+        last_number: int,
         quarantine: Quarantine,
         schema: Schema,
         dependencies: Callable[[Callable[[], None], itertools.count[int]], ReleaseDependencies],
@@ -99,10 +71,10 @@ class QuarantineController:
         self._directory = Directory(Path(data_dir) / "quarantine", bytes_max or BYTES_MAX)
         self._quarantine = quarantine
         self._logs = {queue.number: QuarantineLog(self._directory) for queue in self._quarantine.queues}
-        self._table = waiting.table
+        self._table = table
         self._schema = schema
         self._policy = policy
-        self.numbers = itertools.count(waiting.last_number + 1)
+        self.numbers = itertools.count(last_number + 1)
         self.dependencies = dependencies(self._freed, self.numbers)
         self._keeper = self.dependencies.keeper
         self._release = Release(self._quarantine, self.dependencies, lambda: self._policy)

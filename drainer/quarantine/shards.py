@@ -56,12 +56,16 @@ class Shards:
         shared = self._sharing(ddl.tables) if self._sharing is not None else ddl.shared
         names = {name_of(one.schema, one.name) for one in shared}
         changed = changes_of(ddl)
-        pending = list(self._quarantine.pending())
+        queues, is_done = self._quarantine.queues, self._quarantine.is_done
+        pending = [kept for queue in queues for kept in queue.ddls if kept.shared and not is_done(kept)]
         after = [one for kept in pending for one in kept.after if name_of(one.schema, one.name) in names]
         found = [line for other in (*shared, *after) for line in unfit(changed, other)]
-        for other in self._quarantine.rows_waiting():
-            if name_of(other.schema, other.name) in names:
-                found += unfit(changed, other, rows_alone=True)
+        for queue in queues:
+            for version, last_ts in queue.rows.items():
+                waits = last_ts > queue.position.complete_ts
+                if waits and name_of(version.schema, version.name) in names:
+                    other = Tracked(version.schema, version.name, version.info.to_json())
+                    found += unfit(changed, other, rows_alone=True)
         for kept in pending:
             if any(name_of(one.schema, one.name) in names for one in kept.before):
                 found += other_fates(changed, kept)

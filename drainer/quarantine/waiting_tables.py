@@ -33,7 +33,7 @@ the start would be applied again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import NamedTuple
@@ -150,19 +150,6 @@ class Quarantine:
     def is_where_it_was(self) -> bool:
         """All that an earlier life has seen has come again."""
         return self.seen_ts >= self._highest_ts
-
-    def pending(self) -> Iterator[Ddl]:
-        """DDL of tables whose target others share, that release has not done."""
-        for ddl in (ddl for queue in self._queues for ddl in queue.ddls if ddl.shared):
-            if any(entry.position.complete_ts < ddl.commit_ts for entry in self._entries_of(ddl)):
-                yield ddl
-
-    def rows_waiting(self) -> Iterator[Tracked]:
-        """What rows of tables that share a target wait as."""
-        for queue in self._queues:
-            for version, last_ts in queue.rows.items():
-                if last_ts > queue.position.complete_ts:
-                    yield Tracked(version.schema, version.name, version.info.to_json())
 
     def queue_of(self, job_id: int) -> Queue | None:
         return next((queue for queue in self._queues if job_id in queue.entries), None)

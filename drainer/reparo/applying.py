@@ -24,7 +24,7 @@ from common.observe import log
 from drainer.app.bounded_stream import run_to_end
 from drainer.app.build_mysql import applier_settings
 from drainer.apply.mysql_sink import MysqlSink
-from drainer.apply.quarantine_setup import QuarantineSetup
+from drainer.apply.quarantine_setup import QuarantineSetup, load_waiting
 from drainer.checkpoint.inspection import Inspection
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.store import CheckpointStore
@@ -37,7 +37,6 @@ from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner, Ran, Refused
 from drainer.formats.binlog_directory import BinlogDirectory
 from drainer.pull.merged import Merged, MergedBatch
-from drainer.quarantine.controller import load_waiting
 from drainer.reading.archive.decode.definitions import of_archive
 from drainer.reading.archive.files.payload import RELAY
 from drainer.reading.archive.files.segments import Survey

@@ -17,7 +17,7 @@ from common.errors import Conflict, DownstreamError, Rejected
 from common.rowcodec.encoder import RowEncoder
 from common.table_info import LONG, Column, FieldType, TableInfo
 from drainer.apply.lane import LaneSettings
-from drainer.apply.quarantine_setup import QuarantineSetup, open_quarantine
+from drainer.apply.quarantine_setup import QuarantineSetup, load_waiting, open_quarantine
 from drainer.apply.target_reader import TableReader
 from drainer.checkpoint.keeper import CheckpointKeeper
 from drainer.checkpoint.store import SIDE_LANES, CheckpointStore
@@ -26,7 +26,7 @@ from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Policy
 from drainer.ddl.rules import APPLY, REWRITE, SKIP
 from drainer.ddl.run.runner import DdlRunner
-from drainer.quarantine.controller import KEPT, PASSED, QuarantineController, load_waiting
+from drainer.quarantine.controller import KEPT, PASSED, QuarantineController
 from drainer.quarantine.entry import RETRY
 from drainer.quarantine.release import Release
 from drainer.sink.mysql.connection import Target, connect

@@ -26,7 +26,7 @@ from deploy.playground.scenario import load
 from deploy.playground.workload.limits import MARIADB, misplaced
 from drainer.apply.lane import LaneSettings
 from drainer.apply.mysql_sink import MysqlSink
-from drainer.apply.quarantine_setup import QuarantineSetup
+from drainer.apply.quarantine_setup import QuarantineSetup, load_waiting
 from drainer.apply.settings import ApplierSettings
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.store import CheckpointStore
@@ -35,7 +35,6 @@ from drainer.ddl.policy import Policy
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
 from drainer.pull.merged import Merged, MergedBatch
-from drainer.quarantine.controller import load_waiting
 from drainer.quarantine.early_drop import UpstreamJobs
 from drainer.quarantine.rows_entry import quarantine_rows
 from drainer.relay.relay_log import RelayLog

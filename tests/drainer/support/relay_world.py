@@ -28,7 +28,7 @@ from drainer.app.recovery import RelayRecovery, stored_checkpoint
 from drainer.app.start_wait import Summary
 from drainer.apply.lane import LaneSettings
 from drainer.apply.mysql_sink import MysqlSink
-from drainer.apply.quarantine_setup import QuarantineSetup
+from drainer.apply.quarantine_setup import QuarantineSetup, load_waiting
 from drainer.apply.settings import ApplierSettings
 from drainer.checkpoint.inspection import inspect
 from drainer.checkpoint.resume import Start
@@ -39,7 +39,6 @@ from drainer.ddl.policy import Policy
 from drainer.ddl.rules import Rule
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
-from drainer.quarantine.controller import load_waiting
 from drainer.relay.relay_log import RelayLog
 from drainer.relay.source import RelaySchema, RelaySource
 from drainer.rules.rule_set import Rules
