@@ -40,6 +40,14 @@ BLOB: Final = 0xFC
 VAR_STRING: Final = 0xFD
 STRING: Final = 0xFE
 
+INTEGER_BITS: Final = {TINY: 8, SHORT: 16, INT24: 24, LONG: 32, LONGLONG: 64}
+LONG_BYTES: Final = {
+    TINY_BLOB: (1 << 8) - 1,
+    BLOB: (1 << 16) - 1,
+    MEDIUM_BLOB: (1 << 24) - 1,
+    LONG_BLOB: (1 << 32) - 1,
+}
+"""Most bytes of a text or binary string whose length is in its type's name."""
 INTEGER_TYPES: Final = frozenset({TINY, SHORT, LONG, LONGLONG, INT24, YEAR})
 STRING_TYPES: Final = frozenset({VARCHAR, VAR_STRING, STRING, TINY_BLOB, MEDIUM_BLOB, LONG_BLOB, BLOB})
 TIME_TYPES: Final = frozenset({TIMESTAMP, DATETIME, DATE, NEWDATE})

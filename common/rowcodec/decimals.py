@@ -32,7 +32,7 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable
-from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final
 
 from common.rowcodec.row_error import RowError
@@ -199,11 +199,12 @@ def put_decimal(value: str | int | Decimal, precision: int, scale: int) -> bytes
     scale = min(scale, SCALE_MAX)
     try:
         number = _CONTEXT.create_decimal(value)
-        scaled = int(number.scaleb(scale, _CONTEXT).to_integral_value(ROUND_HALF_UP))
-    except InvalidOperation:
+    except ArithmeticError:
         raise ValueError("not a decimal number") from None
+    fits = number.is_finite() and number.adjusted() < precision
+    scaled = int(number.scaleb(scale, _CONTEXT).to_integral_value(ROUND_HALF_UP)) if fits else 0
     digits = abs(scaled)
-    if digits >= 10**precision:
+    if not fits or digits >= 10**precision:
         raise ValueError(f"does not fit DECIMAL({precision},{scale})")
     bits = shift = 0
     for count, size in reversed(chunks_of(precision, scale)):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 from operator import itemgetter
 from typing import Any, Final
 
@@ -29,12 +30,17 @@ from common.rowcodec.binary_json import (
 from common.rowcodec.varint import INT64_END, UINT64_END, put_uvarint
 
 _KEY_LENGTH_MAX: Final = 0xFFFF
+_DOUBLE_MAX: Final = sys.float_info.max
 _LITERALS: Final[dict[bool | None, int]] = {None: 0, True: 1, False: 2}
 
 
 def put_json(value: Any) -> bytes:
     """Datum of a document; ValueError if it is not JSON or nested too deeply."""
-    return put_document(json.loads(value) if isinstance(value, str | bytes) else value)
+    try:
+        document = json.loads(value) if isinstance(value, str | bytes) else value
+    except (ValueError, RecursionError):
+        raise ValueError("not JSON") from None
+    return put_document(document)
 
 
 def put_document(document: Any) -> bytes:
@@ -49,6 +55,8 @@ def _encode(value: Any, depth: int) -> tuple[int, bytes]:
     if isinstance(value, int) and -INT64_END <= value < UINT64_END:
         return (INT64, struct.pack("<q", value)) if value < INT64_END else (UINT64, struct.pack("<Q", value))
     if isinstance(value, int | float):
+        if not abs(value) <= _DOUBLE_MAX:  # nan is not, either
+            raise ValueError("JSON number out of range")
         return DOUBLE, struct.pack("<d", float(value))
     if isinstance(value, str):
         raw = value.encode()

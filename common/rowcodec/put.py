@@ -9,7 +9,9 @@ Tests  tests/common/rowcodec/test_golden.py
 
 from __future__ import annotations
 
+import math
 import struct
+import unicodedata
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
@@ -23,6 +25,7 @@ from common.rowcodec.varint import INT64_END, UINT64_END, put_svarint, put_uvari
 from common.table_info import STRING, ColumnKind, FieldType
 
 _binary32: Final = struct.Struct(">f")
+_DIGITS_MAX: Final = 400  # an int of a million digits takes a minute
 _TIME_OF_DAY: Final = (1 << 41) - 1
 
 
@@ -40,14 +43,37 @@ def put_int(value: int, *, unsigned: bool) -> bytes:
     return b"\x08" + put_svarint(value)
 
 
+def element(field_type: FieldType, name: str) -> int | None:
+    """Number of the element of an ENUM or SET that is this one by its collation, from 1 on."""
+    collate = field_type.collate
+    wanted = _folded(name, collate)
+    found = (at for at, known in enumerate(field_type.elems, 1) if _folded(known, collate) == wanted)
+    return next(found, None)
+
+
+def _folded(name: str, collate: str) -> str:
+    if "_0900_" not in collate and collate != "binary":
+        name = name.rstrip(" ")
+    if collate.endswith("_ci"):
+        plain = unicodedata.normalize("NFD", name)
+        name = "".join(one for one in plain if not unicodedata.combining(one)).casefold()
+    return name
+
+
+def elements_mask(field_type: FieldType, names: str) -> int | None:
+    """Bits of a SET's elements, `a,b`; None if one of them is none."""
+    numbers = [element(field_type, name) for name in names.split(",")] if names else []
+    if None in numbers:
+        return None
+    return sum({1 << number - 1 for number in numbers if number})
+
+
 def enum_number(field_type: FieldType, value: Any) -> int:
     if isinstance(value, EnumValue):
         return value.number
     if isinstance(value, int):
         return value
-    if value not in field_type.elems:
-        raise ValueError("none of its elements")
-    return field_type.elems.index(value) + 1
+    return _known(element(field_type, value))
 
 
 def set_mask(field_type: FieldType, value: Any) -> int:
@@ -55,27 +81,33 @@ def set_mask(field_type: FieldType, value: Any) -> int:
         return value.number
     if isinstance(value, int):
         return value
-    mask = 0
-    for name in value.split(",") if value else ():
-        if name not in field_type.elems:
-            raise ValueError("none of its elements")
-        mask |= 1 << field_type.elems.index(name)
-    return mask
+    return _known(elements_mask(field_type, value))
+
+
+def _known(number: int | None) -> int:
+    if number is None:
+        raise ValueError("none of its elements")
+    return number
 
 
 def string_bytes(field_type: FieldType, value: str | bytes) -> bytes:
     """Stored bytes of a string: BINARY padded with zeros, CHAR without trailing blanks."""
-    raw = value.encode() if isinstance(value, str) else bytes(value)
+    raw = value.encode() if isinstance(value, str) else bytes(memoryview(value))
     if field_type.tp == STRING:
         return raw.ljust(max(field_type.flen, 0), b"\0") if field_type.is_binary_string else raw.rstrip(b" ")
     return raw
 
 
 def _number(number_type: type[int] | type[float], value: Any) -> Any:
+    if isinstance(value, Decimal) and value.adjusted() > _DIGITS_MAX:
+        raise ValueError("out of range")
     try:
-        return number_type(value)
+        number = number_type(value)
     except ValueError:  # whose text has the value in it
         raise ValueError("not a number") from None
+    if isinstance(number, float) and not math.isfinite(number):
+        raise ValueError("not a finite number")
+    return number
 
 
 def _put_signed(field_type: FieldType, value: Any) -> bytes:
@@ -95,7 +127,7 @@ def _put_float(field_type: FieldType, value: Any) -> bytes:
 
 
 def _put_decimal(field_type: FieldType, value: Any) -> bytes:
-    number = value if isinstance(value, str | int | Decimal) else repr(float(value))
+    number = value if isinstance(value, str | int | Decimal) else repr(_number(float, value))
     return put_decimal(number, field_type.flen if field_type.flen > 0 else 10, field_type.fsp)
 
 

@@ -16,7 +16,6 @@ from common import table_info as ti
 from deploy.playground.check.verify import Canonical
 from deploy.playground.workload.kinds import Kind, Value
 
-INTEGER_BITS: Final = {ti.TINY: 8, ti.SHORT: 16, ti.INT24: 24, ti.LONG: 32, ti.LONGLONG: 64}
 TEXTS: Final = (
     "",
     "plain",
@@ -65,8 +64,8 @@ def random_word(kind: Kind, random: Random, suffixes: int) -> str:
 
 def random_value(kind: Kind, random: Random) -> Value:
     """A random value of a column type, edge values included."""
-    if kind.tp in INTEGER_BITS:
-        return _integer(INTEGER_BITS[kind.tp], bool(kind.flag & ti.FLAG_UNSIGNED), random)
+    if kind.tp in ti.INTEGER_BITS:
+        return _integer(ti.INTEGER_BITS[kind.tp], bool(kind.flag & ti.FLAG_UNSIGNED), random)
     if kind.tp in _BY_TYPE:
         return _BY_TYPE[kind.tp](kind, random)
     if kind.charset == "binary":

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 import time
 import tracemalloc
 from datetime import datetime
+from datetime import time as time_of_day
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -169,6 +172,54 @@ def test_json_nested_too_deeply() -> None:
     assert caught.value.column == "v"
     with pytest.raises(UnwritableValue, match="deeper"):
         RowEncoder(table(("id", key("int")), ("v", kind("json")))).insert((1, "[" * 101 + "]" * 101))
+
+
+KINDS = (
+    "bigint",
+    "float",
+    "decimal",
+    "char",
+    "blob",
+    "enum",
+    "set",
+    "date",
+    "datetime",
+    "time",
+    "bit",
+    "json",
+)
+UNFIT: list[Any] = [
+    *(
+        "secret",
+        "\ud800secret",
+        b"\xffsecret",
+        "9" * 5000,
+        "[secret",
+        "[" * 10**5,
+        "1e999999999",
+        "2024-13-01",
+    ),
+    *(float("nan"), float("inf"), 10**400, Decimal("NaN"), Decimal("1e999999"), -1, 2**70, complex(1)),
+    *(object(), [1], [float("nan")], {"n": 10**400}, {1, 2}, datetime(2024, 1, 1), time_of_day(1), True),
+]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_is_written_can_be_read_and_what_is_refused_is_in_no_text(name: str) -> None:
+    """A row that cannot be read ends who reads it; a text of Python's own may have the value in it."""
+    info = table(("id", key("bigint")), ("v", kind(name, elems=("a", "b"), flen=5, decimal=2)))
+    encoder, plan, written, texts = RowEncoder(info), compile_table(info), [], []
+    for value in UNFIT:
+        try:
+            row = encoder.insert((1, value))
+        except UnwritableValue as error:
+            texts.append(error.message)
+            continue
+        plan.decode_insert(row)
+        written.append(value)
+    assert not [text for text in texts if re.search(r"secret|999|convert|limit|argument|codec", text)]
+    numbers = [value for value in written if isinstance(value, int) and name in ("char", "blob")]
+    assert not numbers, "a number as so many zeros"
 
 
 def test_json_that_would_multiply_is_refused() -> None:
