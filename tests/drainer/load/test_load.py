@@ -471,6 +471,19 @@ async def test_a_global_limit_on_answers_holds_no_row_back(bed: Bed) -> None:
     assert bed.is_equal("orders", "log", "names")
 
 
+async def test_a_global_limit_on_answers_holds_back_no_row_that_rules_see(bed: Bed) -> None:
+    fill(bed)
+    ((before,),) = bed.rows("SELECT @@global.sql_select_limit")
+    bed.options["row_rule"] = ({"db-name": SCHEMA, "tbl-name": "orders", "where": "id > 0"},)
+    bed.run("SET GLOBAL sql_select_limit=3")
+    try:
+        done = await bed.load()
+    finally:
+        bed.run(f"SET GLOBAL sql_select_limit={before}")
+    assert done.rows == 8300
+    assert bed.is_equal("orders", "log", "names")
+
+
 async def test_collations_of_one_table_need_not_go_together(bed: Bed) -> None:
     bed.publish("mixed", [("id", "int"), ("a", "varchar(20)"), ("b", "varchar(20)")], ("id",))
     collated = "a VARCHAR(20) COLLATE utf8mb4_bin, b VARCHAR(20) COLLATE utf8mb4_nopad_bin"

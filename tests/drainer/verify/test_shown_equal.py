@@ -18,6 +18,7 @@ import pytest
 from deploy.playground.cluster.mariadb import MariaDbServer
 from drainer.report.repair.repair_file import RepairFile
 from drainer.sink.mysql.column_match import Dialect
+from drainer.sink.mysql.connection import Connection
 from drainer.verify import canonical, chunk_comparison, row_parts
 from drainer.verify.compared_table import NOT_SHOWN
 from drainer.verify.result import How, State
@@ -207,6 +208,25 @@ def test_large_rows_are_compared_in_little_memory(both: World, monkeypatch: pyte
     assert (found.changed, found.chunks, found.read_whole) == (100, 1, 1)
     assert len(both.told) >= 100
     assert most < 1 << 18, "of two megabytes"
+
+
+def test_each_row_is_read_once(both: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By value, too, and however little memory there is: time grows with the rows alone."""
+    both.make("once", "id INT PRIMARY KEY, v DECIMAL(9,1)", "SELECT seq, seq FROM mysql.seq_1_to_2000")
+    both.run(f"ALTER TABLE {DOWNSTREAM}.once MODIFY v DECIMAL(9,2)")
+    monkeypatch.setattr(row_parts, "MEMORY_BYTES", 10_000)
+    read = 0
+    stream = Connection.stream_printed
+
+    def counted(self: Connection, query: bytes) -> Iterator[tuple[bytes | None, ...]]:
+        nonlocal read
+        for row in stream(self, query):
+            read += 1
+            yield row
+
+    monkeypatch.setattr(Connection, "stream_printed", counted)
+    found = both.table("once", chunk_rows=10_000)
+    assert (found.state, found.how, found.rows, read) == (State.EQUAL, How.VALUES, 2000, 4000)
 
 
 def test_all_differences_are_told_and_few_are_kept(both: World) -> None:
