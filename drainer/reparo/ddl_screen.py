@@ -12,16 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from typing import Final
 
 from common.ddl_job import DdlJob
 from drainer.reparo.routed_text import NotRoutable, routed_text
 from drainer.rules.rule_set import Rules
+from drainer.schema import sql_tokens
 from drainer.schema.ddl_effect import TABLE, DdlEffect, EffectKind, Name, effect
 from drainer.schema.statement_effect import statement_effect
 from drainer.schema.tracker import is_system_schema
 from drainer.sink.mysql.sql_literal.quoting import qualified
 from drainer.translate import ddl_filter
 from drainer.txn import Ddl
+
+_MAY_NARROW: Final = frozenset(
+    {"DROP", "MODIFY", "CHANGE", "RENAME", "CONVERT", "UNIQUE", "PRIMARY", "NOT", "CHECK", "PARTITION"}
+)
+"""Words of a statement about one of several tables with the same target. What the columns are, a text does
+not say, nor when the others have had it."""
 
 
 def screened(ddl: Ddl, rules: Rules, known: Collection[Name]) -> Ddl:
@@ -84,6 +92,15 @@ def _judged(ddl: Ddl, change: DdlEffect, rules: Rules, known: Collection[Name]) 
     )
     if found.skip or found.refused or found.instead:
         return found
+    others = [one for name in found.tables for one in ddl_filter.sharing(name, rules, known)]
+    words = {token.upper() for token in sql_tokens.tokens(ddl.query)}
+    if others and change.kind is EffectKind.ALTER and words & _MAY_NARROW:
+        which = ", ".join(".".join(name) for name in others[:3])
+        return replace(
+            found,
+            refused=f"rows of {which} go to the same table, and may not fit any more: skip it by a"
+            " syncer.ddl-rule, and rewrite that of the table which has it last",
+        )
     schema_moves = bool(ddl.schema) and not rules.router.is_empty and route(ddl.schema)[0] != ddl.schema
     if not schema_moves and all(name == target for name, target in zip(found.tables, targets, strict=False)):
         return found

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from drainer.reading.archive.decode.pb_ddl import pb_ddl
 from drainer.reparo.ddl_screen import screened
 from drainer.reparo.options import ReparoConfig
@@ -51,6 +53,25 @@ def test_a_rename_from_what_was_left_out_is_refused() -> None:
 def test_what_would_take_rows_of_other_shards_is_refused() -> None:
     ddl = verdict("use `d`; DROP TABLE t1", [("d", "t1"), ("d", "t2")], table_migrate_rule=SHARDS)
     assert "d.t2 replicate into d.all too" in ddl.refused
+
+
+@pytest.mark.parametrize(
+    ("text", "waits"),
+    [
+        ("DROP COLUMN c", True),
+        ("MODIFY c INT", True),
+        ("ADD UNIQUE KEY (c)", True),
+        ("ADD c INT NOT NULL", True),
+        ("truncate partition p", True),
+        ("ADD c INT, ADD KEY (c)", False),
+        ("COMMENT 'drop it'", False),
+    ],
+)
+def test_what_may_leave_no_room_for_rows_of_other_shards_is_refused(text: str, waits: bool) -> None:
+    for known, refused in ((["t1"], False), (["t1", "t2"], waits)):
+        names = [("d", name) for name in known]
+        ddl = verdict(f"use `d`; ALTER TABLE t1 {text}", names, table_migrate_rule=SHARDS)
+        assert bool(ddl.refused) is refused
 
 
 def test_routed_statements_have_the_names_downstream() -> None:
