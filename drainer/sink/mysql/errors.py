@@ -28,12 +28,12 @@ NOT_ALLOWED: Final = frozenset({1142, 1143})
 
 WHOLE_SERVER: Final = frozenset(
     {
-        *(1044, 1045, 1142, 1143, 1227, 1370, 1410, 1820, 1862, 3118),  # the account and its rights
+        *(1044, 1045, 1227, 1410, 1820, 1862, 3118),  # the account and its rights
         *(1193, 1223, 1231, 1238, 1298),  # the session's settings, its locks
         *(1197, 1598, 1665, 1666, 1785, 1786, 3032),  # the server's own log, its mode
     }
 )
-"""Refusals that any other table would get too."""
+"""Refusals that any other table would get too. A right may be missing on one table alone."""
 
 _QUOTED: Final = re.compile(r"'.*'", re.DOTALL)  # from the first to the last quote: values may hold some
 _FIRST_VALUE: Final = re.compile(r"('.*')(?= for (?:key|column|function)\b)", re.DOTALL)
@@ -77,7 +77,7 @@ class TransientError(SessionError):
 
     @property
     def trouble(self) -> Trouble:
-        return trouble_of_number(self.number) or Trouble.CONNECTION
+        return trouble_of_number(self.number, self.text) or Trouble.CONNECTION
 
 
 class ConnectionLost(TransientError):
@@ -95,7 +95,7 @@ class CommitUnknown(ConnectionLost):
 def session_error(arguments: tuple[object, ...]) -> SessionError:
     """What an error with these arguments, number and text, means."""
     error = SessionError(*arguments)
-    trouble = trouble_of_number(error.number)
+    trouble = trouble_of_number(error.number, error.text)
     if trouble is Trouble.CONNECTION:
         return ConnectionLost(*arguments)
     if trouble is not None:

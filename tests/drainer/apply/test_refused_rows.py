@@ -256,6 +256,26 @@ async def test_a_row_that_needs_a_larger_packet_lets_its_table_wait(target: Targ
 
 
 @pytest.mark.integration
+async def test_a_right_that_one_table_lacks_lets_that_table_wait(target: Target) -> None:
+    found = two_tables((4, "2024", 4))
+    assert await Life(begin(found, 3), target).run(size=1)
+    poor = replace(target, user="poor", password="poor")
+    run(target, "CREATE OR REPLACE USER poor IDENTIFIED BY 'poor'", "SELECT 1")
+    for on in ("ALL ON tidb_binlog.*", "ALL ON d.o", "SELECT ON d.t"):
+        run(target, f"GRANT {on} TO poor", "SELECT 1")
+
+    def correct(document: Document) -> None:
+        assert document["tables"] == ["d.t"]
+        assert "downstream says 1142: " in document["reason"]
+        assert [one[0] for one in run(target, "SELECT id FROM d.o ORDER BY id")] == [1, 2, 3]
+        run(target, "GRANT ALL ON d.t TO poor", "SELECT 1")
+
+    assert await live(found, poor, correct=correct) == []
+    assert [one[0] for one in contents(target)] == [1, 2, 4, 5]
+    run(target, "DROP USER poor", "SELECT 1")
+
+
+@pytest.mark.integration
 async def test_where_nothing_may_wait_it_ends(target: Target) -> None:
     found = two_tables((4, "2024", 300))
     assert await Life(begin(found, 3), target).run(size=1)
