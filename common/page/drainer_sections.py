@@ -37,6 +37,8 @@ def headline(document: DrainerDocument) -> str:
     """What it does while nothing is wrong."""
     if not document.lag:
         return document.doing or f"This drainer is {document.state}"
+    if not document.lag.behind_s:
+        return "Up to date with the upstream"
     eta_s = document.lag.eta_s
     soon = f"; caught up in about {span(eta_s)}" if eta_s else ""
     return f"{span(document.lag.total_s)} behind the upstream{soon}"

@@ -29,11 +29,12 @@ def wall(time_s: float) -> str:
     return time_text.utc(ts) if 0 < ts <= tso.TS_MAX else NOTHING
 
 
-def behind(now_ts: int, ts: int) -> str:
-    """How far a place is behind the upstream."""
+def behind(now_ts: int, ts: int, *, least_s: float = 0.0) -> str:
+    """How far a place is behind the upstream; less than `least_s` is said to be that."""
     if not 0 < ts <= tso.TS_MAX or not now_ts:
         return NOTHING
-    return span(tso.physical_s(now_ts) - tso.physical_s(ts))
+    behind_s = tso.physical_s(now_ts) - tso.physical_s(ts)
+    return span(behind_s) if behind_s >= least_s else f"< {span(least_s)}"
 
 
 def length(seconds: float | None) -> str:

@@ -21,6 +21,8 @@ from common.page.markup import Markup, element, join, table
 from common.page.moments import behind, place
 
 _ADDRESS: Final = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
+QUIET_S: Final = 5.0
+"""So old may be what quiet nodes have said: pumps store time marks 3 s apart."""
 _HEADS: Final = ("node", "kind", "state", "alive", "behind", "address", "position", "told")
 
 
@@ -66,12 +68,14 @@ def _row(kind: str, entry: NodeEntry, is_own: bool, now_ts: int, clock_ts: int) 
     alive = life(status.state, entry.alive)
     is_well = status.state == ONLINE and alive != "dead"
     left = status.state == OFFLINE
+    # Of one that lives, as of when it said so.
+    as_of_ts = status.update_ts if alive == "yes" and status.update_ts else now_ts
     return (
         join(name, " (this page)" if is_own else "", _labels(entry)),
         _kind(kind, entry),
         element("span", status.state, class_=None if is_well or left else "wrong"),
         element("span", alive, class_="wrong" if alive == "dead" else None),
-        "-" if left else behind(now_ts, status.max_commit_ts),
+        "-" if left else behind(as_of_ts, status.max_commit_ts, least_s=QUIET_S),
         status.host,
         place(status.max_commit_ts),
         "-" if left else f"{behind(clock_ts, status.update_ts)} ago",

@@ -32,6 +32,12 @@ class LagStatus(Struct, kw_only=True):
     speed: float = 0.0
     reason: str = ""
 
+    @property
+    def behind_s(self) -> float:
+        """The total; 0 where nothing is on its way: how old a quiet stream's last word is says nothing."""
+        is_quiet = self.eta_s == 0.0 and not (self.queue_s or self.apply_s)
+        return 0.0 if is_quiet else self.total_s
+
 
 class ControlStatus(Struct, kw_only=True):
     """What operators have changed. Rates a second, 0 for none."""
@@ -184,6 +190,8 @@ class DrainerDocument(Struct, kw_only=True, rename="pascal"):
     time: float | UnsetType = UNSET
     state: str = ""
     doing: str = ""
+    held_up: str = ""  # what keeps it from writing downstream
+    held_up_s: float = 0.0
     waits_for: str = ""
     transactions: int | UnsetType = UNSET
     rows: int | UnsetType = UNSET

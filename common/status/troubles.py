@@ -152,11 +152,9 @@ def _of_downstream(document: DrainerDocument, verify: VerifyStatus, label: str) 
     told until a comparison finds the downstream equal."""
     found: list[Trouble] = []
     now_s = document.time or 0.0
-    for lane in document.lanes or ():
-        if lane.trouble and (lane.waiting_s or 0.0) >= STUCK_S:
-            text = f"tries a batch again and again, for {lane.waiting_s:.0f} s: {lane.trouble}"
-            found.append(Trouble(WARNING, label, text, "see to the downstream"))
-            break
+    if document.held_up_s >= STUCK_S and not (document.sink and document.sink.held):
+        text = f"cannot write, for {document.held_up_s:.0f} s: {document.held_up}"
+        found.append(Trouble(WARNING, label, text, "see to the downstream"))
     drift = document.drift or MismatchStatus()
     shown_equal = verify.state == "equal" and verify.began_s > drift.last_s
     if drift.rows and not shown_equal:

@@ -30,7 +30,7 @@ from common.serving import health
 from common.serving.reload import Commit, Reload
 from common.serving.starting import Starting, WaitFor
 from common.status.codec import own, plain
-from common.status.drainer import DrainerDocument, LaneStatus, VerifyStatus, WentBackStatus
+from common.status.drainer import DrainerDocument, VerifyStatus, WentBackStatus
 from common.status.troubles import STUCK_S
 from common.upstream.upstream_time import UpstreamTime
 from drainer.config import places
@@ -100,7 +100,6 @@ class Operating:
         self._status_task: asyncio.Task[None] | None = None
         self._served: Any = None
         self._interrupted = ""
-        self._lane_states: Callable[[], list[LaneStatus]] = list  # of the pipeline that runs
         self._time: UpstreamTime | None = None
         self.notifier: Notifier | None = None
         """Of who is told of events, if anybody is."""
@@ -246,7 +245,6 @@ class Operating:
         if first:
             self._begin_showing()
         self._status_task = self._process.task("status", status.run())
-        self._lane_states = applier.lane_states
         self._running, self._interrupted = True, ""
 
     def _begin_showing(self) -> None:
@@ -304,5 +302,6 @@ class Operating:
             return self.state.state
         if self.control.paused:
             return "paused by an operator"
-        waiting = [lane for lane in self._lane_states() if (lane.waiting_s or 0.0) >= STUCK_S]
-        return f"waits for the downstream: {waiting[0].waiting_for}" if waiting else ""
+        assert self._status is not None
+        held_s, held_up = self._status.held_up()
+        return f"waits for the downstream: {held_up}" if held_s >= STUCK_S else ""

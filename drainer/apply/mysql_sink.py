@@ -141,6 +141,10 @@ class MysqlSink(Sink):
     def handed_over_ts(self) -> int:
         return max(self._last_ts, self.resolved_ts)
 
+    @property
+    def held_up(self) -> str:
+        return f"the relay log: {self._feed.waiting_for}" if self._feed.waiting_for else ""
+
     def lane_states(self) -> list[LaneStatus]:
         return self.lanes.now.states()
 

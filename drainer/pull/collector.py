@@ -36,7 +36,7 @@ from common.table_info import SchemaState
 from common.upstream_port import SchemaHistory
 from drainer.metrics import note_arrival
 from drainer.pull.bounded_queue import BoundedQueue, QueueClosed
-from drainer.pull.idle_asking import ASK_S, IdleAsking
+from drainer.pull.idle_asking import ASK_S, QUIET_ASK_S, IdleAsking
 from drainer.pull.job_reader import JobReader
 from drainer.pull.merged import Merged, MergedBatch
 from drainer.pull.merger import Merger
@@ -402,11 +402,13 @@ class Collector:
             return
 
     def _ask_idle(self) -> None:
-        """Let the watermark follow the clock where nothing is written: lag and checkpoint are of now."""
+        """Let the watermark follow the clock where nothing is written: lag and checkpoint are of now. Asked
+        for is more than any quiet pump has: each would take what another drew a question ago."""
         position = self._merger.position
-        for source in self._sources.values():
-            if source.position <= position:
-                source.ask(position + 1)
+        near_ms = tso.physical_ms(position) + round(QUIET_ASK_S * 2000)
+        near = [one for one in self._sources.values() if tso.physical_ms(one.position) <= near_ms]
+        for source in near:
+            source.ask(max(one.position for one in near) + 1)
 
     async def _emit(self, entries: list[Merged], watermark: int) -> None:
         """Queue entries; a DDL gets its job, what lies before it does not wait for that."""

@@ -182,6 +182,11 @@ class Sink(Protocol):
         """What keeps it busy so that an operator should know; "" if nothing does."""
         return ""
 
+    @property
+    def held_up(self) -> str:
+        """What keeps it from writing, "" while nothing does; lanes say it of themselves."""
+        return ""
+
     def lane_states(self) -> list[LaneStatus]:
         """Its parallel workers, for `/status`."""
         return []

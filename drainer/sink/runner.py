@@ -18,6 +18,7 @@ from common.clock import SystemClock
 from common.errors import Unavailable
 from common.observe import log, trace
 from common.status.drainer import LaneStatus, MismatchStatus
+from common.status.troubles import STUCK_S
 from drainer import metrics
 from drainer.control.pause_and_reload import Control
 from drainer.pull.merged import MergedBatch, Spilled
@@ -67,6 +68,7 @@ class Runner(Generic[S]):
         self._finished = asyncio.Event()
         self._broken = False
         self._doing = "starting"
+        self._saving_since_s: float | None = None
         self._kinds: list[int] = []  # of the row events taken since the last flush
         self.transactions = self.rows = 0
 
@@ -95,7 +97,15 @@ class Runner(Generic[S]):
 
     @property
     def doing(self) -> str:
-        return self.sink.doing or self._doing
+        return self.sink.held_up or self.sink.doing or self._doing
+
+    @property
+    def held_up(self) -> str:
+        """What keeps the sink from writing, "" while nothing does: also a downstream that never answers."""
+        began_s = self._saving_since_s
+        unsaved_s = 0.0 if began_s is None else asyncio.get_running_loop().time() - began_s
+        unsaved = f"the checkpoint is not stored, for {unsaved_s:.0f} s" if unsaved_s >= STUCK_S else ""
+        return self.sink.held_up or unsaved
 
     def _wake(self) -> None:
         self._taking.wake()
@@ -135,7 +145,9 @@ class Runner(Generic[S]):
         """Store the checkpoint whenever it has moved, at most once an interval."""
         while True:
             await asyncio.sleep(self._interval_s)
+            self._saving_since_s = asyncio.get_running_loop().time()
             await self.sink.save()
+            self._saving_since_s = None
 
     def change_interval(self, interval_s: float) -> None:
         """Between checkpoints, from the next one on."""

@@ -47,6 +47,9 @@ class ApplierFacts(Protocol):
     @property
     def doing(self) -> str: ...
 
+    @property
+    def held_up(self) -> str: ...
+
     def lane_states(self) -> list[LaneStatus]: ...
 
     def mismatches(self) -> MismatchStatus: ...
@@ -126,6 +129,7 @@ class Status:
         self._arrivals: dict[str, tuple[int, float]] = {}
         self._seen = 0
         self._changed_s = clock.monotonic_s()
+        self._held_since_s = math.inf
 
     @property
     def stored_ts(self) -> int:
@@ -143,6 +147,7 @@ class Status:
         if applier.transactions != self._seen:
             self._seen = applier.transactions
             self._changed_s = now_s
+        self._held_since_s = min(self._held_since_s, now_s) if applier.held_up else math.inf
         applied_s = tso.physical_s(applier.resolved_ts)
         self._progression.note(now_s, applied_s, applier.rows, applier.transactions)
         positions = self._collector.positions()
@@ -166,8 +171,9 @@ class Status:
         idle_s = self._clock.monotonic_s() - self._changed_s
         places, found_lag = self._lag()
         lanes = applier.lane_states()
-        rates = self._progression.rates
-        why = self._reason(found_lag, places, lanes)
+        rates = self._rates(lanes)
+        held_up_s, held_up = self.held_up()
+        why = self._reason(found_lag, places, lanes, rates)
         found = DrainerDocument(
             pump_pos=self._collector.positions(),
             synced=idle_s >= self._synced_after_s,
@@ -180,6 +186,8 @@ class Status:
             time=round(self._clock.wall_s(), 3),
             state=self._state.state,
             doing=applier.doing,
+            held_up=held_up,
+            held_up_s=held_up_s,
             waits_for=self._collector.waits_for,
             transactions=applier.transactions,
             rows=applier.rows,
@@ -194,8 +202,9 @@ class Status:
     def view(self) -> View:
         """For a progress line."""
         places, found = self._lag()
-        why = self._reason(found, places, self._applier.lane_states())
-        return View(places.applied_s, found.total_s, self._progression.rates, why)
+        lanes = self._applier.lane_states()
+        rates = self._rates(lanes)
+        return View(places.applied_s, found.total_s, rates, self._reason(found, places, lanes, rates))
 
     def bind_gauges(self) -> None:
         """Let the gauges read the state whenever they are scraped."""
@@ -205,7 +214,8 @@ class Status:
 
         def eta_s() -> float:
             total_s = self._lag()[1].total_s
-            found = 0.0 if total_s < lag.IDLE_S else self._progression.rates.eta_s(total_s)
+            rates = self._rates(self._applier.lane_states())
+            found = 0.0 if total_s < lag.IDLE_S else rates.eta_s(total_s)
             return math.inf if found is None else found
 
         for stage in lag.STAGES:
@@ -249,17 +259,36 @@ class Status:
             error=state.error,
         )
 
-    def _reason(self, found: Lag, places: Places, lanes: list[LaneStatus]) -> str:
+    def held_up(self) -> tuple[float, str]:
+        """What keeps a lane, or the sink, from writing, and for how many seconds; "" for nothing."""
+        held = [
+            (lane.waiting_s or 0.0, f"lane {lane.lane}: {lane.waiting_for}")
+            for lane in self._applier.lane_states()
+            if lane.waiting_for
+        ]
+        if text := self._applier.held_up:
+            held_s = max(0.0, self._clock.monotonic_s() - self._held_since_s)
+            held.append((round(held_s, 1), text))
+        return max(held, default=(0.0, ""))
+
+    def _rates(self, lanes: list[LaneStatus]) -> Rates:
+        """Of now: what went before nothing could go any more says nothing."""
+        paused = self._control is not None and self._control.paused
+        waits = any(lane.waiting_for for lane in lanes)
+        works = any(lane.queued_bytes and not lane.waiting_for for lane in lanes)
+        held = paused or self._applier.held_up or (waits and not works)
+        return Rates() if held else self._progression.rates
+
+    def _reason(self, found: Lag, places: Places, lanes: list[LaneStatus], rates: Rates) -> str:
         doing = self._applier.doing
-        waiting = next((lane for lane in lanes if lane.waiting_for), None)
         control = self._control
         facts = Circumstances(
             paused=control is not None and control.paused,
             rate_limited=control is not None and control.limited,
             collector_waits_for=self._collector.waits_for,
             ddl=doing if "DDL" in doing else "",
-            lane_waits_for=f"lane {waiting.lane}: {waiting.waiting_for}" if waiting else "",
+            sink_waits_for=self.held_up()[1],
             lanes_full=sum(lane.full for lane in lanes),
             lanes=len(lanes),
         )
-        return lag.reason(found, places, facts, self._progression.rates)
+        return lag.reason(found, places, facts, rates)

@@ -179,8 +179,8 @@ class Circumstances:
     """What the collector waits for: no listing, no pump, a DDL job that is not in the history."""
     ddl: str = ""
     """The DDL that runs downstream, or what it waits for."""
-    lane_waits_for: str = ""
-    """Why a lane cannot work: the downstream is away, read-only, or refuses."""
+    sink_waits_for: str = ""
+    """Why a lane, or the sink, cannot work: the downstream is away, read-only, or refuses."""
     lanes_full: int = 0
     lanes: int = 0
 
@@ -193,8 +193,8 @@ def reason(lag: Lag, places: Places, facts: Circumstances, rates: Rates) -> str:
     """
     if facts.paused:
         return "paused by an operator: PUT /apply/resume continues"
-    if facts.lane_waits_for:
-        return f"the downstream: {facts.lane_waits_for}"
+    if facts.sink_waits_for:
+        return f"the downstream: {facts.sink_waits_for}"
     if facts.ddl:
         return facts.ddl
     if places.pump is None or lag.total_s < IDLE_S:

@@ -66,7 +66,7 @@ class Closing:
         storage, conditions = self._storage, self._conditions
         forced = conditions is None or conditions.forced
         unsettled = forced and (storage.open_count or storage.index_lag_bytes)
-        return storage.watermark if unsettled else storage.last_commit_ts
+        return storage.watermark if unsettled else max(storage.index.last_commit_ts, storage.gc_ts)
 
     @property
     def waits_for_prewrites(self) -> bool:

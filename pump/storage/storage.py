@@ -435,11 +435,6 @@ class Storage:
         return self._gc_ts
 
     @property
-    def last_commit_ts(self) -> int:
-        """No transaction that was ever stored and filed here has a larger commit_ts."""
-        return max(self._index.last_commit_ts, self._gc_ts)
-
-    @property
     def settled_place(self) -> ValuePointer:
         """Every record before it is indexed and decided; nothing from there on may be removed."""
         return min(self._sorter.decided, self._indexer.cursor)

@@ -16,6 +16,7 @@ from common import time_text, tso
 from common.cluster.node import CLOSING, OFFLINE, ONLINE, PAUSED, PAUSING
 from common.cluster.registry import DRAINERS, PUMPS
 from common.errors import Corruption
+from common.page.nodes import QUIET_S
 from common.status.codec import read
 from common.status.drainer import DrainerDocument, LagStatus
 from common.status.pump import PumpDocument, PumpStatus
@@ -51,7 +52,8 @@ class NodeSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class NodeLine:
-    """What is shown of a node. `behind_s`: of the upstream; `stages_s`: of a drainer's lag, all of
+    """What is shown of a node. `behind_s`: of the upstream, by what it says itself where its position is not
+    older than a quiet stream makes it; `stages_s`: of a drainer's lag, all of
     STAGES or none."""
 
     kind: str
@@ -105,16 +107,21 @@ def _seconds(now_ts: int, ts: int) -> float:
 
 def _line(seen: NodeSnapshot, now_ts: int) -> NodeLine:
     stages: dict[str, float] = {}
+    said_s: float | None = None
     if seen.kind == PUMPS:
         pump = read(seen.document, PumpDocument).pump
         position, doing = (0, "") if pump is None else (pump.watermark, _pump_doing(pump))
+        lag_s = None if pump is None else pump.stages.sorted.lag_s
+        said_s = lag_s if isinstance(lag_s, float) else None
     else:
         drainer = read(seen.document, DrainerDocument)
         position, doing = drainer.applied_ts or drainer.last_ts, _drainer_doing(drainer)
         if drainer.lag:
-            stages = _stages(drainer.lag)
+            stages, said_s = _stages(drainer.lag), drainer.lag.behind_s
     position = position or seen.told_ts
     behind_s = _seconds(now_ts, position) if position and seen.state != OFFLINE else None
+    if behind_s is not None and behind_s < QUIET_S and said_s is not None:
+        behind_s = said_s
     return NodeLine(
         seen.kind,
         seen.node_id,

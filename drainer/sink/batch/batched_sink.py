@@ -96,8 +96,8 @@ class BatchedSink(Sink):
         return self._batching.given_ts
 
     @property
-    def doing(self) -> str:
-        return self._writer.doing
+    def held_up(self) -> str:
+        return self._writer.held_up
 
     def facts(self) -> dict[str, Any]:
         trouble = self._writer.trouble

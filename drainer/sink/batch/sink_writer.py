@@ -101,7 +101,7 @@ class SinkWriter:
         return 0.0 if self._since_s is None else self._clock.monotonic_s() - self._since_s
 
     @property
-    def doing(self) -> str:
+    def held_up(self) -> str:
         """What an operator should know; "" for nothing."""
         trouble = self.trouble
         if trouble is None:

@@ -104,6 +104,10 @@ class FileSink(Sink):
     def handed_over_ts(self) -> int:
         return self._last_ts
 
+    @property
+    def held_up(self) -> str:
+        return self._archive.waiting_for
+
     def facts(self) -> dict[str, Any]:
         return {"Archive": {"waiting_for": self._archive.waiting_for, "last_commit_ts": self._last_ts}}
 

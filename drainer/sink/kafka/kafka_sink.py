@@ -126,7 +126,7 @@ class KafkaSink(Sink):
         return self._window.last.commit_ts
 
     @property
-    def doing(self) -> str:
+    def held_up(self) -> str:
         return f"waits for Kafka: {self._trouble}" if self._trouble else ""
 
     def facts(self) -> dict[str, Any]:

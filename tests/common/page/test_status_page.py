@@ -144,6 +144,11 @@ def test_nothing_on_a_page_changes_anything_or_loads_anything() -> None:
         ),
         (PumpDocument(error="etcd is away", pump=PumpStatus(state="online")), "part", ["Is cut off: etcd"]),
         (DrainerDocument(state="online", lag=LagStatus(total_s=0.5)), "good", ["0.5 s behind the upstream"]),
+        (
+            DrainerDocument(state="online", lag=LagStatus(total_s=1.5, eta_s=0.0, queue_s=0.0, apply_s=0.0)),
+            "good",
+            ["Up to date with the upstream"],
+        ),
         (DrainerDocument(state="standby", doing="standing by for d"), "part", ["standing by for d"]),
         (
             DrainerDocument(

@@ -17,11 +17,11 @@ from common.notify.notifier import Notifier
 from common.observe import log
 from common.process.daemon import Daemon
 from common.serving.starting import Starting
-from common.status.drainer import LaneStatus
 from drainer.app.operations import Operating
 from drainer.control.standby import Standby
 from drainer.sink.mysql.connection import Target
 from drainer.snapshot.drainer_hold import DrainerHold
+from drainer.status.document import Status
 from tests.drainer.support.held_life import Everybody, settings_of
 
 
@@ -82,10 +82,10 @@ def test_a_drainer_whose_downstream_is_away_is_not_ready() -> None:
     settings = settings_of(Target("127.0.0.1", 1, "u", ""))
     starting = Starting(0.0, SystemClock(), lambda text: None)
     operating = Operating(settings, lambda: settings, nothing, Routes(), SystemClock(), None, starting)
-    operating._running = True
+    operating._running, held = True, (0.0, "")
+    operating._status = cast(Status, SimpleNamespace(held_up=lambda: held))
     assert operating.unready() == ""
-    lane = LaneStatus(waiting_for="connection refused", trouble="is away", waiting_s=9.9)
-    operating._lane_states = lambda: [LaneStatus(), lane]
+    held = (9.9, "lane 1: connection refused")
     assert operating.unready() == "", "a moment is no trouble"
-    lane.waiting_s = 10.0
-    assert operating.unready() == "waits for the downstream: connection refused"
+    held = (10.0, "lane 1: connection refused")
+    assert operating.unready() == "waits for the downstream: lane 1: connection refused"

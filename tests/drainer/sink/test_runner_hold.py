@@ -9,12 +9,14 @@ import pytest
 
 from common.clock import SystemClock
 from common.errors import Conflict, Rejected, Unavailable
+from common.status.troubles import STUCK_S
 from drainer.control.hold_state import Still
 from drainer.control.pause_and_reload import Control
 from drainer.pull.merged import Merged, MergedBatch, Spilled
 from drainer.sink.runner import HELD, HELD_TO_COMPARE, Runner
 from drainer.txn import Item, Transaction
 from tests.contract.beds import Medium, MemorySink
+from tests.fakes import virtual_time
 
 
 class Held(MemorySink):
@@ -28,6 +30,26 @@ class Held(MemorySink):
     async def still(self) -> Still:
         await self.flush()
         return Still(self.handed_over_ts, 9, 3)
+
+
+class Silent(Held):
+    """Of a downstream that neither answers nor refuses."""
+
+    async def save(self) -> None:
+        await asyncio.Event().wait()
+
+
+def test_a_downstream_that_never_answers_is_said() -> None:
+    async def live() -> tuple[str, str]:
+        runner = Runner(Silent(Medium()), Items(), interval_s=0.5)
+        keeping = asyncio.create_task(runner.keep_checkpoint())
+        await asyncio.sleep(STUCK_S)
+        before = runner.held_up
+        await asyncio.sleep(1.0)
+        keeping.cancel()
+        return before, runner.held_up
+
+    assert virtual_time.run(live()) == ("", "the checkpoint is not stored, for 10 s")
 
 
 class Items:

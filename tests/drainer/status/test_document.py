@@ -34,6 +34,7 @@ class Applier:
     resolved_ts: int = ts(90)
     handed_over_ts: int = ts(80)
     doing: str = "applying"
+    held_up: str = ""
     lanes: list[LaneStatus] = field(default_factory=lambda: [LaneStatus()])
 
     def lane_states(self) -> list[LaneStatus]:
@@ -194,6 +195,39 @@ async def test_rates_eta_and_gauges() -> None:
         await world.status.note()
     assert world.status.document()["Lag"]["eta_s"] is None
     assert "binlog_drainer_lag_eta_seconds +Inf" in metrics.exposition().decode()
+
+
+async def test_there_is_no_speed_while_nothing_can_be_written() -> None:
+    """What went before is in the mean still; a lane that waits beside one that works is no standstill."""
+    world = World()
+    for _ in range(10):
+        world.clock.advance(1.0)
+        world.applier.rows += 500
+        await world.status.note()
+
+    def shown() -> tuple[float, float | None, str]:
+        document = world.status.document()
+        return document["Lag"]["rows_per_s"], document["HeldUpS"], document["HeldUp"]
+
+    assert shown() == (500.0, 0.0, "")
+    waits = LaneStatus(lane=1, queued_bytes=9, waiting_for="gone", trouble="is away", waiting_s=3.0)
+    world.applier.lanes = [LaneStatus(queued_bytes=9), waits]
+    assert shown() == (500.0, 3.0, "lane 1: gone")
+    world.applier.lanes = [LaneStatus(), waits]
+    assert shown() == (0.0, 3.0, "lane 1: gone")
+    assert world.status.view().rates.rows == 0.0
+    world.applier.lanes, world.applier.held_up = [], "the disk is full"
+    assert shown() == (0.0, 0.0, "the disk is full")
+    for _ in range(2):
+        await world.status.note()
+        world.clock.advance(6.0)
+    assert shown() == (0.0, 12.0, "the disk is full")
+    assert "the downstream: the disk is full" in world.status.document()["Lag"]["reason"]
+    world.applier.held_up = ""
+    await world.status.note()
+    assert shown()[1:] == (0.0, "")
+    world.control.pause()
+    assert shown()[0] == 0.0
 
 
 async def test_synced_follows_the_last_transaction() -> None:

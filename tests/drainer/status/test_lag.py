@@ -129,7 +129,7 @@ def test_the_reason_is_the_nearest_to_the_downstream() -> None:
     """With everything wrong at once, each is told as soon as what is nearer is repaired."""
     wrong = {
         "paused": (True, "operator"),
-        "lane_waits_for": ("lane 1: 2003: gone", "gone"),
+        "sink_waits_for": ("lane 1: 2003: gone", "gone"),
         "ddl": ("running DDL job 9", "DDL job 9"),
         "rate_limited": (True, "rate limit"),
         "lanes_full": (2, "2 of 4 lanes are full, 1,234 rows/s"),

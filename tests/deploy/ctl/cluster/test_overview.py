@@ -89,6 +89,18 @@ def test_all_is_well() -> None:
     ]  # fmt: skip
 
 
+def test_a_quiet_cluster_is_not_behind_and_a_watermark_that_stands_is() -> None:
+    """The positions of both are seconds old where nothing is written; what came is sorted and applied."""
+    sorted_now = {"stages": {"sorted": {"lag_s": 0.0}}}
+    quiet = PUMP | {"pump": PUMP["pump"] | sorted_now | {"watermark": ago(3)}}  # type: ignore[operator]
+    waits = {"total_s": 1.4, "pull_s": 1.4, "queue_s": 0.0, "apply_s": 0.0, "eta_s": 0.0}
+    seen = of(pump(document=quiet), drainer(document=DRAINER | {"Lag": waits}))
+    assert [line.behind_s for line in seen.nodes] == [0.0, 0.0]
+    stands = PUMP | {"pump": PUMP["pump"] | sorted_now | {"watermark": ago(60)}}  # type: ignore[operator]
+    seen = of(pump(document=stands), drainer(document=DRAINER | {"Lag": waits | {"apply_s": 0.1}}))
+    assert [line.behind_s for line in seen.nodes] == [60.0, 1.4]
+
+
 def test_a_drainer_that_compares_by_itself_says_since_when_all_is_equal() -> None:
     found = {"state": "equal", "ts": ago(60), "wrong": 0, "failures": 0}
     seen = of(pump(), drainer(document=DRAINER | {"Verify": found}))

@@ -132,7 +132,7 @@ async def test_after_an_exception_it_is_opened_again_and_the_same_items_come(
     await life.until(lambda: life.sink.stored_ts == stream.now_ts)
     assert sink.calls[:7] == ["open", "write", "close", "open", "write", "close", "open"]
     assert sink.written == all_of(stream)
-    assert life.sink.doing == ""
+    assert life.sink.held_up == ""
     await life.stop()
     assert sink.calls[-1] == "close"
 

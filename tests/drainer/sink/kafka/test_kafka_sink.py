@@ -117,9 +117,9 @@ async def test_brokers_that_go_are_waited_for(kafka: MockKafka, tmp_path: Path) 
     await life.sink.open(TOPIC)
     kafka.go_down()
     running = asyncio.ensure_future(life.run())
-    while not life.sink.doing:
+    while not life.sink.held_up:
         await asyncio.sleep(0.01)
-    assert life.sink.doing.startswith("waits for Kafka: ")
+    assert life.sink.held_up.startswith("waits for Kafka: ")
     assert life.sink.facts()["Kafka"]["waiting_for"]
     assert life.sink.facts()["Kafka"]["unacknowledged"] > 0
     assert life.sink.resolved_ts < stream[-1].commit_ts
@@ -127,7 +127,7 @@ async def test_brokers_that_go_are_waited_for(kafka: MockKafka, tmp_path: Path) 
     kafka.come_up()
     await running
     assert await life.runner.stop(30.0)
-    assert life.sink.doing == ""
+    assert life.sink.held_up == ""
     assert values(kafka.messages(TOPIC)) == payloads(stream)
 
 
@@ -138,9 +138,9 @@ async def test_brokers_that_are_away_when_a_topic_is_first_used_are_waited_for(
     kafka.go_down()
     life = Life(kafka.servers, tmp_path, Ready(stream))
     running = asyncio.ensure_future(life.run())
-    while not life.sink.doing:
+    while not life.sink.held_up:
         await asyncio.sleep(0.01)
-    assert "does not answer" in life.sink.doing
+    assert "does not answer" in life.sink.held_up
     kafka.come_up()
     await running
     assert await life.runner.stop(30.0)
