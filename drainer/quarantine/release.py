@@ -311,7 +311,7 @@ class Release:
         """Where rows of other tables go to the same target it runs when they do not, and what is after it
         waits until they do again."""
         ddl = kept.ddl
-        if ddl.shared and ddl.apart:
+        if ddl.shared and not all(self._quarantine.waits_for(*name) for name in ddl.targets):
             queue.wants_pause = not self._paused
             if queue.wants_pause:
                 return False

@@ -438,7 +438,10 @@ async def test_where_rows_of_others_go_to_the_same_table_a_ddl_runs_while_they_d
     """Their lanes know the table as it was, and values that are converted must not come in meanwhile."""
     s = stage()
     other = Tracked("d", "v", info(3).to_json())
-    await s.refuse(replace(ddl(200, "ALTER TABLE t FROBNICATE b"), shared=(other,), apart=True))
+    of_shard = replace(
+        ddl(200, "ALTER TABLE t FROBNICATE b"), shared=(other,), targets=(("d", "all"),), apart=True
+    )
+    await s.refuse(of_shard)
     s.controller.divert(row(210, T))
     await s.controller.decide(200, REWRITE, "ALTER TABLE d.t ADD COLUMN b INT", "here")
     await s.until(lambda: s.controller.wants_pause(220))
