@@ -171,7 +171,8 @@ class Copier:
     def _attempt(self, job: ChunkCopy, *, slow: bool, begun: bool, replacing: bool) -> Copied:
         table, self._rows, self._size = job.table, 0, 0
         with self._snapshot.session() as source:
-            if job.state is ChunkState.COPIED and (rows := self._equal(source, job)) is not None:
+            is_known = job.state is ChunkState.COPIED and not slow
+            if is_known and (rows := self._equal(source, job)) is not None:
                 self._end(job, rows)
                 return Copied(rows, 0, compared=True)
             if begun or job.state is ChunkState.BEGUN:
@@ -246,7 +247,8 @@ class Copier:
             raise _Downstream(error) from None
         count = int(rows or 0)
         same = rows == rows_there and sum_ == sum_there and int(sum_[0] or 0) == count
-        return count if same else None
+        is_summed = None not in sum_ or not count
+        return count if same and is_summed else None
 
     # -- downstream -----------------------------------------------------------------------------------
 

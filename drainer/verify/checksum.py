@@ -48,8 +48,10 @@ def sum_queries(table: ComparedTable, side: int, where: bytes) -> list[bytes]:
 
 
 def read_sum(row: Sequence[Any]) -> Sum:
-    rows, checksum, hashed = (int(value or 0) for value in row[-3:])
-    return Sum(rows, checksum, hashed)
+    rows, checksum, hashed = row[-3:]
+    if checksum is None:  # no rows, or none has a hash: MD5 is NULL on servers that must not have it
+        return Sum(int(rows))
+    return Sum(int(rows), int(checksum), int(hashed))
 
 
 def bucket_queries(table: ComparedTable, side: int, where: bytes, buckets: int) -> list[bytes]:
