@@ -176,15 +176,14 @@ def _shared_by_rename(
     """Why a rename would take along or run into rows of other tables; "" if it does not."""
     route = rules.router.route
     moved = {_lower(move.new) for move in moves}
-    others = [name for name in known if _lower(name) not in moved and rules.allows(*name)]
+    others = [name for name in known if _lower(name) not in moved]
     for move in kept:
         old, new = route(*move.old), route(*move.new)
         if _lower(old) == _lower(new):
             continue
         for name in (move.old, move.new):
-            sharing = [other for other in others if _lower(route(*other)) == _lower(route(*name))]
-            if sharing:
-                return _shared("rename table", name, rules, sharing)
+            if shared := sharing(name, rules, others):
+                return _shared("rename table", name, rules, shared)
     targets = [_lower(route(*move.new)) for move in kept]
     if len(set(targets)) < len(targets):
         return f"the rename would join tables that were apart: {_COPY_HINT}"
