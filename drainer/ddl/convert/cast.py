@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from common import table_info as ti
 from common.rowcodec.binary_json import double_text, read_json
-from common.rowcodec.json_encode import put_document
+from common.rowcodec.json_encode import put_json
 from common.rowcodec.row_error import RowError
 from common.table_info import ColumnKind, FieldType
 from drainer.ddl.convert import moments, numerals
@@ -37,7 +37,12 @@ _BITS: Final = {ti.TINY: 8, ti.SHORT: 16, ti.INT24: 24, ti.LONG: 32, ti.LONGLONG
 _INT64: Final = (1 << 63) - 1
 _FLOAT_MAX: Final = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]
 _DOUBLE_MAX: Final = 1.7976931348623157e308
-_BLOB_BYTES: Final = {ti.TINY_BLOB: 255, ti.BLOB: 65535, ti.MEDIUM_BLOB: (1 << 24) - 1}
+_BLOB_BYTES: Final = {
+    ti.TINY_BLOB: 255,
+    ti.BLOB: 65535,
+    ti.MEDIUM_BLOB: (1 << 24) - 1,
+    ti.LONG_BLOB: (1 << 32) - 1,
+}
 _INTEGERS: Final = frozenset({ColumnKind.SIGNED, ColumnKind.UNSIGNED, ColumnKind.YEAR, ColumnKind.BIT})
 _FLOATS: Final = frozenset({ColumnKind.FLOAT, ColumnKind.DOUBLE})
 _CALENDAR: Final = frozenset({ColumnKind.DATE, ColumnKind.DATETIME, ColumnKind.TIMESTAMP})
@@ -88,7 +93,7 @@ class Source:
 
     def document(self) -> Any:
         """Of JSON."""
-        return _parsed(self.value)
+        return json.loads(self.value)
 
 
 def cast(value: Value, source: FieldType, target: FieldType, job: Moments) -> Value:
@@ -231,23 +236,22 @@ def _to_year(one: Source, target: FieldType) -> Value:
 def _to_text(one: Source, target: FieldType) -> Value:
     found = one.bytes()
     fixed = target.tp == ti.STRING
+    if one.kind in _STRINGS and one.kind is not target.kind and "gbk" in (one.type.charset, target.charset):
+        raise NoCast("bytes of GBK")
     if target.kind is ColumnKind.BINARY:
-        length = target.flen if target.tp not in _LONG else _BLOB_BYTES.get(target.tp, len(found))
+        length = _BLOB_BYTES.get(target.tp, target.flen)
         found = found[:length] if length >= 0 else found
         return found.ljust(length, b"\0") if fixed else found
     try:
         text = found.decode()
     except UnicodeDecodeError as error:
         text = found[: error.start].decode()  # TiDB cuts a text where it is no text
-    if target.tp in _LONG:
-        length = _BLOB_BYTES.get(target.tp, len(found))
+    if target.tp in _BLOB_BYTES:
+        length = _BLOB_BYTES[target.tp]
         return text.encode()[:length].decode("utf-8", "ignore").encode()
     if target.flen >= 0:
         text = text[: target.flen]
     return (text.rstrip(" ") if fixed else text).encode()
-
-
-_LONG: Final = frozenset({ti.TINY_BLOB, ti.BLOB, ti.MEDIUM_BLOB, ti.LONG_BLOB})
 
 
 # Dates and times -----------------------------------------------------------------------------------------
@@ -387,19 +391,6 @@ def _member_number(one: Source, target: FieldType) -> int | None:
 # JSON ----------------------------------------------------------------------------------------------------
 
 
-def _parsed(text: bytes) -> Any:
-    return json.loads(text, parse_constant=_no_constant)
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-def json_text(document: Any) -> bytes:
-    """A document as TiDB prints it."""
-    return read_json(put_document(document), 0)[0]
-
-
 def _to_json(one: Source, target: FieldType) -> Value:
     kind, value = one.kind, one.value
     if kind is ColumnKind.JSON:
@@ -415,8 +406,10 @@ def _to_json(one: Source, target: FieldType) -> Value:
         return double_text(float(value))
     if kind in _STRINGS | _MEMBERS:
         try:
-            return json_text(_parsed(one.bytes()))
-        except (ValueError, RecursionError, RowError):  # no JSON, or a number that is too large
+            return read_json(put_json(one.text()), 0)[0]
+        except UnicodeError:
+            raise NoCast("a JSON text with half a character") from None
+        except (ValueError, RowError):  # no JSON, or a number that is too large
             return None
     return str(value).encode()
 

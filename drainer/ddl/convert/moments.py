@@ -15,17 +15,19 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from common.rowcodec.temporal import duration_text, fraction_text, parse_duration
+
 SECOND_US: Final = 1_000_000
 _HOUR_MAX: Final = 838
 TIME_MAX_US: Final = (_HOUR_MAX * 3600 + 59 * 60 + 59) * SECOND_US
-_DAY: Final = re.compile(r"(\d+) +(\d+)(?::(\d{1,2}))?(?::(\d{1,2}))?")
-_CLOCK: Final = re.compile(r"(\d+) *: *(\d{1,2})(?: *: *(\d{1,2}))?")
-_DIGITS: Final = re.compile(r"\d+")
-_LIKE_A_DATE: Final = re.compile(r"\d+[^\w\s]+\d+[^\w\s]+\d+[ T]")
-_ZONED: Final = re.compile(r"^(.*\d)(Z|[+-]\d{2}(?::?\d{2})?)$", re.DOTALL)
-_PARTS: Final = re.compile(r"\d+")
+_DAY: Final = re.compile(r"(\d+) +(\d+)(?::(\d{1,2}))?(?::(\d{1,2}))?", re.ASCII)
+_CLOCK: Final = re.compile(r"(\d+) *: *(\d{1,2})(?: *: *(\d{1,2}))?", re.ASCII)
+_DIGITS: Final = re.compile(r"\d+", re.ASCII)
+_LIKE_A_DATE: Final = re.compile(r"\d+[^\w\s]+\d+[^\w\s]+\d+[ T]", re.ASCII)
+_ZONED: Final = re.compile(r"^(.*\d)(Z|[+-]\d{2}(?::?\d{2})?)$", re.DOTALL | re.ASCII)
+_PARTS: Final = re.compile(r"\d+", re.ASCII)
 _COMPACT: Final = {14: 4, 12: 2, 11: 2, 10: 2, 9: 2, 8: 4, 7: 2, 6: 2, 5: 2}  # digits: those of the year
-_OFFSET: Final = re.compile(r"([+-])(\d{2}):?(\d{2})?")
+_OFFSET: Final = re.compile(r"([+-])(\d{2}):?(\d{2})?", re.ASCII)
 _TIMESTAMP_RANGE: Final = 1, 2_147_483_647
 
 
@@ -112,10 +114,7 @@ def read(text: str) -> Moment:
 
 def read_time(text: str) -> int:
     """As a server prints a TIME."""
-    whole, _, fraction = text.removeprefix("-").partition(".")
-    hour, minute, second = (int(part) for part in whole.split(":"))
-    size = ((hour * 60 + minute) * 60 + second) * SECOND_US + int(fraction[:6].ljust(6, "0") or 0)
-    return -size if text.startswith("-") else size
+    return parse_duration(text) // 1000
 
 
 def text_of(moment: Moment, digits: int, *, clock: bool = True) -> str:
@@ -123,13 +122,11 @@ def text_of(moment: Moment, digits: int, *, clock: bool = True) -> str:
     text = f"{year:04d}-{month:02d}-{day:02d}"
     if clock:
         text += f" {hour:02d}:{minute:02d}:{second:02d}"
-    return text + (f".{micro:06d}"[: digits + 1] if clock and digits else "")
+    return text + (fraction_text(micro, digits) if clock else "")
 
 
 def time_text(size: int, digits: int) -> str:
-    seconds, micro = divmod(abs(size), SECOND_US)
-    text = f"{'-' if size < 0 else ''}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-    return text + (f".{micro:06d}"[: digits + 1] if digits else "")
+    return duration_text(size * 1000, digits)
 
 
 # Zones ---------------------------------------------------------------------------------------------------
@@ -306,7 +303,7 @@ def _time(text: str, digits: int) -> tuple[int, bool]:
     rest = rest[match.end() :].lstrip()
     micro = 0
     if rest.startswith("."):
-        fraction = re.match(r"\.(\d*)", rest)
+        fraction = re.match(r"\.(\d*)", rest, re.ASCII)
         assert fraction is not None
         rest = rest[fraction.end() :]
         unit = 10 ** (7 - digits)

@@ -15,7 +15,7 @@ from typing import Final
 UINT64_MAX: Final = (1 << 64) - 1
 EXACT: Final = Context(prec=400, rounding=ROUND_HALF_UP, Emax=10**6, Emin=-(10**6))
 """Has all digits that a column can have."""
-_FLOAT_PREFIX: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_FLOAT_PREFIX: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
 
 def prefix(text: str) -> str:
@@ -73,6 +73,7 @@ def as_number(text: str) -> int | None:
     """A text that is a number, as TiDB takes it for one (0x10 is 16)."""
     try:
         base = 8 if re.fullmatch(r"0\d+", text) else 0
-        return int(text, base) if text[:1].isdigit() and text.isascii() else None
+        is_plain = text.isascii() and text[:1].isdigit() and not text[-1].isspace()
+        return int(text, base) if is_plain else None
     except ValueError:
         return None

@@ -36,7 +36,6 @@ from drainer.ddl.run.connection import DdlConnection, Guard, TrackedSchema, run_
 from drainer.ddl.run.progress import progress_of, wait_for
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.session_settings import ANY_VALUE, Session, session_of
-from drainer.schema import sql_tokens
 from drainer.schema.ddl_effect import TABLE, EffectKind, columns_apart, effect, sub_actions
 from drainer.sink.mysql.connection import Connection, Target
 from drainer.sink.mysql.errors import SessionError, StatementRefused, safe_text
@@ -82,9 +81,9 @@ class Refused(DownstreamError):
         self.tables = ddl.tables
 
 
-def touches_database(query: str) -> bool:
+def is_of_database(ddl: Ddl) -> bool:
     """CREATE, DROP or ALTER DATABASE: must not run inside the database it is about."""
-    return any(event.endswith(" database") for event in sql_tokens.events_of(query))
+    return any(not table for _, table in ddl.tables)
 
 
 def statement_of(ddl: Ddl) -> bytes:
@@ -94,9 +93,9 @@ def statement_of(ddl: Ddl) -> bytes:
     own table, or rows of `b` that come between the two would find no table.
     """
     done = effect(ddl.action)
-    if done.kind is not EffectKind.DROP or len(ddl.tables) != 1 or "," not in sql_tokens.tokens(ddl.query):
-        return ddl.query.encode("utf-8", "surrogateescape")
-    return f"DROP {done.object.upper()} IF EXISTS ".encode() + qualified(*ddl.tables[0])
+    if done.kind is EffectKind.DROP and len(ddl.tables) == 1:
+        return f"DROP {done.object.upper()} IF EXISTS ".encode() + qualified(*ddl.tables[0])
+    return ddl.query.encode("utf-8", "surrogateescape")
 
 
 class DdlRunner:
@@ -276,8 +275,7 @@ class DdlRunner:
         where no definition says what it did."""
         if ddl.instead:
             return list(ddl.instead)
-        of_database = any(not table for _, table in ddl.tables)
-        defined = derive.database_of(ddl.job) if of_database else ddl.before or ddl.after
+        defined = derive.database_of(ddl.job) if is_of_database(ddl) else ddl.before or ddl.after
         if defined or effect(ddl.action).kind in _NEVER_AS_TEXT or self._is_routed(ddl):
             return []
         return [statement_of(ddl).decode("utf-8", "surrogateescape")] if ddl.query.strip() else []
@@ -285,7 +283,7 @@ class DdlRunner:
     def _run_texts(self, connection: Connection, ddl: Ddl, settings: Session, texts: list[str]) -> None:
         self._session.settings(connection, settings, zone=settings.time_zone)
         self._session.defaults(connection, ddl.tables[0][0] if ddl.tables else ddl.schema, settings)
-        if ddl.schema and not touches_database(ddl.query):
+        if ddl.schema and not is_of_database(ddl):
             schema = self._route(ddl.schema, "")[0]
             self._session.make_database(connection, schema, ddl.schema)
             connection.run(b"USE " + quote_name(schema))

@@ -18,7 +18,7 @@ from deploy.playground.scenario import Scenario
 from drainer.apply.dispatcher import Dispatcher
 from drainer.apply.lane import STATEMENT_BYTES_MAX, LaneSettings
 from drainer.apply.lane_feed import ROWS
-from drainer.ddl.run.runner import statement_of, touches_database
+from drainer.ddl.run.runner import is_of_database, statement_of
 from drainer.pull.merged import Merged
 from drainer.rules.table_filter import TableFilter
 from drainer.schema.tracker import SchemaTracker
@@ -99,7 +99,7 @@ def prepare(scenario: Scenario) -> Plan:
                 stretches.append(Stretch())
             stretches[-1].before_ts = item.commit_ts
             if not item.skip:
-                schema = "" if touches_database(item.query) else item.schema
+                schema = "" if is_of_database(item) else item.schema
                 stretches[-1].ddl.append((schema, statement_of(item)))
         else:
             _dispatch(stretch, dispatcher, item)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC
 
+import pytest
+
 from drainer.ddl.convert.cast import Moments, cast
+from drainer.ddl.convert.moments import NoCast
 from tests.drainer.support import conversions
 from tests.drainer.support.conversions import Case, field_type
 
@@ -34,3 +37,28 @@ def test_every_recorded_value() -> None:
     wrong = [found for case in conversions.cases() if (found := _agrees(case))]
     assert len(conversions.cases()) == 2231
     assert not wrong, "\n".join(wrong[:60])
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "expected"),
+    [
+        ("１２", "int", 0),
+        ("١٢:١٢", "time", "00:00:00"),
+        ("1２", "decimal(10,2)", 1),
+        ("2 ", "enum('a','b')", 0),
+        ("2", "enum('a','b')", 2),
+    ],
+)
+def test_digits_are_those_of_ascii(text: str, target: str, expected: object) -> None:
+    """Python reads digits of any script."""
+    assert cast(text.encode(), field_type("varchar(60)"), field_type(target), JOB) == expected
+
+
+@pytest.mark.parametrize("text", [b'"\\ud800"', b'"\xff"'])
+def test_half_a_character_in_json_is_not_known(text: bytes) -> None:
+    with pytest.raises(NoCast):
+        cast(text, field_type("blob"), field_type("json"), JOB)
+
+
+def test_zero_octets_are_no_other_encoding() -> None:
+    assert cast(b"1\0", field_type("blob"), field_type("json"), JOB) is None
