@@ -229,8 +229,8 @@ class DrainerConfig(RuleOptions):
         kind="duration",
         help="how long dropped and truncated tables are kept, for a RECOVER or FLASHBACK",
         more="They are moved to the schema of the checkpoint: what RECOVER and FLASHBACK bring back "
-        "upstream is not in the binlog. The time is the stream's. Set at least TiDB's GC life "
-        'time; "0s" drops them at once.',
+        "upstream is not in the binlog. The time is the stream's, and stands while a DDL waits. Set at "
+        'least TiDB\'s GC life time; "0s" drops them at once.',
     )
     lane_queue_bytes: int = option(
         "32 MiB", key="syncer.lane-queue", kind="size", help="encoded rows that may wait in one lane"
