@@ -1,7 +1,8 @@
 """Driver: what the process that runs a command knows of its tasks, which run in other processes.
 
 Progress
-    Drives  Spark's status tracker from a thread of its own, twice a second, while the block runs
+    Drives  Spark's status tracker from a thread of its own, twice a second, while the block runs; what
+            this process does by itself says at least that it goes on
     Out     standard error: on a terminal one line that is written over, elsewhere a line every ten seconds
     Never   writes to standard output, which is the command's result, or after the block has ended
 Errors
@@ -18,7 +19,7 @@ import re
 import sys
 import threading
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from common import errors
 from common.clock import Clock, SystemClock
@@ -58,10 +59,12 @@ def shown(work: str, done: int, tasks: int, elapsed_s: float, stage_s: float, de
 
 
 class TaskProgress:
-    """`with TaskProgress(spark, "counting"): ...`; `detail` says more than the tasks do."""
+    """`with TaskProgress("counting", spark): ...`; `detail` says more than the tasks do."""
 
-    def __init__(self, spark: SparkSession, work: str, clock: Clock | None = None) -> None:
-        self._tracker = spark.sparkContext.statusTracker()
+    def __init__(self, work: str, spark: SparkSession | None = None, clock: Clock | None = None) -> None:
+        self._tracker: Any = None
+        if spark is not None:
+            self.follow(spark)
         self._work = work
         self._clock = clock or SystemClock()
         self._detail = ""
@@ -86,26 +89,27 @@ class TaskProgress:
         if self._line is not None:
             self._line.clear()
 
+    def follow(self, spark: SparkSession) -> None:
+        """From now on its tasks are counted, too."""
+        self._tracker = spark.sparkContext.statusTracker()
+
     def detail(self, text: str) -> None:
         """What is done now, in words."""
         self._detail = text
 
     def _run(self) -> None:
-        from py4j.protocol import Py4JError
-
         began_s = said_s = stages_s = self._clock.monotonic_s()
         running: list[int] = []
         while not self._ended.wait(PACE_S):
             now_s = self._clock.monotonic_s()
-            try:
-                stages = list(self._tracker.getActiveStageIds())
-                if stages != running:
-                    running, stages_s = stages, now_s
-                if self._line is None and now_s - said_s < LINE_EVERY_S:
-                    continue
-                done, tasks = self._tasks(stages)
-            except Py4JError:  # the JVM ends: the block hears of it too, and tells why
+            found = self._tasks()
+            if found is None:  # the JVM ends: the block hears of it too, and tells why
                 return
+            stages, done, tasks = found
+            if stages != running:
+                running, stages_s = stages, now_s
+            if self._line is None and now_s - said_s < LINE_EVERY_S:
+                continue
             said_s = now_s
             text = shown(self._work, done, tasks, now_s - began_s, now_s - stages_s, self._detail)
             if self._line is not None:
@@ -113,10 +117,20 @@ class TaskProgress:
             else:
                 show.print_warning(text)
 
-    def _tasks(self, stages: list[int]) -> tuple[int, int]:
-        """Of these stages: (done, all)."""
-        known = [info for info in map(self._tracker.getStageInfo, stages) if info is not None]
-        return sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
+    def _tasks(self) -> tuple[list[int], int, int] | None:
+        """Stages that run, and of these: done, all. None where Spark does not answer any more."""
+        tracker = self._tracker
+        if tracker is None:
+            return [], 0, 0
+        from py4j.protocol import Py4JError
+
+        try:
+            stages = list(tracker.getActiveStageIds())
+            known = [info for info in map(tracker.getStageInfo, stages) if info is not None]
+        except Py4JError:
+            return None
+        done, tasks = (sum(getattr(one, name) for one in known) for name in ("numCompletedTasks", "numTasks"))
+        return stages, done, tasks
 
 
 def translated(error: BaseException) -> BinlogError | None:

@@ -6,7 +6,6 @@ Tests  tests/spark/test_readme_spark.py
 from __future__ import annotations
 
 import argparse
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,11 +76,11 @@ def run(args: argparse.Namespace) -> int:
     from drainer.spark.audit.checks.findings import exit_code
     from drainer.spark.audit.document import document
 
-    with contextlib.ExitStack() as stack:
+    with TaskProgress("audit") as progress:
 
         def spark() -> SparkSession:
             made = arguments.open_session(args, "binlog-spark audit")
-            stack.enter_context(TaskProgress(made, "audit"))
+            progress.follow(made)
             return made
 
         outcome = audit(

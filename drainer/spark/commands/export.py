@@ -17,6 +17,7 @@ from common.observe import show
 from drainer.reading.archive.decode import ddl_history
 from drainer.reading.archive.files.location import Location
 from drainer.spark import arguments
+from drainer.spark.driver import TaskProgress
 from drainer.spark.export import export
 
 HELP: Final = """\
@@ -54,8 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     pumps = [Location.of(each, {}) for each in args.pumps]
-    history = ddl_history.load(pumps[0], arguments.history_file(args.ddl_history))
-    done = asyncio.run(export(pumps, history, args.to, SystemClock(), finished=args.finished))
+    with TaskProgress("export"):
+        history = ddl_history.load(pumps[0], arguments.history_file(args.ddl_history))
+        done = asyncio.run(export(pumps, history, args.to, SystemClock(), finished=args.finished))
     args.job_metrics.note(rows=done.rows)
     if args.output == arguments.JSON:
         show.print_json(asdict(done))

@@ -55,7 +55,7 @@ def _rows(args: argparse.Namespace) -> list[dict[str, Any]]:
         return ordered_rows.everything(source, source.schema, ())
     spark = arguments.open_session(args, "binlog-spark files")
     frame = spark.read.format("binlog").options(**options).load(args.archive)
-    with TaskProgress(spark, "looking at files"):
+    with TaskProgress("looking at files", spark):
         return [row.asDict() for row in frame.collect()]
 
 

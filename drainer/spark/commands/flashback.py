@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from common.errors import FlagError
 from common.observe import show
 from drainer.spark import arguments
+from drainer.spark.driver import TaskProgress
 from drainer.spark.flashback import run as flashback
 from drainer.spark.flashback.run import FlashbackSummary
 
@@ -57,22 +58,27 @@ def run(args: argparse.Namespace) -> int:
     options = arguments.source_options(args)
     target = arguments.database(args) if args.database else None
 
-    def spark() -> SparkSession:
-        return arguments.open_session(args, "binlog-spark flashback")
+    with TaskProgress("flashback") as progress:
 
-    if args.yes:
-        assert target is not None
-        done = flashback.apply(
-            spark, args.archive, target, options, way=args.way, job=args.job, on_progress=_tell
-        )
-    else:
-        done = flashback.write_script(spark, args.archive, args.file, options, way=args.way, database=target)
+        def spark() -> SparkSession:
+            made = arguments.open_session(args, "binlog-spark flashback")
+            progress.follow(made)
+            return made
+
+        def tell(rows: int) -> None:
+            progress.detail(f"{rows:,} rows restored")
+
+        if args.yes:
+            assert target is not None
+            done = flashback.apply(
+                spark, args.archive, target, options, way=args.way, job=args.job, on_progress=tell
+            )
+        else:
+            done = flashback.write_script(
+                spark, args.archive, args.file, options, way=args.way, database=target
+            )
     _show(args, done)
     return 0
-
-
-def _tell(rows: int) -> None:
-    show.print_warning(f"{rows} rows restored")
 
 
 def _show(args: argparse.Namespace, done: FlashbackSummary) -> None:

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     spark = arguments.open_session(args, "binlog-spark history")
     found = history.history(spark, args.archive, args.table, key, options)
-    with TaskProgress(spark, "reading"):
+    with TaskProgress("reading", spark):
         if args.save:
             found.write.mode("error").parquet(args.save)
         else:

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         @functools.cache
         def spark() -> SparkSession:
             made = arguments.open_session(args, "binlog-spark image")
-            stack.enter_context(TaskProgress(made, "making the image"))
+            stack.enter_context(TaskProgress("making the image", made))
             return made
 
         made = image.make(

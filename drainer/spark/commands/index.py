@@ -17,6 +17,7 @@ from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.segments import Segment, survey
 from drainer.sink.file.segments import ArchiveSegments
 from drainer.spark import arguments
+from drainer.spark.driver import TaskProgress
 
 HELP: Final = """\
 write the indexes that segments lack, so that ranges and tables are found without reading
@@ -43,20 +44,22 @@ def run(args: argparse.Namespace) -> int:
     path = location.local
     if path is None:
         raise ConfigError(f"{location.shown} is not local", hint="run this where the archive is written")
-    segments = survey(location, "pb").segments
     archive = ArchiveSegments(path)
     lines: list[tuple[str, int, str]] = []
     code = 0
-    for segment in segments if args.newest else segments[:-1]:
-        try:
-            lines.append((segment.name, segment.size, _indexed(archive, segment)))
-        except Corruption as error:
-            lines.append((segment.name, segment.size, str(error)))
-            code = error.exit_code
-        except OSError as error:
-            raise BinlogError(
-                f"{os.path.join(path, segment.name)}: {error.strerror}", hint="check disk and permissions"
-            ) from None
+    with TaskProgress("index") as progress:
+        segments = survey(location, "pb").segments
+        for segment in segments if args.newest else segments[:-1]:
+            progress.detail(segment.name)
+            try:
+                lines.append((segment.name, segment.size, _indexed(archive, segment)))
+            except Corruption as error:
+                lines.append((segment.name, segment.size, str(error)))
+                code = error.exit_code
+            except OSError as error:
+                raise BinlogError(
+                    f"{os.path.join(path, segment.name)}: {error.strerror}", hint="check disk and permissions"
+                ) from None
     if args.output == arguments.JSON:
         show.print_json([dict(zip(_HEADINGS, one, strict=True)) for one in lines])
     else:

@@ -63,11 +63,11 @@ def run(args: argparse.Namespace) -> int:
     spark = arguments.open_session(args, "binlog-spark read")
     frame = _frame(spark, args)
     if args.count:
-        with TaskProgress(spark, "counting"):
+        with TaskProgress("counting", spark):
             number = frame.count()
         _tell(args.output, {args.view: number})
     elif args.save:
-        with TaskProgress(spark, "saving"):
+        with TaskProgress("saving", spark):
             frame.write.mode("error").parquet(args.save)
             number = spark.read.parquet(args.save).count()
         _tell(args.output, {"rows": number, "directory": args.save})
@@ -154,7 +154,7 @@ def _show(spark: SparkSession, frame: DataFrame, args: argparse.Namespace) -> No
         frame = frame.orderBy(*order)
     if args.limit:
         frame = frame.limit(args.limit)
-    with TaskProgress(spark, "reading"):
+    with TaskProgress("reading", spark):
         print_frame(_title(args), frame, args.output, keep_empty=bool(args.columns))
 
 

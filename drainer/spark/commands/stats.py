@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     }
     if args.hottest > 0:
         frames["hottest"] = statistics.hottest(*given, args.hottest)
-    with TaskProgress(spark, "counting"):
+    with TaskProgress("counting", spark):
         found: dict[str, Counted] = {name: (frame.columns, lines_of(frame)) for name, frame in frames.items()}
     _show(args, found)
     return 0

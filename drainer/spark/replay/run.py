@@ -195,7 +195,7 @@ class ReplayRun:
             frame.mapInArrow(writing, REPORT).collect()
 
         work = f"step {number + 1} of {len(plan.tasks)}"
-        with TaskProgress(spark, work) if self._show_progress else contextlib.nullcontext():
+        with TaskProgress(work, spark) if self._show_progress else contextlib.nullcontext():
             if not tables.apart:
                 write(frame, Phase.ALL)
                 return
