@@ -33,8 +33,8 @@ from drainer.load import upstream_schema
 from drainer.load.contents import Contents, contents_of
 from drainer.load.counters import FINISHING, PREPARING, Counters
 from drainer.load.estimate import Estimate, TableEstimate
-from drainer.load.snapshot_with_schema import snapshot_with_schema
 from drainer.load.table_copy import NotAsPublished, rows_wanted
+from drainer.load.upstream_schema import snapshot_with_schema
 from drainer.load.upstream_tables import UpstreamTables
 from drainer.rules.rule_set import read_rules
 from drainer.schema.tracker import SchemaTracker

@@ -22,8 +22,7 @@ from drainer.checkpoint.value import Checkpoint
 from drainer.config.downstream import row_target_of, target_of
 from drainer.config.options import DrainerConfig
 from drainer.load.job import blocking, said
-from drainer.load.kept_from import keep_from
-from drainer.load.store_checkpoint import forget_checkpoint, store_stop, table_of
+from drainer.load.store_checkpoint import forget_checkpoint, keep_from, store_stop, table_of
 from drainer.schema.upstream_schema import read_schema
 from drainer.sink.mysql.connection import Connection, Target, connect
 from drainer.sink.mysql.errors import SessionError

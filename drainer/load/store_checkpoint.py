@@ -1,6 +1,7 @@
 """Store checkpoint: the end of a load, as if a Drainer had stopped gracefully at its timestamp.
 
-Drives  the checkpoint store; the checkpoint's tables, of which `-replace` takes what an earlier life left
+Drives  the checkpoint store, the registry; the checkpoint's tables, of which `-replace` takes what an earlier
+        life left
 Holds   the schema at T, all lanes at T and `consistent` are stored in one transaction with the end of the
         load: there is no moment at which a Drainer could start from something else. So it starts without safe
         mode, and a Go drainer can take the row over
@@ -11,6 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from common.cluster.node import PAUSED, NodeStatus
+from common.cluster.registry import DRAINERS, Registry
+from common.errors import Rejected
 from drainer.checkpoint import table_setup
 from drainer.checkpoint.load_progress import DONE, LoadProgress, LoadState
 from drainer.checkpoint.schema_snapshot import SchemaChanges
@@ -100,3 +104,14 @@ def _delete(connection: Connection, schema: str, table: str, which: bytes) -> No
         connection.run(b"DELETE FROM " + qualified(schema, table) + b" WHERE " + which)
     except NoSuchTable:
         pass
+
+
+async def keep_from(settings: DrainerConfig, nodes: Registry, ts: int) -> None:
+    """In the registry the Drainer of these settings stands at `ts` and is paused, so that pumps keep what
+    follows for it. Raises `Rejected` where it runs."""
+    name = settings.name
+    entry = (await nodes.view()).drainers.get(name)
+    if entry is not None and entry.alive:
+        raise Rejected(f"drainer {name} is running", hint="stop it first, and start it afterwards")
+    status = NodeStatus(name, settings.advertised, PAUSED, ts, ts)
+    await nodes.put(DRAINERS, status, entry.mod_revision if entry is not None else None)

@@ -22,12 +22,11 @@ from drainer.load.copying import Copying
 from drainer.load.counters import FINISHING
 from drainer.load.definitions import Definitions
 from drainer.load.job import Job, blocking, insist, said
-from drainer.load.kept_from import keep_from
 from drainer.load.preparing import Preparing, Stored, copied, look
 from drainer.load.reconcile import Mode, Reconciled
-from drainer.load.snapshot_with_schema import snapshot_with_schema
-from drainer.load.store_checkpoint import forget_checkpoint, store_end
+from drainer.load.store_checkpoint import forget_checkpoint, keep_from, store_end
 from drainer.load.table_copy import TableCopy
+from drainer.load.upstream_schema import snapshot_with_schema
 from drainer.load.upstream_tables import UpstreamTables
 from drainer.schema.tracker import SchemaTracker
 from drainer.sink.mysql.column_match import FULL, DownstreamTable

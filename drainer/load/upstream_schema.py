@@ -1,6 +1,8 @@
-"""Upstream schema of a load: the tracked schema at T, where the history is all that knows it, too.
+"""Upstream schema of a load: the tracked schema at T, where the history is all that knows it, too; with the
+upstream's tables at that T.
 
-Drives  the upstream's history; of a publisher's upstream the catalogue
+Drives  the upstream's history; of a publisher's upstream the catalogue; the upstream's snapshot
+Order   which version the history has, then T, then the schema at T: so no job falls between
 In      T; which schema version the history had before T was drawn
 Out     the tracker as a Drainer has it that begins after T
 Why     a job enters the history after its commit_ts was drawn. After the catalogue's fence none can enter
@@ -11,14 +13,18 @@ Never   guesses: a job that a program wrote itself (`Publisher.ddl`) does not sa
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 from common import ddl_job
 from common.errors import ConfigError
 from common.upstream_port import SchemaHistory, Upstream
+from drainer.config.upstream_options import UpstreamOptions
 from drainer.schema.tracker import SchemaTracker
 from drainer.schema.upstream_schema import read_at, read_whole
-from drainer.snapshot.sessions import SnapshotLost
+from drainer.snapshot.sessions import SnapshotLost, UpstreamSnapshot
+from drainer.snapshot.upstream import open_upstream_snapshot
 
 
 class Catalog(Protocol):
@@ -76,3 +82,26 @@ async def published_at(
             if 0 < job.finished_ts <= ts:
                 newest = max(newest, job.effective_version)
     return await read_whole(history, newest, ts)
+
+
+@asynccontextmanager
+async def snapshot_with_schema(
+    settings: UpstreamOptions, upstream: Upstream, sessions: int, *, at_ts: int, hold_name: str
+) -> AsyncIterator[tuple[UpstreamSnapshot, SchemaTracker]]:
+    """The upstream's tables at one timestamp, and their schema then. `at_ts`: at that one again; 0: now. It
+    stays held for who comes back where the block ends with an error. Raises as `open_upstream_snapshot`, and
+    `SnapshotLost`."""
+    history, of_tidb = upstream.history, not settings.from_outcome_table
+    version = 0 if of_tidb else await newest_version(history)
+    snapshot = await open_upstream_snapshot(settings, upstream, sessions, at_ts=at_ts, hold_name=hold_name)
+    is_done = False
+    try:
+        if of_tidb:
+            tracker = await schema_at(history, snapshot.ts)
+        else:
+            catalog = catalog_of(upstream)
+            tracker = await published_at(history, catalog, snapshot.ts, version)
+        yield snapshot, tracker
+        is_done = True
+    finally:
+        await snapshot.close(keep=not is_done)
