@@ -76,6 +76,7 @@ class Database:
         return self._reader.describe(*name)
 
     def should_have(self, name: Name) -> bool:
+        self._reader.check_absent(*name)
         return True
 
     def count(self, name: Name) -> int:

@@ -22,7 +22,7 @@ from drainer.sink.mysql.connection import Target, connect
 from drainer.sink.mysql.errors import SessionError, safe_text
 from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
 from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name, string_literal
-from drainer.sink.mysql.table_reader import dialect_of, read_table
+from drainer.sink.mysql.table_reader import dialect_of, is_absent, read_table
 from drainer.verify import canonical
 from drainer.verify.canonical import Canonical
 from drainer.verify.column_pairs import FORMS
@@ -132,8 +132,16 @@ class Reader:
         self._connection.close()
 
     def describe(self, schema: str, name: str) -> DownstreamTable | None:
-        """A table as it is there; None if it is not."""
+        """A table as it is there; None if it is not, or is not shown."""
         return read_table(self._connection, schema, name)
+
+    def check_absent(self, schema: str, name: str) -> None:
+        """Of a table that `describe` does not find. Raises `DownstreamError` if it may be there."""
+        if not is_absent(self._connection, schema, name):
+            raise DownstreamError(
+                f"the database to compare with does not show {schema}.{name}: the account has no right on it",
+                hint="the account needs SELECT on every table that is compared",
+            )
 
     def tables(self, schema: str) -> set[tuple[str, str]]:
         """Base tables of a database, in lower case."""
