@@ -62,7 +62,7 @@ def row_values(info: TableInfo, row: Row, *, old: bool = False) -> dict[str, Any
 
 def _fitting(kind: FieldType, value: Any, *, old: bool) -> Any:
     if value is None:
-        if kind.not_null and not old:
+        if kind.not_null:  # of an old row, too: nobody can find one whose key is NULL
             raise Unfit("it is NOT NULL")
         return None
     plain = _value(kind, value)

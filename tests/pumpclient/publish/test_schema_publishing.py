@@ -25,6 +25,7 @@ from deploy.playground.workload import kinds
 from pumpclient import (
     InvalidBinlog,
     InvalidDefinition,
+    InvalidValue,
     Publisher,
     SchemaChanged,
     SyncPublisher,
@@ -265,6 +266,29 @@ async def test_ids_of_columns_are_not_used_twice() -> None:
         await publisher.add_column("shop.orders", column("x", "text"))
         info = publisher.catalog.table("shop.orders").info
         assert column_named(info, "x").id == 4
+
+
+async def test_a_value_that_does_not_fit_is_said_by_a_public_error_and_leaves_no_row() -> None:
+    """Whether it is found out as the value is read or as it is written."""
+    cluster, publisher = await shop()
+    async with publisher:
+        await publisher.create_table(
+            "shop.docs", [column("id", "int", nullable=False), column("doc", "json")], primary_key=["id"]
+        )
+        async with publisher.transaction() as txn:
+            good = {"id": 1, "doc": "[1]"}
+            for bad in ({"id": 2, "doc": "{"}, {"id": 2, "doc": "1e400"}, {"id": None, "doc": "1"}):
+                with pytest.raises(InvalidValue, match=r"column (doc|id) of table docs"):
+                    txn.insert("shop.docs", bad)
+                with pytest.raises(InvalidValue):
+                    txn.update("shop.docs", good, bad)
+                with pytest.raises(InvalidValue):
+                    txn.delete("shop.docs", bad)
+            txn.insert("shop.docs", good)
+    payloads = [binlog.parse(payload) for payload in cluster.pumps["a"].payloads]
+    (message,) = [payload for payload in payloads if payload.prewrite_value]
+    (mutation,) = PrewriteValue.FromString(message.prewrite_value).mutations
+    assert len(mutation.sequence) == 1
 
 
 async def test_rows_by_name() -> None:
