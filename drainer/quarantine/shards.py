@@ -114,7 +114,7 @@ def _columns(
         if name not in after.by_name and name in theirs.by_name and not theirs.by_name[name].generated:
             yield f"still has column {name}"
     both = [name for name in after.by_name if name in theirs.by_name]
-    moved = both != [name for name in theirs.by_name if name in after.by_name]
+    moved = both != [name for name in theirs.by_name if name in after.by_name] and _places(before, after, old)
     for name, column in after.by_name.items():
         was, their = old.get(column.id), theirs.by_name.get(name)
         if was is not None and not moved and meaning(was) == meaning(column):
@@ -134,6 +134,13 @@ def _columns(
             yield f"has column {name} with NULL"
         elif was is None and before is not None and not _gives_the_same(column, their):
             yield f"has column {name} with another default, which rows from before the DDL would have"
+
+
+def _places(before: Definition | None, after: Definition, old: dict[int, Column]) -> bool:
+    """Whether it says where columns stand: one is new, or they are in another order than before."""
+    kept = [old[column.id].id for column in after.columns if column.id in old]
+    there = [column.id for column in before.columns if column.id in kept] if before else []
+    return len(kept) < len(after.columns) or kept != there
 
 
 def _gives_the_same(column: Column, their: Column) -> bool:
