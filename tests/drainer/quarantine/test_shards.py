@@ -25,6 +25,7 @@ from common.table_info import (
     TableInfo,
 )
 from drainer.apply.mysql_sink import MysqlSink
+from drainer.ddl.convert import columns
 from drainer.ddl.rules import REWRITE, SKIP
 from drainer.quarantine.entry import Entry, Floor
 from drainer.quarantine.shards import Shards, changes_of, holds, other_fates, unfit
@@ -317,10 +318,13 @@ async def test_the_same_in_one_life(target: Target, name: str) -> None:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("in_steps", [True, False])
+@pytest.mark.parametrize("large", [True, False])
 async def test_values_of_all_are_converted_once_the_last_one_has_had_it(
-    target: Target, in_steps: bool
+    target: Target, in_steps: bool, large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As TiDB does: the server reads '1e3' as 1, and keeps 9 of '9.9'."""
+    if large:
+        monkeypatch.setattr(columns, "LARGE_ROWS", -1)
     number = replace(column(7, "c", LONG), offset=2)
     x1, x2 = (replace(one, columns=(*one.columns[:2], number)) for one in (T1, T2))
     found = recording(
