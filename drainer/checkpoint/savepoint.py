@@ -1,6 +1,6 @@
 """Savepoint: the checkpoint as a file, for sinks that cannot store a row; and whose directory it is.
 
-    savepoint   TOML as a Go drainer writes it: consistent, commitTS, schema-version
+    savepoint   TOML as a Go drainer writes it: consistent, commitTS, schema-version; a checksum as a comment
     .cluster    cluster id, decimal text: beside it, since a Go drainer rewrites the savepoint whole
     .begin      commit_ts, decimal text: where the stream began, until there is a savepoint
 
@@ -18,6 +18,7 @@ import os
 import tomllib
 from typing import Final
 
+from common import checked
 from common.errors import ConfigError, Corruption, ForeignDirectory
 from common.filesystem import replace_file
 from drainer.checkpoint.value import Checkpoint
@@ -29,7 +30,7 @@ _MODE: Final = 0o644
 
 def render(checkpoint: Checkpoint) -> str:
     """The file's text. What a Go drainer does not know is left out: this form has no keys for it."""
-    return (
+    return checked.text(
         f"consistent = {'true' if checkpoint.consistent else 'false'}\n"
         f"commitTS = {checkpoint.commit_ts}\n"
         f"schema-version = {checkpoint.schema_version}\n"
@@ -39,12 +40,14 @@ def render(checkpoint: Checkpoint) -> str:
 def parse(text: str) -> Checkpoint:
     """Raises `Corruption`. Missing keys read as zero, unknown ones are ignored."""
     try:
-        document = tomllib.loads(text)
+        document = tomllib.loads(checked.read_text(text))
         return Checkpoint.from_json(json.dumps(document, default=str))
     except tomllib.TOMLDecodeError as error:
         reason = f"it is not TOML: {error}"
     except Corruption as error:
         reason = error.message
+    except ValueError as error:
+        reason = f"{error}; if it was corrected by hand, the line with the checksum has to go"
     raise Corruption(f"savepoint cannot be read: {reason}", hint="restore or correct the file")
 
 
@@ -83,12 +86,15 @@ class Savepoint:
             return now_ts
         text = _read(self._begin_path)
         if text is None:
-            replace_file(self._begin_path, str(now_ts).encode())
+            replace_file(self._begin_path, checked.text(f"{now_ts}\n").encode())
             self._has_begin = True
             return now_ts
-        if not (text.isascii() and text.isdigit()):
-            raise Corruption(f"{self._begin_path} holds no timestamp", hint="correct it, or remove it")
-        return int(text)
+        try:
+            return int(checked.read_text(text))
+        except ValueError:
+            raise Corruption(
+                f"{self._begin_path} holds no timestamp", hint="correct it, or remove it"
+            ) from None
 
 
 def adopt_cluster(data_dir: str, cluster_id: int) -> None:

@@ -11,7 +11,6 @@ Tests  tests/drainer/dump/test_dump.py
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import threading
@@ -19,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from common import filesystem
+from common import checked, filesystem
 from common.errors import Conflict, Corruption, Rejected, Unavailable
 from drainer.chunks.chunk import Chunk
 from drainer.image.manifest import MANIFEST, is_image
@@ -65,7 +64,7 @@ class DumpDirectory:
     def ts(self) -> int:
         """Of the rows that are there; 0 where none are. Raises `Corruption`."""
         try:
-            return int(json.loads((self._place / _STATE).read_text("utf-8"))["ts"])
+            return int(checked.read_document((self._place / _STATE).read_bytes())["ts"])
         except FileNotFoundError:
             return 0
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -82,7 +81,7 @@ class DumpDirectory:
         for path in self._place.iterdir():
             if path.name != _LOCK:
                 path.unlink()
-        filesystem.replace_file(str(self._place / _STATE), json.dumps({"ts": ts}).encode())
+        filesystem.replace_file(str(self._place / _STATE), checked.document({"ts": ts}))
 
     def end(self) -> None:
         """The manifest is there."""
@@ -96,14 +95,16 @@ class DumpDirectory:
         path = self._place / table
         if not path.exists():
             return []
-        text = path.read_text("utf-8")
-        whole, _, torn = text.rpartition("\n")
-        if torn:
-            path.write_text(whole + "\n" if whole else "", "utf-8")
-        return [Chunk.of_stored(line) for line in whole.splitlines()]
+        try:
+            whole, _, torn = path.read_text("utf-8").rpartition("\n")
+            if torn:
+                path.write_text(whole + "\n" if whole else "", "utf-8")
+            return [Chunk.of_stored(checked.read_text(f"{line}\n")) for line in whole.splitlines()]
+        except ValueError as error:
+            raise Corruption(f"{path}: {error}", hint=_ANEW) from None
 
     def add(self, table: str, chunks: Iterable[Chunk]) -> None:
-        data = "".join(f"{chunk.stored()}\n" for chunk in chunks).encode()
+        data = "".join(checked.text(chunk.stored()) for chunk in chunks).encode()
         path = str(self._place / table)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         try:

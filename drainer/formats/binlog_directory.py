@@ -19,7 +19,7 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from common import filesystem
+from common import checked, filesystem
 from common.clock import Clock
 from common.errors import BinlogError, ConfigError, Corruption, DirectoryLocked, ForeignDirectory
 from common.filesystem import read_at, sync_directory
@@ -174,12 +174,14 @@ class BinlogDirectory:
         """Files with records at or below it are gone; 0: none were removed."""
         try:
             with open(os.path.join(self.path, PURGED), encoding="ascii") as file:
-                return int(file.read().strip("\0") or 0)
+                return int(checked.read_text(file.read().strip("\0")) or 0)
         except FileNotFoundError:
             return 0
         except ValueError:
             path = os.path.join(self.path, PURGED)
-            raise Corruption(f"{path} is not a commit_ts", hint="move the relay log away") from None
+            raise Corruption(
+                f"{path} has not the commit_ts that was written", hint="move the relay log away"
+            ) from None
 
     def note_purged(self, commit_ts: int) -> None:
         """Durably, before files with records at or below it go. Raises `DiskFull`, `Broken`.
@@ -190,7 +192,7 @@ class BinlogDirectory:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                filesystem.write_at(path, 0, b"%020d" % commit_ts)
+                filesystem.write_at(path, 0, checked.text(f"{commit_ts:020d}\n").encode())
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)

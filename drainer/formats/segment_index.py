@@ -16,16 +16,14 @@ its own local time and does not say which.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from common import checked
 from common.foreign_document import UNREADABLE
-from common.record import crc32c
 
 FORMAT: Final = 1
-_CHECK: Final = b',"crc32c":'
 STRIDE: Final = 1 << 20
 DIRECTORY: Final = "index"
 UTC: Final = "UTC"
@@ -41,7 +39,7 @@ def file_name(segment: str) -> str:
 class SegmentIndex:
     """`places`: (commit_ts, offset) of the first record of every `STRIDE` bytes. `rows`: INSERT, UPDATE and
     DELETE rows by (schema, table) as archived. `closed`: the segment gets no more. `definitions`: so many are
-    beside it at least. `checked`: it was read with a checksum."""
+    beside it at least."""
 
     cluster_id: int = 0
     time_zone: str = UTC
@@ -54,7 +52,6 @@ class SegmentIndex:
     places: list[tuple[int, int]] = field(default_factory=list)
     closed: bool = False
     definitions: int = 0
-    checked: bool = False
 
     def add(self, commit_ts: int, offset: int, end: int, *, is_ddl: bool) -> None:
         """The next record: from `offset` to `end`."""
@@ -95,18 +92,14 @@ class SegmentIndex:
             "places": self.places,
             "definitions": self.definitions,
         }
-        data = json.dumps(document, separators=(",", ":")).encode()
-        return data[:-1] + _CHECK + b"%d}" % crc32c(data)
+        return checked.document(document)
 
     @classmethod
     def from_json(cls, data: bytes) -> SegmentIndex | None:
         """None for what is not whole or of another format: the segment has all of it."""
         try:
-            document = json.loads(data)
+            document = checked.read_document(data)
             if document["format"] != FORMAT:
-                return None
-            before, checked, _ = data.rpartition(_CHECK)
-            if checked and int(document["crc32c"]) != crc32c(before + b"}"):
                 return None
             return cls(
                 cluster_id=int(document["cluster_id"]),
@@ -120,7 +113,6 @@ class SegmentIndex:
                 places=[(int(ts), int(offset)) for ts, offset in document["places"]],
                 closed=bool(document["closed"]),
                 definitions=int(document.get("definitions", 0)),
-                checked=bool(checked),
             )
         except UNREADABLE:
             return None

@@ -8,19 +8,22 @@ Tests  tests/drainer/image/test_parquet.py
 
 from __future__ import annotations
 
-import json
 import urllib.parse
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from common.errors import ConfigError
+from common import checked
+from common.errors import ConfigError, Corruption
 from common.filesystem import replace_file
+from common.record import crc32c_extend
 from drainer.formats.obinlog import reader
 from drainer.txn import TableVersion
 
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = 1
+ANEW: Final = "make the image anew"
+_CHUNK: Final = 4 << 20
 SPARK: Final = "xxhash64"
 ROWS: Final = "blake2b"
 
@@ -28,7 +31,8 @@ ROWS: Final = "blake2b"
 @dataclass(frozen=True, slots=True)
 class TableImage:
     """`checksum`: the sum of a hash of each row, so that the order of rows does not matter. `definition`: the
-    one of its columns, as `writer.definition_json` writes it."""
+    one of its columns, as `writer.definition_json` writes it. `files`: the CRC-32C of each, {} of an
+    older release's."""
 
     schema: str
     table: str
@@ -36,11 +40,26 @@ class TableImage:
     rows: int
     checksum: str
     definition: str
+    files: dict[str, int] = field(default_factory=dict)
 
     @property
     def version(self) -> TableVersion:
         """Raises `Corruption`."""
         return reader.definition(self.definition.encode())
+
+    def paths(self, image: str) -> list[Path]:
+        """Its files in that image. Raises `Corruption` where they are not those that were written."""
+        found = paths_of(Path(image) / self.directory)
+        if self.files and sorted(self.files) != [path.name for path in found]:
+            raise Corruption(
+                f"{Path(image) / self.directory} has other files than {MANIFEST} says", hint=ANEW
+            )
+        return found
+
+    def check(self, path: Path) -> None:
+        """Before one of `paths` is read. Raises `Corruption`, `OSError`."""
+        if self.files and checksum_of_file(path) != self.files[path.name]:
+            raise Corruption(f"{path} does not fit its checksum in {MANIFEST}", hint=ANEW)
 
     @property
     def shown(self) -> str:
@@ -62,7 +81,7 @@ class Manifest:
     hashed: str = SPARK
 
     def to_json(self) -> str:
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
+        return checked.document({"format": FORMAT, **asdict(self)}, indent=1).decode()
 
     def store(self, directory: str) -> None:
         place = Path(directory)
@@ -73,7 +92,7 @@ class Manifest:
     def load(cls, directory: str) -> Manifest:
         """Raises `ConfigError`."""
         try:
-            document: dict[str, Any] = json.loads((Path(directory) / MANIFEST).read_text("utf-8"))
+            document: dict[str, Any] = checked.read_document((Path(directory) / MANIFEST).read_bytes())
             if document.pop("format") != FORMAT:
                 raise ValueError("of another format")
             tables = tuple(TableImage(**one) for one in document.pop("tables"))
@@ -84,6 +103,20 @@ class Manifest:
                 f"{directory} is no image: {MANIFEST}: {error}",
                 hint="name a directory that `binlogctl load -to archive` or `binlog-spark image` has made",
             ) from None
+
+
+def paths_of(directory: Path) -> list[Path]:
+    """The files of a table."""
+    return sorted(directory.glob("*.parquet"))
+
+
+def checksum_of_file(path: Path) -> int:
+    """Parquet has checksums of pages at most, and none of what says how they are to be read."""
+    found = 0
+    with path.open("rb", 0) as file:
+        while data := file.read(_CHUNK):
+            found = crc32c_extend(found, data)
+    return found
 
 
 def is_image(directory: str) -> bool:

@@ -9,12 +9,12 @@ Tests  tests/drainer/image/test_objects.py
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from common import checked
 from common.errors import Corruption
 from common.filesystem import replace_file
 from common.foreign_document import UNREADABLE
@@ -79,7 +79,7 @@ class Objects:
             ],
         }
         Path(directory).mkdir(parents=True, exist_ok=True)
-        replace_file(str(Path(directory) / FILE), json.dumps(document).encode())
+        replace_file(str(Path(directory) / FILE), checked.document(document))
 
     @classmethod
     def load(cls, directory: str, manifest: Manifest) -> Objects:
@@ -88,7 +88,7 @@ class Objects:
         if not path.exists():
             return _of_manifest(manifest)
         try:
-            document: dict[str, Any] = json.loads(path.read_text("utf-8"))
+            document: dict[str, Any] = checked.read_document(path.read_bytes())
             if document["format"] != FORMAT:
                 raise ValueError("of another format")
             databases = tuple(DatabaseObject(*one) for one in document["databases"])

@@ -53,7 +53,8 @@ class TableReader:
     def __init__(self, directory: str, table: TableImage) -> None:
         self.table = table
         self.version: TableVersion = table.version
-        self._place = Path(directory) / table.directory
+        self._directory = directory
+        self._checked = ""
         ordered = sorted(self.version.info.columns, key=lambda column: column.offset)
         self._notes = notes_name(self.version)
         self._columns = [_ColumnReader(column) for column in ordered if column.is_writable]
@@ -62,14 +63,16 @@ class TableReader:
         """All of them. Raises `Corruption`, also where their rows are not as many as the manifest says."""
         found = [
             Group(str(path), number, footer.row_group(number).num_rows)
-            for path in sorted(self._place.glob("*.parquet"))
+            for path in self.table.paths(self._directory)
             for footer in (_footer(path),)
             for number in range(footer.num_row_groups)
         ]
         rows = sum(one.rows for one in found)
         if rows != self.table.rows:
             raise Corruption(
-                f"{self._place} has {rows} rows, and the manifest says {self.table.rows}", hint=_HINT
+                f"{self._directory}/{self.table.directory} has {rows} rows, and the manifest says"
+                f" {self.table.rows}",
+                hint=_HINT,
             )
         return found
 
@@ -77,6 +80,9 @@ class TableReader:
         """Columns of the table and `INVALID`. Raises `Corruption`."""
         names = [*(one.name for one in self._columns), self._notes]
         try:
+            if self._checked != group.path:
+                self.table.check(Path(group.path))
+                self._checked = group.path
             with parquet.ParquetFile(
                 group.path, coerce_int96_timestamp_unit="us", page_checksum_verification=True
             ) as file:

@@ -26,7 +26,7 @@ from common.errors import Corruption, Unavailable
 from common.filesystem import sync_directory
 from drainer.formats.obinlog import writer
 from drainer.image.columns import ImageColumns, added, checksum_of
-from drainer.image.manifest import TableImage, directory_of
+from drainer.image.manifest import TableImage, checksum_of_file, directory_of, paths_of
 from drainer.txn import TableVersion
 
 GROUP_ROWS: Final = 20_000
@@ -61,7 +61,7 @@ class TableWriter:
 
     def forget(self) -> None:
         """All parts go: the rows are those of another moment."""
-        for path in (*self._place.glob("*.parquet"), *self._place.glob(f"*{_UNFINISHED}")):
+        for path in (*paths_of(self._place), *self._place.glob(f"*{_UNFINISHED}")):
             path.unlink()
 
     def part(self, number: int) -> PartWriter:
@@ -75,12 +75,14 @@ class TableWriter:
     def table_image(self) -> TableImage:
         """All parts together. Raises `Corruption`."""
         rows = checksum = 0
-        for path in sorted(self._place.glob("*.parquet")):
+        files = {}
+        for path in paths_of(self._place):
             part = written(path)
             rows, checksum = rows + part.rows, added(checksum, part.checksum)
+            files[path.name] = checksum_of_file(path)
         version = self._version
         definition = writer.definition_json(version).decode()
-        return TableImage(version.schema, version.name, self._name, rows, str(checksum), definition)
+        return TableImage(version.schema, version.name, self._name, rows, str(checksum), definition, files)
 
     def _path(self, number: int) -> Path:
         return self._place / f"part-{number:06d}.parquet"

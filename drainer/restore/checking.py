@@ -75,6 +75,9 @@ def _compare(there: _There, name: Name, wanted: TableSum, found: Checked) -> Non
     if not wanted.columns:
         found.not_compared.append(f"{label}: it has no column that can be compared")
         return
+    if wanted.lacking:
+        columns = ", ".join(sorted(wanted.lacking))
+        found.not_compared.append(f"{label}: {columns}: the destination computes or lacks that")
     actual = there.sum(name, wanted)
     found.rows += actual.rows
     if why := wanted.differs_from(actual):

@@ -18,7 +18,8 @@ from common.time_text import utc
 class Outcome:
     """`rows` of the image that this run took up, `changes` of the archive; lanes pass over those that they
     have applied. `upto_ts`: the destination has all up to it. `compared`: rows of the destination that were
-    compared. `drift`: rows that the archive changes and that were not there as they should be, by table."""
+    compared; `not_compared`: tables and columns that were not, at last. `drift`: rows that the archive
+    changes and that were not there as they should be, by table."""
 
     job: str
     begin_ts: int
@@ -31,6 +32,7 @@ class Outcome:
     finished: bool = False
     seconds: float = 0.0
     compared: int = 0
+    not_compared: list[str] = field(default_factory=list)
     different: list[str] = field(default_factory=list)
     drift: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -65,11 +67,16 @@ class Outcome:
             f"different: {count:,} rows of {name} were not there as the archive says"
             for name, count in sorted(self.drift.items())
         ]
+        found += [f"not compared: {line}" for line in self.not_compared]
         found += self.notes
         if self.finished:
-            state = "equal to what image and archive come to" if self.compared else "no row was compared"
+            state = "equal to what image and archive come to"
             if not self.is_equal:
-                state = "NOT equal to what image and archive come to"
+                state = f"NOT {state}"
+            elif not self.compared:
+                state = "no row was compared"
+            elif self.not_compared:
+                state += ", as far as compared"
             found.append(f"restored up to commit_ts {self.upto_ts} ({utc(self.upto_ts)}), {state}")
         else:
             found.append("stopped before the end: the same command goes on from here")

@@ -241,7 +241,7 @@ class Restoration:
         checked = await asyncio.to_thread(self._checked, items)
         found.compared += checked.rows
         found.different += checked.different
-        found.notes += [f"not compared: {line}" for line in checked.not_compared]
+        found.not_compared = checked.not_compared
 
     def _checked(self, items: Callable[[ExitStack], Iterator[Item]]) -> Checked:
         with ExitStack() as ends:

@@ -29,12 +29,14 @@ _BITS: Final = 64
 
 @dataclass(slots=True)
 class TableSum:
-    """`columns`: name in lower case to form, of what is compared, by name. `unknown`: why it cannot be."""
+    """`columns`: name in lower case to form, of what is compared, by name. `lacking`: names of what is not,
+    since the destination computes it or has it not. `unknown`: why nothing is."""
 
     columns: dict[str, str]
     rows: int = 0
     total: int = 0
     unknown: str = ""
+    lacking: frozenset[str] = frozenset()
 
     def add(self, packed: bytes) -> None:
         self.rows += 1
@@ -100,10 +102,11 @@ class RowSums:
     def _sum(self, version: TableVersion) -> tuple[_Plan, TableSum]:
         name = _name(version.downstream)
         plan = self._plans.get(version)
-        if plan is None:
-            there = self._compared(name)
-            plan = self._plans[version] = _Plan(version, there if there is not None else frozenset())
-        found = self.tables.setdefault(name, TableSum(plan.columns))
+        found = self.tables.get(name)
+        if plan is None or found is None:
+            plan = self._plans[version] = _Plan(version, self._compared(name) or frozenset())
+            found = self.tables.setdefault(name, TableSum(plan.columns))
+            found.lacking |= plan.lacking
         if found.columns != plan.columns and not found.unknown:
             if found.rows:
                 found.unknown = "its columns changed"
@@ -131,7 +134,7 @@ class RowSums:
             for name in names:
                 found = self.tables.pop(name, None)
                 if found is not None and done.kind is EffectKind.TRUNCATE:
-                    self.tables[name] = TableSum(found.columns)
+                    self.tables[name] = TableSum(found.columns, lacking=found.lacking)
         elif done.replaces_rows or done.modifies_columns:
             self._doubt(names, ddl)
 
@@ -157,11 +160,13 @@ class _Plan:
 
     def __init__(self, version: TableVersion, there: frozenset[str]) -> None:
         self.table = TablePlan(version.info)
-        kept = [
+        written = [
             (column.name.lower(), place, canonical.form_of(column.type))
             for place, column in enumerate(self.table.columns)
-            if column.id not in version.left_out and column.name.lower() in there
+            if column.id not in version.left_out
         ]
+        kept = [one for one in written if one[0] in there]
+        self.lacking = frozenset(name for name, _, _ in written) - there
         self.columns = {name: form for name, _, form in kept}
         self._places = [(name, place, canonical.OF_IMAGE[form]) for name, place, form in kept]
 

@@ -3,21 +3,21 @@
     {"verify": 1, "of": "...", "began_s": 1763868000}   a comparison, what it belongs to, when it began
     {"table": "shop.a", "how": "...", "chunk": "...", "rows": [10, 10]}       a chunk that is equal
 
-Holds  a line is whole or does not count: what a crash cut off at the end is compared again. A chunk counts
-       for a table only as long as it is compared in the same way. A finished comparison leaves no file; one
-       that began more than `KEPT_S` ago is begun anew, for what was equal then says little of today
+Holds  a line is whole and fits its checksum, or neither it nor what follows counts: it is compared again. A
+       chunk counts for a table only as long as it is compared in the same way. A finished comparison leaves
+       no file; one that began more than `KEPT_S` ago is begun anew, for what was equal then says little today
 Never  has values of rows, but for those of key columns, by which tables are cut
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from common import checked
 from common.errors import ConfigError, Corruption
 from common.filesystem import replace_file
 from drainer.chunks.chunk import Chunk
@@ -72,7 +72,7 @@ class StateFile:
             self._path.unlink(missing_ok=True)
 
     def _write(self, line: dict[str, object]) -> None:
-        self._file.write(json.dumps(line).encode() + b"\n")
+        self._file.write(checked.document(line) + b"\n")
 
     def _read(self) -> list[bytes]:
         """The lines that count, and what they say into `_known`; of another comparison's file none."""
@@ -85,7 +85,7 @@ class StateFile:
         kept = [first]
         for line in lines:
             try:
-                one = json.loads(line)
+                one = checked.read_document(line.rstrip(b"\n"))
                 rows, downstream_rows = one["rows"]
                 entry = Chunk.of_stored(one["chunk"]), _part(rows, downstream_rows, one["read"])
                 self._known.setdefault((one["table"], one["how"]), []).append(entry)
@@ -95,11 +95,11 @@ class StateFile:
         return kept
 
     def _head(self) -> bytes:
-        return json.dumps({"verify": _VERSION, "of": self._of, "began_s": self.began_s}).encode() + b"\n"
+        return checked.document({"verify": _VERSION, "of": self._of, "began_s": self.began_s}) + b"\n"
 
     def _goes_on(self, head: bytes) -> bool:
         try:
-            found = json.loads(head)
+            found = checked.read_document(head.rstrip(b"\n"))
             began_s = float(found["began_s"])
             is_ours = (found["verify"], found["of"]) == (_VERSION, self._of)
         except (ValueError, KeyError, TypeError):

@@ -14,6 +14,7 @@ import os
 import re
 from typing import Any, Final, Protocol
 
+from common import checked
 from common.errors import ConfigError, Conflict, Corruption
 from common.filesystem import replace_file
 
@@ -76,7 +77,7 @@ class PositionTable:
 
 
 class PositionFile:
-    """A file that holds the position and nothing else."""
+    """A file that holds the position and a checksum."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = os.fspath(path)
@@ -85,13 +86,15 @@ class PositionFile:
         """0 if there is no file. Raises `Corruption`."""
         try:
             with open(self._path, "rb") as file:
-                text = file.read(64).decode("ascii", "replace").strip()
+                text = checked.read_text(file.read(64).decode("ascii", "replace")).strip()
         except FileNotFoundError:
             return 0
+        except ValueError:
+            text = ""
         if not (text.isascii() and text.isdigit()):
             raise Corruption(f"{self._path} holds no position", hint="restore or remove it")
         return int(text)
 
     def save(self, position: int) -> None:
         """Durable when it returns; to be called after what was written is. Raises `OSError`."""
-        replace_file(self._path, f"{position}\n".encode())
+        replace_file(self._path, checked.text(f"{position}\n").encode())

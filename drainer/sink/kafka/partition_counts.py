@@ -1,6 +1,6 @@
 """Partition counts: how many partitions of each topic are in use, as it stays until a place without messages.
 
-    DATA-DIR/kafka-partitions.json      {"topic": count}
+    DATA-DIR/kafka-partitions.json      {"topic": count}, and a checksum
 
 Why    a key's partition depends on their number. A topic that grows is spread anew only where everything
        sent before is acknowledged and the checkpoint is behind it: so what comes again after a crash goes to
@@ -16,6 +16,7 @@ import json
 import os
 from typing import Final
 
+from common import checked
 from common.errors import ConfigError
 from common.filesystem import replace_file
 from common.foreign_document import UNREADABLE
@@ -30,8 +31,9 @@ class PartitionCounts:
         self._path = os.path.join(data_dir, NAME)
         self._counts: dict[str, int] = {}
         try:
-            with open(self._path, "rb") as file:
-                self._counts = {str(topic): int(count) for topic, count in json.load(file).items()}
+            with open(self._path, encoding="utf-8") as file:
+                counts = json.loads(checked.read_text(file.read()))
+            self._counts = {str(topic): int(count) for topic, count in counts.items()}
         except FileNotFoundError:
             pass
         except (OSError, AttributeError, TypeError, *UNREADABLE) as error:
@@ -50,5 +52,5 @@ class PartitionCounts:
     def store(self, topic: str, count: int) -> None:
         """Durable when it returns. Raises `OSError`."""
         counts = {**self._counts, topic: count}
-        replace_file(self._path, json.dumps(counts, indent=1).encode(), 0o644)
+        replace_file(self._path, checked.text(json.dumps(counts, indent=1) + "\n").encode(), 0o644)
         self._counts = counts

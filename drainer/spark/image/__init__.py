@@ -24,7 +24,16 @@ from common.errors import ConfigError, Conflict, Rejected
 from common.time_text import utc
 from drainer.formats.obinlog import writer
 from drainer.image.columns import ROW, ImageColumns, notes_name
-from drainer.image.manifest import ROWS, SPARK, Manifest, TableImage, directory_of, is_image
+from drainer.image.manifest import (
+    ROWS,
+    SPARK,
+    Manifest,
+    TableImage,
+    checksum_of_file,
+    directory_of,
+    is_image,
+    paths_of,
+)
 from drainer.image.parquet_writer import TableWriter
 from drainer.reading.archive.views.typed_changes import INVALID, schema
 from drainer.sink.mysql.change import APPEND, PUT_UPDATE
@@ -112,6 +121,8 @@ def _newest(
 def _of_base(spark: SparkSession, base: str, manifest: Manifest, name: tuple[str, str]) -> DataFrame | None:
     for one in manifest.tables:
         if (one.schema, one.table) == name:
+            for path in one.paths(base):
+                one.check(path)
             # Files of other writers do not say which columns are intervals.
             columns = struct_of(ImageColumns(one.version).schema)
             return spark.read.schema(columns).parquet(str(Path(base) / one.directory))
@@ -202,6 +213,7 @@ class _Maker:
             row["rows"],
             str(row["sum"] or 0),
             writer.definition_json(version).decode(),
+            {path.name: checksum_of_file(path) for path in paths_of(place / directory)},
         )
 
     def _on(self, base: DataFrame, gone: DataFrame) -> DataFrame:

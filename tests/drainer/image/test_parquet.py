@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +19,8 @@ from drainer.image.parquet_reader import TableReader
 from drainer.image.parquet_writer import TableWriter
 from drainer.reading.archive.columns.typed_values import ImageValues
 from drainer.reading.archive.decode.images import Images
+from drainer.spark.audit.checks import comparison, image_rows
+from drainer.spark.audit.checks.comparison import IMAGE
 from drainer.txn import Ddl, TableVersion
 from tests.drainer.support.relay_world import items
 
@@ -118,17 +122,43 @@ def test_files_that_are_damaged_or_gone_are_told(tmp_path: Path) -> None:
     first, second = sorted((tmp_path / reader.table.directory).iterdir())
     data = first.read_bytes()
     first.write_bytes(data[:60] + bytes([data[60] ^ 1]) + data[61:])
-    with pytest.raises(Corruption, match=r"part-000000.parquet: row group 0"):
+    with pytest.raises(Corruption, match=r"part-000000.parquet does not fit its checksum in manifest"):
         read(reader)
+    of_before = TableReader(str(tmp_path), replace(reader.table, files={}))  # had no checksums of files
+    with pytest.raises(Corruption, match=r"part-000000.parquet: row group 0"):
+        read(of_before)
     first.write_bytes(data[:-9])
     with pytest.raises(Corruption, match=r"part-000000.parquet"):
         reader.groups()
     first.unlink()
-    with pytest.raises(Corruption, match=f"has {len(images) - 5} rows, and the manifest says {len(images)}"):
+    with pytest.raises(Corruption, match=r"has other files than manifest\.json says"):
         reader.groups()
+    with pytest.raises(Corruption, match=f"has {len(images) - 5} rows, and the manifest says {len(images)}"):
+        of_before.groups()
     second.write_bytes(b"")
     with pytest.raises(Corruption, match="the same command makes it again"):
         TableWriter(str(tmp_path), version).has(1)
+
+
+def test_whichever_bit_of_a_file_is_flipped_no_other_rows_are_read(tmp_path: Path) -> None:
+    """By a restore and an audit. Checksums of Parquet are of pages: what says how to read them has none."""
+    version, images = max(stored("types").items(), key=lambda one: len(one[1]))
+    reader = write(tmp_path, version, images[:5])
+    how, _ = comparison.plan(1, version, image_rows.described(version), whole=True, side=IMAGE)
+    assert how is not None
+    (path,) = (tmp_path / reader.table.directory).iterdir()
+    data, rng = path.read_bytes(), random.Random(26)
+    for at in [*rng.sample(range(len(data)), 60), *range(len(data) - 100, len(data))]:
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :])
+        with pytest.raises(Corruption):
+            read(TableReader(str(tmp_path), reader.table))
+        with pytest.raises(Corruption, match="does not fit its checksum"):
+            image_rows.image_files(str(tmp_path), reader.table, how)
+    path.write_bytes(data)
+    assert read(reader) == images[:5]
+    path.with_name("part-000001.parquet").write_bytes(data)
+    with pytest.raises(Corruption, match="other files"):
+        image_rows.image_files(str(tmp_path), reader.table, how)
 
 
 def test_a_disk_that_takes_no_more_is_told(tmp_path: Path) -> None:
@@ -146,7 +176,12 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
     made.store(str(tmp_path))
     assert is_image(str(tmp_path))
     assert Manifest.load(str(tmp_path)) == made
-    (tmp_path / MANIFEST).write_text((tmp_path / MANIFEST).read_text().replace('"format": 1', '"format": 2'))
+    document = json.loads((tmp_path / MANIFEST).read_text()) | {"format": 2}
+    (tmp_path / MANIFEST).write_text(json.dumps(document))
+    with pytest.raises(ConfigError, match=r"is no image: manifest.json: it does not fit its checksum"):
+        Manifest.load(str(tmp_path))
+    del document["crc32c"]
+    (tmp_path / MANIFEST).write_text(json.dumps(document))
     with pytest.raises(ConfigError, match=r"is no image: manifest.json: of another format"):
         Manifest.load(str(tmp_path))
 
@@ -154,6 +189,7 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_a_column_that_the_file_lacks_is_damage(tmp_path: Path) -> None:
     version, images = next(iter(stored("basic").items()))
     reader = write(tmp_path, version, images)
+    reader = TableReader(str(tmp_path), replace(reader.table, files={}))
     (path,) = (tmp_path / reader.table.directory).iterdir()
     table = parquet.read_table(path)
     parquet.write_table(table.drop_columns([table.column_names[0]]), path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from drainer.restore import image_source
 from drainer.restore.options import RestoreOptions
 from drainer.restore.outcome import Outcome
 from drainer.restore.restoring import Restoration
-from drainer.sink.mysql.connection import Target
+from drainer.sink.mysql.connection import Target, connect
+from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name
 from tests.drainer.restore.image_world import make_image
 from tests.drainer.support.apply_life import differences, run
 from tests.drainer.support.relay_world import items
@@ -188,6 +190,24 @@ def test_up_to_the_image_itself_nothing_of_the_archive_is_applied(target: Target
     assert "equal to what image and archive come to" in found.lines()[-1]
     assert restore(options(target, tmp_path)).upto_ts == items("basic")[-1].commit_ts
     assert differences("basic", target) == []
+
+
+def test_a_column_that_the_destination_computes_is_said_not_to_be_compared(
+    target: Target, tmp_path: Path
+) -> None:
+    made = world(tmp_path, "basic", 0.7)
+    version = next(one.version for one in made.tables if one.rows)
+    chosen = next(one.name for one in reversed(version.info.columns))
+    wanted = options(target, tmp_path, archive="")
+    assert restore(wanted).lines()[-1].endswith("equal to what image and archive come to")
+    with closing(connect(target)) as connection:
+        name = qualified(*version.downstream), quote_name(chosen)
+        connection.run(b"ALTER TABLE %b DROP COLUMN %b" % name)
+        connection.run(b"ALTER TABLE %b ADD COLUMN %b INT AS (1)" % name)
+    found = restore(wanted)
+    label = ".".join(version.downstream)
+    assert found.not_compared == [f"{label}: {chosen}: the destination computes or lacks that"]
+    assert found.lines()[-1].endswith("equal to what image and archive come to, as far as compared")
 
 
 def test_an_end_after_the_archive_is_refused_where_no_index_says_its_end(tmp_path: Path) -> None:

@@ -124,6 +124,9 @@ def test_columns_that_the_destination_computes_or_lacks_are_left_out() -> None:
     found = RowSums(lambda name: frozenset({"a"}))
     found.take(change((None, (1, "x"))))
     assert found.tables[T].columns == {"a": "integer"}
+    assert found.tables[T].lacking == {"b"}
+    found.pass_ddl(ddl("TRUNCATE TABLE t", ActionType.TRUNCATE_TABLE))
+    assert found.tables[T].lacking == {"b"}
     gone = RowSums(lambda name: None)
     gone.know(TABLE)
-    assert gone.tables[T] == TableSum({})
+    assert gone.tables[T] == TableSum({}, lacking=frozenset({"a", "b"}))

@@ -220,7 +220,7 @@ def test_a_table_that_did_not_change_after_the_base_stays(spark: SparkSession, t
     before = image.make(spark, whole.uri, base, {"stop": str(image_ts - 1)})
     made = image.make(spark, rest.uri, later, {"stop": str(image_ts)}, base=base)
     assert [one.table for one in made.tables] == ["customer", "orders"]
-    assert made.tables[1] == before.tables[1]
+    assert replace(made.tables[1], files=before.tables[1].files) == before.tables[1]
     assert made.tables[0].checksum != before.tables[0].checksum
 
 

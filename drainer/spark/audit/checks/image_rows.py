@@ -22,7 +22,7 @@ from pyarrow import parquet
 from common.errors import Corruption
 from common.table_info import Column, FieldType
 from drainer.image.columns import ROW, notes_name
-from drainer.image.manifest import TableImage
+from drainer.image.manifest import ANEW, TableImage
 from drainer.reading.archive.columns.column_types import Family, family_of
 from drainer.reading.archive.views.typed_changes import INVALID
 from drainer.sink.mysql.column_match import Dialect, DownstreamTable
@@ -94,10 +94,11 @@ def _files(
     directory: str, table: TableImage, how: Comparison, columns: Iterable[Column | None]
 ) -> list[ImageFile]:
     """Raises `Corruption` for a table whose files are not there."""
-    place = Path(directory) / table.directory
-    paths = sorted(place.glob("*.parquet"))
+    paths = table.paths(directory)
     if not paths:
-        raise Corruption(f"{place} has no Parquet files", hint="make the image anew")
+        raise Corruption(f"{Path(directory) / table.directory} has no Parquet files", hint=ANEW)
+    for path in paths:
+        table.check(path)
     return [ImageFile(str(path), how, tuple(columns), notes_name(table.version)) for path in paths]
 
 
@@ -108,7 +109,7 @@ def rows(file: ImageFile) -> Iterator[Compared]:
     except (pa.ArrowException, OSError, KeyError) as error:
         raise Corruption(
             f"{file.path} cannot be read: {str(error) or type(error).__name__:.200}",
-            hint="make the image anew",
+            hint=ANEW,
         ) from None
 
 
