@@ -22,7 +22,7 @@ from common import table_info as ti
 from common.rowcodec.temporal import clock_text
 from common.table_info import FieldType, TableInfo
 from pumpclient.errors import InvalidDefinition, InvalidValue
-from pumpclient.publish.value_fit import Unfit, fit
+from pumpclient.schema.value_fit import Unfit, fit
 
 Row = Mapping[str, Any]
 

@@ -16,8 +16,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from common import table_info as ti
+from common.rowcodec.put import put_value
 from common.table_info import Column, FieldType, Index, IndexColumn, TableInfo
 from pumpclient.errors import InvalidDefinition
+from pumpclient.schema.value_fit import Unfit, fit
 
 UNSIGNED: Final = ti.FLAG_UNSIGNED
 _TEXT: Final = ("utf8mb4", "utf8mb4_bin")
@@ -84,6 +86,11 @@ def column(
         raise InvalidDefinition(f"{name!r} cannot name a column")
     text = " ".join(sql_type.split()) if "'" not in sql_type else sql_type.strip()
     kind = FieldType.from_json(field_type(text).to_json())  # as it is read back from a job
+    if default is not None:
+        try:
+            put_value(kind, fit(kind, default))
+        except (Unfit, ValueError) as error:
+            raise InvalidDefinition(f"column {name} cannot have this default: {error}") from None
     return ColumnDefinition(name, text if "'" in text else text.upper(), kind, nullable, default)
 
 

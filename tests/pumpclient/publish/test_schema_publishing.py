@@ -122,8 +122,8 @@ def test_keys_decide_how_a_table_stores_its_rows() -> None:
         " UNIQUE KEY `year_b` (`year`, `b`))"
     )
     assert (
-        column("a`b", "int", nullable=False, default="it's \\").text()
-        == "`a``b` INT NOT NULL DEFAULT 'it''s \\\\'"
+        column("a`b", "varchar(9)", nullable=False, default="it's \\").text()
+        == "`a``b` VARCHAR(9) NOT NULL DEFAULT 'it''s \\\\'"
     )
     shrunk = without_column(table("t", columns, unique=[["b"]]), "a")
     assert [(one.name, one.offset) for one in shrunk.columns] == [("b", 0), ("year", 1)]
@@ -256,6 +256,26 @@ async def test_what_the_catalogue_does_not_allow() -> None:
             with pytest.raises(InvalidDefinition):
                 await change
     assert len(jobs(cluster)) == 2
+
+
+@pytest.mark.parametrize(
+    ("sql_type", "default"),
+    [
+        ("int", "abc"),
+        ("tinyint", "300"),
+        ("varchar(2)", "xxx"),
+        ("date", "2024-13-45"),
+        ("enum('a')", "b"),
+        ("decimal(3,1)", "1000"),
+        ("time", "99:99:99"),
+        ("timestamp", "1960-01-01"),
+        ("json", "{"),
+    ],
+)
+def test_a_default_that_the_column_cannot_hold_is_no_definition(sql_type: str, default: str) -> None:
+    """Rows without the column would be such that nobody can read."""
+    with pytest.raises(InvalidDefinition, match="column c cannot have this default"):
+        column("c", sql_type, default=default)
 
 
 async def test_ids_of_columns_are_not_used_twice() -> None:
