@@ -2,13 +2,19 @@
 
 In     transactions of encoded rows, DDL (`drainer.txn`)
 Out    the same as programs see them (`model`): a function goes from the bytes to the dicts of the images
-Holds  the functions of every table version met, found by its identity
+Holds  the functions of every table version met, found by its identity. A DDL's effect on rows is told by what
+       the Drainer itself goes by (`drainer.schema.ddl_effect`): tables are told apart by id, so that a rename
+       takes the rows along. A table that the filters leave out is not there: who is renamed from there comes
+       with rows that were never given
+Why    a program that mirrors rows is wrong for ever after a TRUNCATE PARTITION that it takes for nothing
 Never  passes over a row that cannot be right: `RowError` names table and column
+
+Tests  tests/drainer/changes/test_row_reader.py, tests/drainer/changes/test_row_effect.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -18,9 +24,10 @@ from common.rowcodec.plan import RowReaders
 from common.table_info import ColumnKind, TableInfo
 from common.type_text import type_text
 from drainer import txn
-from drainer.changes.model import Column, Ddl, Kind, Row, Table, Transaction
-from drainer.changes.row_effect import kind_of, row_effect
+from drainer.changes.model import Column, Ddl, DdlEffect, Kind, Row, Table, Transaction
 from drainer.changes.values import PYTHON_TYPES, value_conversion
+from drainer.schema import ddl_effect
+from drainer.schema.ddl_effect import EffectKind
 from drainer.sink.mysql.sql_literal.keys import row_key_places
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Tracked
 
@@ -155,8 +162,10 @@ class RowReader:
                     yield _table(info, schema, name, version)
 
         before, after = tuple(tables(ddl.before, None)), tuple(tables(ddl.after, ddl.schema_version))
-        effect = row_effect(ddl, before, after)
-        return Ddl(ddl.commit_ts, ddl.query, ddl.schema, before, after, ddl.instead, kind_of(ddl), effect)
+        change = ddl_effect.effect(ddl.action, ddl_effect.sub_actions(ddl.job))
+        kind = change.kind.name.lower().replace("_", " ")
+        effect = _effect(change, before, after, stays=bool(ddl.refused))
+        return Ddl(ddl.commit_ts, ddl.query, ddl.schema, before, after, ddl.instead, kind, effect)
 
     def _plan(self, version: TableVersion) -> RowPlan:
         plan = self._plans.get(version)
@@ -167,3 +176,31 @@ class RowReader:
             plan = self._plans[version] = RowPlan(version)
             self._reads[version] = plan.read
         return plan
+
+
+def _effect(
+    change: ddl_effect.DdlEffect, before: Sequence[Table], after: Sequence[Table], *, stays: bool
+) -> DdlEffect:
+    """`before` and `after` are the tables that are read, under the names that they have for the program.
+    `stays`: others share the table, which is as it was."""
+    there = {table.id: table for table in after}
+    if change.kind in (
+        EffectKind.ALTER,
+        EffectKind.EXCHANGE,
+    ):  # PARTITION BY gives another id, not other rows
+        there |= {old.id: new for old in before for new in after if str(old) == str(new)}
+    pairs = [(old, there[old.id]) for old in before if old.id in there]
+    moved = tuple((old, new) for old, new in pairs if str(old) != str(new))
+    gone = [old for old in before if old.id not in there]
+    anew = []
+    if change.replaces_rows:
+        anew = list(after)
+    elif change.kind is EffectKind.RENAME:
+        had = {table.id for table in before}
+        anew = [table for table in after if table.id not in had]
+    elif change.modifies_columns:  # values became others where the column became another one
+        had = {column.id for table in before for column in table.columns}
+        anew = [table for table in after if {column.id for column in table.columns} - had]
+    if stays:
+        gone, anew = [], [*gone, *anew]
+    return DdlEffect(moved, tuple(gone), tuple(anew), everything=change.kind is EffectKind.REWIND)
