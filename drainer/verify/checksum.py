@@ -22,6 +22,8 @@ from drainer.verify.column_pairs import ColumnPair
 from drainer.verify.compared_table import ComparedTable
 
 BUCKETS_MAX: Final = 4096
+_PACKET_MIN: Final = 1024
+"""No server has a lower max_allowed_packet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +86,10 @@ def row_queries(
 def _aggregates(table: ComparedTable, side: int) -> bytes:
     row = _row_text(table.pairs, side)
     hashed = b"CAST(CONV(LEFT(MD5(%b),16),16,10) AS UNSIGNED)" % row
-    # Of a server whose limit no row can reach the text is not made a second time: it asks itself, once.
+    # Of a server whose limit no row can reach the text is not made a second time.
     longest = sum(one.longest for one in table.pairs)
+    if longest < _PACKET_MIN:
+        return b"COUNT(*),SUM(%b),COUNT(*)" % hashed
     return b"COUNT(*),SUM(%b),COUNT(IF(@@max_allowed_packet>%d,1,%b))" % (hashed, longest, row)
 
 
