@@ -22,6 +22,8 @@ from deploy.playground.check.verify import compare
 from deploy.playground.cluster.mariadb import MariaDbServer
 from deploy.playground.scenario import load
 from deploy.playground.workload.limits import MARIADB, misplaced
+from drainer.apply.mysql_sink import MysqlSink
+from drainer.ddl.convert import columns
 from drainer.ddl.run import downstream_schema
 from drainer.pull.merged import Merged
 from drainer.sink.mysql.connection import Target, connect
@@ -98,14 +100,21 @@ WORDS = (b"ALTER", b"UPDATE `m`", b"COMMIT", b"")
 """Before or behind commands that begin so every life ends: steps of a DDL, chunks of values, rows, any."""
 
 
-@pytest.mark.parametrize("seed", range(3))
-async def test_contents_equal_tidb_after_kills(target: Target, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "largest"),
+    [(0, columns.LARGE_ROWS), (1, columns.LARGE_ROWS), (2, -1)],
+    ids=["at once, 0", "at once, 1", "beside the stream"],
+)
+async def test_contents_equal_tidb_after_kills(
+    target: Target, seed: int, largest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One life after the other dies; what is left of a DDL, of a conversion too, is done by the next."""
+    monkeypatch.setattr(columns, "LARGE_ROWS", largest)
     target = replace(target, socket="")  # by its port, where the proxy listens
     recorded, chance, deaths = recording(), random.Random(seed), 0
     proxy = StatementProxy(target.host, target.port)
     try:
-        while deaths < 40:
+        while deaths < 20:
             word = chance.choice(WORDS)
             number = chance.randint(1, 20 if word else 400)
             proxy.arm(number, passes=chance.random() < 0.5, word=word)
@@ -114,7 +123,7 @@ async def test_contents_equal_tidb_after_kills(target: Target, seed: int) -> Non
             deaths += 1
     finally:
         proxy.close()
-    assert await Life(recorded, target).run()
+    assert await Life(recorded, target).run(at_end=MysqlSink.finish_waiting)
     assert deaths > 5
     check(target)
 
@@ -122,7 +131,7 @@ async def test_contents_equal_tidb_after_kills(target: Target, seed: int) -> Non
 async def _lives(recorded: Recording, target: Target, struck: threading.Event) -> bool:
     """Whether it got through before it was struck."""
     try:
-        run = asyncio.create_task(Life(recorded, target).run())
+        run = asyncio.create_task(Life(recorded, target).run(at_end=MysqlSink.finish_waiting))
         while not run.done() and not struck.is_set():
             await asyncio.wait([run], timeout=0.002)
         if struck.is_set():
