@@ -63,7 +63,9 @@ class Pace:
     first_s: float = 30.0
     every_s: float = 600.0
     poll_s: float = 3.0  # between two checks of the free space
-    short_s: float = 10.0  # between runs while space is short: the file system frees blocks in its own time
+    short_s: float = 10.0
+    """While space is short, for the file system frees blocks in its own time; and after a run that something
+    held up, which is told until the next one."""
 
 
 class _Walk:
@@ -136,7 +138,7 @@ class Purger:
         await self._wait(self._pace.first_s)
         while True:
             await self.work()
-            await self._wait(self._pace.every_s)
+            await self._wait(self._pace.short_s if self._trouble else self._pace.every_s)
 
     def trigger(self) -> bool:
         """Let the next run begin now; False if one is under way."""

@@ -367,6 +367,27 @@ async def test_without_the_oracle_nothing_goes_and_it_is_said(tmp_path: Path, wo
         assert purger.facts().held_up_by == []
 
 
+async def test_what_held_a_run_up_is_not_told_for_long_after_it_is_over(tmp_path: Path, world: World) -> None:
+    async with opened(tmp_path, limits=LIMITS) as storage:
+        purger = world.purger(storage, Policy(3600.0, 0, 0), pace=Pace(30.0, 600.0, 0.001, 10.0))
+        running = asyncio.create_task(purger.run())
+
+        async def until(held_up: int) -> None:
+            async with asyncio.timeout(10):
+                while len(purger.facts().held_up_by) != held_up:
+                    await asyncio.sleep(0.001)
+
+        world.oracle.silent = True
+        await asyncio.sleep(0.01)
+        world.clock.advance(30.0)
+        await until(1)
+        world.oracle.silent = False
+        world.clock.advance(10.0)
+        await until(0)
+        running.cancel()
+        await asyncio.wait({running})
+
+
 @pytest.mark.parametrize("protects", [DISK, DRAINERS])
 async def test_what_a_live_drainer_needs_stays_unless_the_disk_is_protected_and_short(
     tmp_path: Path, world: World, protects: str, told: Callable[[], list[Line]]
