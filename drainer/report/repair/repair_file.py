@@ -16,6 +16,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import IO, Final
@@ -79,18 +80,25 @@ class RepairFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for table in self._tables.values():
-            table.removals.close()
-            table.writes.close()
+            for file in (table.removals, table.writes):
+                with suppress(OSError):  # what was not written yet, on a full disk
+                    file.close()
 
     def add(self, table: TableResult, found: RowDifference) -> None:
-        """One difference; as `drainer.verify.result.OnDifference`."""
+        """One difference; as `drainer.verify.result.OnDifference`. Raises `ConfigError` on a full disk."""
         made = mending(table, found, self._dialect)
         with self._lock:
             kept = self._tables.get(table.downstream)
             if kept is None:
                 kept = self._tables[table.downstream] = _Table()
-            kept.removals.writelines(_lines(made.removals))
-            kept.writes.writelines(_lines(made.writes, is_lax=made.is_lax))
+            try:
+                kept.removals.writelines(_lines(made.removals))
+                kept.writes.writelines(_lines(made.writes, is_lax=made.is_lax))
+            except OSError as error:
+                raise ConfigError(
+                    f"-repair: statements cannot be kept in {tempfile.gettempdir()}: {error.strerror}",
+                    hint="TMPDIR names another directory",
+                ) from None
             kept.rows += bool(made.removals or made.writes)
             if made.refused:
                 kept.refused[made.refused] += 1

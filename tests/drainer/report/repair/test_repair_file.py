@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -179,6 +182,20 @@ def test_the_file_says_what_it_is_for_and_what_it_leaves(tmp_path: Path) -> None
     assert "-- not compared: shop.w: it waits: a DDL was refused" in lines
     assert any(line.startswith("-- not mended: 1 x the downstream computes g") for line in lines)
     assert "SET SESSION allow_auto_random_explicit_insert=1;" in lines
+
+
+def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(BytesIO):
+        def writelines(self, _: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "SpooledTemporaryFile", lambda _: Full())
+    table = next(one for one in FAULTY.tables if one.differences)
+    with (
+        RepairFile(str(tmp_path / "r.sql"), Dialect.MARIADB) as file,
+        pytest.raises(ConfigError, match=r"cannot be kept in .*No space left"),
+    ):
+        file.add(table, table.differences[0])
 
 
 def test_nothing_to_mend_is_said(tmp_path: Path) -> None:
