@@ -10,11 +10,11 @@ Given   a commit that is stored here, or that another pump has (its puller says 
         anybody waits. What a peer says was drawn is never the watermark itself: a lie, or a clock that is
         ahead, would hide what others commit below it
 Pace    the first draw for a newly awaited or given timestamp happens at once, or as long after the last one
-        as that took and `rest_s` at least: many commits share one. If it is not enough (the oracle is held
-        back, or does not answer) the next ones come `pace_s` apart, for one that lies ahead as far apart as
-        it does, up to a second. A drawn timestamp that is large enough is never drawn again: an open prewrite
-        holds it back until it settles. Where the oracle can tell what it has given last, that is asked first:
-        a watermark takes no timestamp from anybody
+        as that took and `rest_s` at least (`pace_s` while nobody waits): many commits share one. If it is not
+        enough (the oracle is held back, or does not answer) the next ones come `pace_s` apart, for one that
+        lies ahead as far apart as it does, up to a second. A drawn timestamp that is large enough is never
+        drawn again: an open prewrite holds it back until it settles. Where the oracle can tell what it has
+        given last, that is asked first: a watermark takes no timestamp from anybody
 Holds   what is awaited is read anew at every turn: nothing that was awaited once, reached or not, decides
         whether the next timestamp is drawn
 Never   ends by an oracle that answers nonsense: it is asked again, and /status says why the watermark stands
@@ -71,7 +71,7 @@ class IdleWatermark:
     def waiting(self, who: object, ts: int) -> Iterator[None]:
         """A puller waits, for the watermark `ts` or (0) for whatever comes."""
         self._waiting[who] = ts
-        if ts > self._drawn:
+        if max(ts, *self._given) > self._drawn:
             self._wake.set()
         try:
             yield
@@ -116,7 +116,7 @@ class IdleWatermark:
     def _due_s(self, wanted: int) -> float:
         """When a draw for it may be enough, on the loop's clock."""
         if wanted not in self._tried:
-            return self._rested_s
+            return self._rested_s if self._waiting else max(self._rested_s, self._asked_s + self._pace_s)
         ahead_s = 0.0
         if self._drawn and not self.trouble:
             ahead_s = min(tso.physical_s(wanted) - tso.physical_s(self._drawn), AHEAD_S)

@@ -27,7 +27,8 @@ from tests.benchmarks.door.server import DOOR
 RPC_SERVER_OPTION: Final = "--rpc-server"
 PAYLOAD_BYTES: Final = 300
 FIRST_TS: Final = tso.compose(1_767_225_600_000)
-TS_A_ROUND: Final = 1 << 30
+TS_A_ROUND: Final = 1 << 24
+"""A pump takes no timestamp that is more than some seconds (a second: 2^28) above the clock, which stands."""
 READY_S: Final = 30.0
 POLL_S: Final = 0.02
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -85,13 +86,16 @@ def check_all_come(node: Node, commits: int) -> None:
         raise Corruption(f"{commits} commits were acknowledged, {pulled} came")
 
 
-def measure(node: Node, stall: Path, seconds: float) -> tuple[Load, float, float, float]:
+def measure(
+    node: Node, stall: Path, seconds: float, move_clock: Callable[[], None]
+) -> tuple[Load, float, float, float]:
     """(load, peak MiB when it ended, peak MiB after all, seconds of catching up)."""
     with pullers(node.address, CLUSTER_ID):
         load = write_and_stall(node, stall, seconds)
         stalled_mib = peak_rss_mib(node.process.pid)
         stall.unlink()
         caught_up_s = catch_up_s(node)
+        move_clock()
         check_all_come(node, load.commits)
         return load, stalled_mib, peak_rss_mib(node.process.pid), caught_up_s
 
@@ -102,7 +106,7 @@ async def run_async(settings: Settings) -> Result:
         node = nodes.start("pump", module=("tests.benchmarks.pump.stalled_pump", str(stall)))
         before_mib = memory_mib(node.process.pid, "VmRSS")
         load, stalled_mib, peak_mib, caught_up_s = await asyncio.to_thread(
-            measure, node, stall, 2 * settings.seconds
+            measure, node, stall, 2 * settings.seconds, nodes.clock_mover()
         )
     requests = load.seen["requests"]
     return Result(

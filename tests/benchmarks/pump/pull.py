@@ -8,6 +8,7 @@ of the old protocol.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,7 +28,7 @@ PEER: Final = "12-18 us, 68,000/s"
 ROUNDS: Final = 2
 OLD_TRANSACTIONS: Final = 100_000
 FIRSTS: Final = 10
-MEMORY_FIRST_TS: Final = FIRST_TS + (1 << 32)
+MEMORY_FIRST_TS: Final = FIRST_TS + (1 << 28)
 MEMORY_IN_FLIGHT: Final = 64
 MEMORY_SECONDS: Final = 2.0
 MEMORY_ROUNDS: Final = 5
@@ -54,7 +55,7 @@ def pull(node: Node, after_ts: int, transactions: int, *options: str) -> Pull:
     return Pull(spent_s / count * 1e6, count / seen["seconds"], seen["first_ms"], seen["client_cpu_us"])
 
 
-def from_memory(node: Node) -> list[Pull]:
+def from_memory(node: Node, move_clock: Callable[[], None]) -> list[Pull]:
     """Write pairs for a while, then pull most of them again and again."""
     written = load_round(
         node.process.pid,
@@ -62,12 +63,15 @@ def from_memory(node: Node) -> list[Pull]:
         *("--in-flight", MEMORY_IN_FLIGHT, "--seconds", MEMORY_SECONDS),
         *("--write", CLUSTER_ID, MEMORY_FIRST_TS, PAYLOAD_BYTES),
     )
+    move_clock()
     # Those of the warm-up are there besides.
     transactions = int(written.requests_per_s * MEMORY_SECONDS / 2)
     return [pull(node, MEMORY_FIRST_TS - 1, transactions) for _ in range(MEMORY_ROUNDS)]
 
 
-def measure(node: Node) -> tuple[list[Pull], Pull, list[float], list[Pull], float]:
+def measure(
+    node: Node, move_clock: Callable[[], None]
+) -> tuple[list[Pull], Pull, list[float], list[Pull], float]:
     """(whole pulls, one by the old protocol, times to the first entity, pulls from memory, peak MiB)."""
     # From a different place each time: what a place costs is seen once.
     step = 2 * (PAIRS // FIRSTS)
@@ -75,7 +79,7 @@ def measure(node: Node) -> tuple[list[Pull], Pull, list[float], list[Pull], floa
     whole = [pull(node, 0, PAIRS) for _ in range(ROUNDS)]
     rss = peak_rss_mib(node.process.pid)
     old = pull(node, 0, OLD_TRANSACTIONS, "--old")
-    return whole, old, firsts, from_memory(node), rss
+    return whole, old, firsts, from_memory(node, move_clock), rss
 
 
 async def run_async() -> Result:
@@ -84,7 +88,7 @@ async def run_async() -> Result:
         store.copy(nodes.directory / "pump")
         node = nodes.start("pump")
         # A client's wait must not hold up the loop that watches etcd.
-        whole, old, firsts, memory, rss = await asyncio.to_thread(measure, node)
+        whole, old, firsts, memory, rss = await asyncio.to_thread(measure, node, nodes.clock_mover())
     cost = median([one.cpu_us for one in whole])
     recent = median([one.cpu_us for one in memory])
     return Result(

@@ -34,7 +34,7 @@ ROUNDS: Final = 3
 IN_FLIGHT: Final = 256
 LOAD_S: Final = 1.0
 WRITE_TIMEOUT_S: Final = 30.0
-TS_A_ROUND: Final = 1 << 30
+TS_A_ROUND: Final = 1 << 24
 CLEAN: Final = "pump.start.clean"
 KILLED: Final = "pump.start.killed"
 NO_INDEX: Final = "pump.start.killed.no_index"
@@ -91,7 +91,7 @@ async def rounds(nodes: PumpNodes, store: Store, name: str) -> tuple[list[Start]
     """(starts of the full pump, starts of an empty one), taken in turns."""
     full, empty = nodes.add("full"), nodes.add("empty")
     store.copy(nodes.directory / "full", finished=name == CLEAN)
-    stretches = itertools.count(FIRST_TS + (1 << 32), TS_A_ROUND)
+    stretches = itertools.count(FIRST_TS + (1 << 28), TS_A_ROUND)
     timestamps = itertools.count(next(stretches), 2)
     found: list[Start] = []
     fresh: list[Start] = []

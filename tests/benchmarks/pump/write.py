@@ -24,7 +24,7 @@ WRITERS: Final = 64
 PAYLOAD_BYTES: Final = 300
 ROUNDS: Final = 3
 FIRST_TS: Final = tso.compose(1_767_225_600_000)
-TS_A_ROUND: Final = 1 << 30
+TS_A_ROUND: Final = 1 << 24
 SYNC_S: Final = 0.3
 SYNC_BYTES: Final = 400
 

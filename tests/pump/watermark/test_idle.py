@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import pytest
@@ -124,6 +125,30 @@ def test_nor_while_it_stays_and_it_costs_a_draw_a_second() -> None:
     live(story)
 
 
+def test_commits_for_which_nobody_waits_share_draws_and_who_begins_to_wait_is_told_at_once() -> None:
+    async def story(pump: Pump) -> None:
+        async def commits(seconds: float) -> int:
+            before = pump.oracle.draws
+            for _ in range(int(seconds * 1000)):
+                pump.idle.given(now_ts())
+                await asyncio.sleep(0.001)
+            return pump.oracle.draws - before
+
+        await soon(pump)
+        assert 15 <= await commits(1.0) <= 25
+        with pump.idle.waiting("a drainer", 0):
+            assert 100 <= await commits(1.0) <= 200
+        await asyncio.sleep(1)
+        await commits(0.02)
+        given = now_ts()
+        pump.idle.given(given)
+        with pump.idle.waiting("whatever comes", 0):
+            await asyncio.sleep(0.01)
+            assert pump.watermark > given
+
+    live(story)
+
+
 def test_what_others_say_was_drawn_is_drawn_for_at_once_and_never_believed() -> None:
     async def story(pump: Pump) -> None:
         await soon(pump)
@@ -142,15 +167,21 @@ def test_what_others_say_was_drawn_is_drawn_for_at_once_and_never_believed() -> 
     live(story)
 
 
-def test_one_ahead_of_its_time_is_reached_in_time_and_keeps_no_other_waiting() -> None:
+@pytest.mark.parametrize(("who", "soon_s"), [(["a drainer"], 0.007), ([], 0.06)], ids=["awaited", "not"])
+def test_one_ahead_of_its_time_is_reached_in_time_and_keeps_no_other_waiting(
+    who: list[str], soon_s: float
+) -> None:
     async def story(pump: Pump) -> None:
         await soon(pump)
-        for _ in range(50):
-            pump.idle.given(ahead := now_ts() + tso.compose(3_000))
-            await asyncio.sleep(0.02)
-            pump.idle.given(given := now_ts())
-            await asyncio.sleep(0.007)
-            assert given < pump.watermark < now_ts()
+        with ExitStack() as stack:
+            for one in who:
+                stack.enter_context(pump.idle.waiting(one, 0))
+            for _ in range(50):
+                pump.idle.given(ahead := now_ts() + tso.compose(3_000))
+                await asyncio.sleep(0.02)
+                pump.idle.given(given := now_ts())
+                await asyncio.sleep(soon_s)
+                assert given <= pump.watermark < now_ts()
         await asyncio.sleep(4.1)
         assert pump.watermark >= ahead
         draws = pump.oracle.draws
@@ -164,9 +195,10 @@ def test_many_commits_share_a_draw() -> None:
     async def story(pump: Pump) -> None:
         await soon(pump)
         draws, began_s = pump.oracle.draws, asyncio.get_running_loop().time()
-        for _ in range(1000):
-            pump.idle.given(now_ts() + 1)
-            await asyncio.sleep(0.0005)
+        with pump.idle.waiting("a drainer", 0):
+            for _ in range(1000):
+                pump.idle.given(now_ts() + 1)
+                await asyncio.sleep(0.0005)
         assert pump.oracle.draws - draws <= (asyncio.get_running_loop().time() - began_s) / 0.006 + 1
 
     live(story)
