@@ -1,6 +1,6 @@
 """Breaks things at random times, and keeps up what died in between: processes killed or frozen,
-connections reset, the downstream read-only, the disk under the relay log full, a program with a wrong clock.
-And the operator, who decides about DDL that waits.
+connections reset, the downstream read-only, the disk under the relay log full, a program with a wrong clock,
+rows that the downstream refuses. And the operator, who decides about DDL and rows that wait.
 
 Drives  the cluster's processes, by the pids it started; the proxy in front of MariaDB; the small disk
 Owns    the random choice of fault and time (seeded)
@@ -16,7 +16,7 @@ import asyncio
 import json
 import signal
 from collections.abc import Awaitable, Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from random import Random
 from typing import Final
 
@@ -29,7 +29,7 @@ from deploy.playground.cluster.cluster import RELOAD_S, Cluster, http_get, http_
 from deploy.playground.cluster.supervisor import Process
 from deploy.playground.replay import Replay
 from deploy.playground.workload.session import Writer
-from deploy.playground.workload.tables import SHARD
+from deploy.playground.workload.tables import REFUSING, SHARD
 from drainer.sink.mysql.errors import SessionError
 
 PAUSE_S: Final = (1.5, 5.0)
@@ -80,7 +80,8 @@ class Keeper:
 
 
 async def decide(cluster: Cluster, schema: str, target: str, statistics: Statistics) -> None:
-    """What TRUNCATE of one shard takes away is removed by hand, and the DDL skipped; until cancelled."""
+    """What TRUNCATE of one shard takes away is removed by hand, and the DDL skipped; rows that are refused
+    are let in and tried again; until cancelled."""
     while True:
         await asyncio.sleep(WATCH_S)
         if cluster.drainer is None:
@@ -88,19 +89,26 @@ async def decide(cluster: Cluster, schema: str, target: str, statistics: Statist
         url = f"http://{cluster.drainer.address}/ddl"
         try:
             for one in json.loads(await asyncio.to_thread(http_get, url))["data"]["waiting"]:
-                if one["query"].startswith("TRUNCATE") and one["state"] == "waiting for a decision":
-                    await asyncio.to_thread(
-                        _remove_shard, cluster, schema, target, one["query"].split("`")[1]
-                    )
-                    await asyncio.to_thread(http_put, f"{url}/{one['job_id']}/skip", RELOAD_S)
-                    statistics.faults["decided"] += 1
+                if one["query"].startswith("TRUNCATE") and "skip" in one["possible"]:
+                    shard = one["query"].split("`")[1]
+                    statement = f"DELETE FROM `{schema}`.`{target}` WHERE `{SHARD}` = '{shard}'"
+                    verb = "skip"
+                elif one["tables"] == [f"{schema}.{REFUSING}"] and "retry" in one["possible"]:
+                    statement = f"ALTER TABLE `{schema}`.`{REFUSING}` DROP CONSTRAINT IF EXISTS refuses"
+                    verb = "retry"
+                else:
+                    continue
+                await asyncio.to_thread(_run, cluster, statement)
+                await asyncio.to_thread(http_put, f"{url}/{one['job_id']}/{verb}", RELOAD_S)
+                statistics.faults["decided"] += 1
         except (Unavailable, SessionError):  # it is down, or its downstream
             continue
 
 
-def _remove_shard(cluster: Cluster, schema: str, target: str, shard: str) -> None:
+def _run(cluster: Cluster, *statements: str) -> None:
     with closing(cluster.mariadb.open()) as connection, connection.cursor() as cursor:
-        cursor.execute(f"DELETE FROM `{schema}`.`{target}` WHERE `{SHARD}` = '{shard}'")
+        for statement in statements:
+            cursor.execute(statement)
 
 
 class Chaos:
@@ -110,6 +118,7 @@ class Chaos:
         assert cluster.drainer is not None
         assert cluster.mariadb.process is not None
         self._cluster = cluster
+        self._schema = writer.model.schema
         self._writer = writer
         self._random = random
         self._statistics = statistics
@@ -127,6 +136,7 @@ class Chaos:
             (1, self._etcd_killed),
             (1, self._etcd_frozen),
             (1, self._put_back),
+            (3, self._rows_refused),
         ]
         if cluster.small_disk is not None:
             self._faults.append((1, self._disk_full))
@@ -206,6 +216,14 @@ class Chaos:
         finally:
             connection.close()
         return True
+
+    async def _rows_refused(self) -> None:
+        """One table takes no further row; `decide` ends that once the Drainer says that it waits."""
+        table, check = f"`{self._schema}`.`{REFUSING}`", "ADD CONSTRAINT IF NOT EXISTS refuses CHECK (id < 0)"
+        statements = ("SET check_constraint_checks=0", f"ALTER TABLE {table} {check}")
+        with suppress(Unavailable, SessionError):
+            await asyncio.to_thread(_run, self._cluster, *statements)
+            self._count("rows refused")
 
     async def _etcd_killed(self) -> None:
         etcd = self._cluster.etcd

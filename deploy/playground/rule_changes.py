@@ -43,9 +43,9 @@ class Moving:
         self._routes = routes
         self._random = random
 
-    async def write(self, end_s: float, clock: Clock) -> None:
-        """A row at a time until `end_s` (monotonic)."""
-        state = self._writer.model.tables[self._table.name]
+    async def write(self, name: str, end_s: float, clock: Clock) -> None:
+        """A row of a growing table at a time until `end_s` (monotonic)."""
+        state = self._writer.model.tables[name]
         while clock.monotonic_s() < end_s:
             transaction = Transaction()
             transaction.insert(state, (state.last_row_id + 1, "as the rules of its time"))

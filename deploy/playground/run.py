@@ -60,6 +60,7 @@ DDL_PAUSE_S: Final = 1.5
 SHARDS: Final = "shards"
 ROUTES: Final = {(SCHEMA, "shard_1"): SHARDS, (SCHEMA, "shard_2"): SHARDS}
 MOVING: Final = (SCHEMA, "moving")
+GROWING: Final = (tables.REFUSING, "moving")
 RARE_ENDINGS: Final = {Ending.ABANDON: 18.0, Ending.LOSE_COMMIT: 14.0}
 
 
@@ -205,7 +206,8 @@ class Run:
                     if measures_lag:
                         work.create_task(probe.write(end_s))
                     if moving is not None:
-                        work.create_task(moving.write(end_s, self._clock))
+                        for name in GROWING:
+                            work.create_task(moving.write(name, end_s, self._clock))
                         work.create_task(moving.change(end_s, self._clock, self.statistics))
                 self.statistics.ended_s = self._clock.monotonic_s()
                 await publisher.flush(STALLED_S)
@@ -217,9 +219,10 @@ class Run:
     async def _prepare_moving(self, writer: Writer, ids: Iterator[int], routes: Routes) -> Moving:
         """Tables that only a run with faults has."""
         await writer.run_ddl(creation(tables.losing_table(SCHEMA, next(ids))))
-        table = tables.moving_table(SCHEMA, next(ids))
-        await writer.run_ddl(creation(table))
-        writer.model.tables[table.name].reserved = True
+        refusing, table = (tables.growing_table(SCHEMA, next(ids), name) for name in GROWING)
+        for one in (refusing, table):
+            await writer.run_ddl(creation(one))
+            writer.model.tables[one.name].reserved = True
         await self._drain(writer.last_commit_ts)
         await asyncio.to_thread(self._create_target, table)
         return Moving(self.cluster, writer, table, routes, Random(self._random.random()))

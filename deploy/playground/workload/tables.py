@@ -395,10 +395,14 @@ def losing_table(schema: str, table_id: int, name: str = "losing_key") -> Table:
     return new_table(table_id, schema, name, columns, primary=("id",), storage=HANDLE)
 
 
-def moving_table(schema: str, table_id: int) -> Table:
-    """Rows are added only; where they go downstream is changed while they come."""
+REFUSING: Final = "refusing"
+
+
+def growing_table(schema: str, table_id: int, name: str) -> Table:
+    """Rows are added only. While they come, where they go downstream is changed (`moving`), or whether they
+    fit there (`refusing`)."""
     columns = (("id", BIGINT), ("note", varchar(40)))
-    return new_table(table_id, schema, "moving", columns, primary=("id",), storage=HANDLE)
+    return new_table(table_id, schema, name, columns, primary=("id",), storage=HANDLE)
 
 
 def probe_table(schema: str, table_id: int) -> Table:
