@@ -101,8 +101,8 @@ class Runner(Generic[S]):
 
     @property
     def held_up(self) -> str:
-        """What keeps the sink from writing, "" while nothing does: also a downstream that never answers. While
-        it does something that takes its time, a DDL, storing waits for that."""
+        """What keeps the sink from writing, "" while nothing does: also a downstream that never answers.
+        While it does something that takes its time, a DDL, storing waits for that."""
         began_s = None if self.sink.doing else self._saving_since_s
         unsaved_s = 0.0 if began_s is None else asyncio.get_running_loop().time() - began_s
         unsaved = f"the checkpoint is not stored, for {unsaved_s:.0f} s" if unsaved_s >= STUCK_S else ""
