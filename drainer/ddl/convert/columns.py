@@ -254,7 +254,8 @@ def _swap(
     for key in keys:
         name = key.name.lower()
         if name in after or name not in was:
-            clauses.append(f"ADD {_key_again(key, after.get(name), found)}")
+            unused = "" if key.used else f" {change.server.invisible}"
+            clauses.append(f"ADD {_key_again(key, after.get(name), found)}{unused}")
     clauses += [f"ADD {check_clause(check)}" for check in checks]
     return f"ALTER TABLE {name_of(*table)} {', '.join(clauses)}"
 

@@ -437,6 +437,14 @@ def test_null_in_a_column_without_it_waits(session: Connection, runner: DdlRunne
     assert contents(session, was) == [b"no JSON"]
 
 
+def test_a_key_that_queries_do_not_use_stays_so(session: Connection, runner: DdlRunner) -> None:
+    create(session, DOUBLE, [1e16], key=" PRIMARY KEY")
+    session.run(b"ALTER TABLE d.t ADD KEY k (v) IGNORED")
+    changed(runner, DOUBLE, TEXT)
+    ((_, text),) = session.rows(b"SHOW CREATE TABLE d.t")
+    assert "KEY `k` (`v`) IGNORED" in text
+
+
 def test_names_that_are_hard_to_quote(session: Connection, runner: DdlRunner) -> None:
     name, key = "a`'%s\"\\é", "k`'%"
     quoted, of_key = (f"`{one.replace('`', '``')}`" for one in (name, key))
