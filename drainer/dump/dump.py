@@ -166,7 +166,7 @@ class Dump:
         places = {one.name: one.target for one in (*contents.tables, *contents.views, *contents.sequences)}
         objects_of(tracker, lambda schema, table: places.get((schema, table))).store(self._path)
         found = [table.writer.table_image() for table in tables]
-        made = Manifest(ts, utc(ts), repr(self._target), "", (), tuple(found), ROWS)
+        made = Manifest(ts, utc(ts), repr(self._target), "", (), tuple(found), ROWS, objects=True)
         made.store(self._path)
         place.end()
         return made

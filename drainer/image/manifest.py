@@ -70,7 +70,7 @@ class TableImage:
 class Manifest:
     """`commit_ts`: all transactions up to it are in the image, none after it. `selected`: patterns of the
     tables that were wanted, () for all. `archive`: where the rows are from. `hashed`: of which hash the
-    checksums are sums."""
+    checksums are sums. `objects`: what tables are made from lies beside it (`drainer.image.objects`)."""
 
     commit_ts: int
     time: str
@@ -79,6 +79,7 @@ class Manifest:
     selected: tuple[str, ...]
     tables: tuple[TableImage, ...]
     hashed: str = SPARK
+    objects: bool = False
 
     def to_json(self) -> str:
         return checked.document({"format": FORMAT, **asdict(self)}, indent=1).decode()

@@ -85,7 +85,7 @@ class Objects:
     def load(cls, directory: str, manifest: Manifest) -> Objects:
         """Raises `Corruption`."""
         path = Path(directory) / FILE
-        if not path.exists():
+        if not path.exists() and not manifest.objects:
             return _of_manifest(manifest)
         try:
             document: dict[str, Any] = checked.read_document(path.read_bytes())
@@ -99,7 +99,7 @@ class Objects:
             for one in tables:
                 TableInfo.from_json(one.tracked.document)
             return cls(databases, tables)
-        except UNREADABLE as error:
+        except (OSError, *UNREADABLE) as error:
             raise Corruption(f"{path} cannot be read: {error}", hint="make the image anew") from None
 
 

@@ -28,13 +28,15 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from common import filesystem
+from common import checked, filesystem
 from common.errors import ConfigError, DirectoryLocked, ForeignDirectory
 from common.filesystem import make_directory, replace_file, sync_directory
 from common.observe import log
 
 PRIVATE: Final = 0o700
 _DIGITS_MAX: Final = 20
+_CHECKED: Final = (".purged", ".purged-files", ".age", ".losses")
+"""Files with a checksum: another value of theirs would be believed."""
 _logger = log.get("storage")
 
 
@@ -223,16 +225,17 @@ class DataDir:
     def _read(self, name: str) -> str:
         try:
             with open(os.path.join(self.path, name), encoding="utf-8") as file:
-                return file.read().strip()
+                return checked.read_text(file.read()).strip()
         except FileNotFoundError:
             return ""
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise ConfigError(
                 f"{os.path.join(self.path, name)} cannot be read: {error}", hint="repair or remove it"
             ) from None
 
     def _write(self, name: str, text: str) -> None:
-        replace_file(os.path.join(self.path, name), text.encode())
+        whole = checked.text(f"{text}\n") if name in _CHECKED else text
+        replace_file(os.path.join(self.path, name), whole.encode())
 
 
 def _is_number(text: str) -> bool:

@@ -86,6 +86,7 @@ async def test_what_is_upstream_at_t_is_an_image_that_a_database_is_made_of(bed:
     done = await dump(bed, tmp_path / "image")
     assert (done.tables, done.rows, done.kept) == (3, 2500, 0)
     made = Manifest.load(str(tmp_path / "image"))
+    assert made.objects
     assert (made.commit_ts, {one.table: one.rows for one in made.tables}) == (
         done.ts,
         {"orders": 1500, "log": 900, "names": 100},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,8 @@ def test_an_image_without_them_makes_its_tables_from_the_manifest(tmp_path: Path
     whole = Objects.load(str(tmp_path), manifest)
     assert not any(one.is_view or one.is_sequence for one in whole.tables)
     (tmp_path / FILE).unlink()
+    with pytest.raises(Corruption, match=r"schema\.json cannot be read: .*No such file"):
+        Objects.load(str(tmp_path), replace(manifest, objects=True))
     found = Objects.load(str(tmp_path), manifest)
     assert found.databases == (DatabaseObject("shop"),)
     assert [one.name for one in found.tables] == [(one.schema, one.table) for one in manifest.tables]

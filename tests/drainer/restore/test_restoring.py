@@ -184,6 +184,8 @@ def test_a_time_that_cannot_be_reached_is_refused(target: Target, tmp_path: Path
 
 def test_up_to_the_image_itself_nothing_of_the_archive_is_applied(target: Target, tmp_path: Path) -> None:
     made = world(tmp_path, "basic", 0.7)
+    gone = options(target, tmp_path, archive=str(tmp_path / "gone"), stop_ts=made.commit_ts)
+    assert Restoration(gone, asyncio.Event()).plan().upto_ts in (0, made.commit_ts)  # it is not asked for
     found = restore(options(target, tmp_path, stop_ts=made.commit_ts))
     assert (found.finished, found.is_equal, found.changes) == (True, True, 0)
     assert found.upto_ts == made.commit_ts

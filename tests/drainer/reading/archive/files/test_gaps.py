@@ -20,6 +20,7 @@ from common.record import encode_file
 from drainer.config.options import DrainerConfig
 from drainer.formats import binlog_file, compression, segment_index
 from drainer.formats.binlog_file import SYNCED, Synced
+from drainer.formats.obinlog.writer import definition_json
 from drainer.formats.segment_index import SegmentIndex
 from drainer.reading.archive.archive_source import ArchiveSource
 from drainer.reading.archive.archive_source import read as read_part
@@ -277,6 +278,25 @@ def test_a_bit_flipped_in_any_file_is_said_or_changes_nothing(tmp_path: Path) ->
     assert all(refused[path] for path in believed if path.name.startswith("binlog-") and path.parent == whole)
     assert all(refused[path] for path in beside if path.name.endswith(".jsonl") and path.stat().st_size)
     assert outcome(whole) == right
+
+
+def test_whichever_bit_of_a_definition_is_flipped_it_is_not_another_one(whole: Path) -> None:
+    """Also one that leaves it legal: a length, a flag, a letter of a name."""
+    path = max((whole / segment_index.DIRECTORY).glob("*.jsonl"), key=lambda path: path.stat().st_size)
+    text, random = path.read_bytes(), Random(20261126)
+
+    def known(of: bytes) -> list[object]:
+        return [(*one[:3], definition_json(one.version)) for one in table_definitions.read(of)]
+
+    right = known(text)
+    assert right
+    assert not table_definitions.damage(text, len(right))
+    for _ in range(1500):
+        at, bit = random.randrange(len(text)), 1 << random.randrange(8)
+        other = text[:at] + bytes([text[at] ^ bit]) + text[at + 1 :]
+        found = known(other)
+        assert all(one in right for one in found), f"offset {at}, bit {bit}"
+        assert found == right or table_definitions.damage(other, len(right)), f"offset {at}, bit {bit}"
 
 
 def test_definitions_that_are_gone_or_cut_are_missed_by_who_needs_them(whole: Path, tmp_path: Path) -> None:
