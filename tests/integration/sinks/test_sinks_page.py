@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from common.config import loading
+from drainer import Ddl, DdlEffect, Table
 from drainer.config.options import ENV_PREFIX, DrainerConfig
 from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, status, until
 
@@ -49,6 +50,29 @@ def prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(directory: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_the_sink_follows_what_ddl_does_to_rows() -> None:
+    """Names that are swapped, a table that is emptied; where nobody knows the rows it ends."""
+    page: dict[str, Any] = {}
+    exec(blocks("python")[0], page)
+    sink = page["Prices"]({"path": ":memory:"})
+    sink.open()
+    cursor = sink.connection.cursor()
+    cursor.executemany("INSERT INTO price VALUES (?, ?, ?)", [("d.a", 1, 1), ("d.b", 2, 2)])
+    one, other = (Table("d", name, (), (), 1, 1) for name in "ab")
+
+    def prices(**effect: Any) -> list[tuple[str, int]]:
+        sink.apply(cursor, Ddl(5, "ALTER", "d", effect=DdlEffect(**effect)))
+        found: list[tuple[str, int]] = cursor.execute("SELECT source, id FROM price ORDER BY id").fetchall()
+        return found
+
+    assert prices(moved=((one, other), (other, one))) == [("d.b", 1), ("d.a", 2)]
+    assert prices(emptied=(other,)) == [("d.a", 2)]
+    for unknown in ({"everything": True}, {"reread": (one,)}):
+        with pytest.raises(RuntimeError, match="load the prices anew as of 5, for ALTER"):
+            prices(**unknown)
+    sink.close()
 
 
 def test_the_configuration_is_checked(prices: Path) -> None:
