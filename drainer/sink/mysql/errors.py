@@ -30,7 +30,7 @@ WHOLE_SERVER: Final = frozenset(
     {
         *(1044, 1045, 1227, 1410, 1820, 1862, 3118),  # the account and its rights
         *(1193, 1223, 1231, 1238, 1298),  # the session's settings, its locks
-        *(1197, 1598, 1665, 1666, 1785, 1786, 3032),  # the server's own log, its mode
+        *(1598, 1665, 1666, 1785, 1786, 3032),  # the server's own log, its mode
     }
 )
 """Refusals that any other table would get too. A right may be missing on one table alone."""

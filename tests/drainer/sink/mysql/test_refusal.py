@@ -33,7 +33,7 @@ def test_the_constraint_is_named(number: int, text: str, name: str, is_check: bo
 
 
 def test_whatever_else_is_refused_of_a_table_is_told_apart_by_its_number() -> None:
-    for number in (1030, 1048, 1064, 1105, 1142, 1143, 1264, 1292, 1366, 1406, 1526, 1690, 3140, 8025):
+    for number in (1030, 1048, 1064, 1105, 1142, 1143, 1197, 1264, 1292, 1366, 1406, 1526, 1690, 3140, 8025):
         found = refusal_of(session_error((number, "no")), TABLE, 5, 9)
         assert found is not None
         assert (found.name, found.what, found.last_ts) == ("", number, 9)
