@@ -153,7 +153,7 @@ def _form(upstream: DownstreamColumn, downstream: DownstreamColumn) -> str | Non
     if canonical.DOCUMENT in both and both & _TEXTS:
         return canonical.DOCUMENT
     if canonical.NAMES in both and both & _TEXTS:
-        return canonical.CHAR
+        return canonical.TEXT  # a name has no blanks at its end
     return None
 
 

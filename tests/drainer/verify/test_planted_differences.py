@@ -123,6 +123,11 @@ PLANTS = {
         "id INT PRIMARY KEY, v INT", "VALUES (1,1),(2,2)",
         ("ALTER TABLE {t} DROP PRIMARY KEY", "INSERT INTO {t} VALUES (2,2),(2,2)"), ((EXTRA, (1, 3)),),
     ),
+    "blank_behind_a_name": Plant(
+        "id INT PRIMARY KEY, v ENUM('a','b')", "VALUES (1,'a'),(2,'b')",
+        ("ALTER TABLE {t} MODIFY v VARCHAR(9)", "UPDATE {t} SET v='b ' WHERE id=2"),
+        ((CHANGED, b"2", ("v",)),),
+    ),
     "set_by_the_server_on_update": Plant(
         "id INT PRIMARY KEY, v INT, at DATETIME(6) DEFAULT '2020-01-01' ON UPDATE CURRENT_TIMESTAMP(6)",
         "(id, v) VALUES (1,1),(2,2)",
