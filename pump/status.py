@@ -137,6 +137,7 @@ class StatusRoutes:
             resolver=self._watch.resolver.facts(),
             index_lag_bytes=storage.index_lag_bytes,
             slow_chaser=storage.is_chasing,
+            late=storage.late,
             index_error=None if storage.index_trouble is None else str(storage.index_trouble),
             writer="ok" if failure is None else "failed",
             writer_error=None if failure is None else str(failure),

@@ -153,6 +153,13 @@ class LeavingStatus(Struct, kw_only=True):
     drainers: list[AwaitedDrainer] = []
 
 
+class LateStatus(Struct, kw_only=True):
+    """Commits that came below the published watermark, since the start; the last one, seconds since 1970."""
+
+    commits: int = 0
+    last_s: float = 0.0
+
+
 class PumpStatus(Struct, kw_only=True):
     """One pump, from memory alone."""
 
@@ -171,6 +178,7 @@ class PumpStatus(Struct, kw_only=True):
     resolver: ResolverStatus = field(default_factory=ResolverStatus)
     index_lag_bytes: int = 0
     slow_chaser: bool = False
+    late: LateStatus = field(default_factory=LateStatus)
     index_error: str | None = None
     writer: str = ""
     writer_error: str | None = None

@@ -63,6 +63,10 @@ def of_pump(document: PumpDocument, label: str) -> list[Trouble]:
             f"has no answer from the upstream on open transactions for {pump.resolver.unavailable_s:.0f} s"
         )
         found.append(Trouble(ERROR, label, silent, "the upstream must answer this pump: see its log"))
+    if late := pump.late.commits:
+        severity = ERROR if (pump.time_s or 0.0) - pump.late.last_s < RECENT_S else WARNING
+        text = f"took {late} commits below its watermark since its start: drainers beyond do not have them"
+        found.append(Trouble(severity, label, text, "`binlogctl verify` the downstream", is_past=True))
     if pump.leaving is not None and pump.leaving.waits_for:
         found.append(Trouble(WARNING, label, f"is closing and waits for {pump.leaving.waits_for}"))
     for oldest in pump.oldest[:1]:

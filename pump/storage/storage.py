@@ -20,6 +20,7 @@ from typing import Any, Self, TypeVar
 from common import binlog
 from common.clock import Clock
 from common.observe import log
+from common.status.pump import LateStatus
 from common.tso import TS_MAX
 from pump import metrics
 from pump.index.index import Index, IndexDamaged
@@ -71,12 +72,12 @@ class Storage:
         self._indexer: Indexer
         self._sorter: Sorter
         self._recent: RecentCommits
-        self.watermark = 0
-        self._gc_ts = 0
+        self.watermark = self._gc_ts = 0
         self.stored_total = 0
         self._has_open = asyncio.Event()
         self.replayed = asyncio.Event()
         """Set once all that an earlier life left is indexed and sorted."""
+        self.late = LateStatus()
         self.index_trouble: Exception | None = None
         self.on_given_up: Callable[[int], None] = lambda _: None
         """Called with the start_ts of an open prewrite whose client says that it rolled back."""
@@ -302,8 +303,8 @@ class Storage:
 
     def _late(self, late: Late) -> None:
         metrics.LATE_COMMITS.inc()
-        report = _logger.error if late.was_open else _logger.warning
-        report(
+        self.late = LateStatus(commits=self.late.commits + 1, last_s=self._clock.wall_s())
+        (_logger.error if late.was_open else _logger.warning)(
             "commit at or below the published watermark: readers beyond it will not see it from this pump",
             start_ts=late.start_ts,
             prewrite_was_open=late.was_open,

@@ -29,6 +29,11 @@ PUMP: dict[str, tuple[dict[str, Any], str, str]] = {
     "BinlogPumpTransactionStuck": ({"oldest": [{"start_ts": 7, "age_s": 61.0}]}, ERROR, "has been open for"),
     "BinlogPumpUpstreamSilent": ({"resolver": {"unavailable_s": 31.0}}, ERROR, "no answer from the upstream"),
     "BinlogPumpIndexBehind": ({"stages": {"indexed": {"lag_s": 61.0}}}, WARNING, "its index is 61 s behind"),
+    "BinlogPumpLateCommit": (
+        {"time_s": NOW_S, "late": {"commits": 2, "last_s": NOW_S - 9}},
+        ERROR,
+        "took 2 commits below its watermark",
+    ),
     "BinlogPumpDrainerWouldLose": (
         {"retention": {"drainers": [{"node_id": "d", "left_s": 1800.0}]}},
         WARNING,
@@ -95,7 +100,6 @@ ELSEWHERE: dict[str, str] = {
             "BinlogNodeHandshakesFail",
             "BinlogNodeLimitsReached",
             "BinlogNodeEventsLost",
-            "BinlogPumpLateCommit",
             "BinlogPumpSpaceRunsOut",
             "BinlogPumpPurgeFails",
             "BinlogDrainerRelayDamaged",
@@ -141,6 +145,11 @@ def test_what_fires_for_a_drainer_is_said(name: str) -> None:
 def test_a_reload_that_a_drainer_refused_is_said() -> None:
     (trouble,) = troubles(Configuration={"ok": False, "error": "d.toml: syncer.to"})
     assert (trouble.severity, "d.toml: syncer.to" in trouble.text) == (WARNING, True)
+
+
+def test_a_late_commit_is_told_as_long_as_the_pump_runs() -> None:
+    says = {"pump": {"time_s": NOW_S, "late": {"commits": 1, "last_s": NOW_S - 3600}}}
+    assert [one.severity for one in of_pump(read(says, PumpDocument), "p")] == [WARNING]
 
 
 def test_what_is_long_past_is_told_until_a_comparison_is_equal() -> None:

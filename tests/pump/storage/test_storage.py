@@ -741,3 +741,16 @@ async def test_what_was_purged_here_is_known_exactly_though_the_index_is_lost(tm
     shutil.rmtree(tmp_path / "kv")
     async with opened(tmp_path, limits=limits) as storage:
         assert storage.gc_ts == 41
+
+
+async def test_a_commit_below_the_watermark_is_counted(tmp_path: Path) -> None:
+    async with opened(tmp_path) as storage:
+        await put_pair(storage, 10, 20)
+        storage.mark(100)
+        await wait_watermark(storage, 100)
+        assert storage.late.commits == 0
+        await put(storage, binlog.commit(40, 50, b"k"))
+        storage.mark(200)
+        await wait_watermark(storage, 200)
+        assert storage.late.commits == 1
+        assert storage.late.last_s > 0
