@@ -131,10 +131,12 @@ async def test_contents_equal_tidb_after_kills(
 async def _lives(recorded: Recording, target: Target, struck: threading.Event) -> bool:
     """Whether it got through before it was struck."""
     try:
-        run = asyncio.create_task(Life(recorded, target).run(at_end=MysqlSink.finish_waiting))
+        life = Life(recorded, target)
+        run = asyncio.create_task(life.run(at_end=MysqlSink.finish_waiting))
         while not run.done() and not struck.is_set():
             await asyncio.wait([run], timeout=0.002)
         if struck.is_set():
+            life.sink.stop()  # or release waits for the server to come back
             run.cancel()
         return await run and not struck.is_set()
     except (SessionError, OSError, Unavailable, DownstreamError, asyncio.CancelledError):
