@@ -18,7 +18,7 @@ Holds  the session is one of `drainer.sink.mysql.connection`: UTC, a backslash e
     enum         CAST(c AS UNSIGNED), index     QUOTE of the name; 0/*enum*/ for no element
     set          CAST(c AS UNSIGNED), mask      the same
     times        2023-02-28 01:02:03            with quotes
-    json         CAST(c AS CHAR)                QUOTE of it
+    json         CONVERT(c USING utf8mb4)       QUOTE of it
 
 Tests  tests/drainer/chunks/test_both_ways.py
 """
@@ -69,7 +69,7 @@ _VALUES: Final = {
     Family.TEXT: b"CONVERT(%b USING utf8mb4)",
     Family.ENUM: b"CAST(%b AS UNSIGNED)",
     Family.SET: b"CAST(%b AS UNSIGNED)",
-    Family.JSON: b"CAST(%b AS CHAR)",
+    Family.JSON: b"CONVERT(%b USING utf8mb4)",  # CAST gives NULL for more than max_allowed_packet
     Family.OTHER: b"CAST(%b AS CHAR)",
 }
 _UTF8: Final = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii"})

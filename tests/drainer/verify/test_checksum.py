@@ -8,7 +8,9 @@ from contextlib import closing
 import pytest
 
 from deploy.playground.cluster.mariadb import MariaDbServer
+from drainer.chunks import printed
 from drainer.sink.mysql.connection import Connection, Target, connect
+from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
 from drainer.sink.mysql.table_reader import read_table
 from drainer.verify import checksum
 from drainer.verify.checksum import Sum
@@ -133,6 +135,9 @@ def test_a_row_that_a_small_packet_cannot_hold_is_noticed(
             assert (found.rows, found.hashed) == (2, 1)
             (query,) = checksum.row_queries(table, UPSTREAM, b"id=1")
             assert small.printed(query) == [(b"1", b"x" * 2000)], "a value is never NULL for its size"
+            shown = [printed.value(DownstreamColumn("a", kind)) for kind in ("json", "text")]
+            query = b"SELECT %b,%b FROM sums.t WHERE id=1" % tuple(shown)
+            assert small.printed(query) == [(b"x" * 2000,) * 2], "nor where it is loaded"
     finally:
         connection.run(b"SET GLOBAL max_allowed_packet=%d" % int(before))
 
