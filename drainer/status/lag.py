@@ -232,17 +232,6 @@ def _of_pump(lag: Lag, pump: PumpPlace, largest: str, collector_waits_for: str) 
     return collector_waits_for or f"pump {pump.node_id} sends nothing"
 
 
-def shown_eta(eta_s: float | None) -> str:
-    """An estimate as people read it: 45 s, 12 min, 3.5 h; never."""
-    if eta_s is None:
-        return "never at this rate"
-    if eta_s < 90:
-        return f"{eta_s:.0f} s"
-    if eta_s < 5400:
-        return f"{eta_s / 60:.0f} min"
-    return f"{eta_s / 3600:.1f} h"
-
-
 def status(lag: Lag, pump: PumpPlace | None, why: str, rates: Rates, *, caught_up_s: float) -> LagStatus:
     """The part of `/status`; seconds rounded to milliseconds. `eta_s` is null while the lag does not shrink,
     and 0 below `caught_up_s`."""

@@ -19,8 +19,8 @@ from typing import Final
 from common.clock import Clock
 from common.observe import log
 from common.observe.show import TerminalLine
+from common.quantities import span
 from drainer.status.document import View
-from drainer.status.lag import shown_eta
 
 PACE_S: Final = 1.0
 LINE_EVERY_S: Final = 10.0
@@ -52,19 +52,13 @@ class Cadence:
         return due, False
 
 
-def span(seconds: float) -> str:
-    """A lag as people read it."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
 def text(view: View) -> str:
     """The line."""
+    eta_s = view.rates.eta_s(view.lag_s)
     applied_at = datetime.datetime.fromtimestamp(view.applied_s).astimezone()
     line = (
         f"{applied_at:%Y-%m-%d %H:%M:%S} applied, {span(view.lag_s)} behind, {view.rates.rows:,.0f} rows/s, "
-        f"caught up: {shown_eta(view.rates.eta_s(view.lag_s))}"
+        f"caught up: {'never at this rate' if eta_s is None else span(eta_s)}"
     )
     return f"{line}; {view.reason}" if view.reason else line
 

@@ -20,7 +20,6 @@ from drainer.status.lag import (
     PumpPlace,
     Rates,
     reason,
-    shown_eta,
     split,
     status,
 )
@@ -102,15 +101,6 @@ def test_the_estimate_takes_into_account_that_the_upstream_goes_on() -> None:
     while lag_s > 0:
         lag_s, passed_s = lag_s + 0.01 - 3.0 * 0.01, passed_s + 0.01
     assert passed_s == pytest.approx(Rates(speed=3.0).eta_s(100.0), rel=0.01)
-
-
-def test_estimates_are_words() -> None:
-    assert [shown_eta(eta) for eta in (None, 4.4, 600.0, 40_000.0)] == [
-        "never at this rate",
-        "4 s",
-        "10 min",
-        "11.1 h",
-    ]
 
 
 def said(places: Places, facts: Circumstances, rates: Rates | None = None) -> str:
