@@ -38,6 +38,7 @@ from drainer.control.hold_state import Still
 from drainer.ddl.rules import Rule
 from drainer.ddl.run.runner import DdlRunner
 from drainer.pull.merged import Spilled
+from drainer.quarantine.log import Frozen
 from drainer.quarantine.rows_entry import quarantine_rows
 from drainer.relay.relay_log import RelayLog
 from drainer.sink import Sink
@@ -85,8 +86,14 @@ class MysqlSink(Sink):
         )
         early = open_early(quarantine_setup, keeper, ddl_runner, lambda: self.quarantine, clock)
         lane = settings.lane if early is None else replace(settings.lane, on_refused=early.ask)
+
+        def runner_for(frozen: Frozen) -> DdlRunner:
+            runner = quarantine_setup.runner_for(frozen)
+            runner.missing = ddl_runner.missing  # the status has one list
+            return runner
+
         self.quarantine = open_quarantine(
-            quarantine_setup,
+            replace(quarantine_setup, runner_for=runner_for),
             self._highest_ts,
             start.intent.commit_ts if start.intent else 0,
             keeper,

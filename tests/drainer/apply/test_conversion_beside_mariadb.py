@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from common.table_info import DOUBLE, FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, Column, FieldType, TableInfo
+from common.table_info import (
+    DOUBLE,
+    FLAG_NOT_NULL,
+    FLAG_PRIMARY,
+    FLAG_UNSIGNED,
+    LONG,
+    VARCHAR,
+    Column,
+    FieldType,
+    TableInfo,
+)
 from drainer.ddl.convert import columns
 from drainer.sink.mysql.connection import Target
 from tests.crash.small_run import SCHEMA, Statement
@@ -27,14 +37,14 @@ OTHER = TableInfo(2, "u", (ID,), (), pk_is_handle=True)
 ROWS = [(1, "10000000000000000"), (2, "0.5"), (3, "x")]
 
 
-def made(value: float = 0.5) -> Recording:
+def made(value: float = 0.5, after: TableInfo = IS) -> Recording:
     return recording(
         Statement(1, f"CREATE DATABASE `{SCHEMA}`", None),
         Statement(3, "CREATE TABLE t ..", WAS),
         Statement(3, "CREATE TABLE u ..", OTHER),
         inserts(WAS, (1, 1e16), (2, value)),
-        Statement(12, "ALTER TABLE t MODIFY v VARCHAR(20)", IS),
-        inserts(IS, (3, "x")),
+        Statement(12, "ALTER TABLE t MODIFY v ..", after),
+        inserts(after, (3, "x" if after is IS else 3)),
         inserts(OTHER, (7,)),
     )
 
@@ -118,3 +128,13 @@ async def test_a_small_table_is_converted_at_once(target: Target, monkeypatch: p
     assert await Life(made(), target).run()
     assert rows(target) == ROWS
     assert run(target, "SELECT COUNT(*) FROM tidb_binlog.ddl_decisions") == [(0,)]
+
+
+async def test_the_status_says_what_the_downstream_cannot_have(target: Target) -> None:
+    """TiDB makes 2^64-1 of it."""
+    number = TableInfo(1, "t", (ID, Column(3, "v", 1, FieldType(LONG, FLAG_UNSIGNED))), (), pk_is_handle=True)
+    life = Life(made(1e30, number), target)
+    assert await life.run(at_end=lambda sink: sink.finish_waiting())
+    ((line,),) = [found["missing"] for found in life.runner.facts()["DDL"]["missing"]]
+    assert line == "column v from double to int unsigned: 2 values that the downstream cannot have"
+    assert rows(target) == [(1, 2**32 - 1), (2, 2**32 - 1), (3, 3)]
