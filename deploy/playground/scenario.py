@@ -103,13 +103,16 @@ def _contents(databases: dict[str, Any]) -> tuple[list[ExpectedTable], list[str]
                 ColumnForm(c["name"], c["repr"], c.get("type", ""), c.get("charset") or "")
                 for c in table["columns"]
             )
-            rows = [tuple(_value(value) for value in row) for row in table["rows"]]
+            rows = [tuple(map(_value, row, columns)) for row in table["rows"]]
             tables.append(ExpectedTable(schema, name, columns, tuple(table["key"]), rows))
     return tables, not_compared
 
 
-def _value(value: Any) -> Canonical:
-    return Raw(value["hex"]) if isinstance(value, dict) else value
+def _value(value: Any, column: ColumnForm) -> Canonical:
+    if isinstance(value, dict):
+        return Raw(value["hex"])
+    text: str | None = value
+    return text.lower() if text and column.repr == "hex" else text
 
 
 def _checksum(full_name: str, table: dict[str, Any]) -> ExpectedChecksum:

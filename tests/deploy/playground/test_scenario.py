@@ -14,7 +14,7 @@ from common.errors import ConfigError
 from common.upstream_port import Committed, RolledBack
 from deploy.playground.replay import untold_outcomes
 from deploy.playground.run import RECORDED
-from deploy.playground.scenario import Scenario, load
+from deploy.playground.scenario import Scenario, _contents, load
 from deploy.playground.workload.arrival import AckedPrefix, Record, arrival_order
 
 
@@ -137,3 +137,10 @@ def test_outcomes_of_open_prewrites_are_told_when_the_clock_has_come_there() -> 
     assert untold_outcomes(scenario) == [(12, 4, Committed(12)), (3 + (3000 << 18), 3, RolledBack())]
     assert scenario.last_commit_ts == 12
     assert scenario.first_ts == 1
+
+
+def test_bytes_are_compared_by_their_digits_however_a_recording_writes_them() -> None:
+    form = {"name": "v", "repr": "hex", "type": "varbinary(9)"}
+    table = {"kind": "BASE TABLE", "columns": [form], "key": ["v"], "rows": [["2D3A"], [None]]}
+    ((found,), left_out) = _contents({"m": {"tables": {"t": table}}})
+    assert (found.rows, left_out) == ([("2d3a",), (None,)], [])
