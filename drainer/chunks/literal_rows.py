@@ -43,23 +43,12 @@ _ROWS_GATHERED: Final = 1000
 # A row is NULL only where its literal cannot be made; what stands for NULL makes the field wide.
 _WIDE: Final = b"IFNULL(%b,SPACE(16777216))"
 
+_NAMES: Final = frozenset(family.value for family in Family)
 _FAMILIES: Final = {
-    ColumnKind.SIGNED: Family.INTEGER,
-    ColumnKind.UNSIGNED: Family.INTEGER,
-    ColumnKind.YEAR: Family.YEAR,
-    ColumnKind.BIT: Family.BIT,
-    ColumnKind.FLOAT: Family.FLOATING,
-    ColumnKind.DOUBLE: Family.FLOATING,
-    ColumnKind.DECIMAL: Family.DECIMAL,
-    ColumnKind.TEXT: Family.TEXT,
+    **{kind: Family(kind.value) for kind in ColumnKind if kind.value in _NAMES},
+    **dict.fromkeys((ColumnKind.SIGNED, ColumnKind.UNSIGNED), Family.INTEGER),
+    **dict.fromkeys((ColumnKind.FLOAT, ColumnKind.DOUBLE), Family.FLOATING),
     ColumnKind.BINARY: Family.BINARY,
-    ColumnKind.ENUM: Family.ENUM,
-    ColumnKind.SET: Family.SET,
-    ColumnKind.DATE: Family.DATE,
-    ColumnKind.DATETIME: Family.DATETIME,
-    ColumnKind.TIMESTAMP: Family.TIMESTAMP,
-    ColumnKind.TIME: Family.TIME,
-    ColumnKind.JSON: Family.JSON,
 }
 _SAME_IN_BOTH: Final = frozenset({"latin1", "ascii", "utf8", "utf8mb3"})
 

@@ -44,23 +44,11 @@ from drainer.verify.table_work import TableWork, Wanted
 from drainer.verify.verifying import REFUSALS, Progress, lacking, said, seen_whole
 
 _TYPES: Final = {
-    ColumnKind.SIGNED: "bigint",
-    ColumnKind.UNSIGNED: "bigint",
-    ColumnKind.YEAR: "year",
-    ColumnKind.BIT: "bit",
-    ColumnKind.FLOAT: "float",
-    ColumnKind.DOUBLE: "double",
-    ColumnKind.DECIMAL: "decimal",
+    **dict.fromkeys((ColumnKind.SIGNED, ColumnKind.UNSIGNED), "bigint"),
     ColumnKind.TEXT: "varchar",
     ColumnKind.BINARY: "varbinary",
-    ColumnKind.ENUM: "enum",
-    ColumnKind.SET: "set",
-    ColumnKind.DATE: "date",
-    ColumnKind.DATETIME: "datetime",
-    ColumnKind.TIMESTAMP: "timestamp",
-    ColumnKind.TIME: "time",
-    ColumnKind.JSON: "json",
 }
+"""Others are called as information_schema calls them."""
 _OF_FIXED_LENGTH: Final = {ColumnKind.TEXT: "char", ColumnKind.BINARY: "binary"}
 
 
@@ -206,9 +194,8 @@ def _quoted(element: str) -> str:
 
 def _type(column: Column) -> str:
     kind = column.type.kind
-    if kind not in _TYPES:
-        return "unknown"
-    return _OF_FIXED_LENGTH.get(kind, _TYPES[kind]) if column.type.tp == STRING else _TYPES[kind]
+    found = _TYPES.get(kind, kind.value)
+    return _OF_FIXED_LENGTH.get(kind, found) if column.type.tp == STRING else found
 
 
 def _image_rows(reader: TableReader, how: ComparedTable) -> Iterator[Printed]:
