@@ -131,7 +131,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
             "upstream.watched",
             "upstream_port",
         ),
-        ("binlog", "foreign_document", "status", "time_text", "type_text", "observe"),
+        ("binlog", "checked", "foreign_document", "status", "time_text", "type_text", "observe"),
         ("cluster", "config", "ddl_job", "net", "process", "rowcodec"),
         ("etcd", "rpc", "page", "notify"),
         ("door", "upstream.standalone", "upstream.tidb"),

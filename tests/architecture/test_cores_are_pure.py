@@ -110,6 +110,7 @@ CORES = (
     "drainer.translate.loopback_rows",
     "drainer.status.lag",
     "common.protobuf_fields",
+    "common.checked",
     "drainer.pull.large_txn",
     "drainer.pull.merged",
     "drainer.pull.merger",

@@ -306,14 +306,17 @@ class Client:
             raise Unavailable(f"topic {topic} has no partitions yet", hint="check the brokers")
         return len(found.partitions)
 
+    @functools.cached_property
+    def _admin(self) -> Any:
+        return _made(lambda: AdminClient(_common(self._settings)))
+
     def topic_facts(self, topic: str) -> TopicFacts:
         """How the topic is configured. Brokers that do not answer the first request get no second one."""
         if self._tells_facts is False:
             return TopicFacts()
-        admin = _made(lambda: AdminClient(_common(self._settings)))
         resource = ConfigResource("topic", topic)
         try:
-            (reply,) = admin.describe_configs([resource], request_timeout=CONFIG_ANSWER_S).values()
+            (reply,) = self._admin.describe_configs([resource], request_timeout=CONFIG_ANSWER_S).values()
             entries = reply.result()
             policy = entries["cleanup.policy"].value or ""
             self._tells_facts = True

@@ -118,7 +118,7 @@ def outline(
             continue
         last_ts, rows = max(last_ts, commit_ts), rows + count
         if pos >= 0:
-            part = replace(slices[number], start=pos, stop=pos + 1, trouble="")
+            part = replace(slices[number], start=pos, stop=pos + 1)
             for change in _changes(survey.location, part, commit_ts, selection, definitions):
                 same_ts = changes.setdefault(commit_ts, [])
                 if all(change.ddl.query != other.ddl.query for other, _ in same_ts):

@@ -79,6 +79,7 @@ def test_brokers_that_never_said_how_a_topic_is_configured_are_asked_once(
 ) -> None:
     told: list[Any] = []
     asked: list[str] = []
+    made: list[Any] = []
 
     class Reply:
         def result(self) -> Any:
@@ -87,7 +88,8 @@ def test_brokers_that_never_said_how_a_topic_is_configured_are_asked_once(
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
     class Admin:
-        def __init__(self, config: Any) -> None: ...
+        def __init__(self, config: Any) -> None:
+            made.append(config)
 
         def describe_configs(self, resources: Any, **more: Any) -> Any:
             asked.append(resources[0].name)
@@ -107,5 +109,6 @@ def test_brokers_that_never_said_how_a_topic_is_configured_are_asked_once(
         assert client.topic_facts("e") == TopicFacts()
         assert client.topic_facts("f") == TopicFacts()
         assert asked == ["a", "c", "d", "e", "f"], "these brokers do answer it"
+        assert len(made) == 1, "a topic takes no connection of its own"
     finally:
         client.close(wait_s=0.0)
