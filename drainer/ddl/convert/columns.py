@@ -170,7 +170,8 @@ def _plan(change: Change, one: Any) -> Plan | None:
         if present is None or old.generated or new.generated:
             continue
         # JSON and LONGTEXT are one type in some servers: whichever it is there, a second time changes nothing
-        if same_type(new, present, change.server) and (old.type.tp == ti.JSON) is (new.type.tp == ti.JSON):
+        both = old.type.tp != new.type.tp and same_type(old, present, change.server)
+        if same_type(new, present, change.server) and not both:
             continue
         if not is_same(old.type, new.type, change.server.dialect):
             if _family(present.type) != _family(type_of(old)):

@@ -428,6 +428,15 @@ def test_text_becomes_json_where_both_are_one_type(session: Connection, runner: 
     assert contents(session, LONG_TEXT) == [b'{"a": 2}', None, b"[1, 2]", b"no JSON"]
 
 
+@pytest.mark.parametrize(("source", "becomes"), [("json", "time"), ("time", "json")])
+def test_what_is_converted_is_done(source: str, becomes: str, session: Connection, runner: DdlRunner) -> None:
+    """The second time as after a death behind the first."""
+    was, kind = field_type(source), field_type(becomes)
+    create(session, was, [b"1" if source == "json" else "00:00:01"], key=" PRIMARY KEY")
+    for _ in range(2):
+        assert not changed(runner, was, kind).missing
+
+
 def test_null_in_a_column_without_it_waits(session: Connection, runner: DdlRunner) -> None:
     """A server would make an empty text of it."""
     was = field_type("varchar(60)")
