@@ -18,7 +18,7 @@ from typing import Any, Final
 from common import rpc
 from common.clock import Clock
 from common.errors import Unavailable
-from common.permission import Permission
+from common.net.permission import Permission
 from common.serving import health
 from common.serving.starting import Starting
 from common.upstream.upstream_time import UpstreamTime

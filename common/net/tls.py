@@ -22,8 +22,8 @@ import grpc
 
 from common.clock import Clock, SystemClock
 from common.errors import ConfigError
+from common.net.permission import Permission
 from common.observe import log
-from common.permission import Permission
 
 ALPN: Final = ("h2", "http/1.1")
 RETRY_S: Final = 1.0

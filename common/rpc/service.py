@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from common.errors import BinlogError, Corruption, Unavailable
-from common.permission import Permission
+from common.net.permission import Permission
 
 Unary = Callable[[bytes], Awaitable[bytes]]
 ServerStream = Callable[[bytes], AsyncIterator[bytes]]

@@ -22,9 +22,9 @@ from common.door.http.admin_guard import AdminGuard
 from common.door.http.routes import Routes
 from common.door.limits import Budget, Limits
 from common.door.server.listener import Server, serve, serve_unix
+from common.net.permission import Permission
 from common.net.port import check_port_free, check_socket_free, split_address
 from common.net.tls import ServerTls
-from common.permission import Permission
 from common.rpc import Service
 from common.serving.node_config import DOOR, NodeConfig
 from common.serving.reload import Commit, Reload

@@ -14,9 +14,9 @@ from typing import ClassVar, Final
 from common.config.declaring import option
 from common.door.http.admin_guard import AdminGuard
 from common.errors import ConfigError
+from common.net.permission import Permission
 from common.net.port import STATUS_PORT_STEP, split_address
 from common.net.tls import TlsConfig, check_names
-from common.permission import Permission
 from common.serving.notify_options import NotifyOptions
 from common.upstream.choice import check_kind
 

@@ -36,7 +36,7 @@ from common.cluster import node
 from common.door.http.metrics_route import add_metrics_route
 from common.door.http.routes import Response, Routes, json_response
 from common.errors import ConfigError, Conflict, Rejected, Unavailable
-from common.permission import Permission
+from common.net.permission import Permission
 from common.quantities import size_bytes
 from common.rpc import Service
 from common.serving.reload import Reloaded

@@ -117,7 +117,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("__init__", "testing"),
     ),
     "common": (
-        ("errors", "permission", "version", "quantities", "tso", "wire"),
+        ("errors", "version", "quantities", "tso", "wire"),
         (
             "clock",
             "backoff",

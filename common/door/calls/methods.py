@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any, Final
 
-from common.permission import Permission
+from common.net.permission import Permission
 from common.rpc.service import Service, Take
 
 BUCKETS_S: Final = tuple(2.5e-5 * 4**power for power in range(12))

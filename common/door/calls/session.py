@@ -25,7 +25,7 @@ from common.door.http2.header_fields import Head
 from common.door.http2.outbound import NO_TRAILERS
 from common.door.http2.streams import Stream
 from common.door.limits import CALL_BYTES, Budget, Limits
-from common.permission import Permission
+from common.net.permission import Permission
 from common.rpc import service as codes
 from common.rpc.service import RpcStatus
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl, unquote
 
+from common.net.permission import Permission
 from common.observe import log
-from common.permission import Permission
 
 JSON_TYPE: Final = "application/json; charset=UTF-8"
 TEXT_TYPE: Final = "text/plain; charset=utf-8"

@@ -16,7 +16,7 @@ from common.config.declaring import options
 from common.door.http.routes import Peer, Request, Response, Routes
 from common.door.limits import Limits
 from common.errors import ConfigError
-from common.permission import Permission
+from common.net.permission import Permission
 from common.serving import listener
 from common.serving.listener import Listener
 from common.serving.node_config import NodeConfig

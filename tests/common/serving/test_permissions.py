@@ -17,8 +17,8 @@ from common.door.calls.methods import methods_of
 from common.door.http.routes import Response, Routes
 from common.door.server.listener import Server, serve
 from common.errors import ConfigError
+from common.net.permission import Permission
 from common.net.tls import ServerTls, TlsConfig
-from common.permission import Permission
 from common.rpc import Service
 from common.rpc.service import PERMISSION_DENIED
 from common.serving.starting import Starting
