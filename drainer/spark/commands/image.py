@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
-import json
 from typing import TYPE_CHECKING, Final
 
+from common import checked
 from common.observe import show
 from drainer.reading.archive.files.selection import parse_bound
 from drainer.spark import arguments
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
             spark, args.archive, args.into, options, base=args.base, small_bytes=small_bytes, tell=_tell
         )
     if args.output == arguments.JSON:
-        show.print_json(json.loads(made.to_json()))
+        show.print_json(checked.read_document(made.to_json().encode()))
         return 0
     rows = [(f"{one.schema}.{one.table}", str(one.rows), one.checksum) for one in made.tables]
     show.print_table(f"image at {made.commit_ts} ({made.time})", ("table", "rows", "checksum"), rows)
