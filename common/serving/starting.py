@@ -22,6 +22,7 @@ from common.serving import health
 _LOG_AGAIN_S: Final = 30.0
 _PAUSE_FIRST_S: Final = 0.1
 _PAUSE_MAX_S: Final = 2.0
+_FLAGS: Final = "PD or etcd is at --pd-urls, and --start-wait says how long a start waits for others"
 
 T = TypeVar("T")
 _logger = log.get("starting")
@@ -88,7 +89,7 @@ class Starting:
             except Unavailable as error:
                 left_s = self._deadline_s - self._clock.monotonic_s()
                 if left_s <= 0:
-                    raise
+                    raise Unavailable(error.message, hint=f"{error.hint}; {_FLAGS}".removeprefix("; ")) from None
                 self.waits(f"waits: {error.message}")
                 await asyncio.sleep(min(backoff.next_s(), left_s))
                 continue

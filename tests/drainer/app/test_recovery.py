@@ -226,9 +226,16 @@ class Stream:
 
 
 async def first_life(
-    target: Target, path: Path, stream: list[Item], *, killed_at: int, form: str = PAYLOAD, lanes: int = 2
+    target: Target,
+    path: Path,
+    stream: list[Item],
+    *,
+    killed_at: int,
+    form: str = PAYLOAD,
+    lanes: int = 2,
+    rows_min: int = 0,
 ) -> None:
-    """A drainer with a relay log; kill -9 at an item, whatever was committed by then."""
+    """A drainer with a relay log; kill -9 at an item, whatever was committed by then, `rows_min` at least."""
     store = CheckpointStore(target, world.CLUSTER_ID, schema=world.SCHEMA)
     start = store.start(lanes, 1, stream[-1].commit_ts)
     log = RelayLog.open(str(path), 4000, SystemClock(), form=form)
@@ -247,6 +254,8 @@ async def first_life(
     async def batches() -> AsyncIterator[MergedBatch]:
         for number, item in enumerate(stream):
             if number == killed_at:
+                while rows_min and count(target)[0] < rows_min:
+                    await asyncio.sleep(0.01)
                 raise Killed
             yield MergedBatch([Merged(item.commit_ts, b"")], item.commit_ts)
             if number % 5 == 0:
@@ -308,7 +317,7 @@ def end_sessions(target: Target) -> None:
 async def test_a_relay_log_that_ends_before_the_downstream_is_refused(target: Target, tmp_path: Path) -> None:
     """Rows went downstream that it does not have: it was switched off, or is another one."""
     stream = keyless_stream(30, 5)
-    await first_life(target, tmp_path / "relay", stream, killed_at=30)
+    await first_life(target, tmp_path / "relay", stream, killed_at=29, rows_min=60)
     shutil.rmtree(tmp_path / "relay")
     await world.our_relay(stream[:10], tmp_path / "relay")
     with pytest.raises(Conflict, match=r"but the relay log in .* ends at 107"):
