@@ -89,7 +89,8 @@ class Starting:
             except Unavailable as error:
                 left_s = self._deadline_s - self._clock.monotonic_s()
                 if left_s <= 0:
-                    raise Unavailable(error.message, hint=f"{error.hint}; {_FLAGS}".removeprefix("; ")) from None
+                    hint = f"{error.hint}; {_FLAGS}".removeprefix("; ")
+                    raise Unavailable(error.message, hint=hint) from None
                 self.waits(f"waits: {error.message}")
                 await asyncio.sleep(min(backoff.next_s(), left_s))
                 continue
