@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from operator import add
 from typing import Final
+from urllib.error import HTTPError
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -247,11 +248,15 @@ def push(gateway: str, instance: str, text: bytes, deadline_s: float) -> None:
     ) -> Callable[[], None]:
         return default_handler(url, method, timeout, headers, data + text)
 
-    prometheus_client.pushadd_to_gateway(
-        gateway,
-        job=PUSH_JOB,
-        registry=CollectorRegistry(),  # the text is there already, as a scrape shows it
-        grouping_key={"instance": instance},
-        timeout=deadline_s,
-        handler=handler,
-    )
+    try:
+        prometheus_client.pushadd_to_gateway(
+            gateway,
+            job=PUSH_JOB,
+            registry=CollectorRegistry(),  # the text is there already, as a scrape shows it
+            grouping_key={"instance": instance},
+            timeout=deadline_s,
+            handler=handler,
+        )
+    except HTTPError as error:
+        error.close()  # its connection is in it
+        raise

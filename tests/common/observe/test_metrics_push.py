@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -175,3 +177,17 @@ async def test_a_password_in_the_address_is_in_no_line(
     text = capsys.readouterr().out
     assert "metrics cannot be pushed" in text
     assert "c4n4ry" not in text
+
+
+def test_a_gateway_that_refuses_leaves_no_connection_open() -> None:
+    gc.collect()
+    with gateway() as server, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        server.status = 500
+        with pytest.raises(OSError, match="500") as refused:
+            metrics.push(server.address, "p1", b"", 5.0)
+        circle: list[object] = [refused.value]  # as a thread's error and its future are one
+        circle.append(circle)
+        del circle, refused
+        gc.collect()
+    assert not [one.message for one in told if issubclass(one.category, ResourceWarning)]
