@@ -62,12 +62,13 @@ def ask(
 
 @pytest.mark.parametrize("server", ["door", "grpcio"])
 async def test_the_same_services_and_pages_on_either_server(
-    pump: Callable[..., PumpProcess], cluster_id: int, server: str, free_port: Callable[[], int]
+    pump: Callable[..., PumpProcess], upstream: StandaloneUpstream, server: str, free_port: Callable[[], int]
 ) -> None:
+    cluster_id = upstream.cluster_id
     status = f"127.0.0.1:{free_port()}"
     process = pump(f"-rpc-server={server}", f"-status-addr={status}")
     process.start()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             try:
                 if (await asyncio.to_thread(ask, status, "/readyz")) == (200, "ok\n"):
@@ -76,14 +77,16 @@ async def test_the_same_services_and_pages_on_either_server(
                 pass
             await asyncio.sleep(0.05)
     client = rpc.Client(process.address)
-    await write(client, cluster_id, binlog.prewrite(10, b"k", b"v"))
-    await write(client, cluster_id, binlog.commit(10, 11, b"k"))
+    # Drawn ones: below a watermark that was drawn before, a puller may have passed over them.
+    start_ts, commit_ts = [await upstream.oracle.timestamp() for _ in range(2)]
+    await write(client, cluster_id, binlog.prewrite(start_ts, b"k", b"v"))
+    await write(client, cluster_id, binlog.commit(start_ts, commit_ts, b"k"))
     with pytest.raises(rpc.RpcStatus, match="cluster ID are mismatch"):
-        await write(client, cluster_id + 1, binlog.commit(10, 11, b"k"))
+        await write(client, cluster_id + 1, binlog.commit(start_ts, commit_ts, b"k"))
     request = pump_pb2.PullBinlogReq(clusterID=cluster_id)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for data in client.server_stream("/binlog.Pump/PullBinlogs", request.SerializeToString()):
-            if pump_pb2.PullBinlogResp.FromString(data).entity.meta.commitTs == 11:
+            if pump_pb2.PullBinlogResp.FromString(data).entity.meta.commitTs == commit_ts:
                 break
     await client.close()
     if server == "door":
@@ -133,7 +136,7 @@ async def test_a_port_with_tls(free_port: Callable[[], int], tmp_path: Path) -> 
 
     try:
         process.start()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     if (await asyncio.to_thread(page, tls))[0] == 200:
@@ -176,7 +179,7 @@ async def test_a_drainer_of_the_registry_finds_a_place_among_readers_of_all_addr
             return not (await raw.until(HEADERS))[1] & END_STREAM
 
         assert [await is_served(f"127.0.0.{host}") for host in range(10, 15)] == [True] * 4 + [False]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not await is_served("127.0.0.99"):
                 await asyncio.sleep(0.1)
     assert "pull stream ended for one of another address" in process.log.read_text(), "and waited for none"

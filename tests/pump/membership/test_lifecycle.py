@@ -489,11 +489,12 @@ async def test_a_unix_socket_serves_calls_and_is_cleared_away(
     process = pump(f"-socket=unix://{path}")
     await process.start_and_wait()
     client = PumpClient(f"unix:{path}", upstream.cluster_id)
-    await client.write(binlog.prewrite(10, b"k", b"v"))
-    await client.write(binlog.commit(10, 11))
-    async with asyncio.timeout(10):
+    start_ts, commit_ts = [await upstream.oracle.timestamp() for _ in range(2)]
+    await client.write(binlog.prewrite(start_ts, b"k", b"v"))
+    await client.write(binlog.commit(start_ts, commit_ts))
+    async with asyncio.timeout(60):
         async for headers, _, _ in client.pull_batches(0):
-            assert [header.commit_ts for header in headers] == [11]
+            assert [header.commit_ts for header in headers] == [commit_ts]
             break
     await client.close()
     other = pump(f"-socket={path}", directory="other")
