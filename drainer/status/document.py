@@ -128,6 +128,7 @@ class Status:
         self._progression = lag.Progression()
         self._arrivals: dict[str, tuple[int, float]] = {}
         self._seen = 0
+        self._began_s = 0.0  # when somebody asked for the first time, by the upstream's clock
         self._changed_s = clock.monotonic_s()
         self._held_since_s = math.inf
 
@@ -230,13 +231,11 @@ class Status:
         return max(self._upstream_s(), *map(tso.physical_s, self._collector.positions().values()), 0.0)
 
     def _lag(self) -> tuple[Places, Lag]:
-        applier = self._applier
-        places = Places(
-            self._now_s(),
-            tso.physical_s(applier.handed_over_ts),
-            tso.physical_s(applier.resolved_ts),
-            self._holder(),
-        )
+        applier, now_s = self._applier, self._now_s()
+        self._began_s = self._began_s or now_s
+        # A stream from the very beginning of which nothing came yet is behind since it was asked for.
+        applied_s = tso.physical_s(applier.resolved_ts) or self._began_s
+        places = Places(now_s, tso.physical_s(applier.handed_over_ts), applied_s, self._holder())
         return places, lag.split(places)
 
     def _holder(self) -> PumpPlace | None:

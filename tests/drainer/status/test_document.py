@@ -197,6 +197,18 @@ async def test_rates_eta_and_gauges() -> None:
     assert "binlog_drainer_lag_eta_seconds +Inf" in metrics.exposition().decode()
 
 
+def test_a_stream_from_the_very_beginning_is_behind_since_it_began() -> None:
+    """And not since 1970, where nothing came yet."""
+    world = World()
+    world.applier.resolved_ts = world.applier.handed_over_ts = 0
+    world.collector.places = {}
+    behind = []
+    for _ in range(3):
+        behind.append(world.status.document()["Lag"]["total_s"])
+        world.clock.advance(7.0)
+    assert behind == [0.0, 7.0, 14.0]
+
+
 async def test_there_is_no_speed_while_nothing_can_be_written() -> None:
     """What went before is in the mean still; a lane that waits beside one that works is no standstill."""
     world = World()
