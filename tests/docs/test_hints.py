@@ -7,7 +7,6 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,12 +19,13 @@ from drainer.config.options import DrainerConfig
 from drainer.reparo.options import ReparoConfig
 from drainer.spark.__main__ import parser as spark_parser
 from pump.config import PumpConfig
+from tests.architecture.source import ROOT, modules
 
-ROOT = Path(__file__).parents[2]
 FLAG = re.compile(r"(?<![\w.`'\"/-])--?([a-z][a-z-]*[a-z])(?![\w/.])")
 OPTIONAL = re.compile(r"(?<=[a-z])7\b")
 """What may follow a word, or nothing."""
 COMMAND = re.compile(r"`((?:binlogctl|binlog-spark) [^`]+)`")
+NAMED = re.compile("binlogctl |binlog-spark ")
 OTHERS = {"field", "hex"}
 """Of programs that are not the project's."""
 
@@ -69,9 +69,8 @@ def is_docstring(node: ast.AST) -> bool:
 
 
 SOURCES = [
-    (path.relative_to(ROOT).as_posix(), ast.parse(path.read_text("utf-8")))
-    for top in ("common", "deploy", "drainer", "pump", "pumpclient")
-    for path in sorted((ROOT / top).rglob("*.py"))
+    (one.path.relative_to(ROOT).as_posix(), list(ast.walk(one.tree)), one.path.read_text("utf-8"))
+    for one in modules()
 ]
 
 
@@ -89,16 +88,16 @@ def hints() -> Iterator[tuple[str, str]]:
     """Where each is said, and its text; also of constants and functions that are named as a hint."""
     given = [
         (place, keyword.value)
-        for place, tree in SOURCES
-        for node in ast.walk(tree)
+        for place, nodes, _ in SOURCES
+        for node in nodes
         for keyword in (node.keywords if isinstance(node, ast.Call) else ())
         if keyword.arg == "hint"
     ]
     for place, value in given:
         yield from ((f"{place}:{value.lineno}", text) for text in texts_in(value))
     named = {one for place, value in given for one in named_in(place, value)}
-    for place, tree in SOURCES:
-        for node in ast.walk(tree):
+    for place, nodes, _ in SOURCES:
+        for node in nodes:
             if isinstance(node, ast.FunctionDef) and (place, node.name) in named:
                 body = [one for one in node.body if not is_docstring(one)]
                 yield from ((f"{place}:{one.lineno}", text) for one in body for text in texts_in(one))
@@ -114,12 +113,13 @@ HINTS = list(dict.fromkeys(hints()))
 
 
 def said() -> Iterator[tuple[str, str]]:
-    """Every text of the product but docstrings."""
-    for place, tree in SOURCES:
-        inside = {
-            part for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values
-        } | {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        for node in ast.walk(tree):
+    """Every text but docstrings of the modules that name such a command."""
+    for place, nodes, source in SOURCES:
+        if not NAMED.search(source):
+            continue
+        inside = {part for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+        inside |= {node.value for node in nodes if isinstance(node, ast.Expr)}
+        for node in nodes:
             if isinstance(node, ast.expr) and node not in inside and (text := text_of(node)):
                 yield f"{place}:{node.lineno}", text
 
@@ -148,7 +148,7 @@ def test_flags_of_hints_exist() -> None:
     assert not wrong
 
 
-SAID = [one for one in said() if "binlogctl " in one[1] or "binlog-spark " in one[1]]
+SAID = [one for one in said() if NAMED.search(one[1])]
 LINES = sorted({(place, line) for place, text in SAID for line in COMMAND.findall(text)})
 
 
