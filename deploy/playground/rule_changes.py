@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import Final
@@ -29,6 +30,7 @@ MOVED: Final = "moved"
 ROW_EVERY_S: Final = 0.02
 PAUSE_S: Final = (1.5, 5.0)
 KILLED: Final = 0.15
+TAKEN_S: Final = 180.0
 
 
 class Moving:
@@ -69,10 +71,16 @@ class Moving:
                 if not drainer.process.is_running:
                     drainer.process.start()
                 continue
-            try:
+            with suppress(Unavailable):  # it is down, or its downstream: the next start or reload takes them
                 await self._cluster.reload_drainer()
-            except Unavailable:  # it is down, or its downstream: the next start or reload takes them
-                continue
+        end_s += TAKEN_S
+        while True:  # one that was refused is said until another one is taken
+            try:
+                return await self._cluster.reload_drainer()
+            except Unavailable:
+                if clock.monotonic_s() > end_s:
+                    raise
+            await asyncio.sleep(PAUSE_S[0])
 
 
 def split(table: ExpectedTable, moved: Sequence[Row]) -> tuple[ExpectedTable, ExpectedTable]:
