@@ -173,6 +173,10 @@ class Indexer:
             await self._write([], self._index.head)
         await self._thread.stop()
 
+    async def abandon(self) -> None:
+        """File nothing more; `run` has ended."""
+        await self._thread.stop()
+
     async def _follow_queue(self) -> None:
         records: list[LogRecord] = []
         payloads: list[bytes] = []

@@ -207,19 +207,15 @@ class Storage:
         self.replayed.set()
         self.on_committed(max(self._indexer.replayed_ts, self.watermark + 1))
 
-    async def close(self) -> None:
-        """Finish what is queued and close. `run` must be running (or never have been started)."""
+    async def close(self, *, abandon: bool = False) -> None:
+        """Finish what is queued and close; no thread is in the files then. `run` must be running (or never
+        have been started). `abandon`: `run` has ended, and the index stays as a killed process leaves it."""
         await self._writer.stop()
-        await self._indexer.close()
+        await (self._indexer.abandon() if abandon else self._indexer.close())
         self._threads.shutdown(wait=True, cancel_futures=True)
-        await asyncio.to_thread(self._log.close, healthy=self._writer.failure is None)
+        healthy = not abandon and self._writer.failure is None
+        await asyncio.to_thread(self._log.close, healthy=healthy)
         await asyncio.to_thread(self._index.close)
-
-    def abandon(self) -> None:
-        """Close the files without finishing anything, as a killed process does; `run` has ended."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
-        self._log.close(healthy=False)
-        self._index.close()
 
     # -- writing ---------------------------------------------------------------------------------
 

@@ -120,19 +120,12 @@ class StorageMachine(RuleBasedStateMachine):
             try:
                 await is_replayed(storage, self.following)
             except BaseException:
-                await self.let_go(storage)
+                await storage.close(abandon=True)
                 raise
         except BaseException:
             self.data_dir.close()
             raise
         self.storage, self.is_open = storage, True
-
-    @staticmethod
-    async def let_go(storage: Storage) -> None:
-        """As a process that dies, though without leaving threads behind."""
-        await storage._writer.stop()
-        await storage._indexer._thread.stop()
-        storage.abandon()
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -289,7 +282,7 @@ class StorageMachine(RuleBasedStateMachine):
         self.following.cancel()
         with suppress(asyncio.CancelledError, Corruption):
             await self.following
-        await self.let_go(self.storage)
+        await self.storage.close(abandon=True)
         self.data_dir.close()
         acknowledged = [one is None for one in outcomes]
         assert acknowledged == sorted(acknowledged, reverse=True), "acknowledged out of order"

@@ -52,7 +52,7 @@ async def opened(path: Path, **options: Any) -> AsyncIterator[Storage]:
                 following.cancel()
                 with suppress(asyncio.CancelledError):
                     await following
-                storage.abandon()
+                await storage.close(abandon=True)
             else:
                 await storage.close()
                 await following
