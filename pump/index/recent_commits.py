@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from heapq import heappop, heappush
+from operator import itemgetter
 
 from common import binlog
 from common.binlog import NINE_OCTETS
+from common.tso import TS_MAX
 from pump.log.delivery import Delivery
 from pump.log.record import LogRecord
 from pump.log.record_scan import new_tuple
@@ -35,8 +36,10 @@ class RecentCommits:
         self._bytes_max = bytes_max
         self._prewrites: dict[int, bytes] = {}
         self._prewrite_bytes = 0
-        # commit_ts, sequence, bytes, what to serve
+        # commit_ts, sequence, bytes, what to serve; sorted when the watermark reaches the least of them: they
+        # come nearly in order, and one step of the watermark brings many
         self._pending: list[tuple[int, int, int, Delivery | None]] = []
+        self._least = TS_MAX
         self._pending_bytes = 0
         self._sequence = 0
         self._timestamps: list[int] = []
@@ -84,7 +87,8 @@ class RecentCommits:
                 self._drop_pending()
             self._sequence += 1
             self._pending_bytes += size
-            heappush(pending, (commit_ts, self._sequence, size, delivery))
+            self._least = min(self._least, commit_ts)
+            pending.append((commit_ts, self._sequence, size, delivery))
 
     def _drop_prewrites(self) -> None:
         """Forget the oldest, a part of them at once: to find the front of a dictionary takes a search."""
@@ -106,7 +110,11 @@ class RecentCommits:
         half = (len(pending) + 1) // 2
         self._forget_to(pending[half - 1][0])
         self._pending_bytes -= sum([size for _, _, size, _ in pending[:half]])
-        del pending[:half]
+        self._take_out(half)
+
+    def _take_out(self, count: int) -> None:
+        del self._pending[:count]
+        self._least = self._pending[0][0] if self._pending else TS_MAX
 
     def pass_over(self, records: Iterable[LogRecord]) -> None:
         """Records in log order whose payloads are not in memory: their commits are left to the index."""
@@ -123,9 +131,11 @@ class RecentCommits:
 
     def advance(self, watermark: int) -> None:
         """Everything up to `watermark` may be served now."""
-        pending, timestamps = self._pending, self._timestamps
-        while pending and pending[0][0] <= watermark:
-            commit_ts, _, size, delivery = heappop(pending)
+        pending, timestamps, reached = self._pending, self._timestamps, 0
+        if self._least <= watermark:
+            pending.sort()
+            reached = bisect_right(pending, watermark, key=itemgetter(0))
+        for commit_ts, _, size, delivery in pending[:reached]:
             self._pending_bytes -= size
             if commit_ts <= self.floor or (timestamps and timestamps[-1] == commit_ts):
                 continue  # passed over meanwhile, or the same commit twice
@@ -135,6 +145,8 @@ class RecentCommits:
             timestamps.append(commit_ts)
             self._deliveries.append(delivery)
             self._bytes += size
+        if reached:
+            self._take_out(reached)
         self._watermark = watermark
         while self._bytes > self._bytes_max:
             self._drop_oldest()
