@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import math
 import struct
-import unicodedata
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import ROUND_HALF_UP, Decimal
@@ -25,6 +24,7 @@ from typing import Any, Final
 from common import table_info as ti
 from common.rowcodec.binary_json import double_text, read_json
 from common.rowcodec.json_encode import put_json
+from common.rowcodec.put import element, elements_mask
 from common.rowcodec.row_error import RowError
 from common.table_info import ColumnKind, FieldType
 from drainer.ddl.convert import moments, numerals
@@ -33,16 +33,9 @@ from drainer.ddl.convert.numerals import EXACT, UINT64_MAX
 
 Value = int | float | Decimal | bytes | str | None
 
-_BITS: Final = {ti.TINY: 8, ti.SHORT: 16, ti.INT24: 24, ti.LONG: 32, ti.LONGLONG: 64}
 _INT64: Final = (1 << 63) - 1
 _FLOAT_MAX: Final = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]
 _DOUBLE_MAX: Final = 1.7976931348623157e308
-_BLOB_BYTES: Final = {
-    ti.TINY_BLOB: 255,
-    ti.BLOB: 65535,
-    ti.MEDIUM_BLOB: (1 << 24) - 1,
-    ti.LONG_BLOB: (1 << 32) - 1,
-}
 _INTEGERS: Final = frozenset({ColumnKind.SIGNED, ColumnKind.UNSIGNED, ColumnKind.YEAR, ColumnKind.BIT})
 _FLOATS: Final = frozenset({ColumnKind.FLOAT, ColumnKind.DOUBLE})
 _CALENDAR: Final = frozenset({ColumnKind.DATE, ColumnKind.DATETIME, ColumnKind.TIMESTAMP})
@@ -167,7 +160,7 @@ def _unsigned(one: Source, high: int) -> int | None:
 
 
 def _to_integer(one: Source, target: FieldType) -> Value:
-    bits = _BITS[target.tp]
+    bits = ti.INTEGER_BITS[target.tp]
     if target.kind is ColumnKind.UNSIGNED:
         return _unsigned(one, (1 << bits) - 1)
     return _signed(one, -(1 << bits - 1), (1 << bits - 1) - 1)
@@ -239,15 +232,15 @@ def _to_text(one: Source, target: FieldType) -> Value:
     if one.kind in _STRINGS and one.kind is not target.kind and "gbk" in (one.type.charset, target.charset):
         raise NoCast("bytes of GBK")
     if target.kind is ColumnKind.BINARY:
-        length = _BLOB_BYTES.get(target.tp, target.flen)
+        length = ti.LONG_BYTES.get(target.tp, target.flen)
         found = found[:length] if length >= 0 else found
         return found.ljust(length, b"\0") if fixed else found
     try:
         text = found.decode()
     except UnicodeDecodeError as error:
         text = found[: error.start].decode()  # TiDB cuts a text where it is no text
-    if target.tp in _BLOB_BYTES:
-        length = _BLOB_BYTES[target.tp]
+    if target.tp in ti.LONG_BYTES:
+        length = ti.LONG_BYTES[target.tp]
         return text.encode()[:length].decode("utf-8", "ignore").encode()
     if target.flen >= 0:
         text = text[: target.flen]
@@ -342,25 +335,13 @@ def member_name(value: int, kind: FieldType) -> str:
     return kind.elems[value - 1] if 0 < value <= len(kind.elems) else ""
 
 
-def _folded(name: str, collate: str) -> str:
-    """Names with equal ones are the same member under the collation."""
-    if "_0900_" not in collate and collate != "binary":
-        name = name.rstrip(" ")
-    if collate.endswith("_ci"):
-        plain = unicodedata.normalize("NFD", name)
-        name = "".join(one for one in plain if not unicodedata.combining(one)).casefold()
-    return name
-
-
 def _to_enum(one: Source, target: FieldType) -> Value:
     if one.kind in _STRINGS | _MEMBERS:
         name = one.text()
         if one.kind is ColumnKind.ENUM and not one.value:
             return 0
-        wanted = _folded(name, target.collate)
-        for place, known in enumerate(target.elems, 1):
-            if _folded(known, target.collate) == wanted:
-                return place
+        if (place := element(target, name)) is not None:
+            return place
         number = numerals.as_number(name)
     else:
         number = _member_number(one, target)
@@ -370,12 +351,8 @@ def _to_enum(one: Source, target: FieldType) -> Value:
 def _to_set(one: Source, target: FieldType) -> Value:
     if one.kind in _STRINGS | _MEMBERS:
         name = one.text()
-        if not name:
-            return 0
-        known = {_folded(known, target.collate): 1 << place for place, known in enumerate(target.elems)}
-        bits = [known.get(_folded(part, target.collate)) for part in name.split(",")]
-        if None not in bits:
-            return sum({bit for bit in bits if bit})
+        if (mask := elements_mask(target, name)) is not None:
+            return mask
         number = numerals.as_number(name)
     else:
         number = _member_number(one, target)
