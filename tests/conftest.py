@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import faulthandler
 import gc
 import logging
@@ -85,8 +86,7 @@ def _settled_heap() -> None:
 
 
 @pytest.fixture(scope="session")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Endpoint of a real etcd, shared by the session: use your own keys, or `etcd_clean`."""
+def _etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server = etcd_server.EtcdServer.start(tmp_path_factory.mktemp("etcd"))
     try:
         yield server.endpoint
@@ -94,13 +94,25 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server.stop()
 
 
+@pytest.fixture(scope="module")
+def etcd(_etcd_server: str) -> str:
+    """Endpoint of a real etcd that a module's tests share, empty when its first one begins: pumps of another
+    module, registered for ever, would be this one's."""
+    asyncio.run(_emptied(_etcd_server))
+    return _etcd_server
+
+
 @pytest.fixture
 async def etcd_clean(etcd: str) -> str:
     """The same etcd, emptied before the test."""
-    client = await EtcdClient.connect(etcd)
+    await _emptied(etcd)
+    return etcd
+
+
+async def _emptied(endpoint: str) -> None:
+    client = await EtcdClient.connect(endpoint)
     await remove_keys(client, b"/")
     await client.close()
-    return etcd
 
 
 @pytest.fixture

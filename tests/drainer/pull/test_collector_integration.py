@@ -15,7 +15,6 @@ import pytest
 
 from common import binlog, rpc
 from common.clock import SystemClock
-from common.etcd import client as etcd_client
 from common.etcd.registry import connect_registry
 from common.net.port import free_ports
 from common.upstream.standalone import StandaloneUpstream
@@ -24,7 +23,6 @@ from drainer.pull.collector import Collector
 from drainer.pull.merged import Merged
 from drainer.pull.pump_source import PULL_BATCHES, PullClient
 from drainer.pull.spill import SpillDirectory
-from tests.fakes.etcd_keys import remove_keys
 from tests.forked import Forked
 
 pytestmark = pytest.mark.integration
@@ -155,12 +153,9 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def pumps(etcd: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[PumpProcess]]:
-    """Two, on an etcd that was emptied before."""
+    """Two, of a cluster of their own."""
 
     async def prepare() -> None:
-        client = await etcd_client.EtcdClient.connect(etcd)
-        await remove_keys(client, b"/")
-        await client.close()
         await (await StandaloneUpstream.connect(etcd)).close()
 
     asyncio.run(prepare())
