@@ -35,12 +35,12 @@ FROM node AS drainer
 ENV BINLOG_SERVER_ADDR=0.0.0.0:8249 BINLOG_SERVER_DATA_DIR=/var/lib/tidb-binlog
 EXPOSE 8249
 HEALTHCHECK --interval=15s --timeout=10s --start-period=60s \
-    CMD ["python", "-m", "deploy.ready", "drainer", "--config", "/etc/tidb-binlog/drainer.toml"]
+    CMD ["python", "-m", "binlogctl.ready", "drainer", "--config", "/etc/tidb-binlog/drainer.toml"]
 CMD ["drainer", "--config", "/etc/tidb-binlog/drainer.toml"]
 
 FROM node AS pump
 ENV PUMP_ADDR=0.0.0.0:8250 PUMP_DATA_DIR=/var/lib/tidb-binlog
 EXPOSE 8250
 HEALTHCHECK --interval=15s --timeout=10s --start-period=60s \
-    CMD ["python", "-m", "deploy.ready", "pump", "--config", "/etc/tidb-binlog/pump.toml"]
+    CMD ["python", "-m", "binlogctl.ready", "pump", "--config", "/etc/tidb-binlog/pump.toml"]
 CMD ["pump", "--config", "/etc/tidb-binlog/pump.toml"]

@@ -31,15 +31,14 @@ $(SPARK_STAMP): pyproject.toml deploy/install.sh
 	sh deploy/install.sh spark
 
 $(DOCS_STAMP): $(STAMP) pyproject.toml
-	$(PY) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat \
-		--editable ".[docs]"
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
 	touch $@
 
 demo: setup
-	$(PY) -m deploy.playground $(ARGS)
+	$(PY) -m binlog_playground $(ARGS)
 
 demo-spark: setup-spark
-	$(PY) -m deploy.playground.spark_demo $(ARGS)
+	$(PY) -m binlog_playground.spark_demo $(ARGS)
 
 test: lint
 ifdef ARGS

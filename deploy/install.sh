@@ -206,8 +206,6 @@ if [ ! -x .venv/bin/python ]; then
     "$python" -m venv .venv
 fi
 say "installing Python packages ($extras) into .venv"
-# compat: a plain path, which type checkers and editors follow; they do not run import hooks.
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat \
-    --editable ".[$extras]"
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[$extras]"
 touch "$stamp"
 say "ready"

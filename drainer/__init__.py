@@ -11,9 +11,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from common.errors import BinlogError, ConfigError, Corruption, Rejected, Unavailable
-    from common.rowcodec.row_error import RowError
-    from common.rowcodec.values import EnumValue, JsonText, PartialDate, SetValue
     from drainer.changes.model import Column, Ddl, DdlEffect, Row, Table, Transaction, json_value
     from drainer.changes.sql_literal import sql_literal
     from drainer.reading.archive.archive import Archive, open_archive
@@ -34,6 +31,9 @@ if TYPE_CHECKING:
     from drainer.sink.batch.positions import PositionFile, PositionTable
     from drainer.sink.batch.protocol import BatchSink, Retry, SinkEnded
     from drainer.sink.context import SinkContext
+    from tidb_binlog.errors import BinlogError, ConfigError, Corruption, Rejected, Unavailable
+    from tidb_binlog.rowcodec.row_error import RowError
+    from tidb_binlog.rowcodec.values import EnumValue, JsonText, PartialDate, SetValue
 
 __all__ = [
     "Archive",
@@ -81,9 +81,9 @@ __all__ = [
 ]
 
 _MODULES = {
-    "common.errors": ("BinlogError", "ConfigError", "Corruption", "Rejected", "Unavailable"),
-    "common.rowcodec.row_error": ("RowError",),
-    "common.rowcodec.values": ("EnumValue", "JsonText", "PartialDate", "SetValue"),
+    "tidb_binlog.errors": ("BinlogError", "ConfigError", "Corruption", "Rejected", "Unavailable"),
+    "tidb_binlog.rowcodec.row_error": ("RowError",),
+    "tidb_binlog.rowcodec.values": ("EnumValue", "JsonText", "PartialDate", "SetValue"),
     "drainer.changes.model": (
         "Column",
         "Ddl",
@@ -122,7 +122,6 @@ if not TYPE_CHECKING:  # for type checkers the names above are all that there ar
     def __getattr__(name: str) -> Any:
         for module, names in _MODULES.items():
             if name in names:
-                _check_common()
                 found = globals()[name] = getattr(_imported(module, name), name)
                 return found
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -134,28 +133,12 @@ def _imported(module: str, name: str) -> ModuleType:
         return import_module(module)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        if not missing or missing in ("common", "drainer"):
+        if not missing or missing in ("tidb_binlog", "drainer"):
             raise
         extra = next((extra for part, extra in _EXTRAS.items() if module.startswith(part)), "server")
         raise ImportError(
             f"drainer.{name} needs the package {missing}: pip install 'tidb-binlog[{extra}]'", name=missing
         ) from error
-
-
-def _check_common() -> None:
-    """A module of the program's own may hide the package that all of this stands on. Raises `ImportError`."""
-    from importlib.util import find_spec
-    from pathlib import Path
-
-    found = find_spec("common")
-    if found is None or found.origin is None or Path(found.origin).parents[1] == Path(__file__).parents[1]:
-        return
-    raise ImportError(
-        f"drainer needs its own package `common`, and {found.origin} is in the way: rename it, or put it"
-        " into a package of your own",
-        name="common",
-        path=found.origin,
-    )
 
 
 def __dir__() -> list[str]:

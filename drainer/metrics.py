@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from common import tso
-from common.observe.metrics import counter, gauge, histogram, tally_histogram
+from tidb_binlog import tso
+from tidb_binlog.observe.metrics import counter, gauge, histogram, tally_histogram
 
 EVENTS: Final = counter("binlog_drainer_event", "Row events and DDL handed to the sink, by type.", ["type"])
 ROW_EVENTS: Final = tuple(EVENTS.labels(kind) for kind in ("Insert", "Update", "Delete"))
@@ -125,7 +125,9 @@ def note_arrival(node_id: str, sizes: Iterable[int], last_ts: int, now_s: float)
 
 
 LAG_SECONDS: Final = gauge(
-    "binlog_drainer_lag_seconds", "How far behind the upstream, by stage; see drainer.status.lag.", ["stage"]
+    "binlog_drainer_lag_seconds",
+    "How far behind the upstream, by stage.",
+    ["stage"],
 )
 LAG_ETA_SECONDS: Final = gauge(
     "binlog_drainer_lag_eta_seconds", "Until caught up at the present rate; +Inf if never."

@@ -1,9 +1,9 @@
 """What flows from the translator to the applier: transactions of row events, and DDL.
 
-Values only. Row bytes stay encoded (`common.rowcodec`); keys, literals and values are read from them by the
-plan compiled for the table version.
+Values only. Row bytes stay encoded (`tidb_binlog.rowcodec`); keys, literals and values are read from them by
+the plan compiled for the table version.
 
-Tests  tests/drainer/translate/test_translator.py
+Tests  tests/drainer/stream/translate/test_translator.py
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from common.table_info import TableInfo
+from tidb_binlog.table_info import TableInfo
 
 INSERT: Final = 0
 UPDATE: Final = 1

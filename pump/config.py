@@ -12,11 +12,11 @@ import socket
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from common.config.declaring import defaults, option, options
-from common.errors import ConfigError
-from common.net.port import own_address, socket_path, split_address
-from common.serving.node_config import NodeConfig
 from pump.retention.policy import DISK, DRAINERS, Policy
+from tidb_binlog.config.declaring import defaults, option, options
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.net.port import own_address, socket_path, split_address
+from tidb_binlog.serving.node_config import NodeConfig
 
 ENV_PREFIX: Final = "PUMP"
 PORT: Final = 8250

@@ -5,12 +5,12 @@ Tests  tests/pump/test_live_options.py
 
 from __future__ import annotations
 
-from common.serving.listener import Listener
-from common.serving.reload import Commit, Reload, add_logging
 from pump.config import PumpConfig
 from pump.pull.puller import Pullers
 from pump.retention.purger import Purger
 from pump.write.disk_guard import DiskGuard
+from tidb_binlog.serving.listener import Listener
+from tidb_binlog.serving.reload import Commit, Reload, add_logging
 
 RETENTION_FIELDS = (
     "gc_s",

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from common.observe import metrics
+from tidb_binlog.observe import metrics
 
 _BYTES: Final = tuple(float(16 << power) for power in range(25))
 _LONG_SECONDS: Final = tuple(5e-5 * 2**power for power in range(20))

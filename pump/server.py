@@ -15,19 +15,19 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
-from common import rpc
-from common.clock import Clock
-from common.errors import Unavailable
-from common.net.permission import Permission
-from common.serving import health
-from common.serving.starting import Starting
-from common.upstream.upstream_time import UpstreamTime
-from common.wire import pump_pb2
 from pump.pull.puller import Pullers
 from pump.storage.storage import Storage
 from pump.write.batch_stream import BatchWrites
 from pump.write.disk_guard import DiskGuard
 from pump.write.unary_writes import UnaryWrites
+from tidb_binlog import rpc
+from tidb_binlog.clock import Clock
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.net.permission import Permission
+from tidb_binlog.serving import health
+from tidb_binlog.serving.starting import Starting
+from tidb_binlog.upstream.upstream_time import UpstreamTime
+from tidb_binlog.wire import pump_pb2
 
 PERMISSIONS: Final = {
     "WriteBinlog": Permission.WRITE,

@@ -1,6 +1,6 @@
 """Status: the HTTP routes of a pump.
 
-    GET  /                          a page for people (`common.serving.status_page`)
+    GET  /                          a page for people (`tidb_binlog.serving.status_page`)
     GET  /status                    all pumps as the registry has them, a fresh timestamp, and this pump
     GET  /drainers                  all drainers as the registry has them
     PUT  /state/{node_id}/{action}  pause, close; close?force=true does not wait
@@ -24,15 +24,22 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from common import binlog, time_text, tso, version
-from common.clock import Clock
-from common.cluster import node
-from common.cluster.registry import Registry
-from common.door.http.metrics_route import add_metrics_route
-from common.door.http.routes import Response, Routes, json_response
-from common.errors import BinlogError, Rejected
-from common.status.codec import plain
-from common.status.pump import (
+from pump import metrics as pump_metrics
+from pump.membership.registration import Registration
+from pump.pull.puller import Pullers
+from pump.storage.storage import Storage
+from pump.watermark.idle import IdleWatermark
+from pump.watermark.stall_monitor import StallMonitor
+from pump.write.admission import Disk
+from tidb_binlog import binlog, time_text, tso, version
+from tidb_binlog.clock import Clock
+from tidb_binlog.cluster import node
+from tidb_binlog.cluster.registry import Registry
+from tidb_binlog.door.http.metrics_route import add_metrics_route
+from tidb_binlog.door.http.routes import Response, Routes, json_response
+from tidb_binlog.errors import BinlogError, Rejected
+from tidb_binlog.status.codec import plain
+from tidb_binlog.status.pump import (
     DiskStatus,
     LeavingStatus,
     PumpDocument,
@@ -41,15 +48,8 @@ from common.status.pump import (
     RetentionStatus,
     StreamsStatus,
 )
-from common.status.reload import ReloadStatus
-from common.upstream.upstream_time import UpstreamTime
-from pump import metrics as pump_metrics
-from pump.membership.registration import Registration
-from pump.pull.puller import Pullers
-from pump.storage.storage import Storage
-from pump.watermark.idle import IdleWatermark
-from pump.watermark.stall_monitor import StallMonitor
-from pump.write.admission import Disk
+from tidb_binlog.status.reload import ReloadStatus
+from tidb_binlog.upstream.upstream_time import UpstreamTime
 
 _ANSWER_S: Final = 2.0
 _CODE_OK: Final = 200

@@ -14,8 +14,6 @@ installs no signal handler, chooses no event loop and writes no file. What it ra
 `pumpclient.errors`. Everything public is named here; other modules may change.
 """
 
-from common.errors import BinlogError, ConfigError, Rejected, Unavailable
-from common.net.tls import TlsConfig
 from pumpclient.client import PumpClient, PumpDirectory, connect
 from pumpclient.client_sync import SyncPumpClient, connect_sync
 from pumpclient.errors import (
@@ -48,6 +46,8 @@ from pumpclient.send.delivery import Counters
 from pumpclient.send.skipping import ClientState, Gap, SkipStatus
 from pumpclient.send.transport import PumpTransport, TransportFailure
 from pumpclient.send.write_policy import Failure
+from tidb_binlog.errors import BinlogError, ConfigError, Rejected, Unavailable
+from tidb_binlog.net.tls import TlsConfig
 
 __all__ = [
     "BinlogError",

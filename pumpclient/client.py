@@ -23,14 +23,6 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, Literal, Protocol, Self, get_args
 
-from common import binlog
-from common.clock import Clock, SystemClock
-from common.cluster.registry import ClusterView
-from common.errors import BinlogError, ConfigError, Rejected, Unavailable
-from common.etcd.registry import connect_registry
-from common.net.tls import TlsConfig
-from common.table_info import SchemaState
-from common.upstream import choice
 from pumpclient.errors import (
     BinlogTooLarge,
     ClientClosed,
@@ -48,6 +40,14 @@ from pumpclient.send.delivery import Counters, Delivery
 from pumpclient.send.skipping import ClientState, Skipping, SkipStatus
 from pumpclient.send.transport import PumpTransport, RpcTransport
 from pumpclient.tasks import Background, Pauses, Sleep
+from tidb_binlog import binlog
+from tidb_binlog.clock import Clock, SystemClock
+from tidb_binlog.cluster.registry import ClusterView
+from tidb_binlog.errors import BinlogError, ConfigError, Rejected, Unavailable
+from tidb_binlog.etcd.registry import connect_registry
+from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.table_info import SchemaState
+from tidb_binlog.upstream import choice
 
 logger: Final = logging.getLogger("pumpclient")
 
@@ -59,7 +59,7 @@ RecoverOp = Literal["wait", "nowait", "reset", "status"]
 
 
 class PumpDirectory(Protocol):
-    """Where pumps are found. `common.cluster.registry.Registry` is one."""
+    """Where pumps are found. `tidb_binlog.cluster.registry.Registry` is one."""
 
     async def view(self) -> ClusterView:
         """What is registered now."""

@@ -20,15 +20,15 @@ from concurrent.futures import Future, wait
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from common.net.tls import TlsConfig
-from common.process.loop_thread import LoopThread
-from common.table_info import SchemaState
 from pumpclient.client import RECOVER_S, PumpClient, RecoverOp, connect
 from pumpclient.errors import ClientClosed
 from pumpclient.options import Options
 from pumpclient.pumps.roster import PumpView
 from pumpclient.send.delivery import Counters
 from pumpclient.send.skipping import ClientState, SkipStatus
+from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.process.loop_thread import LoopThread
+from tidb_binlog.table_info import SchemaState
 
 T = TypeVar("T")
 

@@ -1,6 +1,6 @@
 """What the host application may catch.
 
-    common.errors.BinlogError
+    tidb_binlog.errors.BinlogError
     └── PumpClientError
         ├── NoPumpRegistered     (Unavailable)  the registry knows no pump at all
         ├── WriteFailed          (Unavailable)  no pump took the prewrite; the transaction must not commit
@@ -16,7 +16,7 @@
         ├── SchemaChanged        (Conflict)     a table of the transaction was altered under its hands
         └── OutcomeUnknown       (Unavailable)  the connection broke while the commit was decided
 
-Each is also the class of `common.errors` in brackets, so a host may catch either. Commit and rollback
+Each is also the class of `tidb_binlog.errors` in brackets, so a host may catch either. Commit and rollback
 binlogs raise none of these for delivery problems: they return False.
 
 Tests  tests/pumpclient/test_surface.py
@@ -24,7 +24,7 @@ Tests  tests/pumpclient/test_surface.py
 
 from __future__ import annotations
 
-from common.errors import BinlogError, Conflict, Rejected, Unavailable
+from tidb_binlog.errors import BinlogError, Conflict, Rejected, Unavailable
 
 
 class PumpClientError(BinlogError):

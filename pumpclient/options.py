@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from common.errors import ConfigError
+from tidb_binlog.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
-from common.clock import Clock
+from tidb_binlog.clock import Clock
 
 logger: Final = logging.getLogger("pumpclient")
 Sleep = Callable[[float], Awaitable[None]]

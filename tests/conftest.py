@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from common.etcd.client import EtcdClient
-from common.net.port import free_ports
-from common.observe import log
-from deploy.playground.cluster import etcd_server
-from deploy.playground.cluster.mariadb import MariaDbServer
+from binlog_playground.cluster import etcd_server
+from binlog_playground.cluster.mariadb import MariaDbServer
 from tests.downstreams import server as server
 from tests.fakes.etcd_keys import remove_keys
+from tidb_binlog.etcd.client import EtcdClient
+from tidb_binlog.net.port import free_ports
+from tidb_binlog.observe import log
 
 STUCK_S = 900
 """More than any test may take. Its own limit raises in it once; what then waits in its end, or in that of a

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import Unavailable
-from common.net.port import LOOPBACK, free_ports
-from deploy.playground.cluster.mariadb import MariaDbServer
-from deploy.playground.cluster.supervisor import Process
-from drainer.sink.mysql.connection import Target, connect
+from binlog_playground.cluster.mariadb import MariaDbServer
+from binlog_playground.cluster.supervisor import Process
+from drainer.mysql.connection import Target, connect
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.net.port import LOOPBACK, free_ports
 
 MYSQLD, TIDB = os.environ.get("BINLOG_MYSQLD", ""), os.environ.get("BINLOG_TIDB", "")
 GIVEN = ["mariadb", *(["mysql"] if MYSQLD else []), *(["tidb"] if TIDB else [])]

@@ -19,7 +19,7 @@ from multiprocessing import connection
 from pathlib import Path
 
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["pump.__main__", "drainer.__main__"])
+_FORKS.set_forkserver_preload(["pump.program", "drainer.program"])
 _LOCK = threading.Lock()  # an exit code is read once, by whoever asks first
 
 
@@ -74,4 +74,4 @@ def _run(program: str, arguments: list[str], log: Path | None, environment: dict
             os.dup2(descriptor, standard)
         os.close(descriptor)
     sys.argv = [program, *arguments]
-    importlib.import_module(f"{program}.__main__").main()
+    importlib.import_module(f"{program}.program").main()

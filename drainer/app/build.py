@@ -15,18 +15,18 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from common import rpc
-from common.clock import Clock, SystemClock
-from common.cluster.registry import Registry
-from common.net.tls import TlsConfig
-from common.upstream_port import Upstream
 from drainer.app.operations import Operating
 from drainer.checkpoint.resume import AheadOfUpstream
 from drainer.config.options import DrainerConfig
 from drainer.config.sinks import OWN, SINKS
-from drainer.pull.collector import Collector
-from drainer.pull.spill import SpillDirectory
 from drainer.sink.runner import Runner
+from drainer.stream.pull.collector import Collector
+from drainer.stream.pull.spill import SpillDirectory
+from tidb_binlog import rpc
+from tidb_binlog.clock import Clock, SystemClock
+from tidb_binlog.cluster.registry import Registry
+from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.upstream_port import Upstream
 
 AHEAD_WAIT_S: Final = 5.0
 AHEAD_PAUSE_S: Final = 0.2

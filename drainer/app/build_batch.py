@@ -13,10 +13,6 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from common.clock import Clock, SystemClock
-from common.errors import ConfigError, Corruption, DirectoryLocked, DownstreamError, Unavailable
-from common.filesystem import lock
-from common.observe import log
 from drainer.app.build import BuildContext
 from drainer.app.savepoint_start import Place, SavepointStart
 from drainer.checkpoint.value import Checkpoint
@@ -25,7 +21,11 @@ from drainer.sink.batch.batching import Item
 from drainer.sink.batch.sink_thread import Raised
 from drainer.sink.batch.sink_writer import SinkWriter, is_retriable, words_of
 from drainer.sink.runner import Runner
-from drainer.translate.translator import Translator
+from drainer.stream.translate.translator import Translator
+from tidb_binlog.clock import Clock, SystemClock
+from tidb_binlog.errors import ConfigError, Corruption, DirectoryLocked, DownstreamError, Unavailable
+from tidb_binlog.filesystem import lock
+from tidb_binlog.observe import log
 
 logger = log.get("drainer.build_batch")
 

@@ -12,18 +12,18 @@ import asyncio
 import os
 from typing import Final
 
-from common.clock import SystemClock
-from common.errors import ConfigError, DirectoryLocked
-from common.observe import log
-from common.upstream_port import Upstream
 from drainer.app.build import BuildContext
 from drainer.app.savepoint_start import Place, SavepointStart
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.options import DrainerConfig
-from drainer.rules.rule_set import read_rules
 from drainer.sink.file.archive import Archive
 from drainer.sink.file.file_sink import ArchiveStart, FileSink, where_to_go_on
 from drainer.sink.runner import Runner
+from drainer.stream.rules.rule_set import read_rules
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.errors import ConfigError, DirectoryLocked
+from tidb_binlog.observe import log
+from tidb_binlog.upstream_port import Upstream
 
 logger = log.get("drainer.archive_assembly")
 

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.clock import SystemClock
-from common.net.tls import ClientTls
-from common.upstream_port import Upstream
 from drainer.app.build import BuildContext
 from drainer.app.build_batch import build_batch
 from drainer.config.options import DrainerConfig
-from drainer.rules.rule_set import read_rules
 from drainer.sink.batch.batched_sink import BatchedSink
 from drainer.sink.messages.http_sink import Endpoint, HttpSink
 from drainer.sink.messages.json_items import JsonItems
 from drainer.sink.messages.stdout_sink import StdoutSink
 from drainer.sink.runner import Runner
-from drainer.translate.translator import Translator
+from drainer.stream.rules.rule_set import read_rules
+from drainer.stream.translate.translator import Translator
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.net.tls import ClientTls
+from tidb_binlog.upstream_port import Upstream
 
 
 async def build(context: BuildContext) -> Runner[BatchedSink]:

@@ -12,10 +12,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 
-from common.clock import Clock, SystemClock
-from common.errors import BinlogError
-from common.observe import log
-from common.upstream_port import Upstream
 from drainer.app.build import BuildContext
 from drainer.app.savepoint_start import Place, SavepointStart
 from drainer.checkpoint.savepoint import Savepoint
@@ -25,7 +21,6 @@ from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy
 from drainer.formats.messages.message import FormatOptions, MessageFormat
 from drainer.formats.messages.opening import open_format
-from drainer.rules.rule_set import read_rules
 from drainer.sink.background import Background
 from drainer.sink.kafka import zookeeper
 from drainer.sink.kafka.claim_store import open_store
@@ -42,6 +37,11 @@ from drainer.sink.kafka.settings import ClientSettings, Sasl, SinkSettings, Tls
 from drainer.sink.kafka.window import Mark
 from drainer.sink.runner import Runner
 from drainer.sink.savepoint_keeper import SavepointKeeper
+from drainer.stream.rules.rule_set import read_rules
+from tidb_binlog.clock import Clock, SystemClock
+from tidb_binlog.errors import BinlogError
+from tidb_binlog.observe import log
+from tidb_binlog.upstream_port import Upstream
 
 logger = log.get("drainer.kafka_assembly")
 

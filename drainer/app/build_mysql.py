@@ -13,23 +13,9 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from common.backoff import Backoff
-from common.clock import SystemClock
-from common.cluster.registry import Registry
-from common.errors import Conflict, Unavailable
-from common.observe import log
-from common.serving.reload import Commit
-from common.serving.starting import WaitFor, at_once
-from common.upstream_port import Upstream
 from drainer import metrics
 from drainer.app.build import BuildContext, not_ahead
 from drainer.app.load_schema import TrackedSchema, open_schema
-from drainer.apply.lane import LaneSettings
-from drainer.apply.loopback_marks import LoopbackMarks
-from drainer.apply.mysql_sink import MysqlSink
-from drainer.apply.quarantine_setup import QuarantineSetup, load_waiting
-from drainer.apply.row_mismatch import Drift
-from drainer.apply.settings import ApplierSettings
 from drainer.checkpoint.inspection import Inspection, inspect
 from drainer.checkpoint.load_progress import refuse_unfinished
 from drainer.checkpoint.resume import Start, StarterInfo, resume_point
@@ -40,19 +26,30 @@ from drainer.config.downstream import row_target_of, target_of
 from drainer.config.options import DrainerConfig
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Policy
+from drainer.ddl.quarantine import http_routes
+from drainer.ddl.quarantine.early_drop import UpstreamJobs
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
-from drainer.quarantine import http_routes
-from drainer.quarantine.early_drop import UpstreamJobs
+from drainer.mysql.connection import Target
+from drainer.mysql.errors import SessionError, StatementRefused, final_error
+from drainer.mysql.session_lock import RELEASE
 from drainer.relay.relay_log import RelayLog
-from drainer.rules.rule_change import RuleChange
-from drainer.rules.rule_set import Rules, read_rules
-from drainer.sink.mysql.column_match import FULL
-from drainer.sink.mysql.connection import Target
-from drainer.sink.mysql.errors import SessionError, StatementRefused, final_error
-from drainer.sink.mysql.session_lock import RELEASE
+from drainer.sink.mysql.loopback_marks import LoopbackMarks
+from drainer.sink.mysql.mysql_sink import MysqlSink
+from drainer.sink.mysql.quarantine_setup import QuarantineSetup, load_waiting
+from drainer.sink.mysql.settings import applier_settings
 from drainer.sink.runner import Runner
-from drainer.translate.translator import Translator
+from drainer.stream.rules.rule_change import RuleChange
+from drainer.stream.rules.rule_set import Rules, read_rules
+from drainer.stream.translate.translator import Translator
+from tidb_binlog.backoff import Backoff
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.cluster.registry import Registry
+from tidb_binlog.errors import Conflict, Unavailable
+from tidb_binlog.observe import log
+from tidb_binlog.serving.reload import Commit
+from tidb_binlog.serving.starting import WaitFor, at_once
+from tidb_binlog.upstream_port import Upstream
 
 logger = log.get("drainer.assembly")
 
@@ -225,34 +222,6 @@ def _runners(settings: DrainerConfig, store: CheckpointStore, target: Target) ->
     keep = KeepDropped(lanes.schema, lanes.cluster_id, seconds) if seconds else None
     mode = settings.ddl_conversions
     return lambda schema, route, guard: DdlRunner(target, schema, route, guard, keep, mode)
-
-
-def applier_settings(
-    settings: DrainerConfig,
-    marks: LoopbackMarks | None,
-    keep_schema: Callable[[int], None],
-    clock: SystemClock,
-) -> ApplierSettings:
-    """How rows are applied, from the stream or from the relay log."""
-    sync_mode = settings.to_sync_mode or FULL
-    return ApplierSettings(
-        LaneSettings(
-            batch_rows=settings.txn_batch,
-            queue_bytes_max=settings.lane_queue_bytes,
-            on_begin=marks.begin if marks else None,
-            strict=settings.strict,
-            log_values=settings.log_values,
-            sync_mode=sync_mode,
-            drift=Drift(clock),
-            rows_may_wait=not settings.strict and settings.quarantine_bytes > 0,
-        ),
-        sync_mode=sync_mode,
-        safe_mode=settings.safe_mode,
-        maps_positions=settings.db_type == "tidb",
-        keep_schema=keep_schema,
-        lanes_max=0 if settings.dispatches_whole else settings.worker_count,
-        whole_transactions=settings.dispatches_whole,
-    )
 
 
 class _Ready:

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.clock import SystemClock
-from common.upstream_port import Upstream
 from drainer.app.build import BuildContext
 from drainer.app.build_batch import build_batch, lock_data_dir
 from drainer.app.savepoint_start import Place, SavepointStart
 from drainer.config import sink_class
 from drainer.config.options import DrainerConfig
 from drainer.config.sink_class import SinkClass
-from drainer.rules.rule_set import read_rules
 from drainer.sink.batch.public_items import PublicItems
 from drainer.sink.context import SinkContext
 from drainer.sink.runner import Runner
+from drainer.stream.rules.rule_set import read_rules
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.upstream_port import Upstream
 
 
 async def build(context: BuildContext) -> Runner[Any]:

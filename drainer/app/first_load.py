@@ -1,6 +1,6 @@
 """First load: what the upstream has is copied before a Drainer's first start (`--load`).
 
-Drives  `drainer.load`
+Drives  `drainer.points.load`
 Holds   it happens once: a downstream that has a checkpoint of the cluster is not touched. A load that was
         begun, by this or by `binlogctl load`, is brought to its end
 Says    how far it is, as what the start waits for: to the log, `/status`, `/readyz`, the service manager
@@ -14,14 +14,14 @@ import asyncio
 import contextlib
 from typing import Final
 
-from common.cluster.registry import Registry
-from common.observe import log
-from common.serving.starting import Starting
-from common.upstream_port import Upstream
 from drainer.app.build_mysql import patiently, seen
 from drainer.config.options import DrainerConfig
-from drainer.load.counters import Counters
-from drainer.load.load import Load
+from drainer.points.load.counters import Counters
+from drainer.points.load.load import Load
+from tidb_binlog.cluster.registry import Registry
+from tidb_binlog.observe import log
+from tidb_binlog.serving.starting import Starting
+from tidb_binlog.upstream_port import Upstream
 
 logger = log.get("drainer.first_load")
 

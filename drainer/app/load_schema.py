@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from common.observe import log
-from common.upstream_port import SchemaHistory
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.schema_snapshot import SchemaChanges, StoredSchema
 from drainer.checkpoint.store import CheckpointStore
-from drainer.schema.history_reader import Until
-from drainer.schema.tracker import SchemaTracker
-from drainer.schema.upstream_schema import read_at, read_on, read_whole
+from drainer.stream.schema.history_reader import Until
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.schema.upstream_schema import read_at, read_on, read_whole
+from tidb_binlog.observe import log
+from tidb_binlog.upstream_port import SchemaHistory
 
 logger = log.get("drainer.tracked_schema")
 

@@ -14,36 +14,36 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar
 
-from common.clock import Clock
-from common.cluster import node
-from common.cluster.heartbeat import Heartbeat
-from common.cluster.registry import Registry
-from common.config import loading
-from common.door.http.routes import Routes
-from common.errors import Unavailable
-from common.net.tls import TlsConfig
-from common.notify.events import Condition
-from common.notify.notifier import Notifier
-from common.observe import log
-from common.process import daemon
-from common.serving import health
-from common.serving.reload import Commit, Reload
-from common.serving.starting import Starting, WaitFor
-from common.status.codec import own, plain
-from common.status.drainer import DrainerDocument, VerifyStatus, WentBackStatus
-from common.status.troubles import STUCK_S
-from common.upstream.upstream_time import UpstreamTime
 from drainer.config import places
 from drainer.config.options import DrainerConfig
-from drainer.control.http import NodeState, Shown, add_control_routes, add_hold_routes, add_routes
-from drainer.control.pause_and_reload import Control, add_rate, rate_of
-from drainer.control.standby import STANDBY, Standby, StandbyStatus
 from drainer.ddl import rules as ddl_rules
-from drainer.rules.rule_set import RULE_FIELDS, read_rules
+from drainer.operate.control.http import NodeState, Shown, add_control_routes, add_hold_routes, add_routes
+from drainer.operate.control.pause_and_reload import Control, add_rate, rate_of
+from drainer.operate.control.standby import STANDBY, Standby, StandbyStatus
+from drainer.operate.status import progress_line
+from drainer.operate.status.conditions import conditions, took_over
+from drainer.operate.status.document import ApplierFacts, CollectorFacts, Status, View
 from drainer.sink.runner import Runner
-from drainer.status import progress_line
-from drainer.status.conditions import conditions, took_over
-from drainer.status.document import ApplierFacts, CollectorFacts, Status, View
+from drainer.stream.rules.rule_set import RULE_FIELDS, read_rules
+from tidb_binlog.clock import Clock
+from tidb_binlog.cluster import node
+from tidb_binlog.cluster.heartbeat import Heartbeat
+from tidb_binlog.cluster.registry import Registry
+from tidb_binlog.config import loading
+from tidb_binlog.door.http.routes import Routes
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.notify.events import Condition
+from tidb_binlog.notify.notifier import Notifier
+from tidb_binlog.observe import log
+from tidb_binlog.process import daemon
+from tidb_binlog.serving import health
+from tidb_binlog.serving.reload import Commit, Reload
+from tidb_binlog.serving.starting import Starting, WaitFor
+from tidb_binlog.status.codec import own, plain
+from tidb_binlog.status.drainer import DrainerDocument, VerifyStatus, WentBackStatus
+from tidb_binlog.status.troubles import STUCK_S
+from tidb_binlog.upstream.upstream_time import UpstreamTime
 
 WENT_BACK_SHOWN: Final = 10
 T = TypeVar("T")

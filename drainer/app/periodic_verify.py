@@ -18,19 +18,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from common.clock import Clock
-from common.door.http.routes import Peer, Request, Response, Routes
-from common.filesystem import replace_file
-from common.foreign_document import UNREADABLE
-from common.observe import log
-from common.status.codec import plain
-from common.status.drainer import VerifyStatus
 from drainer import metrics
 from drainer.app import verify_link
 from drainer.config.options import DrainerConfig
-from drainer.control.hold import Hold
-from drainer.control.http import add_hold_routes
-from drainer.status import verify_record
+from drainer.operate.control.hold import Hold
+from drainer.operate.control.http import add_hold_routes
+from drainer.operate.status import verify_record
+from tidb_binlog.clock import Clock
+from tidb_binlog.door.http.routes import Peer, Request, Response, Routes
+from tidb_binlog.filesystem import replace_file
+from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.observe import log
+from tidb_binlog.status.codec import plain
+from tidb_binlog.status.drainer import VerifyStatus
 
 logger = log.get("verify")
 

@@ -19,18 +19,18 @@ import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, Protocol
 
-from common.backoff import Backoff
-from common.clock import Clock
-from common.errors import BinlogError
-from common.observe import log
-from common.process import daemon
 from drainer import metrics
 from drainer.app.operations import Operating
 from drainer.checkpoint.fencing import WentBack
-from drainer.pull.collector import Collector
-from drainer.pull.merger import OrderBroken
-from drainer.pull.pull_message import Undecodable
 from drainer.sink.runner import Runner
+from drainer.stream.pull.collector import Collector
+from drainer.stream.pull.merger import OrderBroken
+from drainer.stream.pull.pull_message import Undecodable
+from tidb_binlog.backoff import Backoff
+from tidb_binlog.clock import Clock
+from tidb_binlog.errors import BinlogError
+from tidb_binlog.observe import log
+from tidb_binlog.process import daemon
 
 logger = log.get("drainer.pipeline")
 

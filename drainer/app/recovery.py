@@ -21,26 +21,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from common import tso
-from common.clock import Clock
-from common.errors import ConfigError, Conflict
-from common.observe import log
-from drainer.app.bounded_stream import run_to_end
 from drainer.app.start_wait import AtWork, Summary
-from drainer.apply.mysql_sink import MysqlSink
 from drainer.checkpoint.inspection import Inspection
 from drainer.checkpoint.resume import Start, StoredState, is_foreign
 from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.upkeep import HOLD_S
 from drainer.checkpoint.value import DEFAULT_TABLE, Checkpoint, Intent
 from drainer.formats.binlog_directory import BinlogDirectory
+from drainer.mysql.connection import Target, connect
+from drainer.mysql.errors import NoSuchTable
+from drainer.mysql.literal.quoting import qualified
+from drainer.mysql.rows.change import COMPLETE, Position
 from drainer.relay.relay_tables import RelayTables
 from drainer.relay.source import RelaySource
-from drainer.sink.mysql.change import COMPLETE, Position
-from drainer.sink.mysql.connection import Target, connect
-from drainer.sink.mysql.errors import NoSuchTable
-from drainer.sink.mysql.sql_literal.quoting import qualified
+from drainer.sink.mysql.bounded_stream import run_to_end
+from drainer.sink.mysql.mysql_sink import MysqlSink
 from drainer.sink.runner import Runner
+from tidb_binlog import tso
+from tidb_binlog.clock import Clock
+from tidb_binlog.errors import ConfigError, Conflict
+from tidb_binlog.observe import log
 
 logger = log.get("drainer.relay_recovery")
 

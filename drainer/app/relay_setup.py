@@ -14,34 +14,35 @@ import contextlib
 import functools
 from collections.abc import Callable
 
-from common.clock import SystemClock
-from common.observe import log
-from drainer.app.build_mysql import applier_settings, patiently, seen
+from drainer.app.build_mysql import patiently, seen
 from drainer.app.recovery import RelayRecovery, known_cluster, stored_checkpoint
 from drainer.app.start_wait import Summary
-from drainer.apply.loopback_marks import LoopbackMarks
-from drainer.apply.mysql_sink import MysqlSink
-from drainer.apply.quarantine_setup import QuarantineSetup, load_waiting
 from drainer.checkpoint.lane_basis import StoredBasis
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import DEFAULT_TABLE
 from drainer.config.downstream import row_target_of, target_of
 from drainer.config.options import DrainerConfig
-from drainer.control.pause_and_reload import Control
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy
 from drainer.ddl.run.connection import TrackedSchema
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
+from drainer.mysql.connection import Target
+from drainer.mysql.session_lock import DDL, RELEASE
+from drainer.operate.control.pause_and_reload import Control
 from drainer.relay.source import RelaySchema, RelaySource
-from drainer.rules.rule_change import RuleChange
-from drainer.rules.rule_history import RuleHistory
-from drainer.rules.rule_set import Rules, read_rules
-from drainer.sink.mysql.connection import Target
-from drainer.sink.mysql.session_lock import DDL, RELEASE
+from drainer.sink.mysql.loopback_marks import LoopbackMarks
+from drainer.sink.mysql.mysql_sink import MysqlSink
+from drainer.sink.mysql.quarantine_setup import QuarantineSetup, load_waiting
+from drainer.sink.mysql.settings import applier_settings
 from drainer.sink.runner import Runner
+from drainer.stream.rules.rule_change import RuleChange
+from drainer.stream.rules.rule_history import RuleHistory
+from drainer.stream.rules.rule_set import Rules, read_rules
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.observe import log
 
 logger = log.get("drainer.relay_assembly")
 

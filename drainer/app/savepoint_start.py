@@ -19,12 +19,12 @@ from drainer.checkpoint.savepoint import Savepoint, adopt_cluster
 from drainer.checkpoint.value import Checkpoint
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Policy
-from drainer.rules.rule_change import RuleChange
-from drainer.rules.rule_set import read_rules
-from drainer.schema.upstream_schema import read_schema
 from drainer.sink import Sink
 from drainer.sink.runner import Runner
-from drainer.translate.translator import Translator
+from drainer.stream.rules.rule_change import RuleChange
+from drainer.stream.rules.rule_set import read_rules
+from drainer.stream.schema.upstream_schema import read_schema
+from drainer.stream.translate.translator import Translator
 
 S = TypeVar("S", bound=Sink)
 

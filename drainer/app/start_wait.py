@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from common import tso
-from common.backoff import Backoff
-from common.errors import Unavailable
-from common.observe import log, show
-from common.serving.starting import Starting
+from tidb_binlog import tso
+from tidb_binlog.backoff import Backoff
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.observe import log, show
+from tidb_binlog.serving.starting import Starting
 
 T = TypeVar("T")
 logger = log.get("drainer.reaching")

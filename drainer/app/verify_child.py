@@ -16,18 +16,18 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from common.clock import SystemClock
-from common.errors import BinlogError
-from common.filesystem import replace_file
-from common.observe import log
-from common.process.die_with_parent import die_with
-from common.upstream import choice
 from drainer.app.verify_link import ChildLink
+from drainer.compare.report import html_page, json_document
+from drainer.compare.verify.live import LiveVerification
+from drainer.compare.verify.verifying import Pace, Progress
 from drainer.config.options import DrainerConfig
-from drainer.report import html_page, json_document
-from drainer.snapshot.drainer_hold import DrainerHold
-from drainer.verify.live import LiveVerification
-from drainer.verify.verifying import Pace, Progress
+from drainer.points.snapshot.drainer_hold import DrainerHold
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.errors import BinlogError
+from tidb_binlog.filesystem import replace_file
+from tidb_binlog.observe import log
+from tidb_binlog.process.die_with_parent import die_with
+from tidb_binlog.upstream import choice
 
 NICE: Final = 10
 TELL_S: Final = 1.0

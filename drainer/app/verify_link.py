@@ -23,9 +23,9 @@ import sys
 import threading
 from typing import IO, Any, Final
 
-from common.errors import Unavailable
-from common.net.http_client import Page
 from drainer.config.options import DrainerConfig
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.net.http_client import Page
 
 LINE_BYTES_MAX: Final = 64 << 20
 

@@ -15,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final, Literal
 
-from common import tso
-from common.rowcodec.temporal import clock_text
+from tidb_binlog import tso
+from tidb_binlog.rowcodec.temporal import clock_text
 
 Kind = Literal["insert", "update", "delete"]
 PythonType = type[Any]

@@ -3,9 +3,9 @@
 In     transactions of encoded rows, DDL (`drainer.txn`)
 Out    the same as programs see them (`model`): a function goes from the bytes to the dicts of the images
 Holds  the functions of every table version met, found by its identity. A DDL's effect on rows is told by what
-       the Drainer itself goes by (`drainer.schema.ddl_effect`): tables are told apart by id, so that a rename
-       takes the rows along. A table that the filters leave out is not there: who is renamed from there comes
-       with rows that were never given
+       the Drainer itself goes by (`drainer.changes.ddl_effect`): tables are told apart by id, so that a
+       rename takes the rows along. A table that the filters leave out is not there: who is renamed from
+       there comes with rows that were never given
 Why    a program that mirrors rows is wrong for ever after a TRUNCATE PARTITION that it takes for nothing
 Never  passes over a row that cannot be right: `RowError` names table and column
 
@@ -18,18 +18,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from common import table_info
-from common.rowcodec.layout import make_layout
-from common.rowcodec.plan import RowReaders
-from common.table_info import ColumnKind, TableInfo
-from common.type_text import type_text
 from drainer import txn
+from drainer.changes import ddl_effect
+from drainer.changes.ddl_effect import EffectKind
 from drainer.changes.model import Column, Ddl, DdlEffect, Kind, Row, Table, Transaction
 from drainer.changes.values import PYTHON_TYPES, value_conversion
-from drainer.schema import ddl_effect
-from drainer.schema.ddl_effect import EffectKind
-from drainer.sink.mysql.sql_literal.keys import row_key_places
+from drainer.mysql.literal.keys import row_key_places
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Tracked
+from tidb_binlog import table_info
+from tidb_binlog.rowcodec.layout import make_layout
+from tidb_binlog.rowcodec.plan import RowReaders
+from tidb_binlog.table_info import ColumnKind, TableInfo
+from tidb_binlog.type_text import type_text
 
 PLANS_MAX: Final = 10_000
 KINDS: Final[dict[int, Kind]] = {INSERT: "insert", UPDATE: "update", DELETE: "delete"}

@@ -11,10 +11,10 @@ from datetime import date, time, timedelta
 from decimal import Decimal
 from typing import Any
 
-from common.rowcodec.temporal import clock_text
-from common.rowcodec.values import EnumValue
-from drainer.sink.mysql.sql_literal.literals import double_literal
-from drainer.sink.mysql.sql_literal.quoting import string_literal
+from drainer.mysql.literal.literals import double_literal
+from drainer.mysql.literal.quoting import string_literal
+from tidb_binlog.rowcodec.temporal import clock_text
+from tidb_binlog.rowcodec.values import EnumValue
 
 
 def sql_literal(value: Any) -> str:

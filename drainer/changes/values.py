@@ -16,7 +16,7 @@
 
 In     a column's definition
 Out    how a generated reader makes such values of its datums
-Why    lossless: the same values given to `common.rowcodec.put` are the same bytes again
+Why    lossless: the same values given to `tidb_binlog.rowcodec.put` are the same bytes again
 Never  hands a text for a date that there is: who gets a str knows that it is no date
 """
 
@@ -28,22 +28,22 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal
 from typing import Final
 
-from common.rowcodec.binary_json import read_json
-from common.rowcodec.codegen import Conversion, Shape
-from common.rowcodec.datum import read_duration, read_packed_time
-from common.rowcodec.decimals import decimal_str, header_of, read_decimal
-from common.rowcodec.row_error import RowError
-from common.rowcodec.strict import Reader
-from common.rowcodec.temporal import TIME_END_NS, date_text, datetime_text
-from common.rowcodec.time_caches import CACHE_MAX, Fractions, Seconds, cached_reader
-from common.rowcodec.values import (
+from tidb_binlog.rowcodec.binary_json import read_json
+from tidb_binlog.rowcodec.codegen import Conversion, Shape
+from tidb_binlog.rowcodec.datum import read_duration, read_packed_time
+from tidb_binlog.rowcodec.decimals import decimal_str, header_of, read_decimal
+from tidb_binlog.rowcodec.row_error import RowError
+from tidb_binlog.rowcodec.strict import Reader
+from tidb_binlog.rowcodec.temporal import TIME_END_NS, date_text, datetime_text
+from tidb_binlog.rowcodec.time_caches import CACHE_MAX, Fractions, Seconds, cached_reader
+from tidb_binlog.rowcodec.values import (
     EnumValue,
     JsonText,
     PartialDate,
     SetValue,
     python_conversion,
 )
-from common.table_info import Column, ColumnKind, FieldType
+from tidb_binlog.table_info import Column, ColumnKind, FieldType
 
 PYTHON_TYPES: Final[dict[ColumnKind, type]] = {
     ColumnKind.SIGNED: int,

@@ -16,9 +16,9 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from common import tso
-from common.errors import BinlogError, ConfigError, Corruption, Rejected
-from common.protobuf_fields import LENGTH, VARINT, MalformedMessage, fields
+from tidb_binlog import tso
+from tidb_binlog.errors import BinlogError, ConfigError, Corruption, Rejected
+from tidb_binlog.protobuf_fields import LENGTH, VARINT, MalformedMessage, fields
 
 DUMPLING_NAME: Final = "metadata"
 BR_NAME: Final = "backupmeta"

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 
-from drainer.sink.mysql.change import Position
+from drainer.mysql.rows.change import Position
 
 
 class Committed:

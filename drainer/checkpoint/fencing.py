@@ -13,7 +13,7 @@ Out    nothing where this drainer may write, else `Conflict` (another drainer ow
 Holds  every start raises the epoch in `drainer_state`, in every lane's row and in the quarantine's entries.
        Every write names its epoch: an UPDATE of a drainer that was replaced matches no row, and the drainer
        ends. So of two drainers only the newer one commits, whatever the older one believes
-Order  a start ends the sessions in which an older drainer may hold locks (`sink/mysql/session_lock`), raises
+Order  a start ends the sessions in which an older drainer may hold locks (`mysql/session_lock.py`), raises
        the epoch, and then ends its idle DDL sessions: DDL commits by itself and is guarded by no UPDATE. Who
        reconnects takes the session's lock first and reads the epoch then
 Never  replaces a living drainer that has another node id: that is a mistake of configuration. One
@@ -26,8 +26,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from common.errors import Conflict
-from drainer.sink.mysql.change import Position
+from drainer.mysql.rows.change import Position
+from tidb_binlog.errors import Conflict
 
 _HINT: Final = "the drainer resumes from what is stored there; Pumps must still have what comes after it"
 

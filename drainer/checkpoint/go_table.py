@@ -10,13 +10,13 @@ Tests   tests/drainer/checkpoint/test_store_clash.py
 
 from __future__ import annotations
 
-from common.errors import Conflict
-from common.observe import log
 from drainer.checkpoint.table_setup import check_engines
 from drainer.checkpoint.value import Checkpoint
-from drainer.sink.mysql.connection import Connection
-from drainer.sink.mysql.errors import NoSuchTable
-from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name, string_literal
+from drainer.mysql.connection import Connection
+from drainer.mysql.errors import NoSuchTable
+from drainer.mysql.literal.quoting import qualified, quote_name, string_literal
+from tidb_binlog.errors import Conflict
+from tidb_binlog.observe import log
 
 logger = log.get("drainer.row_table")
 

@@ -17,10 +17,10 @@ from drainer.checkpoint.load_progress import LoadProgress, LoadState
 from drainer.checkpoint.resume import DrainerState, StoredState
 from drainer.checkpoint.store import SIDE_LANES
 from drainer.checkpoint.value import DEFAULT_TABLE, Checkpoint
-from drainer.sink.mysql.change import Position
-from drainer.sink.mysql.connection import Target, connect
-from drainer.sink.mysql.session_lock import Claims
-from drainer.sink.mysql.sql_literal.quoting import qualified
+from drainer.mysql.connection import Target, connect
+from drainer.mysql.literal.quoting import qualified
+from drainer.mysql.rows.change import Position
+from drainer.mysql.session_lock import Claims
 
 
 @dataclass(frozen=True, slots=True)

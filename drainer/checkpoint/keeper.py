@@ -15,17 +15,17 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from common import tso
-from common.backoff import Backoff
-from common.clock import Clock
-from common.errors import Unavailable
-from common.observe import log, trace
 from drainer import metrics
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import Checkpoint, Intent
-from drainer.sink.mysql.change import Position
-from drainer.sink.mysql.errors import SessionError, StatementRefused, final_error, safe_text
+from drainer.mysql.errors import SessionError, StatementRefused, final_error, safe_text
+from drainer.mysql.rows.change import Position
+from tidb_binlog import tso
+from tidb_binlog.backoff import Backoff
+from tidb_binlog.clock import Clock
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.observe import log, trace
 
 logger = log.get("drainer.checkpoint_keeper")
 T = TypeVar("T")

@@ -20,10 +20,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from common.errors import Corruption
-from common.table_info import DECIMAL, Column
-from drainer.sink.mysql.causality import Spread, lane_of_table
-from drainer.sink.mysql.change import TableTarget
+from drainer.mysql.rows.causality import Spread, lane_of_table
+from drainer.mysql.rows.change import TableTarget
+from tidb_binlog.errors import Corruption
+from tidb_binlog.table_info import DECIMAL, Column
 
 HASH_VERSION: Final = 2
 """How rows become lanes: keys, their bytes, fold ids, the hash. Any change of these is a new version.

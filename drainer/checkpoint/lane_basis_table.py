@@ -19,9 +19,9 @@ from typing import Final
 
 from drainer.checkpoint import lane_basis
 from drainer.checkpoint.lane_basis import StoredBasis, TableSpread
-from drainer.sink.mysql.connection import Connection
-from drainer.sink.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, SessionError
-from drainer.sink.mysql.sql_literal.quoting import qualified, string_literal
+from drainer.mysql.connection import Connection
+from drainer.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, SessionError
+from drainer.mysql.literal.quoting import qualified, string_literal
 
 _HEADER: Final = 0
 _STATEMENT_ROWS: Final = 1000

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from drainer.checkpoint.committed import Committed
 from drainer.checkpoint.fencing import Fence
-from drainer.sink.mysql.change import Position
-from drainer.sink.mysql.connection import Connection
-from drainer.sink.mysql.session_lock import Claims
-from drainer.sink.mysql.sql_literal.quoting import qualified
+from drainer.mysql.connection import Connection
+from drainer.mysql.literal.quoting import qualified
+from drainer.mysql.rows.change import Position
+from drainer.mysql.session_lock import Claims
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from common import time_text
-from common.errors import Conflict, Rejected
-from drainer.sink.mysql.connection import Connection
-from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name, string_literal
+from drainer.mysql.connection import Connection
+from drainer.mysql.literal.quoting import qualified, quote_name, string_literal
+from tidb_binlog import time_text
+from tidb_binlog.errors import Conflict, Rejected
 
 LOADING: Final = "loading"
 DONE: Final = "done"
 LOAD_ROLE: Final = "load"
-"""Role of the session that a load holds as long as it runs (`sink/mysql/session_lock`)."""
+"""Role of the session that a load holds as long as it runs (`mysql/session_lock.py`)."""
 _STATEMENT_ROWS: Final = 500
 _CREATE: Final = (
     b"CREATE TABLE IF NOT EXISTS %s (cluster_id BIGINT UNSIGNED PRIMARY KEY, run BIGINT NOT NULL,"

@@ -28,12 +28,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from common.errors import Conflict, Corruption
 from drainer.checkpoint.fencing import check_owner, next_epoch
 from drainer.checkpoint.lane_basis import HASH_VERSION, StoredBasis
 from drainer.checkpoint.safe_mode import SafeMode
 from drainer.checkpoint.value import Checkpoint, Intent
-from drainer.sink.mysql.change import COMPLETE, Position
+from drainer.mysql.rows.change import COMPLETE, Position
+from tidb_binlog.errors import Conflict, Corruption
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ import os
 import tomllib
 from typing import Final
 
-from common import checked
-from common.errors import ConfigError, Corruption, ForeignDirectory
-from common.filesystem import replace_file
 from drainer.checkpoint.value import Checkpoint
+from tidb_binlog import checked
+from tidb_binlog.errors import ConfigError, Corruption, ForeignDirectory
+from tidb_binlog.filesystem import replace_file
 
 NAME: Final = "savepoint"
 BEGIN_NAME: Final = ".begin"

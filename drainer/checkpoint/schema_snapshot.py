@@ -22,10 +22,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from common.foreign_document import UNREADABLE
-from common.observe import log
-from drainer.sink.mysql.connection import Connection
-from drainer.sink.mysql.sql_literal.quoting import qualified, string_literal
+from drainer.mysql.connection import Connection
+from drainer.mysql.literal.quoting import qualified, string_literal
+from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.observe import log
 
 logger = log.get("drainer.schema_store")
 

@@ -28,8 +28,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from common.errors import BinlogError
-from common.observe import log
 from drainer.checkpoint import table_setup
 from drainer.checkpoint.committed import Committed
 from drainer.checkpoint.fencing import Fence, check_owner, next_epoch
@@ -40,12 +38,14 @@ from drainer.checkpoint.resume import DrainerState, Start, StarterInfo, StoredSt
 from drainer.checkpoint.schema_snapshot import SchemaChanges, SchemaStore, StoredSchema
 from drainer.checkpoint.store_guard import StoreGuard
 from drainer.checkpoint.value import DEFAULT_TABLE, Checkpoint, Intent
-from drainer.sink.mysql.change import Position
-from drainer.sink.mysql.connection import Connection, Target
-from drainer.sink.mysql.errors import NoSuchTable, StatementRefused, safe_text
-from drainer.sink.mysql.session import DownstreamSession
-from drainer.sink.mysql.session_lock import DDL, STORE, Claims
-from drainer.sink.mysql.sql_literal.quoting import qualified, string_literal
+from drainer.mysql.connection import Connection, Target
+from drainer.mysql.errors import NoSuchTable, StatementRefused, safe_text
+from drainer.mysql.literal.quoting import qualified, string_literal
+from drainer.mysql.rows.change import Position
+from drainer.mysql.session import DownstreamSession
+from drainer.mysql.session_lock import DDL, STORE, Claims
+from tidb_binlog.errors import BinlogError
+from tidb_binlog.observe import log
 
 logger = log.get("drainer.checkpoint")
 

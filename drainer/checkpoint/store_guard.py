@@ -14,9 +14,9 @@ from typing import Any, Final, TypeAlias
 
 from drainer.checkpoint.committed import Committed
 from drainer.checkpoint.fencing import Fence
-from drainer.sink.mysql.change import Position
-from drainer.sink.mysql.connection import Connection
-from drainer.sink.mysql.sql_literal.quoting import qualified
+from drainer.mysql.connection import Connection
+from drainer.mysql.literal.quoting import qualified
+from drainer.mysql.rows.change import Position
 
 Known: TypeAlias = tuple[Mapping[int, Position], int]
 """Positions of the lanes, and the number of the last write."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from common.errors import DownstreamError
-from drainer.sink.mysql.connection import Connection
-from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name, string_literal
+from drainer.mysql.connection import Connection
+from drainer.mysql.literal.quoting import qualified, quote_name, string_literal
+from tidb_binlog.errors import DownstreamError
 
 NAMES: Final = ("drainer_state", "lanes", "lane_basis", "schema_snapshot", "quarantine", "ddl_decisions")
 _CREATE_STATE: Final = (

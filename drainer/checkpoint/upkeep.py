@@ -2,7 +2,7 @@
 
 Drives  the checkpoint keeper, the purge of what was dropped
 Owns    the pace of each
-Tests   tests/drainer/apply/test_mysql_sink_modes.py
+Tests   tests/drainer/sink/mysql/test_mysql_sink_modes.py
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from common.clock import Clock
 from drainer.checkpoint.keeper import CheckpointKeeper
+from tidb_binlog.clock import Clock
 
 PURGE_S: Final = 60.0
 """How often tables that were dropped upstream, and are kept for a while, are purged."""

@@ -17,9 +17,9 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from common.errors import Corruption
-from common.foreign_document import UNREADABLE, typed
 from drainer.checkpoint.safe_mode import SafeMode
+from tidb_binlog.errors import Corruption
+from tidb_binlog.foreign_document import UNREADABLE, typed
 
 DEFAULT_TABLE: Final = "checkpoint"
 PRIMARY_TS: Final = "primary-ts"

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from common.config.declaring import option
-from common.errors import ConfigError
 from drainer.config.database_options import DatabaseOptions
+from tidb_binlog.config.declaring import option
+from tidb_binlog.errors import ConfigError
 
 COMPRESSIONS: Final = ("", "zstd")
 

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from common.config.declaring import option
-from common.errors import ConfigError
-from common.net.port import split_address
-from common.net.tls import TlsConfig
 from drainer.config import password
 from drainer.config.verify_options import VerifyOptions
-from drainer.sink.mysql.column_match import FULL, PARTIAL
-from drainer.sink.mysql.session_mode import session_mode, session_variables
+from drainer.mysql.rows.column_match import FULL, PARTIAL
+from drainer.mysql.session_mode import session_mode, session_variables
+from tidb_binlog.config.declaring import option
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.net.port import split_address
+from tidb_binlog.net.tls import TlsConfig
 
 
 @dataclass(frozen=True, slots=True)

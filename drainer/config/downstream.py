@@ -9,11 +9,11 @@ import functools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from common.net.tls import ClientTls
 from drainer.config.options import DrainerConfig
-from drainer.sink.mysql.addresses import Addresses, Place
-from drainer.sink.mysql.connection import Target
-from drainer.sink.mysql.session_mode import session_mode, session_variables
+from drainer.mysql.addresses import Addresses, Place
+from drainer.mysql.connection import Target
+from drainer.mysql.session_mode import session_mode, session_variables
+from tidb_binlog.net.tls import ClientTls
 
 
 def target_of(settings: DrainerConfig) -> Target:

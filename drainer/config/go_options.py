@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.config.declaring import option
-from common.serving.node_config import NodeConfig
+from tidb_binlog.config.declaring import option
+from tidb_binlog.serving.node_config import NodeConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from common.config import secret_file
-from common.config.declaring import option
-from common.errors import ConfigError
-from common.net import webhook
 from drainer.config.kafka_options import KafkaOptions
+from tidb_binlog.config import secret_file
+from tidb_binlog.config.declaring import option
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.net import webhook
 
 HEADERS_BYTES_MAX: Final = 64 << 10
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from common.config.declaring import option
-from common.errors import ConfigError
-from common.net.port import split_address
 from drainer.config.archive_options import ArchiveOptions
+from tidb_binlog.config.declaring import option
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.net.port import split_address
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9092"
 DEFAULT_VERSION: Final = "0.8.2.0"

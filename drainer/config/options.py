@@ -11,12 +11,12 @@ import socket
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from common import compression
-from common.config.declaring import option
-from common.errors import ConfigError
-from common.net.port import split_address
 from drainer.config import remarks
 from drainer.config.rule_options import RuleOptions
+from tidb_binlog import compression
+from tidb_binlog.config.declaring import option
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.net.port import split_address
 
 ENV_PREFIX: Final = "BINLOG_SERVER"
 EXIT_CODES: Final = """

@@ -19,8 +19,8 @@ from typing import Final
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-from common.config import secret_file
-from common.errors import ConfigError
+from tidb_binlog.config import secret_file
+from tidb_binlog.errors import ConfigError
 
 try:
     from cryptography.hazmat.decrepit.ciphers.modes import CFB

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from common import mount
 from drainer.config.options import DrainerConfig
+from tidb_binlog import mount
 
 
 def check(settings: DrainerConfig) -> list[str]:

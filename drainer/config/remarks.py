@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from common.config.declaring import defaults, options
+from tidb_binlog.config.declaring import defaults, options
 
 if TYPE_CHECKING:
     from drainer.config.options import DrainerConfig

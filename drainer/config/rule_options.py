@@ -1,7 +1,7 @@
 """Rule options: which databases, tables, columns, rows and DDL replicate, and under which names.
 
-In     lists and tables of the file, as texts; `drainer.rules` reads what they say
-Tests  tests/drainer/config/test_options.py, tests/drainer/rules/test_rule_set.py
+In     lists and tables of the file, as texts; `drainer.stream.rules` reads what they say
+Tests  tests/drainer/config/test_options.py, tests/drainer/stream/rules/test_rule_set.py
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from common.config.declaring import option
-from common.errors import ConfigError
 from drainer.config.sink_options import SinkOptions
+from tidb_binlog.config.declaring import option
+from tidb_binlog.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

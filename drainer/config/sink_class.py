@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
-from common.errors import ConfigError
-from common.observe.printable import one_line
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.observe.printable import one_line
 
 PREFIX: Final = "python:"
 GROUP: Final = "tidb_binlog.sinks"

@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from common.config.declaring import option
-from common.errors import ConfigError
 from drainer.config import password, sink_class
 from drainer.config.http_options import HttpOptions
 from drainer.config.relay_format import FORMATS, PAYLOAD
 from drainer.config.sinks import DATABASES, SINKS
+from tidb_binlog.config.declaring import option
+from tidb_binlog.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from common.errors import ConfigError
-from common.net.tls import ClientTls
 from drainer.config.upstream_options import SECTION, UpstreamOptions
-from drainer.sink.mysql.connection import Target
+from drainer.mysql.connection import Target
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.net.tls import ClientTls
 
 TIDB_PORT: Final = 4000
 MYSQL_PORT: Final = 3306

@@ -16,11 +16,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from common.config.declaring import option
-from common.errors import ConfigError
-from common.net.tls import TlsConfig
 from drainer.config import password
 from drainer.config.go_options import FormerOptions
+from tidb_binlog.config.declaring import option
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.net.tls import TlsConfig
 
 SECTION: Final = "syncer.from"
 _TABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*")

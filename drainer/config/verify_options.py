@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.config.declaring import option
-from common.errors import ConfigError
 from drainer.config.upstream_options import SECTION, UpstreamOptions
+from tidb_binlog.config.declaring import option
+from tidb_binlog.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from common.ddl_job import action_name
 from drainer.ddl.rules import APPLY, GROUPS, REWRITE, SKIP, Rule
 from drainer.txn import Ddl
+from tidb_binlog.ddl_job import action_name
 
 _GROUPS_WITHOUT_MEANING: Final = {
     "lock": "table locks live in the upstream's sessions",

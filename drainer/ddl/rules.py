@@ -23,10 +23,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from common.ddl_job import ACTION_NAMES, ActionType
-from common.errors import ConfigError
-from drainer.rules import table_filter
+from drainer.stream.rules import table_filter
 from drainer.txn import Ddl
+from tidb_binlog.ddl_job import ACTION_NAMES, ActionType
+from tidb_binlog.errors import ConfigError
 
 KEY: Final = "syncer.ddl-rule"
 APPLY: Final = "apply"

@@ -19,13 +19,13 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from common import checked, filesystem
-from common.clock import Clock
-from common.errors import BinlogError, ConfigError, Corruption, DirectoryLocked, ForeignDirectory
-from common.filesystem import read_at, sync_directory
-from common.record import RecordError, crc32c
 from drainer.formats import binlog_file
 from drainer.formats.binlog_file import SYNCED, SYNCED_SIZE, Place, Synced
+from tidb_binlog import checked, filesystem
+from tidb_binlog.clock import Clock
+from tidb_binlog.errors import BinlogError, ConfigError, Corruption, DirectoryLocked, ForeignDirectory
+from tidb_binlog.filesystem import read_at, sync_directory
+from tidb_binlog.record import RecordError, crc32c
 
 PURGED: Final = ".purged"
 DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})

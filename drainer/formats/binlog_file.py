@@ -2,8 +2,8 @@
 
 In     names of a directory; a file as `read(offset, size)` and a size
 Out    indexes in order; places of records; for a file that does not end with a whole record, where it ends
-Why    `binlog-<index>-<time>` and the framing of `common.record` are those of the Go drainer, which may have
-       written the files or may read them next
+Why    `binlog-<index>-<time>` and the framing of `tidb_binlog.record` are those of the Go drainer, which may
+       have written the files or may read them next
 Holds  only the last file may end in bytes that are no whole record: they were never synced, so nothing that
        depends on them was done
 Never  looks for a record at any other place than after the one before: a payload may hold bytes that look
@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from common.errors import Corruption
-from common.record import (
+from tidb_binlog.errors import Corruption
+from tidb_binlog.record import (
     BINLOG_FILE_MAGIC,
     FILE_HEADER,
     FILE_HEADER_SIZE,

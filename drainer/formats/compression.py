@@ -20,8 +20,8 @@ from typing import BinaryIO, Final
 
 import zstandard
 
-from common.errors import Corruption
-from common.filesystem import sync_directory
+from tidb_binlog.errors import Corruption
+from tidb_binlog.filesystem import sync_directory
 
 SUFFIX: Final = ".zst"
 UNFINISHED: Final = ".tmp"

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from common.errors import Corruption
-from common.protobuf_fields import Read
-from common.record import BINLOG_FILE_MAGIC, FILE_HEADER, FILE_HEADER_SIZE, crc32c_extend
 from drainer.formats.binlog_directory import BinlogDirectory
 from drainer.formats.binlog_file import OPEN_LENGTH
+from tidb_binlog.errors import Corruption
+from tidb_binlog.protobuf_fields import Read
+from tidb_binlog.record import BINLOG_FILE_MAGIC, FILE_HEADER, FILE_HEADER_SIZE, crc32c_extend
 
 LENGTH_SIZE: Final = 5  # of a varint that is filled in later: up to 32 GiB
 _CHUNK: Final = 1 << 20

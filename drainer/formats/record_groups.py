@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from common.record import FILE_OVERHEAD, encode_file
 from drainer.formats.group_writer import OpenRecord, RecordGroup
 from drainer.formats.obinlog.writer import ObinlogWriter
 from drainer.txn import Ddl, Transaction
+from tidb_binlog.record import FILE_OVERHEAD, encode_file
 
 CHECKSUM_BYTES: Final = 4
 

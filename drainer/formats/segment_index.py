@@ -20,8 +20,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from common import checked
-from common.foreign_document import UNREADABLE
+from tidb_binlog import checked
+from tidb_binlog.foreign_document import UNREADABLE
 
 FORMAT: Final = 1
 STRIDE: Final = 1 << 20

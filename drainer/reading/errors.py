@@ -8,15 +8,15 @@
         ├── NoSuchTable         a pattern of `tables` fits nothing that exists
         └── StreamEnded         rows or items were asked for when the stream had moved on, or was closed
 
-Everything else is of `common.errors`: `Unavailable` only before the stream has begun, `ConfigError` for what
-was asked in a way that cannot be, `Corruption` for bytes that cannot be read.
+Everything else is of `tidb_binlog.errors`: `Unavailable` only before the stream has begun, `ConfigError` for
+what was asked in a way that cannot be, `Corruption` for bytes that cannot be read.
 
-Tests  tests/drainer/pull/test_collector_finds_pumps.py
+Tests  tests/drainer/stream/pull/test_collector_finds_pumps.py
 """
 
 from __future__ import annotations
 
-from common.errors import BinlogError
+from tidb_binlog.errors import BinlogError
 
 
 class ReadingError(BinlogError):

@@ -16,19 +16,19 @@ from typing import Final, NoReturn
 
 from google.protobuf.message import DecodeError
 
-from common.errors import Corruption
-from common.foreign_document import UNREADABLE
-from common.protobuf_fields import Read
-from common.wire import binlog_pb2
 from drainer.formats.obinlog.reader import ddl_of
 from drainer.formats.relay_payload.record import RecordHead
-from drainer.pull import large_txn
-from drainer.pull.merged import Spilled
-from drainer.rules.rule_history import rules_from
-from drainer.rules.rule_set import Rules
-from drainer.translate.row_events import row_events
-from drainer.translate.row_filter import RowGate, screened
+from drainer.stream.pull import large_txn
+from drainer.stream.pull.merged import Spilled
+from drainer.stream.rules.rule_history import rules_from
+from drainer.stream.rules.rule_set import Rules
+from drainer.stream.translate.row_events import row_events
+from drainer.stream.translate.row_filter import RowGate, screened
 from drainer.txn import Ddl, TableEvents, TableVersion, Transaction
+from tidb_binlog.errors import Corruption
+from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.protobuf_fields import Read
+from tidb_binlog.wire import binlog_pb2
 
 _HINT: Final = "restore the file from a backup; with the upstream at hand, move the binlog files away"
 
@@ -105,7 +105,7 @@ class PayloadReader:
             _fail("transaction", commit_ts, f"has a definition ({number}) that the file does not have")
         edit = None
         if not rules.rows.is_empty:
-            from drainer.translate.row_edit import row_edit  # most relay logs are read without
+            from drainer.stream.translate.row_edit import row_edit  # most relay logs are read without
 
             edit = row_edit(rules, table)
         dropped = rules.events.ignored_rows(table.schema, table.name)

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-from common.protobuf_fields import Read
 from drainer.formats.obinlog import reader as obinlog_read
 from drainer.formats.obinlog.reader import ObinlogReader, RecordHead, Resolve, ToUtc
 from drainer.formats.relay_payload.record import is_payload_record, record_head
 from drainer.relay.payload_reader import PayloadReader, PayloadReaders
 from drainer.relay.record_time import to_utc
-from drainer.rules.rule_set import Rules
+from drainer.stream.rules.rule_set import Rules
 from drainer.txn import Item, TableVersion, Transaction
+from tidb_binlog.protobuf_fields import Read
 
 
 class RecordReader(Protocol):

@@ -10,8 +10,8 @@ from __future__ import annotations
 import datetime
 import zoneinfo
 
-from common.errors import Corruption
 from drainer.formats.obinlog.reader import ToUtc
+from tidb_binlog.errors import Corruption
 
 
 def to_utc(time_zone: str) -> ToUtc:

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from common.clock import Clock
 from drainer import metrics
 from drainer.config.relay_format import PAYLOAD
 from drainer.formats.binlog_directory import BinlogDirectory, DiskFull
@@ -28,8 +27,9 @@ from drainer.formats.record_groups import RelayRecords
 from drainer.formats.record_sizes import RecordSizes
 from drainer.formats.relay_payload.record import commit_ts_of, is_payload_record
 from drainer.formats.relay_payload.records import PayloadRecords
-from drainer.pull.merged import Spilled
+from drainer.stream.pull.merged import Spilled
 from drainer.txn import Ddl, TableVersion, Transaction
+from tidb_binlog.clock import Clock
 
 HEAD_BYTES: Final = 32  # enough for the format and commit_ts
 WRITE_BYTES: Final = 1 << 20  # so much is written at once, so that little is held

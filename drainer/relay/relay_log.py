@@ -20,16 +20,16 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from common.backoff import Backoff
-from common.clock import Clock
-from common.errors import BinlogError
-from common.observe import log
 from drainer import metrics
 from drainer.config.relay_format import PAYLOAD
 from drainer.formats.binlog_directory import Broken, DiskFull
-from drainer.pull.merged import Spilled
 from drainer.relay.relay_files import Entry, LoggedDdl, LoggedLarge, RelayFiles
+from drainer.stream.pull.merged import Spilled
 from drainer.txn import Ddl, Item, TableVersion
+from tidb_binlog.backoff import Backoff
+from tidb_binlog.clock import Clock
+from tidb_binlog.errors import BinlogError
+from tidb_binlog.observe import log
 
 logger = log.get("drainer.relay")
 

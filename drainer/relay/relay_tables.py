@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from common.errors import DownstreamError
 from drainer.formats.obinlog.reader import ForeignTable
+from drainer.mysql.connection import Target
+from drainer.mysql.session import DownstreamSession
 from drainer.relay.table_definitions import DownstreamColumn, info_of
-from drainer.sink.mysql.connection import Target
-from drainer.sink.mysql.session import DownstreamSession
 from drainer.txn import TableVersion
+from tidb_binlog.errors import DownstreamError
 
 _COLUMNS: Final = (
     "SELECT COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME, COLLATION_NAME"

@@ -17,21 +17,21 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Final, NamedTuple
 
-from common.clock import Clock
-from common.errors import ConfigError, Corruption
-from common.protobuf_fields import Read
-from common.record import RecordError
 from drainer import metrics
 from drainer.formats import binlog_file
 from drainer.formats.binlog_directory import BinlogDirectory, BinlogFile
 from drainer.formats.binlog_file import Place
 from drainer.formats.relay_payload.record import in_memory
-from drainer.pull.merged import Merged, MergedBatch, Spilled
-from drainer.pull.ready_items import BATCH_BYTES, ReadyItems
 from drainer.relay.record_readers import RecordReader, RecordReaders
 from drainer.relay.relay_tables import RelayTables
-from drainer.rules.rule_set import Rules
+from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
+from drainer.stream.pull.ready_items import BATCH_BYTES, ReadyItems
+from drainer.stream.rules.rule_set import Rules
 from drainer.txn import Ddl, Item, Transaction
+from tidb_binlog.clock import Clock
+from tidb_binlog.errors import ConfigError, Corruption
+from tidb_binlog.protobuf_fields import Read
+from tidb_binlog.record import RecordError
 
 _DEFAULT_CHARSET: Final = ("utf8mb4", "utf8mb4_bin")
 

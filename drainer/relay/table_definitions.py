@@ -12,8 +12,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from common.errors import DownstreamError
-from common.table_info import (
+from drainer.formats.obinlog.reader import ForeignTable
+from tidb_binlog.errors import DownstreamError
+from tidb_binlog.table_info import (
     BIT,
     BLOB,
     DATE,
@@ -47,8 +48,7 @@ from common.table_info import (
     IndexColumn,
     TableInfo,
 )
-from common.wire import secondary_binlog_pb2 as pb
-from drainer.formats.obinlog.reader import ForeignTable
+from tidb_binlog.wire import secondary_binlog_pb2 as pb
 
 TYPES: Final = {
     "tinyint": TINY,

@@ -17,26 +17,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from common import tso
-from common.clock import SystemClock
-from common.errors import DownstreamError, Unavailable
-from common.observe import log
-from drainer.app.bounded_stream import run_to_end
-from drainer.app.build_mysql import applier_settings
-from drainer.apply.mysql_sink import MysqlSink
-from drainer.apply.quarantine_setup import QuarantineSetup, load_waiting
 from drainer.checkpoint.inspection import Inspection
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.store import CheckpointStore
 from drainer.config.downstream import target_of
-from drainer.control.pause_and_reload import Control
-from drainer.control.rate_limit import Limits
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Policy
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner, Ran, Refused
 from drainer.formats.binlog_directory import BinlogDirectory
-from drainer.pull.merged import Merged, MergedBatch
+from drainer.mysql.connection import Target, connect
+from drainer.mysql.errors import SessionError, final_error
+from drainer.mysql.session_lock import DDL, RELEASE
+from drainer.operate.control.pause_and_reload import Control
+from drainer.operate.control.rate_limit import Limits
 from drainer.reading.archive.decode.definitions import of_archive
 from drainer.reading.archive.files.payload import RELAY
 from drainer.reading.archive.files.segments import Survey
@@ -49,12 +43,18 @@ from drainer.reparo.options import SCHEMA, ReparoConfig
 from drainer.reparo.ordered_records import Seen
 from drainer.reparo.relay_stream import RelayStream
 from drainer.reparo.summary import Summary
-from drainer.rules.rule_set import Rules
-from drainer.sink.mysql.connection import Target, connect
-from drainer.sink.mysql.errors import SessionError, final_error
-from drainer.sink.mysql.session_lock import DDL, RELEASE
+from drainer.sink.mysql.bounded_stream import run_to_end
+from drainer.sink.mysql.mysql_sink import MysqlSink
+from drainer.sink.mysql.quarantine_setup import QuarantineSetup, load_waiting
+from drainer.sink.mysql.settings import applier_settings
 from drainer.sink.runner import Runner
+from drainer.stream.pull.merged import Merged, MergedBatch
+from drainer.stream.rules.rule_set import Rules
 from drainer.txn import Ddl
+from tidb_binlog import tso
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.errors import DownstreamError, Unavailable
+from tidb_binlog.observe import log
 
 logger = log.get("drainer.reparo")
 

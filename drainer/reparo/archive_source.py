@@ -18,12 +18,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Final
 
-from common.errors import Corruption, DownstreamError
-from common.protobuf_fields import varint
-from common.rowcodec.varint import put_uvarint
 from drainer.formats.segment_index import UTC
-from drainer.pull.merged import Merged, MergedBatch, Spilled
-from drainer.pull.ready_items import ReadyItems
 from drainer.reading.archive.decode.pb_walk import PbWalker
 from drainer.reading.archive.decode.records import Piece, SchemaChange
 from drainer.reading.archive.files.segments import Slice, Survey
@@ -34,8 +29,13 @@ from drainer.reparo.archived_tables import ArchivedTables
 from drainer.reparo.ddl_screen import screened
 from drainer.reparo.ordered_records import Seen, at_place, ordered
 from drainer.reparo.sink_rows import SinkRows
-from drainer.rules.rule_set import Rules
+from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
+from drainer.stream.pull.ready_items import ReadyItems
+from drainer.stream.rules.rule_set import Rules
 from drainer.txn import Ddl, Item, TableEvents, Transaction
+from tidb_binlog.errors import Corruption, DownstreamError
+from tidb_binlog.protobuf_fields import varint
+from tidb_binlog.rowcodec.varint import put_uvarint
 
 PIECE_BYTES: Final = 4 << 20
 """Of a transaction; a larger one is decoded in pieces of so many bytes."""

@@ -7,10 +7,10 @@ Tests  tests/drainer/reparo/test_process.py
 
 from __future__ import annotations
 
-from common.errors import ConfigError
 from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.segments import PUMP, Survey, survey
 from drainer.reparo.options import ReparoConfig
+from tidb_binlog.errors import ConfigError
 
 
 def surveyed(config: ReparoConfig) -> Survey:

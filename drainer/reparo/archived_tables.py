@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from common.errors import DownstreamError
 from drainer.ddl.derive.values import Route
+from drainer.mysql.connection import Target
+from drainer.mysql.session import DownstreamSession
 from drainer.reading.archive.decode import downstream_definitions
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.pb_walk import Shape
-from drainer.sink.mysql.connection import Target
-from drainer.sink.mysql.session import DownstreamSession
 from drainer.txn import TableVersion
+from tidb_binlog.errors import DownstreamError
 
 
 class ArchivedTables:

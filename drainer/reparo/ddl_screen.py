@@ -2,8 +2,8 @@
 
 In     a Ddl made of its text alone, the rules, the names of tables that are known so far
 Out    the same Ddl: to be run, left out with the reason, with other statements in its place, or refused
-Holds  the same verdicts as a Drainer's (`drainer.translate.ddl_filter`). A statement whose tables cannot be
-       read from it runs as it is, unless tables are routed: then it is refused
+Holds  the same verdicts as a Drainer's (`drainer.stream.translate.ddl_filter`). A statement whose tables
+       cannot be read from it runs as it is, unless tables are routed: then it is refused
 Why    `DROP TABLE a, b` is a job for each table upstream, and each has the whole text: a table that is gone
        already is no error
 """
@@ -14,16 +14,16 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
-from common.ddl_job import DdlJob
+from drainer.changes.ddl_effect import TABLE, DdlEffect, EffectKind, Name, effect
+from drainer.changes.statement_effect import statement_effect
+from drainer.mysql import sql_tokens
+from drainer.mysql.literal.quoting import qualified
 from drainer.reparo.routed_text import NotRoutable, routed_text
-from drainer.rules.rule_set import Rules
-from drainer.schema import sql_tokens
-from drainer.schema.ddl_effect import TABLE, DdlEffect, EffectKind, Name, effect
-from drainer.schema.statement_effect import statement_effect
-from drainer.schema.tracker import is_system_schema
-from drainer.sink.mysql.sql_literal.quoting import qualified
-from drainer.translate import ddl_filter
+from drainer.stream.rules.rule_set import Rules
+from drainer.stream.schema.tracker import is_system_schema
+from drainer.stream.translate import ddl_filter
 from drainer.txn import Ddl
+from tidb_binlog.ddl_job import DdlJob
 
 _MAY_NARROW: Final = frozenset(
     {"DROP", "MODIFY", "CHANGE", "RENAME", "CONVERT", "UNIQUE", "PRIMARY", "NOT", "CHECK", "PARTITION"}

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
-from common.clock import Clock
-from common.errors import ConfigError, Conflict
 from drainer.checkpoint.inspection import Inspection, inspect
+from drainer.mysql.connection import Target, connect
+from drainer.mysql.literal.quoting import qualified
 from drainer.reparo.options import SCHEMA, ReparoConfig
-from drainer.sink.mysql.connection import Target, connect
-from drainer.sink.mysql.sql_literal.quoting import qualified
+from tidb_binlog.clock import Clock
+from tidb_binlog.errors import ConfigError, Conflict
 
 _OWNER_MAX: Final = 200
 ENDING_S: Final = 10.0

@@ -18,15 +18,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
-from common import tso
-from common.clock import SystemClock
-from common.config.declaring import option
-from common.errors import ConfigError
 from drainer.config.options import DrainerConfig
 from drainer.ddl import rules as ddl_rules
 from drainer.formats.segment_index import UTC
-from drainer.rules.rule_set import Rules, name_pairs, read_rules
-from drainer.rules.table_filter import TableFilter
+from drainer.stream.rules.rule_set import Rules, name_pairs, read_rules
+from drainer.stream.rules.table_filter import TableFilter
+from tidb_binlog import tso
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.config.declaring import option
+from tidb_binlog.errors import ConfigError
 
 ENV_PREFIX: Final = "Reparo"
 PRINT: Final = "print"

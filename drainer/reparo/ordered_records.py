@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from common.errors import BinlogError, Corruption
 from drainer.reading.archive.decode import reading
 from drainer.reading.archive.decode.records import Piece, SchemaChange
 from drainer.reading.archive.files.segments import Slice, Survey
 from drainer.reading.archive.files.selection import Selection
+from tidb_binlog.errors import BinlogError, Corruption
 
 
 @dataclass(slots=True)

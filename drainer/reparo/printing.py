@@ -20,13 +20,13 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from common.errors import Corruption
-from common.observe.printable import printable
-from common.rowcodec.codegen import UNEXPECTED
-from common.rowcodec.datum import BYTES, FLOAT, NULL_DATUM, UVARINT, VARINT, bytes_span, read_double
-from common.rowcodec.varint import svarint, uvarint
-from common.wire import pb_binlog_pb2 as pb
 from drainer.relay.table_definitions import BINARY_TYPES
+from tidb_binlog.errors import Corruption
+from tidb_binlog.observe.printable import printable
+from tidb_binlog.rowcodec.codegen import UNEXPECTED
+from tidb_binlog.rowcodec.datum import BYTES, FLOAT, NULL_DATUM, UVARINT, VARINT, bytes_span, read_double
+from tidb_binlog.rowcodec.varint import svarint, uvarint
+from tidb_binlog.wire import pb_binlog_pb2 as pb
 
 _TYPES: Final = {pb.Insert: b"Insert", pb.Update: b"Update", pb.Delete: b"Delete"}
 _NIL: Final = b"<nil>"

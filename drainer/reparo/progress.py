@@ -12,9 +12,9 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from common.observe.show import TerminalLine, print_warning
 from drainer.reparo.ordered_records import Seen
 from drainer.reparo.summary import shown_time
+from tidb_binlog.observe.show import TerminalLine, print_warning
 
 PACE_S: Final = 0.5
 LINE_EVERY_S: Final = 10.0

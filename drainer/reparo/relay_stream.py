@@ -13,19 +13,19 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 
-from common.clock import SystemClock
 from drainer.formats.binlog_directory import BinlogDirectory
-from drainer.pull.merged import Merged, MergedBatch, Spilled
+from drainer.mysql.connection import Target
 from drainer.reading.archive.files.selection import Selection
 from drainer.relay.relay_tables import RelayTables
 from drainer.relay.source import RelaySchema, RelaySource
 from drainer.reparo.ddl_screen import screened
 from drainer.reparo.ordered_records import Seen
-from drainer.rules.rule_set import Rules
-from drainer.sink.mysql.connection import Target
-from drainer.translate.row_edit import row_edit
-from drainer.translate.row_filter import RowGate
+from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
+from drainer.stream.rules.rule_set import Rules
+from drainer.stream.translate.row_edit import row_edit
+from drainer.stream.translate.row_filter import RowGate
 from drainer.txn import Ddl, Item, TableEvents, TableVersion, Transaction
+from tidb_binlog.clock import SystemClock
 
 
 class RelayStream:

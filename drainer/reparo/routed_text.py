@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Final
 
 from drainer.ddl.derive.values import Route
-from drainer.schema.sql_tokens import token_spans, unquote
-from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name
+from drainer.mysql.literal.quoting import qualified, quote_name
+from drainer.mysql.sql_tokens import token_spans, unquote
 
 _OBJECTS: Final = frozenset({"TABLE", "TABLES", "SEQUENCE", "INDEX", "DATABASE", "SCHEMA"})
 _BETWEEN: Final = frozenset({"TEMPORARY", "UNIQUE", "FULLTEXT", "SPATIAL", "GLOBAL"})

@@ -15,14 +15,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from common.rowcodec.put import put_int
-from common.rowcodec.varint import put_svarint
-from common.table_info import ROWID_COLUMN_ID, Index, IndexColumn, TableInfo
 from drainer.reading.archive.decode.records import Row
-from drainer.rules.rule_set import Rules
-from drainer.translate.row_edit import row_edit
-from drainer.translate.row_filter import RowGate
+from drainer.stream.rules.rule_set import Rules
+from drainer.stream.translate.row_edit import row_edit
+from drainer.stream.translate.row_filter import RowGate
 from drainer.txn import INSERT, UPDATE, TableEvents, TableVersion
+from tidb_binlog.rowcodec.put import put_int
+from tidb_binlog.rowcodec.varint import put_svarint
+from tidb_binlog.table_info import ROWID_COLUMN_ID, Index, IndexColumn, TableInfo
 
 _HANDLE: Final = put_int(0, unsigned=False)
 _ROW_ID: Final = b"\x08" + put_svarint(ROWID_COLUMN_ID) + _HANDLE

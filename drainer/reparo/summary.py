@@ -12,7 +12,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from common import tso
+from tidb_binlog import tso
 
 
 @dataclass(slots=True)

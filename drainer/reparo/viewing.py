@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import IO, Final, NamedTuple
 
-from common.clock import SystemClock
 from drainer.formats.pb.writer import PbEncoder
 from drainer.reading.archive.decode import reading
 from drainer.reading.archive.decode.definitions import Definitions, of_archive
@@ -26,8 +25,9 @@ from drainer.reparo.ordered_records import Seen, ordered
 from drainer.reparo.printing import lines_of_ddl, lines_of_rows
 from drainer.reparo.sink_rows import SinkRows
 from drainer.reparo.summary import Summary
-from drainer.rules.rule_set import Rules
+from drainer.stream.rules.rule_set import Rules
 from drainer.txn import Transaction
+from tidb_binlog.clock import SystemClock
 
 _KINDS: Final = 3
 _CLOCK: Final = SystemClock()

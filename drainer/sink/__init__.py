@@ -33,15 +33,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from common.status.drainer import LaneStatus, MismatchStatus
+from tidb_binlog.status.drainer import LaneStatus, MismatchStatus
 
 if TYPE_CHECKING:  # importing `drainer.sink.mysql` runs this module: it loads nothing
-    from common.errors import BinlogError
-    from drainer.control.hold_state import Still
     from drainer.ddl.rules import Rule
-    from drainer.pull.merged import Spilled
+    from drainer.operate.control.hold_state import Still
     from drainer.sink.background import Background
+    from drainer.stream.pull.merged import Spilled
     from drainer.txn import Ddl, LargeTransaction, Transaction
+    from tidb_binlog.errors import BinlogError
 
 FLUSH_ROWS: Final = 400
 

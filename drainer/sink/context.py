@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from common.clock import Clock
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.ddl.policy import Policy
+from tidb_binlog.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)

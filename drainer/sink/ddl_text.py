@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from common import ddl_job
-from common.errors import DownstreamError
+from drainer.changes.ddl_effect import EffectKind, effect_kind
 from drainer.ddl.derive import definition, derive
 from drainer.ddl.derive.compare import SEQUENCE, TABLE, VIEW, Present
 from drainer.ddl.derive.derive import Change
@@ -22,10 +21,11 @@ from drainer.ddl.derive.render import NotDerivable, Server
 from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy, Ruling
 from drainer.ddl.rules import APPLY, GROUPS, REWRITE, STOP
-from drainer.schema import sql_tokens
-from drainer.schema.ddl_effect import EffectKind, effect_kind
-from drainer.sink.mysql.column_match import Dialect
+from drainer.mysql import sql_tokens
+from drainer.mysql.rows.column_match import Dialect
 from drainer.txn import Ddl, Tracked
+from tidb_binlog import ddl_job
+from tidb_binlog.errors import DownstreamError
 
 # Groups of kinds. Placement, attributes and locks are not in Go's archives.
 _ARCHIVED: Final = GROUPS["tiflash"] | GROUPS["cache"] | GROUPS["ttl"]

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from common.errors import ConfigError, Rejected
-from drainer.rules.rule_change import RuleChange
-from drainer.rules.rule_set import Rules
 from drainer.sink import Sink
+from drainer.stream.rules.rule_change import RuleChange
+from drainer.stream.rules.rule_set import Rules
+from tidb_binlog.errors import ConfigError, Rejected
 
 NEVER: Final = 1 << 63
 

@@ -14,20 +14,20 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
-from common.clock import SystemClock
-from common.errors import Unavailable
-from common.observe import log, trace
-from common.status.drainer import LaneStatus, MismatchStatus
-from common.status.troubles import STUCK_S
 from drainer import metrics
-from drainer.control.pause_and_reload import Control
-from drainer.pull.merged import MergedBatch, Spilled
-from drainer.rules.rule_change import RuleChange
-from drainer.rules.rule_set import Rules
+from drainer.operate.control.pause_and_reload import Control
 from drainer.sink import Sink
 from drainer.sink.rule_taking import RuleTaking
 from drainer.sink.traced_items import TRACK, ItemSource, TracedItems, traced
+from drainer.stream.pull.merged import MergedBatch, Spilled
+from drainer.stream.rules.rule_change import RuleChange
+from drainer.stream.rules.rule_set import Rules
 from drainer.txn import Ddl, LargeTransaction, Transaction
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.observe import log, trace
+from tidb_binlog.status.drainer import LaneStatus, MismatchStatus
+from tidb_binlog.status.troubles import STUCK_S
 
 logger = log.get("drainer.applier")
 

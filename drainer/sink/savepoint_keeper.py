@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 
-from common import filesystem, tso
-from common.backoff import Backoff
-from common.clock import Clock
-from common.observe import log
 from drainer import metrics
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.checkpoint.value import Checkpoint
 from drainer.formats.binlog_directory import DISK_FULL, Broken
+from tidb_binlog import filesystem, tso
+from tidb_binlog.backoff import Backoff
+from tidb_binlog.clock import Clock
+from tidb_binlog.observe import log
 
 logger = log.get("drainer.savepoint")
 

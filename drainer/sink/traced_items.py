@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
-from common.observe import trace
-from drainer.pull.merged import Merged, MergedBatch, Spilled
+from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
 from drainer.txn import Item, Transaction
+from tidb_binlog.observe import trace
 
 TRACK: Final = "stream"
 

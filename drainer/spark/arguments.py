@@ -17,15 +17,15 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from common.config import secret_file
-from common.errors import ConfigError, FlagError
-from common.net.tls import ClientTls, TlsConfig
 from drainer.formats.segment_index import UTC
+from drainer.mysql.connection import Target
 from drainer.reading.archive import read_options
 from drainer.reading.archive.files import selection
 from drainer.reading.archive.files.location import EXTRA_HINT, Location
-from drainer.sink.mysql.connection import Target
 from drainer.spark import session
+from tidb_binlog.config import secret_file
+from tidb_binlog.errors import ConfigError, FlagError
+from tidb_binlog.net.tls import ClientTls, TlsConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

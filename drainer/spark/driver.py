@@ -21,16 +21,16 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from common import errors
-from common.clock import Clock, SystemClock
-from common.errors import BinlogError, ConfigError, Unavailable
-from common.observe import show
-from common.quantities import span
+from tidb_binlog import errors
+from tidb_binlog.clock import Clock, SystemClock
+from tidb_binlog.errors import BinlogError, ConfigError, Unavailable
+from tidb_binlog.observe import show
+from tidb_binlog.quantities import span
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_RAISED: Final = re.compile(r"^((?:common|drainer)(?:\.\w+)+)\.(\w+): ", re.M)
+_RAISED: Final = re.compile(r"^((?:tidb_binlog|drainer)(?:\.\w+)+)\.(\w+): ", re.M)
 _END: Final = re.compile(
     # the next traceback, the JVM's stack, or how pyspark ends a message
     r"\n(?=\s*at [\w.$/]+\(|\nDuring handling|\nThe above exception|Traceback \(most recent|"

@@ -17,21 +17,21 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from common.clock import Clock
-from common.errors import ConfigError
-from common.tso import TS_MAX
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.ddl.policy import Policy
-from drainer.pull.merged import Merged, MergedBatch
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.pump_logs import PumpLogs
 from drainer.reading.archive.files.location import Location
-from drainer.rules.rule_set import Rules
-from drainer.schema.tracker import SchemaTracker
 from drainer.sink.file.archive import Archive
 from drainer.sink.file.file_sink import FileSink, where_to_go_on
 from drainer.sink.runner import Runner
-from drainer.translate.translator import Translator
+from drainer.stream.pull.merged import Merged, MergedBatch
+from drainer.stream.rules.rule_set import Rules
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.translate.translator import Translator
+from tidb_binlog.clock import Clock
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.tso import TS_MAX
 
 _BATCH_ROWS: Final = 512
 _BATCH_BYTES: Final = 4 << 20

@@ -9,9 +9,9 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from common.observe import show
-from common.observe.printable import in_json
 from drainer.spark.arguments import JSON
+from tidb_binlog.observe import show
+from tidb_binlog.observe.printable import in_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import common
 import drainer
+import tidb_binlog
 
 ZIP: Final = "binlog_spark.zip"
 SCRIPT: Final = "binlog_spark.py"
@@ -44,7 +44,7 @@ def script(directory: Path) -> Path:
 
 
 def _files() -> Iterator[tuple[str, Path]]:
-    for root in (common, drainer):
+    for root in (tidb_binlog, drainer):
         (top,) = (Path(one) for one in root.__path__)
         for file in sorted(top.rglob("*")):
             if file.suffix in _KEPT:

@@ -20,8 +20,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from common.errors import ConfigError
 from drainer.spark import jvm
+from tidb_binlog.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

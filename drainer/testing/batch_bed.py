@@ -16,7 +16,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
-from common.clock import SystemClock
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.checkpoint.value import Checkpoint
 from drainer.ddl.policy import Policy
@@ -25,8 +24,9 @@ from drainer.sink.batch.protocol import BATCH_BYTES, Retry
 from drainer.sink.batch.public_items import PublicItems
 from drainer.sink.batch.sink_writer import SinkWriter
 from drainer.sink.runner import Runner
+from drainer.stream.translate.translator import Translator
 from drainer.testing.stream import Rows, Stream
-from drainer.translate.translator import Translator
+from tidb_binlog.clock import SystemClock
 
 Failure = Literal["before", "after", "hold"]
 

@@ -29,9 +29,9 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final, Protocol
 
-from drainer.pull.merged import MergedBatch
 from drainer.sink import Sink
 from drainer.sink.runner import Runner
+from drainer.stream.pull.merged import MergedBatch
 from drainer.testing.batch_bed import BatchBed
 from drainer.testing.stream import Rows, Stream
 from drainer.txn import INSERT

@@ -12,16 +12,16 @@ import json
 import random
 from typing import Any, Final
 
-from common import binlog
-from common.ddl_job import ActionType, DdlJob, database_info
-from common.record import crc32c
-from common.rowcodec.encoder import RowEncoder, prewrite_value
-from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, Column, FieldType, TableInfo
-from drainer.pull.merged import Merged, Spilled
-from drainer.rules.rule_set import Rules
-from drainer.schema.tracker import SchemaTracker
-from drainer.translate.translator import Translator
+from drainer.stream.pull.merged import Merged, Spilled
+from drainer.stream.rules.rule_set import Rules
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.translate.translator import Translator
 from drainer.txn import DELETE, INSERT, UPDATE
+from tidb_binlog import binlog
+from tidb_binlog.ddl_job import ActionType, DdlJob, database_info
+from tidb_binlog.record import crc32c
+from tidb_binlog.rowcodec.encoder import RowEncoder, prewrite_value
+from tidb_binlog.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, Column, FieldType, TableInfo
 
 CLUSTER_ID: Final = 4712
 SCHEMA: Final = "d"

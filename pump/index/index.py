@@ -32,13 +32,13 @@ from contextlib import closing, contextmanager
 from itertools import islice
 from typing import Any, Final, Self
 
-from common.binlog import PREWRITE, Head
-from common.errors import ConfigError, Corruption
-from common.observe import log
-from common.tso import TS_MAX
 from pump import metrics
 from pump.index.leveldb import plyvel
 from pump.log.record import POINTER, START, LogRecord, ValuePointer, decode_pointer, encode_pointer
+from tidb_binlog.binlog import PREWRITE, Head
+from tidb_binlog.errors import ConfigError, Corruption
+from tidb_binlog.observe import log
+from tidb_binlog.tso import TS_MAX
 
 _PREFIX: Final = b"ts:"
 _BEYOND: Final = b"ts;"

@@ -27,8 +27,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from common.protobuf_fields import varint
-from common.record import crc32c
+from tidb_binlog.protobuf_fields import varint
+from tidb_binlog.record import crc32c
 
 _BLOCK: Final = 32 << 10
 _HEADER: Final = struct.Struct("<IHB")  # masked CRC-32C of type and payload, length of the payload, type

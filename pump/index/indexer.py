@@ -17,10 +17,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
-from common.binlog import PREWRITE
-from common.clock import Clock
-from common.observe import log
-from common.tso import TS_MAX, compose
 from pump import metrics
 from pump.index.index import Index
 from pump.index.recent_commits import RecentCommits
@@ -29,6 +25,10 @@ from pump.index.worker_thread import WorkerThread
 from pump.log.record import LogRecord, ValuePointer, none_above
 from pump.log.value_log import Stretch, ValueLog
 from pump.log.writer import WrittenGroup
+from tidb_binlog.binlog import PREWRITE
+from tidb_binlog.clock import Clock
+from tidb_binlog.observe import log
+from tidb_binlog.tso import TS_MAX, compose
 
 _BATCH_RECORDS_MAX = 1024  # large enough for LevelDB, small enough for the event loop
 _RETRY_S = 1.0

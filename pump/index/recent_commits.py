@@ -15,12 +15,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
-from common import binlog
-from common.binlog import NINE_OCTETS
-from common.tso import TS_MAX
 from pump.log.delivery import Delivery
 from pump.log.record import LogRecord
 from pump.log.record_scan import new_tuple
+from tidb_binlog import binlog
+from tidb_binlog.binlog import NINE_OCTETS
+from tidb_binlog.tso import TS_MAX
 
 _OVERHEAD = 200  # bytes that an entry costs besides its payload
 PENDING_MAX = 1 << 15

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
-from common.binlog import PREWRITE, ROLLBACK
 from pump.log.record import START, LogRecord, ValuePointer
+from tidb_binlog.binlog import PREWRITE, ROLLBACK
 
 OPEN_MAX: Final = 1 << 18
 """Prewrites that a pump lets be open at once; each costs 1 KiB at most, asked about or not."""

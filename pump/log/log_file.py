@@ -20,8 +20,8 @@ import threading
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from common import filesystem
-from common.filesystem import read_at, sync_directory
+from tidb_binlog import filesystem
+from tidb_binlog.filesystem import read_at, sync_directory
 
 _OPEN_MAX: Final = 64  # log files open at once
 

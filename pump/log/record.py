@@ -15,8 +15,8 @@ import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from common.binlog import PREWRITE, Head
-from common.errors import Corruption
+from tidb_binlog.binlog import PREWRITE, Head
+from tidb_binlog.errors import Corruption
 
 POINTER: Final = struct.Struct("<Iq")
 

@@ -19,10 +19,10 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from common import binlog
-from common.errors import Rejected
-from common.record import VALUE_HEADER, VALUE_HEADER_SIZE, VALUE_LOG_MAGIC, RecordError, crc32c
 from pump.log.record import LogRecord, ValuePointer
+from tidb_binlog import binlog
+from tidb_binlog.errors import Rejected
+from tidb_binlog.record import VALUE_HEADER, VALUE_HEADER_SIZE, VALUE_LOG_MAGIC, RecordError, crc32c
 
 HEAD: Final = struct.Struct("<IQI3BHHIBBHHIB")
 _NOT_A_VARINT: Final = -1 << 70

@@ -14,9 +14,9 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from common.errors import Corruption
-from common.record import VALUE_HEADER_SIZE
 from pump.log.record import START, ValuePointer
+from tidb_binlog.errors import Corruption
+from tidb_binlog.record import VALUE_HEADER_SIZE
 
 _LOST = "restore the missing file, or remove the directory `kv` to accept the loss and rebuild the index"
 

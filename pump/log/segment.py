@@ -1,7 +1,7 @@
 """Segment: one file of the value log, `%06d.vlog`.
 
     record*  [footer]
-    record   see `common.record`: magic, length, CRC-32C, payload
+    record   see `tidb_binlog.record`: magic, length, CRC-32C, payload
     footer   max_ts i64 LE | magic u32 LE 0x123ab922         12 bytes, only on closed files
 
 `max_ts` is at least the largest index timestamp of the records in the file; retention compares with it.
@@ -21,9 +21,13 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from common import binlog
-from common.errors import Corruption
-from common.record import (
+from pump.log import record_scan
+from pump.log.log_file import LogFile
+from pump.log.record import LogRecord, ValuePointer
+from pump.log.record_scan import NotABinlog, Scanned
+from tidb_binlog import binlog
+from tidb_binlog.errors import Corruption
+from tidb_binlog.record import (
     VALUE_FOOTER,
     VALUE_FOOTER_MAGIC,
     VALUE_HEADER,
@@ -34,10 +38,6 @@ from common.record import (
     crc32c_extend,
     decode_value,
 )
-from pump.log import record_scan
-from pump.log.log_file import LogFile
-from pump.log.record import LogRecord, ValuePointer
-from pump.log.record_scan import NotABinlog, Scanned
 
 FOOTER_SIZE: Final = VALUE_FOOTER.size
 _NAME: Final = re.compile(r"(\d{6,10})\.vlog")

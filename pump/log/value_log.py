@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from common import binlog
-from common.errors import BinlogError, Corruption, Rejected
-from common.observe import log
-from common.record import VALUE_HEADER_SIZE, RecordError, value_header
 from pump.log import recovery, segment
 from pump.log.block_cache import BlockCache
 from pump.log.log_file import LogDirectory
 from pump.log.record import START, LogRecord, ValuePointer
 from pump.log.recovery import FoundSegment
 from pump.log.segment import Segment
+from tidb_binlog import binlog
+from tidb_binlog.errors import BinlogError, Corruption, Rejected
+from tidb_binlog.observe import log
+from tidb_binlog.record import VALUE_HEADER_SIZE, RecordError, value_header
 
 SEGMENT_BYTES_MAX = 500 << 20
 _HEAD_BYTES = 40  # of a payload: its type and timestamps are in them

@@ -21,13 +21,13 @@ from itertools import chain
 from operator import itemgetter
 from typing import Final
 
-from common import binlog
-from common.binlog import Head
-from common.clock import Clock
-from common.errors import BinlogError
 from pump.log.group_commit import GroupCommit
 from pump.log.record import LogRecord, ValuePointer
 from pump.log.value_log import ValueLog
+from tidb_binlog import binlog
+from tidb_binlog.binlog import Head
+from tidb_binlog.clock import Clock
+from tidb_binlog.errors import BinlogError
 
 _RECORD_BYTES: Final = 256  # what a record costs in memory besides its payload
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import Final
 
-from common import tso
-from common.cluster import node
-from common.status.pump import AwaitedDrainer, LeavingStatus
+from tidb_binlog import tso
+from tidb_binlog.cluster import node
+from tidb_binlog.status.pump import AwaitedDrainer, LeavingStatus
 
 _WINDOW_S: Final = 30.0  # over which a drainer's pace is measured
 
@@ -36,7 +36,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A drainer's entry. `alive` as in `common.cluster.registry.NodeEntry`; `checkpoint` is a timestamp."""
+    """A drainer's entry. `alive` as in `tidb_binlog.cluster.registry.NodeEntry`."""
 
     state: str
     alive: bool | None

@@ -15,17 +15,17 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
-from common.clock import Clock
-from common.cluster import node
-from common.cluster.registry import Registry
-from common.errors import BinlogError, Rejected, Unavailable
-from common.observe import log
-from common.status.codec import plain
-from common.status.pump import LeavingStatus
-from common.upstream_port import TimestampOracle
 from pump.membership.close_conditions import CloseConditions, CloseSnapshot, DrawMark, Leave, Reader, Stage
 from pump.storage.storage import Storage
 from pump.watermark.idle import store_fake_binlog
+from tidb_binlog.clock import Clock
+from tidb_binlog.cluster import node
+from tidb_binlog.cluster.registry import Registry
+from tidb_binlog.errors import BinlogError, Rejected, Unavailable
+from tidb_binlog.observe import log
+from tidb_binlog.status.codec import plain
+from tidb_binlog.status.pump import LeavingStatus
+from tidb_binlog.upstream_port import TimestampOracle
 
 _POLL_S: Final = 0.2
 _LOG_S: Final = 10.0

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from common.cluster import node
-from common.cluster.registry import NodeEntry
-from common.errors import ConfigError
+from tidb_binlog.cluster import node
+from tidb_binlog.cluster.registry import NodeEntry
+from tidb_binlog.errors import ConfigError
 
 
 def twins(pumps: Mapping[str, NodeEntry], address: str) -> list[str]:

@@ -17,15 +17,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from common import tso
-from common.cluster import node
-from common.cluster.registry import ClusterView, NodeEntry, Registry
-from common.errors import BinlogError, Rejected, Unavailable
-from common.net.tls import TlsConfig
-from common.observe import log
-from common.rpc import Client, RpcStatus
-from common.upstream_port import TimestampOracle
-from common.wire import drainer_pb2
+from tidb_binlog import tso
+from tidb_binlog.cluster import node
+from tidb_binlog.cluster.registry import ClusterView, NodeEntry, Registry
+from tidb_binlog.errors import BinlogError, Rejected, Unavailable
+from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.observe import log
+from tidb_binlog.rpc import Client, RpcStatus
+from tidb_binlog.upstream_port import TimestampOracle
+from tidb_binlog.wire import drainer_pb2
 
 REMIND_S: Final = 10.0
 SILENT_MAX_S: Final = 120.0

@@ -1,6 +1,6 @@
 """Registration: this pump's state and its registry entry, from the start to the end of the process.
 
-Drives  `common.cluster.heartbeat`, `notify_drainers`, the lifecycle table of `common.cluster.node`
+Drives  `tidb_binlog.cluster.heartbeat`, `notify_drainers`, the lifecycle table of `tidb_binlog.cluster.node`
 Order   start: a new pump's entry says paused, every living drainer is notified, and only when all have
         confirmed it says online and prewrites are accepted. That some may not know it is stored before the
         entry is: whatever happens meanwhile (a reply that is lost, a crash), the next attempt notifies them
@@ -15,16 +15,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
-from common.clock import Clock
-from common.cluster import node
-from common.cluster.heartbeat import Heartbeat
-from common.cluster.node import NodeStatus
-from common.cluster.registry import PUMPS, Registry
-from common.errors import Rejected, Unavailable
-from common.net.tls import TlsConfig
-from common.observe import log
-from common.upstream.upstream_time import UpstreamTime
 from pump.membership.notify_drainers import Notices
+from tidb_binlog.clock import Clock
+from tidb_binlog.cluster import node
+from tidb_binlog.cluster.heartbeat import Heartbeat
+from tidb_binlog.cluster.node import NodeStatus
+from tidb_binlog.cluster.registry import PUMPS, Registry
+from tidb_binlog.errors import Rejected, Unavailable
+from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.observe import log
+from tidb_binlog.upstream.upstream_time import UpstreamTime
 
 _logger = log.get("presence")
 

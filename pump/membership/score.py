@@ -21,9 +21,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from common.clock import Clock
 from pump.storage.storage import Storage
 from pump.write.admission import Disk
+from tidb_binlog.clock import Clock
 
 TAKES_NOTHING: Final = -1
 BEST: Final = 100

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from common import compression
-from common.rowcodec.varint import put_uvarint
+from tidb_binlog import compression
+from tidb_binlog.rowcodec.varint import put_uvarint
 
 
 class Packer:

@@ -1,6 +1,6 @@
 """Pull pages: what one pull stream reads, each time with a ticket for its octets before it is read.
 
-Drives  `common.budget`, through the caller
+Drives  `tidb_binlog.budget`, through the caller
 Owns    the stream's reader of history
 Holds   of a stream that is not read, a page is in memory at most; a transaction larger than that is read
         alone, when there is memory for all of it
@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from common import binlog
-from common.budget import Ticket
-from common.rpc import Caller
 from pump.log.delivery import Delivery, LargeDelivery, Oversized, Page
 from pump.pull.session import PartMessage, PullSession
 from pump.storage.readers import PartReader
 from pump.storage.storage import Storage
+from tidb_binlog import binlog
+from tidb_binlog.budget import Ticket
+from tidb_binlog.rpc import Caller
 
 ALONE_BYTES: Final = 1 << 20
 """A larger transaction is read by itself, or in parts. A page may be larger than asked for by one smaller."""

@@ -24,19 +24,6 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from common import rpc, time_text, tso
-from common.budget import Ticket
-from common.clock import Clock, SystemClock
-from common.cluster import node
-from common.cluster.registry import ClusterView
-from common.door.network import network_of
-from common.errors import BinlogError, Unavailable
-from common.net.abandonable_thread import in_abandonable_thread
-from common.net.port import split_address
-from common.observe import log
-from common.status.pump import PullerStatus
-from common.upstream.upstream_time import UpstreamTime
-from common.wire import pump_pb2
 from pump import metrics
 from pump.index.index import IndexDamaged
 from pump.pull import replies as pull_replies
@@ -48,6 +35,19 @@ from pump.storage.history import PositionPurged
 from pump.storage.storage import Storage
 from pump.watermark.idle import IdleWatermark
 from pump.write import admission
+from tidb_binlog import rpc, time_text, tso
+from tidb_binlog.budget import Ticket
+from tidb_binlog.clock import Clock, SystemClock
+from tidb_binlog.cluster import node
+from tidb_binlog.cluster.registry import ClusterView
+from tidb_binlog.door.network import network_of
+from tidb_binlog.errors import BinlogError, Unavailable
+from tidb_binlog.net.abandonable_thread import in_abandonable_thread
+from tidb_binlog.net.port import split_address
+from tidb_binlog.observe import log
+from tidb_binlog.status.pump import PullerStatus
+from tidb_binlog.upstream.upstream_time import UpstreamTime
+from tidb_binlog.wire import pump_pb2
 
 STREAMS_MAX = 128
 CONNECTION_STREAMS_MAX = 32

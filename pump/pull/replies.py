@@ -14,9 +14,9 @@ import operator
 import struct
 from collections.abc import Sequence
 
-from common.rowcodec.varint import put_uvarint
 from pump.log.delivery import Delivery
 from pump.pull.session import PartMessage
+from tidb_binlog.rowcodec.varint import put_uvarint
 
 _commit_ts = operator.itemgetter(0)
 

@@ -18,7 +18,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from common import tso
+from tidb_binlog import tso
 
 SLACK_S: Final = 600.0
 _DRIFT: Final = 1.001

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from common.notify.events import Condition, Type
-from common.status.pump import PurgeOutlook, RetentionStatus
+from tidb_binlog.notify.events import Condition, Type
+from tidb_binlog.status.pump import PurgeOutlook, RetentionStatus
 
 
 def conditions(retention: RetentionStatus) -> Iterator[Condition]:

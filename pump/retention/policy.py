@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Generic, TypeVar
 
-from common.binlog import PREWRITE
-from common.cluster import node
-from common.tso import LOGICAL_BITS, TS_MAX
 from pump.log.record import LogRecord
 from pump.log.value_log import ClosedFile
+from tidb_binlog.binlog import PREWRITE
+from tidb_binlog.cluster import node
+from tidb_binlog.tso import LOGICAL_BITS, TS_MAX
 
 DRAINERS: Final = "drainers"
 DISK: Final = "disk"

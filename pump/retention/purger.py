@@ -21,14 +21,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from common.clock import Clock
-from common.cluster.registry import Registry
-from common.errors import BinlogError, Corruption, Unavailable
-from common.observe import log
-from common.quantities import span
-from common.status.pump import PurgeOutlook, RetentionStatus
-from common.tso import physical_ms
-from common.upstream_port import TimestampOracle
 from pump import metrics
 from pump.log.record import ValuePointer
 from pump.log.value_log import ClosedFile, Stretch
@@ -49,6 +41,14 @@ from pump.retention.policy import (
     outlook,
 )
 from pump.storage.storage import Storage
+from tidb_binlog.clock import Clock
+from tidb_binlog.cluster.registry import Registry
+from tidb_binlog.errors import BinlogError, Corruption, Unavailable
+from tidb_binlog.observe import log
+from tidb_binlog.quantities import span
+from tidb_binlog.status.pump import PurgeOutlook, RetentionStatus
+from tidb_binlog.tso import physical_ms
+from tidb_binlog.upstream_port import TimestampOracle
 
 _FILES_MAX: Final = 8  # that go in one round
 _KNOWN_MAX: Final = 1 << 17  # transactions remembered from walks

@@ -14,12 +14,12 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from common.errors import ConfigError
-from common.observe import log
 from pump import metrics
 from pump.log import segment
 from pump.log.record import START, ValuePointer
 from pump.storage.data_dir import DataDir
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.observe import log
 
 _REPORTED_MAX: Final = 1 << 16
 _DIGITS_MAX: Final = 20

@@ -28,10 +28,10 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from common import checked, filesystem
-from common.errors import ConfigError, DirectoryLocked, ForeignDirectory
-from common.filesystem import make_directory, replace_file, sync_directory
-from common.observe import log
+from tidb_binlog import checked, filesystem
+from tidb_binlog.errors import ConfigError, DirectoryLocked, ForeignDirectory
+from tidb_binlog.filesystem import make_directory, replace_file, sync_directory
+from tidb_binlog.observe import log
 
 PRIVATE: Final = 0o700
 _DIGITS_MAX: Final = 20

@@ -15,9 +15,6 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from common import binlog
-from common.errors import BinlogError, Corruption
-from common.record import VALUE_HEADER_SIZE, VALUE_LOG_MAGIC, crc32c
 from pump.index.index import Index, IndexDamaged
 from pump.log.delivery import Delivery, LargeDelivery, Oversized, Page, StoredTail
 from pump.log.record import ValuePointer
@@ -27,6 +24,9 @@ from pump.log.value_log import ValueLog, header_of
 from pump.storage.accepted_losses import AcceptedLosses
 from pump.storage.missing_prewrite import MissingPrewrites
 from pump.storage.readers import BlockReader, PartReader
+from tidb_binlog import binlog
+from tidb_binlog.errors import BinlogError, Corruption
+from tidb_binlog.record import VALUE_HEADER_SIZE, VALUE_LOG_MAGIC, crc32c
 
 _PREWRITES_MAX = 1 << 12
 _NEVER_LARGE: Final = sys.maxsize

@@ -16,13 +16,13 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from common import binlog
-from common.errors import Corruption
 from pump.index.index import IndexDamaged
 from pump.log import segment
 from pump.log.record import ValuePointer
 from pump.log.value_log import ValueLog
 from pump.storage.accepted_losses import AcceptedLosses
+from tidb_binlog import binlog
+from tidb_binlog.errors import Corruption
 
 _KNOWN_MAX: Final = 1 << 12
 

@@ -16,9 +16,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
-from common import binlog, time_text
-from common.observe import log
-from common.tso import TS_MAX
 from pump.index import index_files
 from pump.index.index import Index, IndexDamaged
 from pump.index.sorter import OPEN_MAX
@@ -27,6 +24,9 @@ from pump.log.record import START, ValuePointer
 from pump.log.value_log import SEGMENT_BYTES_MAX, OpenedLog, ValueLog
 from pump.storage.accepted_losses import AcceptedLosses
 from pump.storage.data_dir import DataDir
+from tidb_binlog import binlog, time_text
+from tidb_binlog.observe import log
+from tidb_binlog.tso import TS_MAX
 
 _logger = log.get("storage")
 

@@ -15,11 +15,11 @@ Tests  tests/pump/pull/test_parts.py
 
 from __future__ import annotations
 
-from common.record import VALUE_HEADER_SIZE, RecordError, crc32c, crc32c_extend, decode_value
 from pump.log.block_cache import BLOCK_BYTES
 from pump.log.delivery import LargeDelivery, StoredTail
 from pump.log.record import ValuePointer
 from pump.log.value_log import ValueLog
+from tidb_binlog.record import VALUE_HEADER_SIZE, RecordError, crc32c, crc32c_extend, decode_value
 
 
 class BlockReader:

@@ -17,11 +17,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from common import binlog
-from common.clock import Clock
-from common.observe import log
-from common.status.pump import LateStatus
-from common.tso import TS_MAX
 from pump import metrics
 from pump.index.index import Index, IndexDamaged
 from pump.index.indexer import Indexer
@@ -41,6 +36,11 @@ from pump.storage.missing_prewrite import MissingPrewrites
 from pump.storage.opening import StorageLimits
 from pump.storage.readers import PartReader
 from pump.storage.stages import Places
+from tidb_binlog import binlog
+from tidb_binlog.clock import Clock
+from tidb_binlog.observe import log
+from tidb_binlog.status.pump import LateStatus
+from tidb_binlog.tso import TS_MAX
 
 _HISTORY_THREADS = 2
 _SECONDS_SINGLE = metrics.WRITE_SECONDS.labels("single")

@@ -28,12 +28,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from common import binlog, tso
-from common.errors import BinlogError
-from common.observe import log
-from common.upstream_port import ReadableOracle, TimestampOracle
 from pump import metrics
 from pump.storage.storage import Storage
+from tidb_binlog import binlog, tso
+from tidb_binlog.errors import BinlogError
+from tidb_binlog.observe import log
+from tidb_binlog.upstream_port import ReadableOracle, TimestampOracle
 
 AHEAD_S: Final = 1.0
 

@@ -17,12 +17,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from common import binlog
-from common.clock import Clock
-from common.errors import BinlogError, Rejected, Unavailable
-from common.observe import log
-from common.status.pump import ResolverStatus
-from common.upstream_port import Committed, Outcome, RolledBack, TransactionStatus, Undecided, Unknown
 from pump import metrics
 from pump.index.sorter import OpenPrewrite
 from pump.log.record import ValuePointer
@@ -31,6 +25,12 @@ from pump.storage.stages import Arrivals
 from pump.storage.storage import Storage
 from pump.watermark.resolve_schedule import Heard, ResolveSchedule, TxnAnswer
 from pump.watermark.stall_report import latest_answer, next_step
+from tidb_binlog import binlog
+from tidb_binlog.clock import Clock
+from tidb_binlog.errors import BinlogError, Rejected, Unavailable
+from tidb_binlog.observe import log
+from tidb_binlog.status.pump import ResolverStatus
+from tidb_binlog.upstream_port import Committed, Outcome, RolledBack, TransactionStatus, Undecided, Unknown
 
 _TICK_S: Final = 0.05
 _TOGETHER_S: Final = 0.005  # clients that give up within it are asked about in one round

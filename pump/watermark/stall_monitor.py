@@ -14,17 +14,17 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
-from common import tso
-from common.clock import Clock
-from common.errors import BinlogError
-from common.observe import log
-from common.status.pump import OpenPrewriteStatus, StagesStatus, StageStatus
 from pump import metrics
 from pump.index.sorter import OpenPrewrite
 from pump.storage.stages import bytes_between
 from pump.storage.storage import Storage
 from pump.watermark.resolver import Resolver
 from pump.watermark.stall_report import Settled, StallReport, Subject, latest_answer, next_step, subject_of
+from tidb_binlog import tso
+from tidb_binlog.clock import Clock
+from tidb_binlog.errors import BinlogError
+from tidb_binlog.observe import log
+from tidb_binlog.status.pump import OpenPrewriteStatus, StagesStatus, StageStatus
 
 _PERIOD_S: Final = 1.0
 OLDEST_SHOWN: Final = 10

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from common import binlog
-from common.errors import Rejected
-from common.wire import binlog_pb2
 from pump.index.sorter import OpenPrewrite
 from pump.watermark.resolve_schedule import Heard, TxnAnswer
+from tidb_binlog import binlog
+from tidb_binlog.errors import Rejected
+from tidb_binlog.wire import binlog_pb2
 
 DDL_CHARS_MAX: Final = 200
 

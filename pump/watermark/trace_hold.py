@@ -1,6 +1,6 @@
 """Trace hold: the trace of how an open prewrite ended is not collected upstream, even while its pump is down.
 
-Drives  `common.upstream.garbage_hold`
+Drives  `tidb_binlog.upstream.garbage_hold`
 In      the open prewrites, the watermark
 Why     a commit whose primary key was overwritten since, and a rollback, leave a trace for as long as garbage
         is kept and no longer. A pump that is down for longer finds none, and only a person can decide then
@@ -18,11 +18,11 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from common import tso
-from common.upstream.garbage_hold import BACK_MAX_S, Held, Hold
-from common.upstream.upstream_time import UpstreamTime
-from common.upstream_port import GarbageHold
 from pump.index.sorter import OpenPrewrite
+from tidb_binlog import tso
+from tidb_binlog.upstream.garbage_hold import BACK_MAX_S, Held, Hold
+from tidb_binlog.upstream.upstream_time import UpstreamTime
+from tidb_binlog.upstream_port import GarbageHold
 
 TTL_S: Final = 3600
 RENEW_S: Final = 60.0

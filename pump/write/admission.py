@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from common import time_text
-from common.binlog import KEY_BYTES_MAX, PREWRITE, Head
-from common.cluster import node
-from common.tso import TS_MAX
 from pump.index.sorter import NO_PREWRITES, Prewrites
+from tidb_binlog import time_text
+from tidb_binlog.binlog import KEY_BYTES_MAX, PREWRITE, Head
+from tidb_binlog.cluster import node
+from tidb_binlog.tso import TS_MAX
 
 PAYLOAD_BYTES_MAX: Final = (1 << 31) - 1 - (1 << 20)
 """Joined with its end and wrapped for a drainer, a prewrite must fit a message of gRPC: 31 bits."""

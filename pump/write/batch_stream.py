@@ -18,13 +18,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Final
 
-from common import binlog, rpc
-from common.binlog import PREWRITE, Head
-from common.clock import Clock
-from common.errors import Rejected, Unavailable
-from common.observe import log
-from common.upstream.upstream_time import UpstreamTime
-from common.wire import pump_pb2
 from pump import metrics
 from pump.log.group_commit import GroupCommit
 from pump.log.writer import WriteFailed
@@ -33,6 +26,13 @@ from pump.write import admission, write_request
 from pump.write.admission import Reason, Refuse, Store, Verdict
 from pump.write.batch_session import IN_FLIGHT_BYTES_MAX, Acknowledgement, Part, WriteSession
 from pump.write.disk_guard import DiskGuard
+from tidb_binlog import binlog, rpc
+from tidb_binlog.binlog import PREWRITE, Head
+from tidb_binlog.clock import Clock
+from tidb_binlog.errors import Rejected, Unavailable
+from tidb_binlog.observe import log
+from tidb_binlog.upstream.upstream_time import UpstreamTime
+from tidb_binlog.wire import pump_pb2
 
 _PAYLOAD_BYTES: Final = 400  # what one costs in memory besides its octets, and its failure
 # What is admitted one by one before other streams have their turn.

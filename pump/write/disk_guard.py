@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import os
 
-from common.observe import log
 from pump import metrics
 from pump.write.admission import Disk
+from tidb_binlog.observe import log
 
 _PERIOD_S = 3.0
 _logger = log.get("disk_guard")

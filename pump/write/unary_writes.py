@@ -14,12 +14,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from common import binlog, rpc
-from common.binlog import Head
-from common.clock import Clock
-from common.errors import Rejected
-from common.upstream.upstream_time import UpstreamTime
-from common.wire import pump_pb2
 from pump import metrics
 from pump.log.writer import WriteFailed
 from pump.storage.storage import Storage
@@ -27,6 +21,12 @@ from pump.write import admission, write_request
 from pump.write.admission import Probe, Reason, Refuse
 from pump.write.disk_guard import DiskGuard
 from pump.write.write_request import WriteRequests
+from tidb_binlog import binlog, rpc
+from tidb_binlog.binlog import Head
+from tidb_binlog.clock import Clock
+from tidb_binlog.errors import Rejected
+from tidb_binlog.upstream.upstream_time import UpstreamTime
+from tidb_binlog.wire import pump_pb2
 
 _ANSWER: Final = pump_pb2.WriteBinlogResp().SerializeToString()
 _SUCCESS = metrics.RPC_SECONDS.labels("WriteBinlog", "succ")

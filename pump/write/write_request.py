@@ -18,11 +18,11 @@ from typing import Final
 
 from google.protobuf.message import DecodeError, EncodeError
 
-from common import binlog
-from common.binlog import Head
-from common.errors import Rejected
-from common.protobuf_fields import MalformedMessage, varint
-from common.wire import pump_pb2, stored_binlog_pb2
+from tidb_binlog import binlog
+from tidb_binlog.binlog import Head
+from tidb_binlog.errors import Rejected
+from tidb_binlog.protobuf_fields import MalformedMessage, varint
+from tidb_binlog.wire import pump_pb2, stored_binlog_pb2
 
 PAYLOADS_MAX: Final = 1 << 14
 """Of one message: what they cost to parse while all other calls wait."""

@@ -13,11 +13,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from common.clock import Clock
-from common.errors import Unavailable
-from common.upstream.standalone import Forgotten
 from pumpclient.errors import OutcomeUnknown
 from pumpclient.tasks import Pauses
+from tidb_binlog.clock import Clock
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.upstream.standalone import Forgotten
 
 DECIDE_S: Final = 10.0
 DECIDE_PAUSE_S: Final = 0.2

@@ -14,9 +14,9 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from common.errors import BinlogError, Conflict
 from pumpclient.publish.upstream_port import Transactions
 from pumpclient.tasks import Background, Pauses
+from tidb_binlog.errors import BinlogError, Conflict
 
 logger: Final = logging.getLogger("pumpclient")
 

@@ -25,9 +25,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import closing
 from typing import Any, Final, Protocol
 
-from common.errors import Unavailable
 from pumpclient.errors import InvalidDefinition, NoTransaction
 from pumpclient.publish.open_transaction import commits_by_itself
+from tidb_binlog.errors import Unavailable
 
 logger: Final = logging.getLogger("pumpclient")
 

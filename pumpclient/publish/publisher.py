@@ -53,11 +53,6 @@ from types import TracebackType
 from typing import Any, Final, Self
 from weakref import WeakValueDictionary
 
-from common.clock import Clock, SystemClock
-from common.errors import BinlogError, ConfigError, Conflict, Unavailable
-from common.net.tls import TlsConfig
-from common.table_info import SchemaState
-from common.upstream.standalone import SchemaMoved, StandaloneUpstream
 from pumpclient.client import PumpClient, connect
 from pumpclient.errors import ClientClosed, OutcomeUnknown, SchemaChanged, TransactionLost
 from pumpclient.options import Options
@@ -72,6 +67,11 @@ from pumpclient.publish.transaction import Prewrite, Transaction
 from pumpclient.publish.upstream_port import WritableUpstream
 from pumpclient.schema.catalog import Catalog, Fence
 from pumpclient.tasks import Background, Pauses, Sleep
+from tidb_binlog.clock import Clock, SystemClock
+from tidb_binlog.errors import BinlogError, ConfigError, Conflict, Unavailable
+from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.table_info import SchemaState
+from tidb_binlog.upstream.standalone import SchemaMoved, StandaloneUpstream
 
 logger: Final = logging.getLogger("pumpclient")
 

@@ -25,9 +25,6 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from common.net.tls import TlsConfig
-from common.process.loop_thread import LoopThread
-from common.table_info import SchemaState
 from pumpclient.client_sync import loop_thread
 from pumpclient.errors import ClientClosed
 from pumpclient.options import Options
@@ -38,6 +35,9 @@ from pumpclient.publish.settlement import Settled
 from pumpclient.publish.statements import Statements
 from pumpclient.publish.transaction import Transaction, TransactionState
 from pumpclient.schema.catalog import Catalog
+from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.process.loop_thread import LoopThread
+from tidb_binlog.table_info import SchemaState
 
 
 class SyncTransaction:

@@ -18,11 +18,11 @@ from enum import Enum
 from typing import Any, Final
 from uuid import UUID
 
-from common import table_info as ti
-from common.rowcodec.temporal import clock_text
-from common.table_info import FieldType, TableInfo
 from pumpclient.errors import InvalidDefinition, InvalidValue
 from pumpclient.schema.value_fit import Unfit, fit
+from tidb_binlog import table_info as ti
+from tidb_binlog.rowcodec.temporal import clock_text
+from tidb_binlog.table_info import FieldType, TableInfo
 
 Row = Mapping[str, Any]
 

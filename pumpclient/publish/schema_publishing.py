@@ -15,16 +15,16 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Protocol
 
-from common.ddl_job import state_after
-from common.errors import BinlogError, Conflict
-from common.foreign_document import UNREADABLE
-from common.upstream.standalone import CatalogChange, SchemaMoved
 from pumpclient.client import PumpClient
 from pumpclient.errors import InvalidBinlog, SchemaChanged
 from pumpclient.publish.transaction import Prewrite, Transaction, entry_key
 from pumpclient.publish.upstream_port import WritableUpstream
 from pumpclient.schema import catalog
 from pumpclient.schema.catalog import Catalog, Planner
+from tidb_binlog.ddl_job import state_after
+from tidb_binlog.errors import BinlogError, Conflict
+from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.upstream.standalone import CatalogChange, SchemaMoved
 
 logger: Final = logging.getLogger("pumpclient")
 

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
 
-from common.errors import BinlogError, Conflict
-from common.upstream.standalone import InDoubt
-from common.upstream_port import Committed, RolledBack
 from pumpclient.publish.daemon_call import in_daemon_thread
 from pumpclient.publish.outcome_table import Outcomes
+from tidb_binlog.errors import BinlogError, Conflict
+from tidb_binlog.upstream.standalone import InDoubt
+from tidb_binlog.upstream_port import Committed, RolledBack
 
 logger: Final = logging.getLogger("pumpclient")
 

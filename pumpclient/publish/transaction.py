@@ -23,12 +23,12 @@ from enum import Enum, IntEnum
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from common.errors import BinlogError
-from common.rowcodec.encoder import UnwritableValue
-from common.wire import binlog_pb2
 from pumpclient.errors import InvalidBinlog, InvalidValue, SchemaChanged, TransactionLost, TransactionOver
 from pumpclient.publish.row_values import Row, row_values
 from pumpclient.schema.catalog import Catalog, Fence, Table
+from tidb_binlog.errors import BinlogError
+from tidb_binlog.rowcodec.encoder import UnwritableValue
+from tidb_binlog.wire import binlog_pb2
 
 
 class Kind(IntEnum):
@@ -148,7 +148,7 @@ class Transaction:
     def add(self, table_id: int, kind: Kind, row: bytes) -> None:
         """Add one row event; events of a table keep the order of the calls.
 
-        `row` is encoded by `common.rowcodec.encoder` for the schema version of the transaction. Raises
+        `row` is encoded by `tidb_binlog.rowcodec.encoder` for the schema version of the transaction. Raises
         `TransactionOver` after `prewrite` or the end.
         """
         self._expect(TransactionState.OPEN)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from common.upstream.standalone import CatalogChange, Definitions, InDoubt
-from common.upstream_port import Committed, RolledBack, TimestampOracle
+from tidb_binlog.upstream.standalone import CatalogChange, Definitions, InDoubt
+from tidb_binlog.upstream_port import Committed, RolledBack, TimestampOracle
 
 
 class Transactions(Protocol):

@@ -16,12 +16,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from common.cluster.node import OFFLINE, ONLINE, NodeStatus
-from common.cluster.registry import ClusterView
-from common.errors import ConfigError
 from pumpclient.options import Options
 from pumpclient.pumps import health
 from pumpclient.pumps.selector import Affinity, Chosen, Selector, Standing
+from tidb_binlog.cluster.node import OFFLINE, ONLINE, NodeStatus
+from tidb_binlog.cluster.registry import ClusterView
+from tidb_binlog.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, get_args
 
-from common.errors import ConfigError
+from tidb_binlog.errors import ConfigError
 
 Strategy = Literal["range", "hash", "score", "local unix"]
 STRATEGIES: Final[tuple[str, ...]] = get_args(Strategy)

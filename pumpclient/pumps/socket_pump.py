@@ -14,9 +14,9 @@ from collections.abc import AsyncGenerator
 from types import MappingProxyType
 from typing import Final
 
-from common.cluster.node import ONLINE, NodeStatus
-from common.cluster.registry import ClusterView, NodeEntry
-from common.net.port import socket_path
+from tidb_binlog.cluster.node import ONLINE, NodeStatus
+from tidb_binlog.cluster.registry import ClusterView, NodeEntry
+from tidb_binlog.net.port import socket_path
 
 LOCAL_PUMP: Final = "localPump"
 

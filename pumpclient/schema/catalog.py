@@ -16,13 +16,13 @@ from functools import cached_property
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from common.ddl_job import ActionType, DdlJob, database_info
-from common.foreign_document import reading
-from common.rowcodec.encoder import RowEncoder
-from common.table_info import TableInfo
 from pumpclient.errors import InvalidDefinition
 from pumpclient.schema import table_definition
 from pumpclient.schema.table_definition import ColumnDefinition, quoted
+from tidb_binlog.ddl_job import ActionType, DdlJob, database_info
+from tidb_binlog.foreign_document import reading
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.table_info import TableInfo
 
 _SPOILED: Final = "another program writes to the keys of the standalone upstream: restore etcd from a backup"
 

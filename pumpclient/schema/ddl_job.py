@@ -9,8 +9,8 @@ Tests  tests/pumpclient/publish/test_schema_publishing.py
 
 from __future__ import annotations
 
-from common.ddl_job import ActionType, DdlJob, database_info
-from common.table_info import TableInfo
+from tidb_binlog.ddl_job import ActionType, DdlJob, database_info
+from tidb_binlog.table_info import TableInfo
 
 
 def create_database_job(job_id: int, schema_id: int, schema: str, *, schema_version: int) -> bytes:

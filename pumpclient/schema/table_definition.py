@@ -15,11 +15,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from common import table_info as ti
-from common.rowcodec.put import put_value
-from common.table_info import Column, FieldType, Index, IndexColumn, TableInfo
 from pumpclient.errors import InvalidDefinition
 from pumpclient.schema.value_fit import Unfit, fit
+from tidb_binlog import table_info as ti
+from tidb_binlog.rowcodec.put import put_value
+from tidb_binlog.table_info import Column, FieldType, Index, IndexColumn, TableInfo
 
 UNSIGNED: Final = ti.FLAG_UNSIGNED
 _TEXT: Final = ("utf8mb4", "utf8mb4_bin")

@@ -20,10 +20,10 @@ from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final
 
-from common import table_info as ti
-from common.rowcodec.put import element, elements_mask
-from common.rowcodec.temporal import duration_text, parse_duration
-from common.table_info import ColumnKind, FieldType
+from tidb_binlog import table_info as ti
+from tidb_binlog.rowcodec.put import element, elements_mask
+from tidb_binlog.rowcodec.temporal import duration_text, parse_duration
+from tidb_binlog.table_info import ColumnKind, FieldType
 
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _MOMENT: Final = re.compile(

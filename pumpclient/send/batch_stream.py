@@ -15,13 +15,13 @@ from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
-from common import rpc
-from common.clock import Clock
-from common.errors import BinlogError, Unavailable
-from common.wire import pump_pb2
 from pumpclient.send.batching import Outbox
 from pumpclient.send.write_policy import Failure
 from pumpclient.tasks import Sleep
+from tidb_binlog import rpc
+from tidb_binlog.clock import Clock
+from tidb_binlog.errors import BinlogError, Unavailable
+from tidb_binlog.wire import pump_pb2
 
 WRITE_BINLOGS: Final = "/binlog.PumpBatch/WriteBinlogs"
 # The pump's reason for a binlog that it did not store -> what kind of failure it is.
@@ -41,7 +41,7 @@ Outcome = tuple[Failure | None, str] | None
 
 
 class BidiClient(Protocol):
-    """What a stream needs of `common.rpc.Client`."""
+    """What a stream needs of `tidb_binlog.rpc.Client`."""
 
     def bidi(self, path: str, requests: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]: ...
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final, Generic, TypeVar
 
-from common.errors import Rejected
+from tidb_binlog.errors import Rejected
 
 MESSAGE_BYTES_MAX: Final = 1 << 20
 MESSAGE_COUNT_MAX: Final = 1024

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from common.clock import Clock
 from pumpclient.errors import BinlogTooLarge, ClientClosed, WriteFailed
 from pumpclient.options import Options
 from pumpclient.pumps import health
@@ -25,6 +24,7 @@ from pumpclient.send.batch_stream import Outcome
 from pumpclient.send.transport import PumpTransport, QueueingTransport, TransportFailure
 from pumpclient.send.write_policy import Failure, FinishPolicy, GiveUp, LastChance, PrewritePolicy
 from pumpclient.tasks import Pauses
+from tidb_binlog.clock import Clock
 
 logger: Final = logging.getLogger("pumpclient")
 

@@ -17,15 +17,15 @@ from typing import Final, NoReturn, Protocol, runtime_checkable
 
 from google.protobuf.message import DecodeError
 
-from common import rpc
-from common.clock import Clock, SystemClock
-from common.errors import BinlogError, Unavailable
-from common.net.tls import TlsConfig
-from common.wire import pump_pb2
 from pumpclient.send.batch_stream import BatchStream, Outcome
 from pumpclient.send.batching import LARGE_BYTES
 from pumpclient.send.write_policy import Failure
 from pumpclient.tasks import Sleep
+from tidb_binlog import rpc
+from tidb_binlog.clock import Clock, SystemClock
+from tidb_binlog.errors import BinlogError, Unavailable
+from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.wire import pump_pb2
 
 WRITE_BINLOG: Final = "/binlog.Pump/WriteBinlog"
 
@@ -90,7 +90,7 @@ class QueueingTransport(Protocol):
 
 
 class RpcClient(Protocol):
-    """What the adapter needs of `common.rpc.Client`."""
+    """What the adapter needs of `tidb_binlog.rpc.Client`."""
 
     async def unary(self, method_path: str, request: bytes, timeout_s: float) -> bytes: ...
 

@@ -17,10 +17,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from types import MappingProxyType
 
-from common.clock import ManualClock
-from common.cluster import node
-from common.cluster.registry import ClusterView, NodeEntry
-from common.errors import BinlogError
 from pumpclient.client import PumpClient
 from pumpclient.options import Options
 from pumpclient.publish.outcome_table import Outcomes
@@ -29,6 +25,10 @@ from pumpclient.send.transport import RpcTransport, TransportFailure
 from pumpclient.send.write_policy import Failure
 from pumpclient.testing.memory_pump import MemoryPump, MemoryRpc
 from pumpclient.testing.memory_upstream import MemoryUpstream
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.cluster import node
+from tidb_binlog.cluster.registry import ClusterView, NodeEntry
+from tidb_binlog.errors import BinlogError
 
 
 class ManualTime(ManualClock):

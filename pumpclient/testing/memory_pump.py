@@ -14,10 +14,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from common import binlog, rpc
-from common.errors import Unavailable
-from common.wire import pump_pb2
 from pumpclient.send.write_policy import Failure
+from tidb_binlog import binlog, rpc
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.wire import pump_pb2
 
 _REASON: Final = {
     Failure.FAILED: pump_pb2.WriteFailure.STATE,
@@ -68,7 +68,7 @@ class MemoryPump:
 
 
 class MemoryRpc:
-    """What `common.rpc.Client` is to a real pump. `pump` finds it; without one there is no answer."""
+    """What `tidb_binlog.rpc.Client` is to a real pump. `pump` finds it; without one there is no answer."""
 
     def __init__(
         self, address: str, pump: Callable[[], MemoryPump | None], sleep: Callable[[float], Awaitable[None]]

@@ -12,11 +12,11 @@ import json
 from collections.abc import AsyncGenerator, Collection
 from dataclasses import dataclass
 
-from common.clock import Clock
-from common.errors import BinlogError, Conflict
-from common.tso import Ts
-from common.upstream.standalone import CatalogChange, Definitions, Forgotten, InDoubt, SchemaMoved
-from common.upstream_port import Committed, Outcome, RolledBack, Undecided
+from tidb_binlog.clock import Clock
+from tidb_binlog.errors import BinlogError, Conflict
+from tidb_binlog.tso import Ts
+from tidb_binlog.upstream.standalone import CatalogChange, Definitions, Forgotten, InDoubt, SchemaMoved
+from tidb_binlog.upstream_port import Committed, Outcome, RolledBack, Undecided
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,15 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("common", "pump", "pumpclient", "drainer", "deploy")
+PACKAGES = {
+    "tidb_binlog": ROOT / "common" / "tidb_binlog",
+    "pump": ROOT / "pump",
+    "pumpclient": ROOT / "pumpclient",
+    "drainer": ROOT / "drainer",
+    "binlogctl": ROOT / "deploy" / "binlogctl",
+    "binlog_playground": ROOT / "deploy" / "binlog_playground",
+}
+"""What the wheel has, and where it is."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +48,11 @@ class Module:
 @cache
 def modules() -> tuple[Module, ...]:
     found = []
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
+    for directory in PACKAGES.values():
+        for path in sorted(directory.rglob("*.py")):
             if path.name.endswith("_pb2.py"):
                 continue
-            parts = path.relative_to(ROOT).with_suffix("").parts
+            parts = path.relative_to(directory.parent).with_suffix("").parts
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
             found.append(Module(name, path, ast.parse(path.read_text())))
     return tuple(found)

@@ -9,14 +9,14 @@ import re
 
 import pytest
 
-from deploy.grafana.__main__ import DASHBOARDS
-from deploy.grafana.panels import Query
-from drainer.sink.mysql.transient import Trouble
-from drainer.status.lag import STAGES
+from drainer.mysql.transient import Trouble
+from drainer.operate.status.lag import STAGES
 from pump.write.admission import Reason
 from tests.architecture.source import ROOT
 from tests.deploy.prometheus import exported
 from tests.deploy.prometheus.rules import Alert, alerts, records
+from tools.grafana.__main__ import DASHBOARDS
+from tools.grafana.panels import Query
 
 RUNBOOK = "docs/alerts.md"
 each_alert = pytest.mark.parametrize("alert", alerts().values(), ids=alerts())

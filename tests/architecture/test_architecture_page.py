@@ -8,15 +8,15 @@ from types import ModuleType
 
 import pytest
 
-from common.cluster import node
 from drainer.checkpoint import resume, safe_mode
 from drainer.checkpoint.resume import DrainerState, StarterInfo, StoredState
 from drainer.checkpoint.value import Checkpoint
-from drainer.quarantine import queue_state
-from drainer.sink.mysql.change import Position
+from drainer.ddl.quarantine import queue_state
+from drainer.mysql.rows.change import Position
 from pump.membership.close_conditions import Stage
 from pumpclient.pumps import health
 from tests.architecture.source import ROOT
+from tidb_binlog.cluster import node
 
 PAGE = ROOT / "docs" / "architecture.md"
 TEXT = PAGE.read_text(encoding="utf-8")

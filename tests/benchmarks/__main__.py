@@ -15,11 +15,11 @@ from typing import Final
 
 from rich.console import Console
 
-from common.errors import BinlogError
 from tests.benchmarks.catalog import BENCHMARKS
 from tests.benchmarks.door.peer import pd_of
 from tests.benchmarks.report import Result, print_table, to_json
 from tests.benchmarks.settings import Settings
+from tidb_binlog.errors import BinlogError
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 OUTPUT: Final = ROOT / "build" / "bench.json"

@@ -13,18 +13,18 @@ import time
 from pathlib import Path
 from typing import Final
 
-from common.errors import BinlogError
-from deploy.playground.cluster.cluster import PACKAGE_ROOT
-from deploy.playground.cluster.mariadb import MariaDbServer
+from binlog_playground.cluster.cluster import PACKAGE_ROOT
+from binlog_playground.cluster.mariadb import MariaDbServer
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
+from tidb_binlog.errors import BinlogError
 
 DEADLINE_S: Final = 120.0
 
 
 def first_row_s() -> float:
     """What the demo says of itself. Raises `BinlogError` when it did not verify."""
-    command = [sys.executable, "-m", "deploy.playground", "--seconds", "3", "--json"]
+    command = [sys.executable, "-m", "binlog_playground", "--seconds", "3", "--json"]
     ended = subprocess.run(
         command, cwd=PACKAGE_ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )

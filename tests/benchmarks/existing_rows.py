@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from deploy.playground.cluster.cluster import Cluster, Node
-from deploy.playground.cluster.mariadb import MariaDbServer
-from deploy.playground.workload.application import Application
+from binlog_playground.cluster.cluster import Cluster, Node
+from binlog_playground.cluster.mariadb import MariaDbServer
+from binlog_playground.workload.application import Application
 from pumpclient import column
 from pumpclient.publish.publisher import open_publisher
 from tests.benchmarks.settings import private_cluster

@@ -10,18 +10,18 @@ import asyncio
 import time
 from typing import Final
 
-from common.clock import SystemClock
-from deploy.playground.cluster.cluster import Cluster, Node
+from binlog_playground.cluster.cluster import Cluster, Node
 from drainer.config.options import DrainerConfig
-from drainer.sink.mysql.connection import Target, connect
-from drainer.snapshot.downstream import open_downstream_snapshot
-from drainer.snapshot.drainer_hold import DrainerHold
+from drainer.mysql.connection import Target, connect
+from drainer.points.snapshot.downstream import open_downstream_snapshot
+from drainer.points.snapshot.drainer_hold import DrainerHold
 from pumpclient.publish.publisher import open_publisher
 from tests.benchmarks.drainer import lag, shop
 from tests.benchmarks.measure import peak_rss_mib, percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings, private_cluster
 from tests.drainer.support.held_life import settings_of
+from tidb_binlog.clock import SystemClock
 
 SESSIONS: Final = 4
 PAUSE_S: Final = 0.05

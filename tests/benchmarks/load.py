@@ -21,11 +21,11 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from common.errors import DownstreamError, Unavailable
 from tests.benchmarks.existing_rows import CREATE, SCHEMA, Existing, existing
 from tests.benchmarks.measure import cpu_s, peak_rss_mib
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
+from tidb_binlog.errors import DownstreamError, Unavailable
 
 TABLES: Final = 4
 ROWS: Final = 200_000
@@ -109,7 +109,7 @@ def _children_s() -> float:
 
 
 def _load(made: Existing) -> float:
-    command = [sys.executable, "-m", "deploy.ctl", "load", "-drainer-config", str(made.config)]
+    command = [sys.executable, "-m", "binlogctl", "load", "-drainer-config", str(made.config)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     peak = 0.0
     while process.poll() is None:

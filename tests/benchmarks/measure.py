@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from common.errors import Unavailable
+from tidb_binlog.errors import Unavailable
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 

@@ -18,15 +18,15 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from common.errors import DownstreamError
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql.connection import Target, connect
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Target, connect
 from drainer.spark.replay.entry import replay
 from drainer.spark.replay.plan import ReplayOptions
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
 from tests.benchmarks.spark.replay import cpu_below
 from tests.benchmarks.spark.rows import WORKLOADS, Rows, write
+from tidb_binlog.errors import DownstreamError
 
 ROWS: Final = 100_000
 ROUNDS: Final = 3

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from common.rowcodec import compile_table
-from common.rowcodec.encoder import RowEncoder
-from common.table_info import TableInfo
-from deploy.playground.workload.tables import BIGINT, DATETIME, DECIMAL, HANDLE, INT, new_table, varchar
+from binlog_playground.workload.tables import BIGINT, DATETIME, DECIMAL, HANDLE, INT, new_table, varchar
 from tests.benchmarks.measure import percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
+from tidb_binlog.rowcodec import compile_table
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.table_info import TableInfo
 
 ROWS = 2000
 ROUNDS_MIN = 5

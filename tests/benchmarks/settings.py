@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.clock import SystemClock
-from deploy.playground.cluster.cluster import Cluster
+from binlog_playground.cluster.cluster import Cluster
+from tidb_binlog.clock import SystemClock
 
 
 @dataclass(frozen=True, slots=True)

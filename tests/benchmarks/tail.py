@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Final
 
-from deploy.playground.cluster.cluster import PACKAGE_ROOT
+from binlog_playground.cluster.cluster import PACKAGE_ROOT
 from pumpclient import column, open_publisher
 from tests.benchmarks.measure import percentile
 from tests.benchmarks.report import Result
@@ -21,8 +21,8 @@ from tests.benchmarks.settings import Settings, private_cluster
 ROUNDS: Final = 9
 LIMIT_S: Final = 0.5
 _IMPORTS: Final = (
-    "import deploy.ctl.__main__, uvloop, common.process.daemon, deploy.ctl.commands.tail,"
-    " drainer.reading.subscribe.subscription, deploy.ctl.cluster.change_line"
+    "import binlogctl.program, uvloop, tidb_binlog.process.daemon, binlogctl.commands.tail,"
+    " drainer.reading.subscribe.subscription, binlogctl.cluster.change_line"
 )
 
 
@@ -35,7 +35,7 @@ def import_s() -> float:
 
 def first_line_s(endpoint: str) -> float:
     """One run, ended by its first row."""
-    command = [sys.executable, "-m", "deploy.ctl", "tail", "-pd-urls", endpoint, "-from", "oldest"]
+    command = [sys.executable, "-m", "binlogctl", "tail", "-pd-urls", endpoint, "-from", "oldest"]
     began_s = time.monotonic()
     with subprocess.Popen(
         [*command, "-tables", "shop.orders", "-limit", "1"], cwd=PACKAGE_ROOT, stdout=subprocess.PIPE

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from common import binlog
-from deploy.playground.scenario import Scenario
+from binlog_playground.scenario import Scenario
 from tests.benchmarks import __main__ as command
 from tests.benchmarks.catalog import BENCHMARKS
 from tests.benchmarks.drainer import ready_made, sysbench_like, workloads
 from tests.benchmarks.measure import peak_rss_mib, percentile
 from tests.benchmarks.report import Result, number, plain_table, print_table, to_json
 from tests.benchmarks.settings import Settings
+from tidb_binlog import binlog
 
 PROMISED_NAMES = {
     "rowcodec.decode",

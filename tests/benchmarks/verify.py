@@ -17,19 +17,19 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from common.errors import BinlogError
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql.connection import Target, connect
-from drainer.sink.mysql.table_reader import read_table
-from drainer.verify.checksum import sum_queries
-from drainer.verify.compared_table import ComparedTable, compared_table
-from drainer.verify.result import State
-from drainer.verify.sides import sides_at_rest
-from drainer.verify.table_work import Wanted
-from drainer.verify.verifying import Pace, Verifying
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.compare.verify.checksum import sum_queries
+from drainer.compare.verify.compared_table import ComparedTable, compared_table
+from drainer.compare.verify.result import State
+from drainer.compare.verify.sides import sides_at_rest
+from drainer.compare.verify.table_work import Wanted
+from drainer.compare.verify.verifying import Pace, Verifying
+from drainer.mysql.connection import Target, connect
+from drainer.mysql.table_reader import read_table
 from tests.benchmarks.measure import cpu_s
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
+from tidb_binlog.errors import BinlogError
 
 TABLES: Final = 4
 ROWS: Final = 200_000

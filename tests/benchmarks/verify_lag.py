@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from common.errors import DownstreamError
-from deploy.playground.workload.application import Application
+from binlog_playground.workload.application import Application
 from pumpclient import column
 from pumpclient.publish.publisher import Publisher, open_publisher
 from tests.benchmarks.drainer.lag import Reader
@@ -27,6 +26,7 @@ from tests.benchmarks.existing_rows import SCHEMA, Existing, existing
 from tests.benchmarks.measure import cpu_s, peak_rss_mib, percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
+from tidb_binlog.errors import DownstreamError
 
 TABLES: Final = 2
 ROWS: Final = 150_000
@@ -155,7 +155,7 @@ async def _comparing(made: Existing, lags: Lags) -> AsyncIterator[None]:
 async def _ctl(made: Existing, *arguments: str) -> None:
     """Raises `DownstreamError` where it does not end with 0."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "deploy.ctl", *arguments, "-drainer-config", str(made.config)),
+        *(sys.executable, "-m", "binlogctl", *arguments, "-drainer-config", str(made.config)),
         stdout=DEVNULL,
         stderr=PIPE,
     )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import random
 
-from common.backoff import Backoff
+from tidb_binlog.backoff import Backoff
 
 
 def test_pauses_grow_to_the_limit_and_never_vanish() -> None:

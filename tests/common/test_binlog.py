@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common import binlog
-from common.errors import Corruption, Rejected
-from common.wire import binlog_pb2
+from tidb_binlog import binlog
+from tidb_binlog.errors import Corruption, Rejected
+from tidb_binlog.wire import binlog_pb2
 
 CORPUS = Path(__file__).resolve().parents[1] / "golden" / "corpus"
 SCENARIOS = sorted(path.name for path in CORPUS.iterdir() if path.is_dir())

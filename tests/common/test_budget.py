@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from common.budget import BudgetPart, Share, Ticket
+from tidb_binlog.budget import BudgetPart, Share, Ticket
 
 WHOLE, ADDRESS, CONNECTION = 100, 60, 30
 ADDRESSES = ("a", "b", "")

@@ -8,20 +8,20 @@ from random import Random
 
 import pytest
 
-from common import checked
-from common.clock import ManualClock
-from common.errors import BinlogError, Corruption
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.checkpoint.value import Checkpoint
-from drainer.chunks.chunk import Chunk
-from drainer.dump.dump_directory import DumpDirectory
 from drainer.formats.binlog_directory import BinlogDirectory
 from drainer.formats.segment_index import SegmentIndex
-from drainer.image.manifest import Manifest, TableImage
-from drainer.image.objects import DatabaseObject, Objects
+from drainer.mysql.chunks.chunk import Chunk
+from drainer.points.dump.dump_directory import DumpDirectory
+from drainer.points.image.manifest import Manifest, TableImage
+from drainer.points.image.objects import DatabaseObject, Objects
 from drainer.sink.batch.positions import PositionFile
 from drainer.sink.kafka.partition_counts import PartitionCounts
 from pump.storage.data_dir import DataDir
+from tidb_binlog import checked
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.errors import BinlogError, Corruption
 
 TS = 470_607_835_489_370_114
 IMAGE = Manifest(TS, "", "", "", ("a.*",), (TableImage("a", "t", "a.t", 7, "8", "{}", {"part": 5}),))

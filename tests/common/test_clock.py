@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.clock import ManualClock, SystemClock, boot_s
+from tidb_binlog.clock import ManualClock, SystemClock, boot_s
 
 
 def test_a_manual_clock_moves_only_when_it_is_advanced() -> None:

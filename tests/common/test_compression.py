@@ -9,8 +9,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common import compression
-from common.compression import GZIP, NAMES, ZSTD
+from tidb_binlog import compression
+from tidb_binlog.compression import GZIP, NAMES, ZSTD
 
 TEXT = b"a transaction, and another transaction, " * 50
 

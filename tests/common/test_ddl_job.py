@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from common import ddl_job
-from common.ddl_job import ActionType, DdlJob, JobState, action_name
-from common.errors import Corruption
 from tests.drainer.support import recorded
+from tidb_binlog import ddl_job
+from tidb_binlog.ddl_job import ActionType, DdlJob, JobState, action_name
+from tidb_binlog.errors import Corruption
 
 
 def test_reads_what_it_needs_and_keeps_the_document() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from common import errors
-from common.errors import BinlogError
+from tidb_binlog import errors
+from tidb_binlog.errors import BinlogError
 
 PRIVATE_CODES = {"FlagError"}  # the Go programs' code for a command line that cannot be read
 

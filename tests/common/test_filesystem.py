@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from common import filesystem
-from common.filesystem import make_directory, replace_file
+from tidb_binlog import filesystem
+from tidb_binlog.filesystem import make_directory, replace_file
 
 
 def test_a_planted_link_leads_nowhere(tmp_path: Path) -> None:

@@ -13,23 +13,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common import ddl_job, time_text
-from common.cluster.node import NodeStatus
-from common.errors import BinlogError, Corruption
-from common.foreign_document import reading, typed
-from common.process.process_identity import ProcessIdentity, is_gone
-from common.upstream.standalone import history as standalone_history
-from common.upstream.standalone import layout
-from common.upstream.tidb.meta import history as tidb_history
-from deploy.ctl.cluster import overview
-from deploy.ctl.doctor.gather import answers, nodes, upstream
-from deploy.ctl.net import node_http
+from binlogctl.cluster import overview
+from binlogctl.doctor.gather import answers, nodes, upstream
+from binlogctl.net import node_http
 from drainer.checkpoint import savepoint
 from drainer.checkpoint.value import Checkpoint, Intent
+from drainer.ddl.quarantine import store as quarantine_table
 from drainer.formats.segment_index import SegmentIndex
-from drainer.quarantine import store as quarantine_table
-from drainer.status import pump_status
+from drainer.operate.status import pump_status
 from pumpclient.schema import catalog
+from tidb_binlog import ddl_job, time_text
+from tidb_binlog.cluster.node import NodeStatus
+from tidb_binlog.errors import BinlogError, Corruption
+from tidb_binlog.foreign_document import reading, typed
+from tidb_binlog.process.process_identity import ProcessIdentity, is_gone
+from tidb_binlog.upstream.standalone import history as standalone_history
+from tidb_binlog.upstream.standalone import layout
+from tidb_binlog.upstream.tidb.meta import history as tidb_history
 
 STATUS = NodeStatus(
     "p1", "10.0.0.1:8250", "online", 470642871095787520, 470642871095787521, label={"zone": "a"}

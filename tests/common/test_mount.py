@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from common import mount
-from common.errors import ConfigError
-from common.mount import Mount
+from tidb_binlog import mount
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.mount import Mount
 
 # As Linux writes them: two NFS mounts, one with a blank in its name, and a local disk mounted over another.
 TABLE = """\

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common import protobuf_fields
-from common.protobuf_fields import LENGTH, VARINT, MalformedMessage, field_head, fields, varint
-from common.rowcodec.varint import put_uvarint
-from common.wire import pump_pb2
+from tidb_binlog import protobuf_fields
+from tidb_binlog.protobuf_fields import LENGTH, VARINT, MalformedMessage, field_head, fields, varint
+from tidb_binlog.rowcodec.varint import put_uvarint
+from tidb_binlog.wire import pump_pb2
 
 
 @given(st.lists(st.binary(max_size=200), max_size=20), st.integers(0, (1 << 63) - 1), st.integers(32, 100))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common import quantities
+from tidb_binlog import quantities
 
 
 @pytest.mark.parametrize(

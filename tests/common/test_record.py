@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from common import record
-from common.record import RecordError
+from tidb_binlog import record
+from tidb_binlog.record import RecordError
 
 Decode = Callable[[bytes], tuple[bytes, int]]
 FORMS = [

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from common import table_info as ti
-from common.errors import Corruption
-from common.table_info import ColumnKind, FieldType, TableInfo
+from tidb_binlog import table_info as ti
+from tidb_binlog.errors import Corruption
+from tidb_binlog.table_info import ColumnKind, FieldType, TableInfo
 
 CORPUS = Path(__file__).resolve().parents[1] / "golden" / "corpus"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from common import tso
-from common.clock import ManualClock
+from tidb_binlog import tso
+from tidb_binlog.clock import ManualClock
 
 
 def test_parts() -> None:

@@ -10,15 +10,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from common.clock import SystemClock
 from drainer import Ddl, PositionTable, Row, Transaction
 from drainer.sink.messages.http_sink import Endpoint, HttpSink
 from drainer.sink.messages.json_items import JsonItems
 from drainer.sink.messages.stdout_sink import StdoutSink
+from drainer.stream.translate.translator import Translator
 from drainer.testing.batch_bed import BatchBed
 from drainer.testing.stream import CLUSTER_ID, Rows
-from drainer.translate.translator import Translator
 from tests.fakes.webhook import Webhook
+from tidb_binlog.clock import SystemClock
 
 
 class SqliteSink:

@@ -14,14 +14,11 @@ from typing import Any
 
 import pytest
 
-from common.clock import SystemClock
-from common.wire import pb_binlog_pb2 as pb
-from common.wire import secondary_binlog_pb2 as obinlog
-from deploy.playground.cluster.mariadb import MariaDbServer
+from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.app import build_kafka
-from drainer.apply.lane import LaneSettings
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.ddl.policy import Policy
+from drainer.mysql.connection import Target
 from drainer.sink import Sink
 from drainer.sink.background import Background
 from drainer.sink.file import file_sink
@@ -30,7 +27,7 @@ from drainer.sink.file.file_sink import FileSink, where_to_go_on
 from drainer.sink.kafka.client import Client
 from drainer.sink.kafka.settings import ClientSettings, SinkSettings
 from drainer.sink.kafka.window import Mark
-from drainer.sink.mysql.connection import Target
+from drainer.sink.mysql.lane import LaneSettings
 from drainer.sink.runner import Runner
 from drainer.testing.sink_contract import Bed
 from drainer.testing.stream import CLUSTER_ID, Rows, Stream
@@ -41,6 +38,9 @@ from tests.drainer.support.apply_life import run as run_sql
 from tests.drainer.support.archive_life import payloads
 from tests.drainer.support.basis_world import held
 from tests.fakes.kafka import MockKafka
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.wire import pb_binlog_pb2 as pb
+from tidb_binlog.wire import secondary_binlog_pb2 as obinlog
 
 
 class MysqlBed:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from common.errors import BinlogError
 from drainer import Ddl, Transaction
 from drainer.testing.batch_bed import BatchBed
 from drainer.testing.sink_contract import (
@@ -29,6 +28,7 @@ from drainer.testing.sink_contract import (
 )
 from drainer.testing.stream import Stream
 from tests.contract.batch_beds import HttpBed, JournalBed, SqliteBed, SqliteSink, StdoutBed
+from tidb_binlog.errors import BinlogError
 
 BEDS: dict[str, Callable[[Path], BatchBed]] = {
     "position": SqliteBed,

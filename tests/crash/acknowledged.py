@@ -23,14 +23,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from common import binlog, tso
-from common.errors import BinlogError
-from common.net.port import free_ports
-from common.upstream.standalone import StandaloneUpstream
-from deploy.playground.cluster.etcd_server import EtcdServer
+from binlog_playground.cluster.etcd_server import EtcdServer
 from tests.crash import ledger
 from tests.crash.ledger import ACKNOWLEDGED, Ledger, LedgerWriter
 from tests.pump.support.process import ROOT, PumpClient, PumpProcess
+from tidb_binlog import binlog, tso
+from tidb_binlog.errors import BinlogError
+from tidb_binlog.net.port import free_ports
+from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 # No timestamp that the pump itself draws stands between ours; a day ahead it would take none of them.
 AHEAD_MS = 12 * 3600 * 1000

@@ -22,9 +22,9 @@ from typing import Final
 
 import uvloop
 
-from common import binlog, rpc
-from common.errors import BinlogError
-from common.wire import pump_pb2
+from tidb_binlog import binlog, rpc
+from tidb_binlog.errors import BinlogError
+from tidb_binlog.wire import pump_pb2
 
 PREWRITTEN: Final = ord("P")
 SENT: Final = ord("C")

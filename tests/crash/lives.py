@@ -10,11 +10,11 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from common import binlog
 from pump.log.log_file import OsLogDirectory
 from pump.log.record import START, ValuePointer
 from pump.log.value_log import ValueLog
 from tests.crash.faults.disk import Disk
+from tidb_binlog import binlog
 
 GROUP = 4096
 SEGMENT = 700

@@ -19,16 +19,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from common.ddl_job import ActionType
-from common.errors import BinlogError
-from deploy.playground.cluster.mariadb import MariaDbServer
+from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.ddl.rules import SKIP
-from drainer.rules.rule_set import Rules
-from drainer.sink.mysql.connection import Target
-from drainer.sink.mysql.errors import SessionError
+from drainer.mysql.connection import Target
+from drainer.mysql.errors import SessionError
+from drainer.stream.rules.rule_set import Rules
 from tests.crash.faults.statement_proxy import StatementProxy
 from tests.crash.small_run import Statement
-from tests.drainer.quarantine.test_early_drop import (
+from tests.drainer.ddl.quarantine.test_early_drop import (
     DROP_INDEX,
     EARLY,
     WINDOW,
@@ -37,12 +35,14 @@ from tests.drainer.quarantine.test_early_drop import (
     keys,
     recording,
 )
-from tests.drainer.quarantine.test_early_drop import contents as rows_of
-from tests.drainer.quarantine.test_shards import BEGIN, MERGES, ROUTES, T1, T2
+from tests.drainer.ddl.quarantine.test_early_drop import contents as rows_of
+from tests.drainer.ddl.quarantine.test_shards import BEGIN, MERGES, ROUTES, T1, T2
 from tests.drainer.support.apply_life import Life, Recording, clean, run
 from tests.drainer.support.made_recording import inserts
 from tests.drainer.support.made_recording import recording as made
 from tests.drainer.support.waiting_life import Document, live
+from tidb_binlog.ddl_job import ActionType
+from tidb_binlog.errors import BinlogError
 
 LANES: Final = 2
 BEFORE: Final = 3

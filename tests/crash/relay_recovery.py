@@ -15,17 +15,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from common.errors import BinlogError
-from deploy.playground.cluster.mariadb import MariaDbServer
+from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.app.start_wait import AtWork
 from drainer.config.relay_format import FORMATS
-from drainer.pull.merged import Merged
+from drainer.mysql.connection import Target
 from drainer.relay.source import RelaySource
-from drainer.sink.mysql.connection import Target
+from drainer.stream.pull.merged import Merged
 from drainer.txn import Item
 from tests.drainer.app.test_recovery import Killed, count, end_sessions, first_life, keyless_stream
 from tests.drainer.support import relay_world as world
 from tests.drainer.support.apply_life import clean
+from tidb_binlog.errors import BinlogError
 
 ROWS = 5
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pumpclient
-from common import binlog
-from common.rowcodec.encoder import RowEncoder, prewrite_value
-from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, Index, IndexColumn, TableInfo
-from drainer.pull.merged import Merged
-from drainer.sink.mysql.connection import Target, connect
-from drainer.sink.mysql.errors import SessionError
+from drainer.mysql.connection import Target, connect
+from drainer.mysql.errors import SessionError
+from drainer.stream.pull.merged import Merged
 from drainer.txn import DELETE, INSERT, UPDATE
 from tests.drainer.support.apply_life import Recording, column
+from tidb_binlog import binlog
+from tidb_binlog.rowcodec.encoder import RowEncoder, prewrite_value
+from tidb_binlog.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, Index, IndexColumn, TableInfo
 
 SCHEMA: Final = "d"
 KEY: Final = FLAG_NOT_NULL | FLAG_PRIMARY

@@ -23,18 +23,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from common.errors import Conflict, DownstreamError, Unavailable
-from common.net.port import free_ports
-from common.upstream.standalone import StandaloneUpstream
-from deploy.playground.cluster import etcd_server
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql.connection import Target
-from drainer.sink.mysql.errors import SessionError
+from binlog_playground.cluster import etcd_server
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Target
+from drainer.mysql.errors import SessionError
 from pumpclient.errors import NoPumpRegistered
 from tests.crash import small_run
 from tests.crash.faults.statement_proxy import StatementProxy
 from tests.drainer.support.apply_life import Life, Recording, clean
 from tests.forked import Forked
+from tidb_binlog.errors import Conflict, DownstreamError, Unavailable
+from tidb_binlog.net.port import free_ports
+from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 DEADLINE_S = 60.0
 LANES, BATCH_ROWS = 2, 2

@@ -20,14 +20,14 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 
-from common import binlog
-from common.errors import Corruption
-from common.record import encode_value
 from pump.log.record import START, ValuePointer
 from pump.log.value_log import ValueLog
 from tests.crash.faults import disk
 from tests.crash.faults.disk import ROOT, Disk, Inode
 from tests.crash.lives import GROUP, Mount, read_all
+from tidb_binlog import binlog
+from tidb_binlog.errors import Corruption
+from tidb_binlog.record import encode_value
 
 BYTES = 64 << 10
 NAME = "000000.vlog"

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql.connection import Target
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Target
 from tests.crash.faults.statement_proxy import StatementProxy
 from tests.drainer.support.apply_life import clean, run
 from tests.drainer.support.basis_world import Running, Upstream, ids, keyed, keyless, routes

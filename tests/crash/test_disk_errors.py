@@ -17,8 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from common import binlog
-from common.errors import BinlogError
 from pump.log.writer import WriteFailed
 from pump.storage.opening import StorageLimits
 from pump.storage.storage import Storage
@@ -26,6 +24,8 @@ from tests.crash.faults import disk
 from tests.crash.faults.disk import ERROR, SHORT, Disk, Fault
 from tests.crash.lives import Mount
 from tests.pump.support.payloads import header, opened, pull, wait_watermark
+from tidb_binlog import binlog
+from tidb_binlog.errors import BinlogError
 
 LIMITS = StorageLimits(segment_bytes_max=900, group_bytes_max=4096)
 NUMBERS = (errno.EIO, errno.ENOSPC, errno.EDQUOT)

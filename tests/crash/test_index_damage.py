@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from common.binlog import COMMIT, PREWRITE
 from pump.index import index_files
 from pump.index.index import Index
 from pump.index.index_files import Broken, Whole
 from pump.log.record import START, LogRecord, ValuePointer
 from tests.crash.faults import index_damage
 from tests.pump.support.payloads import opened, pull, put_pair, wait_watermark
+from tidb_binlog.binlog import COMMIT, PREWRITE
 
 EVERY = 29
 _FORKS = multiprocessing.get_context("forkserver")

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from common import binlog
-from common.errors import Corruption
-from common.record import encode_value
 from pump.log.record import START, ValuePointer
 from pump.log.value_log import ValueLog
 from pump.storage.opening import StorageLimits
 from tests.pump.support.memory_log import MemoryDirectory
 from tests.pump.support.payloads import opened, pull, put_pair
+from tidb_binlog import binlog
+from tidb_binlog.errors import Corruption
+from tidb_binlog.record import encode_value
 
 GROUP = 4096
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql.connection import Target
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Target
 from tests.crash.refusal_kills import CASES, RefusalSweep, sweep
 from tests.drainer.support.apply_life import clean
 

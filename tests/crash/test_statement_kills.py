@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drainer.sink.mysql.connection import Target
+from drainer.mysql.connection import Target
 from tests.crash.statement_kills import FrozenSweep, LifeSweep, ProcessSweep, freezes, sweep
 from tests.drainer.support.apply_life import clean
 

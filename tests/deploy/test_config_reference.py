@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from common.config import declaring, loading, reference
-from common.config.declaring import Option
-from deploy import config_reference
-from deploy.ctl.__main__ import handler
-from deploy.ctl.cli import command_line
+from binlogctl.cli import command_line
+from binlogctl.program import handler
 from drainer.config import options as drainer_options
 from pump import config as pump_config
+from tidb_binlog.config import declaring, loading, reference
+from tidb_binlog.config.declaring import Option
+from tools import config_reference
 
 DAEMONS = {
     "pump": (pump_config.PumpConfig, pump_config.ENV_PREFIX),

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 import yaml
 
-from common.config import declaring, loading
-from common.net.port import split_address
-from common.serving.node_config import NodeConfig
-from deploy import ready
+from binlogctl import ready
 from drainer.config.database_options import DatabaseOptions
 from drainer.config.password import PASSWORD_VARIABLE
+from tidb_binlog.config import declaring, loading
+from tidb_binlog.net.port import split_address
+from tidb_binlog.serving.node_config import NodeConfig
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -115,7 +115,7 @@ def test_a_node_s_image(program: str) -> None:
     assert command[0] == program
     assert is_program(command)
     assert is_program(check)
-    assert check == ["python", "-m", "deploy.ready", program, *command[1:]]
+    assert check == ["python", "-m", "binlogctl.ready", program, *command[1:]]
     assert stage.of("EXPOSE") == [str(PORTS[program])]
     assert stage.of("USER") == ["10001:10001"]
     copied = {

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from common.version import VERSION
+from tidb_binlog.version import VERSION
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ("dpkg-buildpackage", "dh", "systemd-sysusers", "systemd-tmpfiles")
@@ -228,7 +228,7 @@ def started_and_ended(command: list[str], notify: Path) -> None:
         try:
             while "READY=1" not in manager.recv(4096).decode():
                 pass
-            assert output(command[0], "-m", "deploy.ready", "pump", *command[2:]) == "pump: ok\n"
+            assert output(command[0], "-m", "binlogctl.ready", "pump", *command[2:]) == "pump: ok\n"
             process.send_signal(signal.SIGTERM)
             said, _ = process.communicate(timeout=60)
         finally:

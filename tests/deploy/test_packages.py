@@ -24,8 +24,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from common.version import VERSION
 from tests.architecture.source import PACKAGES, ROOT
+from tidb_binlog.version import VERSION
 
 pytestmark = pytest.mark.integration
 

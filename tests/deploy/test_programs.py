@@ -38,20 +38,23 @@ def run(missing: tuple[str, ...], program: str) -> subprocess.CompletedProcess[s
     ],
 )
 def test_a_command_names_what_is_missing(program: str, package: str, extra: str) -> None:
-    done = run((package,), f"import deploy.programs\nsys.argv = ['x', 'status']\ndeploy.programs.{program}()")
+    done = run((package,), f"import {program}.__main__ as it\nsys.argv = ['x', 'status']\nit.main()")
     said = f"{program.replace('_', '-')}: error: the package {package} is missing"
     assert (done.returncode, done.stderr) == (1, f"{said} (pip install 'tidb-binlog[{extra}]')\n")
 
 
 @pytest.mark.parametrize("flag", ["-V", "--version"])
 def test_a_command_tells_its_release_without_its_extra(flag: str) -> None:
-    done = run(SERVER, f"import deploy.programs\nsys.argv = ['x', '{flag}']\ndeploy.programs.pump()")
+    done = run(SERVER, f"import pump.__main__ as it\nsys.argv = ['x', '{flag}']\nit.main()")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Release Version: v")
 
 
 def test_a_fault_of_our_own_is_not_taken_for_a_missing_package() -> None:
-    done = run(("pump",), "import deploy.programs\ndeploy.programs.pump()")
+    done = run(
+        ("plyvel.x", "pump"),
+        "import tidb_binlog.process.programs\ntidb_binlog.programs.run('pump', 'pump.program', 'server')",
+    )
     assert "ModuleNotFoundError" in done.stderr
 
 

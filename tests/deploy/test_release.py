@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import tomllib
 
-from common import version
 from tests.architecture.source import ROOT, modules
+from tidb_binlog import version
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
@@ -15,7 +15,7 @@ SECURITY = (ROOT / "SECURITY.md").read_text()
 
 def test_packaging_reads_the_number_from_the_code() -> None:
     assert "version" not in PROJECT["project"]
-    assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "common.version.VERSION"}
+    assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "tidb_binlog.version.VERSION"}
     assert re.fullmatch(r"\d+\.\d+\.\d+", version.VERSION)
     assert version.text().startswith(f"Release Version: v{version.VERSION}\n")
 

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import drainer.metrics
-from common.config import loading
-from common.errors import Conflict
-from common.observe import metrics
 from drainer.config.options import ENV_PREFIX, DrainerConfig
-from drainer.sink.mysql.addresses import AFTER_S
+from drainer.mysql.addresses import AFTER_S
+from tidb_binlog.config import loading
+from tidb_binlog.errors import Conflict
+from tidb_binlog.observe import metrics
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "failover.md").read_text()

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from common.config import loading
-from deploy.ctl.cli import command_line
-from deploy.ctl.cli.command_line import Call
+from binlogctl.cli import command_line
+from binlogctl.cli.command_line import Call
 from drainer.config.options import DrainerConfig
 from pump.config import PumpConfig
 from tests.architecture.source import ROOT
@@ -30,6 +29,7 @@ from tests.docs.pages import (
     Page,
 )
 from tests.docs.test_site import PAGES
+from tidb_binlog.config import loading
 
 README_LINES_MAX = 200
 FIRST = (README, OPERATE, SECURITY, TIDB, TWO_WAY, UPGRADE, Page("docs/troubleshooting.md"))
@@ -97,7 +97,7 @@ def test_calls_of_binlogctl_are_understood(page: Page) -> None:
 
 
 def test_what_the_doctor_is_quoted_with_is_what_it_says() -> None:
-    checks = "".join(path.read_text() for path in (ROOT / "deploy/ctl/doctor/checks").glob("*.py"))
+    checks = "".join(path.read_text() for path in (ROOT / "deploy/binlogctl/doctor/checks").glob("*.py"))
     (table,) = re.findall(r"^\| it says \| do \|\n\|---\|---\|\n((?:\|.*\n)+)", UPGRADE.text, re.M)
     quoted = re.findall(r"`([^`]+)`", "".join(row.split("|")[1] for row in table.splitlines()))
     assert len(quoted) >= 4

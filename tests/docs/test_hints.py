@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from common.config.declaring import options
-from common.errors import FlagError
-from deploy.ctl.cli import command_line, commands
-from deploy.ctl.cli.parsers import FLAGS
+from binlogctl.cli import command_line, commands
+from binlogctl.cli.parsers import FLAGS
 from drainer.config.options import DrainerConfig
 from drainer.reparo.options import ReparoConfig
-from drainer.spark.__main__ import parser as spark_parser
+from drainer.spark.program import parser as spark_parser
 from pump.config import PumpConfig
 from tests.architecture.source import ROOT, modules
+from tidb_binlog.config.declaring import options
+from tidb_binlog.errors import FlagError
 
 FLAG = re.compile(r"(?<![\w.`'\"/-])--?([a-z][a-z-]*[a-z])(?![\w/.])")
 OPTIONAL = re.compile(r"(?<=[a-z])7\b")
@@ -125,12 +125,12 @@ def said() -> Iterator[tuple[str, str]]:
 
 
 FLAGS_BELOW = {
-    "drainer/restore/": RESTORE,
+    "drainer/points/restore/": RESTORE,
     "drainer/spark/": SPARK,
     "drainer/reparo/": CTL | flags_of(ReparoConfig),
     "drainer/": CTL | flags_of(DrainerConfig) | OTHERS,
     "pump/": CTL | flags_of(PumpConfig),
-    "deploy/playground/": CTL,
+    "deploy/binlog_playground/": CTL,
     "": CTL | flags_of(DrainerConfig) | flags_of(PumpConfig),
 }
 """Of the programs in which errors of these modules are said; the first that fits."""

@@ -9,10 +9,10 @@ import tomllib
 import pytest
 from packaging.requirements import Requirement
 
-from common.errors import ConfigError
-from deploy.ctl.cli import command_line
-from deploy.ctl.doctor.checks.etcd_release import LEAST_TEXT
+from binlogctl.cli import command_line
+from binlogctl.doctor.checks.etcd_release import LEAST_TEXT
 from tests.architecture.source import ROOT
+from tidb_binlog.errors import ConfigError
 
 PAGE = (ROOT / "docs" / "install.md").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

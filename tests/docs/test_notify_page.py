@@ -10,17 +10,17 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from common.clock import SystemClock
-from common.config import loading
-from common.errors import Unavailable
-from common.net.http_client import HttpClient
-from common.notify import notifier, outbox
-from common.notify.events import SCHEMA, Condition, Events, Origin, State, Type
-from common.notify.notifier import Notifier
-from common.observe import metrics
-from common.serving.notify_options import SECRET_VARIABLE
 from drainer.config.options import ENV_PREFIX, DrainerConfig
-from drainer.status.conditions import conditions
+from drainer.operate.status.conditions import conditions
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.config import loading
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.net.http_client import HttpClient
+from tidb_binlog.notify import notifier, outbox
+from tidb_binlog.notify.events import SCHEMA, Condition, Events, Origin, State, Type
+from tidb_binlog.notify.notifier import Notifier
+from tidb_binlog.observe import metrics
+from tidb_binlog.serving.notify_options import SECRET_VARIABLE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "notify.md").read_text()
 

@@ -11,12 +11,12 @@ import shlex
 
 import pytest
 
-from common.config import declaring
-from common.version import VERSION
-from deploy import ready
-from deploy.ctl.cli import command_line
+from binlogctl import ready
+from binlogctl.cli import command_line
 from tests.architecture.source import ROOT
 from tests.deploy.test_containers import PORTS, SERVICES, STAGES
+from tidb_binlog.config import declaring
+from tidb_binlog.version import VERSION
 
 PAGE = (ROOT / "docs" / "packages.md").read_text()
 COMMANDS = [

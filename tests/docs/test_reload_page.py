@@ -6,13 +6,13 @@ import json
 import re
 from pathlib import Path
 
-from common.config.declaring import options
-from common.observe import metrics
-from common.serving import reload
-from common.status.codec import plain
-from common.status.reload import ReloadStatus
 from drainer.config.options import DrainerConfig
 from pump.config import PumpConfig
+from tidb_binlog.config.declaring import options
+from tidb_binlog.observe import metrics
+from tidb_binlog.serving import reload
+from tidb_binlog.status.codec import plain
+from tidb_binlog.status.reload import ReloadStatus
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reload.md").read_text()

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 
-from common.net.port import free_ports
-from common.net.tls import TlsConfig
-from deploy.playground.cluster.etcd_server import EtcdServer
+from binlog_playground.cluster.etcd_server import EtcdServer
 from tests.architecture.source import ROOT
 from tests.docs.pages import SECURITY
+from tidb_binlog.net.port import free_ports
+from tidb_binlog.net.tls import TlsConfig
 
 PROGRAMS = Path(sys.executable).parent
 DEADLINE_S = 60

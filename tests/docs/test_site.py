@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from deploy.site import links
 from tests.architecture.source import ROOT
+from tools.site import links
 
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
 TEXTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in (*PAGES, "README.md")}

@@ -10,19 +10,19 @@ import subprocess
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from common.clock import SystemClock
-from common.door.server.listener import serve
-from common.net.tls import ServerTls, TlsConfig
-from common.observe.recent_events import EVENTS_MAX
-from common.page import drainer_sections, pump_sections
-from common.page.refresh import REFRESH_S
-from common.status.drainer import DrainerDocument, WaitingDdl
-from common.status.pump import PumpDocument
-from drainer.quarantine.entry import DECISIONS
+from drainer.ddl.quarantine.entry import DECISIONS
 from tests import certificates
 from tests.architecture.source import ROOT
 from tests.common.page.support.hostile import filled
 from tests.common.serving.test_status_page import Scene
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.door.server.listener import serve
+from tidb_binlog.net.tls import ServerTls, TlsConfig
+from tidb_binlog.observe.recent_events import EVENTS_MAX
+from tidb_binlog.page import drainer_sections, pump_sections
+from tidb_binlog.page.refresh import REFRESH_S
+from tidb_binlog.status.drainer import DrainerDocument, WaitingDdl
+from tidb_binlog.status.pump import PumpDocument
 
 PAGE = (ROOT / "docs" / "status-page.md").read_text(encoding="utf-8")
 COMMANDS = [

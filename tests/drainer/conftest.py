@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql.connection import Target
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Target
 from tests.drainer.support.apply_life import clean
 
 

@@ -19,7 +19,7 @@ def run(directory: Path, program: str, *flags: str) -> subprocess.CompletedProce
 
 
 @pytest.mark.parametrize("place", ["common/__init__.py", "common.py"])
-@pytest.mark.parametrize("first", ["", "import common\n"])
+@pytest.mark.parametrize("first", ["", "import tidb_binlog\n"])
 def test_a_module_common_is_named_in_one_line(tmp_path: Path, place: str, first: str) -> None:
     own = tmp_path / place
     own.parent.mkdir(exist_ok=True)

@@ -58,7 +58,12 @@ def test_what_programs_catch_is_public() -> None:
 
 
 def test_errors_of_libraries_name_no_flag_of_a_command() -> None:
-    for package in ("common/etcd", "common/upstream", "drainer/reading", "pumpclient"):
+    for package in (
+        "common/tidb_binlog/etcd",
+        "common/tidb_binlog/upstream",
+        "drainer/reading",
+        "pumpclient",
+    ):
         for path in (ROOT.parent / package).rglob("*.py"):
             assert "--pd-urls" not in path.read_text(), path
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from common import tso
-from common.clock import ManualClock
-from common.upstream.tidb.tikv.regions import Peer, Region, Store
 from tests.fakes.mvcc import DELETE, LOCK, PUT, Mvcc, MvccLock, Write
+from tidb_binlog import tso
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.upstream.tidb.tikv.regions import Peer, Region, Store
 
 CLUSTER_ID = 7_000_000_000_000_000_001
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.etcd.client import EtcdClient, delete
+from tidb_binlog.etcd.client import EtcdClient, delete
 
 
 async def remove_keys(client: EtcdClient, prefix: bytes) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import bisect
 from collections.abc import AsyncIterator
 
-from common.tso import Ts
-from common.upstream.tidb.meta.history import TidbHistory
 from tests.fakes.cluster import FakeCluster
+from tidb_binlog.tso import Ts
+from tidb_binlog.upstream.tidb.meta.history import TidbHistory
 
 NOW = 1 << 62
 

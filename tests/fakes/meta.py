@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from common.rowcodec.keys import put_comparable_int, record_key
-from common.upstream.tidb.meta import meta_keys
-from drainer.schema.sql_tokens import rename_pairs
+from drainer.mysql.sql_tokens import rename_pairs
 from tests.drainer.support import recorded
 from tests.fakes.cluster import FakeCluster
+from tidb_binlog.rowcodec.keys import put_comparable_int, record_key
+from tidb_binlog.upstream.tidb.meta import meta_keys
 
 Job = dict[str, Any]
 INTERNAL = [(1 << 48) - 1 - number for number in range(1, 5)]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from common import tso
-from common.wire import kvrpcpb_pb2 as kv
+from tidb_binlog import tso
+from tidb_binlog.wire import kvrpcpb_pb2 as kv
 
 PUT, DELETE, LOCK, ROLLBACK, PESSIMISTIC = kv.Put, kv.Del, kv.Lock, kv.Rollback, kv.PessimisticLock
 TS_MAX = (1 << 64) - 1

@@ -14,13 +14,13 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from common import rpc, tso
-from common.net.port import free_ports
-from common.net.tls import TlsConfig
-from common.upstream.tidb.tikv.regions import Store, StoreState, key_of_pd, peer_message
-from common.wire import metapb_pb2, pdpb_pb2
 from tests.fakes.cluster import FakeCluster, Member
 from tests.fakes.region_message import region_message
+from tidb_binlog import rpc, tso
+from tidb_binlog.net.port import free_ports
+from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.upstream.tidb.tikv.regions import Store, StoreState, key_of_pd, peer_message
+from tidb_binlog.wire import metapb_pb2, pdpb_pb2
 
 HOST = "127.0.0.1"
 NOT_LEADER = "not leader"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from common.upstream.tidb.tikv.regions import Region, key_for_pd, peer_message
-from common.wire import metapb_pb2
+from tidb_binlog.upstream.tidb.tikv.regions import Region, key_for_pd, peer_message
+from tidb_binlog.wire import metapb_pb2
 
 
 def region_message(region: Region) -> metapb_pb2.Region:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from common import rpc
-from common.errors import BinlogError, Unavailable
-from common.upstream.tidb.tikv.regions import Region, Store, peer_message
-from common.wire import errorpb_pb2
-from common.wire import kvrpcpb_pb2 as kv
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.mvcc import KeyFailure
 from tests.fakes.region_message import region_message
+from tidb_binlog import rpc
+from tidb_binlog.errors import BinlogError, Unavailable
+from tidb_binlog.upstream.tidb.tikv.regions import Region, Store, peer_message
+from tidb_binlog.wire import errorpb_pb2
+from tidb_binlog.wire import kvrpcpb_pb2 as kv
 
 _CALLS: Final[dict[str, tuple[Any, Any]]] = {
     "KvGet": (kv.GetRequest, kv.GetResponse),

@@ -42,7 +42,7 @@ class _Selector(selectors.BaseSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Its clock is also a `common.clock.Clock`: wall and monotonic time are the loop's."""
+    """Its clock is also a `tidb_binlog.clock.Clock`: wall and monotonic time are the loop's."""
 
     def __init__(self) -> None:
         self._virtual = _Selector()

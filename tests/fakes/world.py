@@ -7,12 +7,12 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from common.upstream.tidb.tikv.locks import LockResolver
-from common.upstream.tidb.tikv.snapshot import Snapshot
-from common.upstream.tidb.tikv.tikv import TikvClient
-from common.upstream.tidb.tikv.transactions import TikvTransactions
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.tikv import FakeTikv, LocalPd
+from tidb_binlog.upstream.tidb.tikv.locks import LockResolver
+from tidb_binlog.upstream.tidb.tikv.snapshot import Snapshot
+from tidb_binlog.upstream.tidb.tikv.tikv import TikvClient
+from tidb_binlog.upstream.tidb.tikv.transactions import TikvTransactions
 
 
 class TikvWorld:

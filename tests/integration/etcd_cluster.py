@@ -9,8 +9,8 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.net.port import free_ports
-from deploy.playground.cluster.etcd_server import EtcdServer
+from binlog_playground.cluster.etcd_server import EtcdServer
+from tidb_binlog.net.port import free_ports
 
 
 class Member(EtcdServer):

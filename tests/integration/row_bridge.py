@@ -16,8 +16,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pumpclient
-from common.rowcodec.encoder import RowEncoder
-from common.table_info import (
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.sql_tokens import tokens, unquote
+from drainer.stream.translate.loopback_rows import is_mark_table
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.table_info import (
     BLOB,
     FLAG_NOT_NULL,
     FLAG_PRIMARY,
@@ -31,9 +34,6 @@ from common.table_info import (
     IndexColumn,
     TableInfo,
 )
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.schema.sql_tokens import tokens, unquote
-from drainer.translate.loopback_rows import is_mark_table
 
 Name = tuple[str, str]
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from common.record import decode_file
 from drainer.formats import binlog_file
 from drainer.formats.obinlog.writer import commit_ts_of
 from drainer.sink.file.segments import ArchiveSegments
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import replayed, segments, verify
 from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, status, stored, until
+from tidb_binlog.record import decode_file
 
 pytestmark = pytest.mark.integration
 TRANSACTIONS = 6000

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from common.upstream.standalone import StandaloneUpstream
-from deploy.playground.cluster.mariadb import MariaDbServer
-from deploy.playground.cluster.proxy import Proxy
-from drainer.sink.mysql.connection import Target, connect
+from binlog_playground.cluster.mariadb import MariaDbServer
+from binlog_playground.cluster.proxy import Proxy
+from drainer.mysql.connection import Target, connect
 from tests.forked import Forked
 from tests.integration.test_standby import DEADLINE_S, Scene
+from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 pytestmark = pytest.mark.integration
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from common.upstream.standalone import StandaloneUpstream
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql.connection import Target, connect
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Target, connect
 from tests.integration.test_drainer_process import command, downstream, ended
+from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 pytestmark = pytest.mark.integration
 SCHEMA = "process_clash"

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from common.net.port import free_ports
-from deploy.playground.cluster.mariadb import MariaDbServer
+from binlog_playground.cluster.mariadb import MariaDbServer
+from tidb_binlog.net.port import free_ports
 
 pytestmark = pytest.mark.integration
 DEADLINE_S = 90

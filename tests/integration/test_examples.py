@@ -23,11 +23,11 @@ from sqlalchemy import ForeignKey, String, create_engine, delete, func, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship, sessionmaker
 
 import pumpclient
-from common.clock import SystemClock
-from deploy.playground.cluster.cluster import Cluster
-from drainer.sink.mysql.errors import NoSuchTable, SessionError
+from binlog_playground.cluster.cluster import Cluster
+from drainer.mysql.errors import NoSuchTable, SessionError
 from examples import sqlalchemy_hook, transfer
 from pumpclient import OutcomeTable, SyncPublisher, column
+from tidb_binlog.clock import SystemClock
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60

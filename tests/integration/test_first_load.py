@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 import pumpclient
-from common.upstream.standalone import StandaloneUpstream
-from deploy.playground.cluster.mariadb import MariaDbServer
-from deploy.playground.workload.application import Application
-from drainer.sink.mysql.connection import Connection, Target, connect
+from binlog_playground.cluster.mariadb import MariaDbServer
+from binlog_playground.workload.application import Application
+from drainer.mysql.connection import Connection, Target, connect
 from tests.forked import Forked
+from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 pytestmark = pytest.mark.integration
 

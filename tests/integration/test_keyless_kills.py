@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 import pumpclient
-from common.rowcodec.encoder import RowEncoder
-from common.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
-from common.upstream.standalone import StandaloneUpstream
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.sink.mysql.errors import SessionError
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Connection, Target, connect
+from drainer.mysql.errors import SessionError
 from tests.forked import Forked
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
+from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 pytestmark = pytest.mark.integration
 

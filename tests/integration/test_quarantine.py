@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 import pumpclient
-from common.rowcodec.encoder import RowEncoder
-from common.table_info import LONG, VARCHAR, Column, FieldType, Index, IndexColumn, TableInfo
-from deploy.playground.cluster.mariadb import MariaDbServer
+from binlog_playground.cluster.mariadb import MariaDbServer
 from tests.common.page.support.reading import read
 from tests.integration import waiting_table
 from tests.integration.waiting_table import DEADLINE_S, Cluster
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.table_info import LONG, VARCHAR, Column, FieldType, Index, IndexColumn, TableInfo
 
 pytestmark = pytest.mark.integration
 

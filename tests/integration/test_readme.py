@@ -17,11 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from common.net.port import free_ports
-from deploy.playground.cluster.etcd_server import EtcdServer
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.sink.mysql.errors import NoSuchTable
+from binlog_playground.cluster.etcd_server import EtcdServer
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Connection, Target, connect
+from drainer.mysql.errors import NoSuchTable
 from tests.docs.pages import (
     DRAINER,
     OPERATE,
@@ -33,6 +32,7 @@ from tests.docs.pages import (
     SPARK,
     UPGRADE,
 )
+from tidb_binlog.net.port import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(sys.executable).parent
@@ -177,7 +177,7 @@ class Kept:
 
 
 def test_demo(kept: Kept) -> None:
-    """What `make` hands on; with --chaos it is run by `tests/deploy/playground/test_run.py`."""
+    """What `make` hands on; with --chaos it is run by `tests/deploy/binlog_playground/test_run.py`."""
     assert any(re.fullmatch(r"verified: \d+ tables, \d+ rows identical", line) for line in kept.told)
     (example,) = [block for block in QUICK_START.blocks("text") if "Ctrl-C" in block]
     shown = [re.sub(r"\d+", "N", line)[:40] for line in example.splitlines()]

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import pumpclient
-from common.rowcodec.encoder import RowEncoder
-from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, Index, IndexColumn, TableInfo
-from deploy.playground.cluster.mariadb import MariaDbServer
+from binlog_playground.cluster.mariadb import MariaDbServer
 from tests.drainer.support.apply_life import column
 from tests.integration import waiting_table
 from tests.integration.waiting_table import Cluster
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, Index, IndexColumn, TableInfo
 
 pytestmark = pytest.mark.integration
 

@@ -19,17 +19,17 @@ from pathlib import Path
 import pytest
 
 import pumpclient
-from common.clock import SystemClock
-from common.cluster.heartbeat import LEASE_MIN_S
-from common.cluster.node import ONLINE, NodeStatus
-from common.cluster.registry import PUMPS, NodeEntry, status_key
-from common.errors import BinlogError
-from common.etcd.client import EtcdClient
-from common.etcd.registry import connect_registry
-from common.net.port import free_ports
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.control.standby import lease_s
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.operate.control.standby import lease_s
 from tests.integration.etcd_cluster import EtcdCluster, Member
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.cluster.heartbeat import LEASE_MIN_S
+from tidb_binlog.cluster.node import ONLINE, NodeStatus
+from tidb_binlog.cluster.registry import PUMPS, NodeEntry, status_key
+from tidb_binlog.errors import BinlogError
+from tidb_binlog.etcd.client import EtcdClient
+from tidb_binlog.etcd.registry import connect_registry
+from tidb_binlog.net.port import free_ports
 
 pytestmark = pytest.mark.integration
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import pumpclient
-from common.clock import SystemClock
-from common.rowcodec.encoder import RowEncoder
-from common.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
-from deploy.playground.cluster.cluster import Cluster, Node
+from binlog_playground.cluster.cluster import Cluster, Node
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
 
 pytestmark = pytest.mark.integration
 

@@ -11,8 +11,8 @@ from random import Random
 
 import pytest
 
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql.connection import Target
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Target
 from tests.drainer.support.apply_life import clean
 from tests.forked import Forked
 from tests.spark.support.growing import ArchiveWriter, RelayLogWriter

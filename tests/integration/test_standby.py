@@ -19,18 +19,18 @@ from typing import Any
 import pytest
 
 import pumpclient
-from common.clock import SystemClock
-from common.etcd.registry import connect_registry
-from common.rowcodec.encoder import RowEncoder
-from common.table_info import LONG, Column, FieldType, TableInfo
-from common.upstream.standalone import StandaloneUpstream
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql.connection import Target
-from drainer.sink.mysql.errors import NoSuchTable
-from drainer.snapshot.downstream import Patience, open_downstream_snapshot
-from drainer.snapshot.drainer_hold import DrainerHold, locate_drainer
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Target
+from drainer.mysql.errors import NoSuchTable
+from drainer.points.snapshot.downstream import Patience, open_downstream_snapshot
+from drainer.points.snapshot.drainer_hold import DrainerHold, locate_drainer
 from tests.drainer.support.held_life import settings_of
 from tests.forked import Forked
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.etcd.registry import connect_registry
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.table_info import LONG, Column, FieldType, TableInfo
+from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 pytestmark = pytest.mark.integration
 

@@ -12,12 +12,12 @@ import pytest
 
 import drainer
 import pumpclient
-from common.cluster import node
-from common.errors import ConfigError, Unavailable
-from common.etcd.registry import connect_registry
 from pumpclient import Publisher, column
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import PumpProcess, Start
+from tidb_binlog.cluster import node
+from tidb_binlog.errors import ConfigError, Unavailable
+from tidb_binlog.etcd.registry import connect_registry
 
 pytestmark = pytest.mark.integration
 

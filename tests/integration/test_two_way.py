@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 import pumpclient
-from common.clock import SystemClock
-from common.net.port import LOOPBACK, free_ports
-from deploy.playground.cluster.cluster import Cluster, Node, http_get
+from binlog_playground.cluster.cluster import Cluster, Node, http_get
 from tests.integration.row_bridge import BinlogServer, RowBridge
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.net.port import LOOPBACK, free_ports
 
 pytestmark = pytest.mark.integration
 

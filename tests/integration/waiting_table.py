@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pumpclient
-from common.table_info import TableInfo
-from common.upstream.standalone import StandaloneUpstream
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.sink.mysql.errors import SessionError
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Connection, Target, connect
+from drainer.mysql.errors import SessionError
 from tests.forked import Forked
+from tidb_binlog.table_info import TableInfo
+from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 DEADLINE_S = 90
 DATABASES: Final = (b"tidb_binlog", b"quarantined")
@@ -88,7 +88,7 @@ class Cluster:
         return int(found)
 
     def ctl(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "deploy.ctl", *words, f"-pd-urls={self.etcd}"]
+        command = [sys.executable, "-m", "binlogctl", *words, f"-pd-urls={self.etcd}"]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 

@@ -14,28 +14,21 @@ from typing import Any
 import pytest
 
 import drainer
-from common import binlog, record
-from common.clock import SystemClock
-from common.cluster.registry import DRAINERS
-from common.errors import BinlogError, DownstreamError
-from common.page import status_page
-from common.status import troubles
-from common.status.codec import read
-from common.status.drainer import DrainerDocument
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.apply.lane import LaneSettings
+from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.lane_table import LaneTable
-from drainer.schema.tracker import SchemaTracker
-from drainer.sink.mysql.connection import Target
-from drainer.verify.chunk_comparison import ChunkComparison
-from drainer.verify.result import State
+from drainer.compare.verify.chunk_comparison import ChunkComparison
+from drainer.compare.verify.result import State
+from drainer.mysql.connection import Target
+from drainer.sink.mysql.lane import LaneSettings
+from drainer.stream.schema.tracker import SchemaTracker
 from pump.log.group_commit import GroupCommit
 from pump.log.writer import Writer
 from tests.architecture.source import ROOT
 from tests.crash.small_run import Statement
 from tests.crash.statement_kills import LifeSweep
 from tests.crash.test_pump_log import new_log, read_all
-from tests.drainer.apply.test_refused_rows import (
+from tests.drainer.compare.verify.world import world
+from tests.drainer.sink.mysql.test_refused_rows import (
     BOTH,
     DATABASE,
     EVERYTHING,
@@ -48,13 +41,20 @@ from tests.drainer.apply.test_refused_rows import (
 from tests.drainer.support import apply_life
 from tests.drainer.support.apply_life import Life, run
 from tests.drainer.support.waiting_life import live
-from tests.drainer.verify.world import world
 from tests.integration.test_subscribe import rows, shop, write
 from tests.pump.conftest import pump as pump
 from tests.pump.support import corpus, go_layout
 from tests.pump.support.memory_log import MemoryDirectory
 from tests.pump.support.payloads import opened, pull, put
 from tests.pump.support.process import Start
+from tidb_binlog import binlog, record
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.cluster.registry import DRAINERS
+from tidb_binlog.errors import BinlogError, DownstreamError
+from tidb_binlog.page import status_page
+from tidb_binlog.status import troubles
+from tidb_binlog.status.codec import read
+from tidb_binlog.status.drainer import DrainerDocument
 
 SECTION = (ROOT / "README.md").read_text().split("\n## What you get\n")[1].split("\n## ")[0]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()

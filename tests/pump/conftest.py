@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from common.upstream.standalone import StandaloneUpstream
 from tests.pump.support.process import PumpProcess, Start
+from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 
 @pytest.fixture

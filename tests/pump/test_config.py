@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from common.config import loading
-from common.errors import ConfigError
 from pump.config import ENV_PREFIX, PumpConfig
+from tidb_binlog.config import loading
+from tidb_binlog.errors import ConfigError
 
 
 def load(*argv: str, environ: dict[str, str] | None = None) -> PumpConfig:

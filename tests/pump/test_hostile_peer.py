@@ -20,14 +20,14 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from common import binlog, rpc, tso
-from common.binlog import KEY_BYTES_MAX
-from common.clock import SystemClock
-from common.errors import BinlogError
-from common.upstream.standalone import StandaloneUpstream
-from common.upstream.upstream_time import AHEAD_MAX_S
-from common.wire import binlog_pb2, pump_pb2
 from tests.pump.support.process import PumpClient, Start
+from tidb_binlog import binlog, rpc, tso
+from tidb_binlog.binlog import KEY_BYTES_MAX
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.errors import BinlogError
+from tidb_binlog.upstream.standalone import StandaloneUpstream
+from tidb_binlog.upstream.upstream_time import AHEAD_MAX_S
+from tidb_binlog.wire import binlog_pb2, pump_pb2
 
 pytestmark = pytest.mark.integration
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from common import binlog, rpc, tso
-from common.tso import Ts
-from common.upstream.upstream_time import AHEAD_MAX_S
 from tests.pump.support.scripted import ScriptedOracle
 from tests.pump.test_server import Puller, Pump, pump
+from tidb_binlog import binlog, rpc, tso
+from tidb_binlog.tso import Ts
+from tidb_binlog.upstream.upstream_time import AHEAD_MAX_S
 
 ARRIVES_S = 60.0
 NEAR_S = 0.4

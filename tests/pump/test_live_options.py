@@ -11,16 +11,6 @@ from typing import Any
 
 import pytest
 
-from common.clock import ManualClock
-from common.config.changes import changes
-from common.config.declaring import options
-from common.door.http.routes import Routes
-from common.door.limits import Limits
-from common.rpc import RpcStatus
-from common.serving import listener
-from common.serving.listener import Listener
-from common.serving.node_config import GRPCIO
-from common.serving.reload import LOG_FIELDS, Reload
 from pump.config import PumpConfig
 from pump.live_options import RETENTION_FIELDS, take_reloads
 from pump.pull.puller import Pullers, Stream
@@ -29,6 +19,16 @@ from pump.write.disk_guard import DiskGuard
 from tests.common.support.other_values import other_value
 from tests.pump.retention.test_purger import LIMITS, MINUTE, World, fill
 from tests.pump.support.payloads import opened
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.config.changes import changes
+from tidb_binlog.config.declaring import options
+from tidb_binlog.door.http.routes import Routes
+from tidb_binlog.door.limits import Limits
+from tidb_binlog.rpc import RpcStatus
+from tidb_binlog.serving import listener
+from tidb_binlog.serving.listener import Listener
+from tidb_binlog.serving.node_config import GRPCIO
+from tidb_binlog.serving.reload import LOG_FIELDS, Reload
 
 OPTIONS = options(PumpConfig)
 CERTIFICATES = ("cert_allowed_cn", "cert_read_cn", "cert_write_cn", "cert_admin_cn")

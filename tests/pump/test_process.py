@@ -14,18 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from common import binlog, rpc
-from common.cluster import node
-from common.cluster.node import NodeStatus
-from common.cluster.registry import DRAINERS, PUMPS
-from common.errors import BinlogError, Rejected, Unavailable
-from common.etcd.registry import EtcdRegistry, connect_registry
-from common.upstream.standalone import StandaloneUpstream
-from deploy.playground.cluster.etcd_server import EtcdServer
+from binlog_playground.cluster.etcd_server import EtcdServer
 from pump.index.index import Index, key_of
 from tests.common.page.support.reading import read
 from tests.pump.support import corpus
 from tests.pump.support.process import PumpClient, PumpProcess, Start
+from tidb_binlog import binlog, rpc
+from tidb_binlog.cluster import node
+from tidb_binlog.cluster.node import NodeStatus
+from tidb_binlog.cluster.registry import DRAINERS, PUMPS
+from tidb_binlog.errors import BinlogError, Rejected, Unavailable
+from tidb_binlog.etcd.registry import EtcdRegistry, connect_registry
+from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 pytestmark = pytest.mark.integration
 

@@ -13,20 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from common import binlog, rpc
-from common.cluster import node
-from common.cluster.node import NodeStatus
-from common.cluster.registry import DRAINERS
-from common.etcd.registry import connect_registry
-from common.net.tls import TlsConfig
-from common.upstream.standalone import StandaloneUpstream
-from common.wire import pump_pb2
-from deploy.playground.cluster.etcd_server import EtcdServer
+from binlog_playground.cluster.etcd_server import EtcdServer
 from tests import certificates
 from tests.attacks import frames
 from tests.attacks.frames import DATA, END_HEADERS, END_STREAM, HEADERS, frame, message
 from tests.common.door.support.peers import Raw
 from tests.pump.support.process import PumpProcess, Start
+from tidb_binlog import binlog, rpc
+from tidb_binlog.cluster import node
+from tidb_binlog.cluster.node import NodeStatus
+from tidb_binlog.cluster.registry import DRAINERS
+from tidb_binlog.etcd.registry import connect_registry
+from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.upstream.standalone import StandaloneUpstream
+from tidb_binlog.wire import pump_pb2
 
 pytestmark = pytest.mark.integration
 

@@ -11,13 +11,6 @@ from typing import Any
 
 import pytest
 
-from common import binlog, rpc, tso
-from common.clock import ManualClock, SystemClock
-from common.cluster import node
-from common.errors import Corruption, Unavailable
-from common.upstream.upstream_time import UpstreamTime
-from common.upstream_port import Committed, Outcome, RolledBack, Undecided
-from common.wire import pump_pb2
 from pump.index.index import IndexDamaged, key_of
 from pump.pull.puller import OUT_OF_RANGE, Pullers
 from pump.server import PumpServer
@@ -29,6 +22,13 @@ from pump.write.admission import Disk
 from pump.write.disk_guard import DiskGuard
 from tests.pump.support.payloads import header, opened, put, put_pair, wait_watermark
 from tests.pump.support.scripted import ScriptedOracle, ScriptedTransactions
+from tidb_binlog import binlog, rpc, tso
+from tidb_binlog.clock import ManualClock, SystemClock
+from tidb_binlog.cluster import node
+from tidb_binlog.errors import Corruption, Unavailable
+from tidb_binlog.upstream.upstream_time import UpstreamTime
+from tidb_binlog.upstream_port import Committed, Outcome, RolledBack, Undecided
+from tidb_binlog.wire import pump_pb2
 
 CLUSTER = 77
 

@@ -13,17 +13,6 @@ from typing import Any
 
 import pytest
 
-from common import binlog, tso
-from common.cluster import node
-from common.cluster.node import NodeStatus
-from common.cluster.registry import ClusterView, NodeEntry
-from common.door.http.admin_guard import AdminGuard
-from common.door.http.routes import Peer, Request, Response, Routes
-from common.errors import Rejected, Unavailable
-from common.observe import metrics
-from common.upstream.upstream_time import UpstreamTime
-from common.upstream_port import Undecided, Unknown
-from common.wire import pump_pb2
 from pump import status
 from pump.pull.puller import Pullers
 from pump.status import StatusRoutes
@@ -35,6 +24,17 @@ from tests.pump.support.payloads import put, put_pair, wait_watermark
 from tests.pump.support.scripted import ScriptedOracle
 from tests.pump.watermark.test_resolver import Scene, scene, until
 from tests.pump.watermark.test_stall_report import rows
+from tidb_binlog import binlog, tso
+from tidb_binlog.cluster import node
+from tidb_binlog.cluster.node import NodeStatus
+from tidb_binlog.cluster.registry import ClusterView, NodeEntry
+from tidb_binlog.door.http.admin_guard import AdminGuard
+from tidb_binlog.door.http.routes import Peer, Request, Response, Routes
+from tidb_binlog.errors import Rejected, Unavailable
+from tidb_binlog.observe import metrics
+from tidb_binlog.upstream.upstream_time import UpstreamTime
+from tidb_binlog.upstream_port import Undecided, Unknown
+from tidb_binlog.wire import pump_pb2
 
 CLUSTER = 77
 

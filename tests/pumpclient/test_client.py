@@ -9,9 +9,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from common import binlog
-from common.cluster import node
-from common.errors import ConfigError, Unavailable
 from pumpclient import (
     BinlogTooLarge,
     ClientClosed,
@@ -24,6 +21,9 @@ from pumpclient import (
 )
 from pumpclient.pumps.health import State
 from pumpclient.testing import MemoryCluster, settle
+from tidb_binlog import binlog
+from tidb_binlog.cluster import node
+from tidb_binlog.errors import ConfigError, Unavailable
 
 T = TypeVar("T")
 P, C, R = binlog.PREWRITE, binlog.COMMIT, binlog.ROLLBACK

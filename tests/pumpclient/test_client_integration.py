@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 
 import pumpclient
-from common import binlog
-from common.cluster.node import PAUSING
-from common.errors import ConfigError, Rejected, Unavailable
-from common.etcd.client import EtcdClient, delete
-from common.etcd.registry import EtcdRegistry, connect_registry
-from common.upstream.standalone import StandaloneUpstream
-from common.upstream_port import Committed, RolledBack
 from pumpclient import BinlogTooLarge, NoPumpRegistered, Options, WriteFailed, testing
 from pumpclient import client_sync as sync
 from pumpclient.publish import publisher
 from pumpclient.pumps.health import State
 from tests.pumpclient.support.grpc_pump import GrpcPump
+from tidb_binlog import binlog
+from tidb_binlog.cluster.node import PAUSING
+from tidb_binlog.errors import ConfigError, Rejected, Unavailable
+from tidb_binlog.etcd.client import EtcdClient, delete
+from tidb_binlog.etcd.registry import EtcdRegistry, connect_registry
+from tidb_binlog.upstream.standalone import StandaloneUpstream
+from tidb_binlog.upstream_port import Committed, RolledBack
 
 pytestmark = pytest.mark.integration
 

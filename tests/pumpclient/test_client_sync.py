@@ -11,10 +11,10 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
 
-from common import binlog
-from common.errors import Unavailable
 from pumpclient import ClientClosed, Failure, PumpClient, SyncPublisher, SyncPumpClient
 from pumpclient.testing import MemoryCluster
+from tidb_binlog import binlog
+from tidb_binlog.errors import Unavailable
 
 
 def opened(cluster: MemoryCluster) -> SyncPumpClient:

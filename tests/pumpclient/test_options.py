@@ -6,8 +6,8 @@ from dataclasses import fields
 
 import pytest
 
-from common.errors import ConfigError
 from pumpclient import Options
+from tidb_binlog.errors import ConfigError
 
 
 def test_defaults() -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import pumpclient
-from common.errors import BinlogError, Conflict, Rejected, Unavailable
 from pumpclient import errors
 from tests.docs.pages import PUBLISH
+from tidb_binlog.errors import BinlogError, Conflict, Rejected, Unavailable
 
 ROOT = Path(pumpclient.__file__).parent
 MODULES = sorted(
@@ -153,10 +153,10 @@ NEVER = [
     "deploy",
     "uvloop",
     "signal",
-    "common.process.daemon",
-    "common.config",
-    "common.observe.log",
-    "common.observe.metrics",
+    "tidb_binlog.process.daemon",
+    "tidb_binlog.config",
+    "tidb_binlog.observe.log",
+    "tidb_binlog.observe.metrics",
 ]
 
 
@@ -192,7 +192,7 @@ assert own.handlers == [] and own.level == logging.NOTSET and own.propagate
 assert threading.active_count() == 1
 loaded = {name.split(".")[0] for name in sys.modules}
 assert not loaded & {"pump", "drainer", "deploy", "uvloop", "plyvel", "plyvel_next", "pymysql"}, loaded
-assert "common.process.daemon" not in sys.modules
+assert "tidb_binlog.process.daemon" not in sys.modules
 """
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT.parent

@@ -12,11 +12,11 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
-from common import clock
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql.connection import Connection, Target, connect
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Connection, Target, connect
 from drainer.spark import jvm
 from drainer.spark.session import session
+from tidb_binlog import clock
 
 _QUICK_START: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # jobs of seconds
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from common import tso
-from common.errors import BinlogError, ConfigError, FlagError
 from drainer.spark import arguments
-from drainer.spark.__main__ import names, parser, run
 from drainer.spark.arguments import Parser
+from drainer.spark.program import names, parser, run
+from tidb_binlog import tso
+from tidb_binlog.errors import BinlogError, ConfigError, FlagError
 
 MOMENT_MS = 1_795_316_645_000  # 2026-11-22 03:04:05 UTC
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from common.errors import BinlogError, ConfigError, Corruption, Unavailable
-from drainer.sink.mysql.connection import Away
+from drainer.mysql.connection import Away
 from drainer.spark.driver import translated
+from tidb_binlog.errors import BinlogError, ConfigError, Corruption, Unavailable
 
 WORKER = """\
 An exception was thrown from the Python worker:
@@ -48,16 +48,16 @@ def test_the_text_ends_where_others_begin() -> None:
         " SQLSTATE: 38000",
         "\n SQLSTATE: 38000",
     ):
-        shown = shown_of("common.errors.Unavailable", "h:1 is away (wait)", after)
+        shown = shown_of("tidb_binlog.errors.Unavailable", "h:1 is away (wait)", after)
         assert type(shown) is Unavailable
         assert str(shown) == "h:1 is away (wait)"
 
 
 def test_the_last_of_a_chain_counts() -> None:
-    first = WORKER.format(name="common.errors.ConfigError", text="one")
+    first = WORKER.format(name="tidb_binlog.errors.ConfigError", text="one")
     chain = "\n\nDuring handling of the above exception, another exception occurred:\n\n"
     shown = translated(
-        RuntimeError(first + chain + WORKER.format(name="drainer.sink.mysql.connection.Away", text="two"))
+        RuntimeError(first + chain + WORKER.format(name="drainer.mysql.connection.Away", text="two"))
     )
     assert type(shown) is Away
     assert str(shown) == "two"

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from common.observe import show
 from drainer.reading.archive.decode import ddl_history
-from drainer.spark import __main__ as program
 from drainer.spark import driver
+from drainer.spark import program as program
 from drainer.spark.audit import auditing
 from drainer.spark.commands import index
 from drainer.spark.driver import shown
 from drainer.spark.flashback import run as flashback
+from tidb_binlog.observe import show
 
 TO_FLASHBACK = ("--start", "2026-11-22", "--tables", "a.b")
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from common.clock import ManualClock
-from common.errors import ConfigError
 from drainer.formats.binlog_file import in_order
 from drainer.reading.archive.files.location import Location
-from drainer.spark import __main__ as program
+from drainer.spark import program as program
 from drainer.spark.export import export
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support import recorded
 from tests.drainer.support.archive_life import Ready, payloads, whole
 from tests.drainer.support.relay_world import items
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.errors import ConfigError
 
 SCENARIOS = sorted(path.name for path in recorded.ROOT.iterdir() if path.is_dir())
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from common.errors import ConfigError
-from common.rowcodec.plan import TablePlan
-from drainer.sink.mysql.connection import Connection
+from drainer.mysql.connection import Connection
 from drainer.spark import history, statistics
-from tests.drainer.apply.test_apply_model_mariadb import SHAPES, World
+from tests.drainer.sink.mysql.test_apply_model_mariadb import SHAPES, World
 from tests.spark.support.table_history import History
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.rowcodec.plan import TablePlan
 
 CHANGES = (
     "_commit_ts long, _commit_timestamp timestamp, _start_ts long, _seq long, _schema string, _table string,"

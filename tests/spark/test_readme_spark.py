@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from common.errors import FlagError
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql.connection import Target, connect
-from drainer.spark.__main__ import run
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Target, connect
+from drainer.spark.program import run
 from tests.architecture.source import ROOT
 from tests.docs.pages import SPARK
+from tidb_binlog.errors import FlagError
 
 Printed = Callable[..., str]
 

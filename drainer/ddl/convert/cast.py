@@ -21,15 +21,15 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Final
 
-from common import table_info as ti
-from common.rowcodec.binary_json import double_text, read_json
-from common.rowcodec.json_encode import put_json
-from common.rowcodec.put import element, elements_mask
-from common.rowcodec.row_error import RowError
-from common.table_info import ColumnKind, FieldType
 from drainer.ddl.convert import moments, numerals
 from drainer.ddl.convert.moments import Moment, NoCast
 from drainer.ddl.convert.numerals import EXACT, UINT64_MAX
+from tidb_binlog import table_info as ti
+from tidb_binlog.rowcodec.binary_json import double_text, read_json
+from tidb_binlog.rowcodec.json_encode import put_json
+from tidb_binlog.rowcodec.put import element, elements_mask
+from tidb_binlog.rowcodec.row_error import RowError
+from tidb_binlog.table_info import ColumnKind, FieldType
 
 Value = int | float | Decimal | bytes | str | None
 

@@ -22,13 +22,6 @@ from datetime import datetime, time
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from common import table_info as ti
-from common import tso
-from common.observe import log
-from common.table_info import ColumnKind, FieldType
-from drainer.chunks.cut_key import key_to_copy
-from drainer.chunks.splitter import Splitter
-from drainer.chunks.table_size import table_size
 from drainer.ddl.convert.cast import Moments, Value, cast
 from drainer.ddl.convert.moments import NoCast, zone_of
 from drainer.ddl.convert.same import is_same
@@ -46,10 +39,17 @@ from drainer.ddl.derive.render import (
     name_of,
     type_of,
 )
-from drainer.sink.mysql.connection import Connection
-from drainer.sink.mysql.errors import StatementRefused
-from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name
-from drainer.sink.mysql.table_reader import read_table
+from drainer.mysql.chunks.cut_key import key_to_copy
+from drainer.mysql.chunks.splitter import Splitter
+from drainer.mysql.chunks.table_size import table_size
+from drainer.mysql.connection import Connection
+from drainer.mysql.errors import StatementRefused
+from drainer.mysql.literal.quoting import qualified, quote_name
+from drainer.mysql.table_reader import read_table
+from tidb_binlog import table_info as ti
+from tidb_binlog import tso
+from tidb_binlog.observe import log
+from tidb_binlog.table_info import ColumnKind, FieldType
 
 logger = log.get("drainer.ddl_convert")
 

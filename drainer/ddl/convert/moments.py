@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from common.rowcodec.temporal import duration_text, fraction_text, parse_duration
+from tidb_binlog.rowcodec.temporal import duration_text, fraction_text, parse_duration
 
 SECOND_US: Final = 1_000_000
 _HOUR_MAX: Final = 838

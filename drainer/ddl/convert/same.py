@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from common import table_info as ti
-from common.table_info import INTEGER_KINDS, ColumnKind, FieldType
-from drainer.sink.mysql.column_match import Dialect
+from drainer.mysql.rows.column_match import Dialect
+from tidb_binlog import table_info as ti
+from tidb_binlog.table_info import INTEGER_KINDS, ColumnKind, FieldType
 
 _BYTES: Final = {ti.TINY: 1, ti.SHORT: 2, ti.INT24: 3, ti.LONG: 4, ti.LONGLONG: 8}
 _LONG_BYTES: Final = {

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from common import table_info as ti
-from common.type_text import literal
 from drainer.ddl.derive.compare import (
     PresentColumn,
     PresentKey,
@@ -38,7 +36,9 @@ from drainer.ddl.derive.render import (
     type_of,
 )
 from drainer.ddl.derive.values import Alteration, Derived, Step, choice, of, step
-from drainer.sink.mysql.column_match import Dialect
+from drainer.mysql.rows.column_match import Dialect
+from tidb_binlog import table_info as ti
+from tidb_binlog.type_text import literal
 
 
 def meaning(column: Column) -> tuple[object, ...]:

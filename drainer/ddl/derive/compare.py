@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
-from common import table_info as ti
 from drainer.ddl.derive.definition import Column, Definition, Key, Partitioning
 from drainer.ddl.derive.render import Server, fitting, same_charset, type_of
-from drainer.sink.mysql.column_match import Dialect
+from drainer.mysql.rows.column_match import Dialect
+from tidb_binlog import table_info as ti
 
 TABLE: Final = "table"
 VIEW: Final = "view"

@@ -8,7 +8,6 @@ Tests  tests/drainer/ddl/derive/test_derive.py
 
 from __future__ import annotations
 
-from common.type_text import literal
 from drainer.ddl.derive.compare import Present, PresentKey
 from drainer.ddl.derive.constraints import extras
 from drainer.ddl.derive.definition import Definition
@@ -23,7 +22,8 @@ from drainer.ddl.derive.render import (
     partition_clause,
 )
 from drainer.ddl.derive.values import Alteration, Derived, Route, choice, of, step
-from drainer.sink.mysql.column_match import Dialect
+from drainer.mysql.rows.column_match import Dialect
+from tidb_binlog.type_text import literal
 
 Name = tuple[str, str]
 

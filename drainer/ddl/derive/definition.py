@@ -2,7 +2,7 @@
 
 In     TableInfo JSON of a job, as tracked
 Out    values: columns, keys, foreign keys, checks, partitions, view, sequence; only what is public
-Never  reads rows or renders SQL; `common.table_info` is what rows are decoded with
+Never  reads rows or renders SQL; `tidb_binlog.table_info` is what rows are decoded with
 
 Missing keys read as the zero of Go, unknown keys are ignored.
 Tests  tests/drainer/ddl/derive/test_derive.py
@@ -14,8 +14,8 @@ import base64
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from common import table_info as ti
-from common.errors import Corruption
+from tidb_binlog import table_info as ti
+from tidb_binlog.errors import Corruption
 
 PRIMARY: Final = "PRIMARY"
 
@@ -127,7 +127,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
-    """`kind` is one of `common.table_info`'s PARTITION_*; by `columns`, or by one `expression`."""
+    """`kind` is one of `tidb_binlog.table_info`'s PARTITION_*; by `columns`, or by one `expression`."""
 
     kind: int
     expression: str

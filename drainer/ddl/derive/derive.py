@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from drainer.changes.ddl_effect import DdlEffect, EffectKind, effect
 from drainer.ddl.derive import definition
 from drainer.ddl.derive.alter_table import alter, meaning
 from drainer.ddl.derive.compare import SEQUENCE, TABLE, VIEW, Present, differences
@@ -25,7 +26,6 @@ from drainer.ddl.derive.definition import Definition
 from drainer.ddl.derive.partition import alter_partitions, exchange
 from drainer.ddl.derive.render import NotDerivable, Server, collated, name_of
 from drainer.ddl.derive.values import Alteration, Derived, Route, of, step
-from drainer.schema.ddl_effect import DdlEffect, EffectKind, effect
 from drainer.txn import Tracked
 
 Name = tuple[str, str]

@@ -10,11 +10,11 @@ Tests  tests/drainer/ddl/derive/test_derive.py
 
 from __future__ import annotations
 
-from common.table_info import PARTITION_HASH, PARTITION_LIST, PARTITION_RANGE
 from drainer.ddl.derive.compare import same_partitions
 from drainer.ddl.derive.definition import Column, Definition, Partition, Partitioning
 from drainer.ddl.derive.render import NotDerivable, name_of, partition_clause, partition_list
 from drainer.ddl.derive.values import Alteration, Derived, Step, of, step
+from tidb_binlog.table_info import PARTITION_HASH, PARTITION_LIST, PARTITION_RANGE
 
 
 def alter_partitions(change: Alteration, *, emptied: bool, dropped: bool) -> Derived:

@@ -15,8 +15,6 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from common import table_info as ti
-from common.type_text import LONG_TEXTS, literal, type_text
 from drainer.ddl.derive.definition import (
     Check,
     Column,
@@ -28,8 +26,10 @@ from drainer.ddl.derive.definition import (
     Partition,
     Partitioning,
 )
-from drainer.sink.mysql.column_match import Dialect
-from drainer.sink.mysql.sql_literal.quoting import quote_name
+from drainer.mysql.literal.quoting import quote_name
+from drainer.mysql.rows.column_match import Dialect
+from tidb_binlog import table_info as ti
+from tidb_binlog.type_text import LONG_TEXTS, literal, type_text
 
 KEY_BYTES_MAX: Final = 3072
 ROW_BYTES_MAX: Final = 65535

@@ -14,16 +14,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final, Protocol
 
-from common.observe import log
 from drainer.ddl.derive.render import Server, collated
 from drainer.ddl.run import downstream_schema, fingerprint
 from drainer.ddl.run.downstream_schema import ROUNDING
 from drainer.ddl.run.session_settings import Session
-from drainer.sink.mysql.connection import Connection, Target
-from drainer.sink.mysql.errors import SessionError, StatementRefused, safe_text
-from drainer.sink.mysql.server_text import as_listed
-from drainer.sink.mysql.session import DownstreamSession
-from drainer.sink.mysql.sql_literal.quoting import quote_name
+from drainer.mysql.connection import Connection, Target
+from drainer.mysql.errors import SessionError, StatementRefused, safe_text
+from drainer.mysql.literal.quoting import quote_name
+from drainer.mysql.server_text import as_listed
+from drainer.mysql.session import DownstreamSession
+from tidb_binlog.observe import log
 
 logger = log.get("drainer.ddl_connection")
 

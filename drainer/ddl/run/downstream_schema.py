@@ -24,11 +24,11 @@ from drainer.ddl.derive.compare import (
     bound_of,
 )
 from drainer.ddl.derive.render import Server
-from drainer.sink.mysql.column_match import Dialect
-from drainer.sink.mysql.connection import Connection
-from drainer.sink.mysql.errors import StatementRefused
-from drainer.sink.mysql.sql_literal.quoting import qualified
-from drainer.sink.mysql.table_reader import dialect_of, read_table
+from drainer.mysql.connection import Connection
+from drainer.mysql.errors import StatementRefused
+from drainer.mysql.literal.quoting import qualified
+from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.table_reader import dialect_of, read_table
 
 _KINDS: Final = {"VIEW": VIEW, "SEQUENCE": SEQUENCE}
 _TABLE: Final = (

@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from drainer.ddl.derive.render import Server
-from drainer.sink.mysql.column_match import Dialect
-from drainer.sink.mysql.connection import Connection
-from drainer.sink.mysql.errors import SessionError
-from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name
+from drainer.mysql.connection import Connection
+from drainer.mysql.errors import SessionError
+from drainer.mysql.literal.quoting import qualified, quote_name
+from drainer.mysql.rows.column_match import Dialect
 
 Shape = dict[str, str | None]
 

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from common.errors import BinlogError
-from drainer.sink.mysql.column_match import Dialect
-from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.sink.mysql.errors import SessionError
-from drainer.sink.mysql.server_text import as_listed
-from drainer.sink.mysql.table_reader import dialect_of
+from drainer.mysql.connection import Connection, Target, connect
+from drainer.mysql.errors import SessionError
+from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.server_text import as_listed
+from drainer.mysql.table_reader import dialect_of
+from tidb_binlog.errors import BinlogError
 
 _POLL_S: Final = 0.2
 _TIMEOUT_S: Final = 5.0

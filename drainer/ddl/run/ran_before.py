@@ -20,10 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from drainer.changes.ddl_effect import EffectKind
 from drainer.ddl.derive import definition
 from drainer.ddl.derive.compare import differences
 from drainer.ddl.derive.derive import Change, before_of
-from drainer.schema.ddl_effect import EffectKind
 from drainer.txn import Tracked
 
 

@@ -16,12 +16,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from common import tso
+from drainer.changes.ddl_effect import DdlEffect, EffectKind
 from drainer.ddl.derive.compare import TABLE
 from drainer.ddl.derive.derive import Change
 from drainer.ddl.derive.render import name_of
 from drainer.ddl.derive.values import Derived, Step, of, step
-from drainer.schema.ddl_effect import DdlEffect, EffectKind
+from tidb_binlog import tso
 
 Name = tuple[str, str]
 

@@ -22,9 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from common import ddl_job
-from common.errors import DownstreamError
-from common.observe import log
+from drainer.changes.ddl_effect import TABLE, EffectKind, columns_apart, effect, sub_actions
 from drainer.checkpoint.value import Intent
 from drainer.ddl.convert import columns
 from drainer.ddl.derive import derive
@@ -36,11 +34,13 @@ from drainer.ddl.run.connection import DdlConnection, Guard, TrackedSchema, run_
 from drainer.ddl.run.progress import progress_of, wait_for
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.session_settings import ANY_VALUE, Session, session_of
-from drainer.schema.ddl_effect import TABLE, EffectKind, columns_apart, effect, sub_actions
-from drainer.sink.mysql.connection import Connection, Target
-from drainer.sink.mysql.errors import SessionError, StatementRefused, safe_text
-from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name
+from drainer.mysql.connection import Connection, Target
+from drainer.mysql.errors import SessionError, StatementRefused, safe_text
+from drainer.mysql.literal.quoting import qualified, quote_name
 from drainer.txn import Ddl, Tracked
+from tidb_binlog import ddl_job
+from tidb_binlog.errors import DownstreamError
+from tidb_binlog.observe import log
 
 logger = log.get("drainer.ddl_apply")
 T = TypeVar("T")

@@ -18,17 +18,17 @@ from typing import Any, Final
 
 import fastavro
 
-from common import tso
-from common.errors import ConfigError, Rejected
-from common.rowcodec.codegen import Conversion
-from common.rowcodec.plan import RowReaders
-from common.rowcodec.varint import put_svarint
-from common.table_info import Column
 from drainer.formats.messages.avro_columns import NULL, AvroColumn, AvroColumns, avro_string
 from drainer.formats.messages.message import KINDS, FormatOptions, Message
-from drainer.sink.mysql.causality import Equality, equality_of_rows
-from drainer.sink.mysql.sql_literal.keys import row_key_places
+from drainer.mysql.literal.keys import row_key_places
+from drainer.mysql.rows.causality import Equality, equality_of_rows
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableVersion, Transaction
+from tidb_binlog import tso
+from tidb_binlog.errors import ConfigError, Rejected
+from tidb_binlog.rowcodec.codegen import Conversion
+from tidb_binlog.rowcodec.plan import RowReaders
+from tidb_binlog.rowcodec.varint import put_svarint
+from tidb_binlog.table_info import Column
 
 _PLANS_MAX: Final = 10_000
 _MAGIC: Final = b"\0"

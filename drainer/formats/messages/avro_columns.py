@@ -25,11 +25,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from common import table_info as ti
-from common.errors import ConfigError
-from common.rowcodec.binary_json import read_json
-from common.rowcodec.codegen import Conversion, Shape
-from common.rowcodec.datum import (
+from drainer.formats.messages.connect_decimal import scaled_digits, unscaled
+from drainer.formats.messages.message import FormatOptions
+from tidb_binlog import table_info as ti
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.rowcodec.binary_json import read_json
+from tidb_binlog.rowcodec.codegen import Conversion, Shape
+from tidb_binlog.rowcodec.datum import (
     NULL_DATUM,
     read_bytes,
     read_double,
@@ -38,15 +40,13 @@ from common.rowcodec.datum import (
     read_int,
     read_unsigned,
 )
-from common.rowcodec.decimals import read_decimal
-from common.rowcodec.strict import Reader
-from common.rowcodec.temporal import date_text, datetime_text, duration_text
-from common.rowcodec.time_caches import cached_reader
-from common.rowcodec.values import set_text
-from common.rowcodec.varint import INT64_END, UINT64_END, put_svarint
-from common.table_info import Column, ColumnKind, FieldType
-from drainer.formats.messages.connect_decimal import scaled_digits, unscaled
-from drainer.formats.messages.message import FormatOptions
+from tidb_binlog.rowcodec.decimals import read_decimal
+from tidb_binlog.rowcodec.strict import Reader
+from tidb_binlog.rowcodec.temporal import date_text, datetime_text, duration_text
+from tidb_binlog.rowcodec.time_caches import cached_reader
+from tidb_binlog.rowcodec.values import set_text
+from tidb_binlog.rowcodec.varint import INT64_END, UINT64_END, put_svarint
+from tidb_binlog.table_info import Column, ColumnKind, FieldType
 
 Schema = dict[str, Any]
 NULL: Final = NULL_DATUM

@@ -11,12 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from common import table_info as ti
-from common.rowcodec.codegen import Conversion, Shape
-from common.rowcodec.datum import read_bytes, read_double, read_int, read_unsigned
-from common.rowcodec.values import set_text
-from common.table_info import Column, ColumnKind, FieldType
-from common.type_text import type_text
 from drainer.formats.messages.json_rows import (
     JsonColumn,
     decimal_column,
@@ -31,6 +25,12 @@ from drainer.formats.messages.json_rows import (
     text_column,
     time_column,
 )
+from tidb_binlog import table_info as ti
+from tidb_binlog.rowcodec.codegen import Conversion, Shape
+from tidb_binlog.rowcodec.datum import read_bytes, read_double, read_int, read_unsigned
+from tidb_binlog.rowcodec.values import set_text
+from tidb_binlog.table_info import Column, ColumnKind, FieldType
+from tidb_binlog.type_text import type_text
 
 # java.sql.Types
 _JAVA: Final = {

@@ -22,13 +22,13 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from common import tso
-from common.ddl_job import ActionType
-from common.type_text import type_text
 from drainer.formats.messages.canal_columns import canal_columns, java_type, plain_type, wider_type
 from drainer.formats.messages.json_rows import NULL, JsonRows, Values, constant, json_string
 from drainer.formats.messages.message import KINDS, ROWS_MAX, FormatOptions, Message
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableEvents, TableVersion, Transaction
+from tidb_binlog import tso
+from tidb_binlog.ddl_job import ActionType
+from tidb_binlog.type_text import type_text
 
 _PLANS_MAX: Final = 10_000
 _TYPES: Final = {INSERT: "INSERT", UPDATE: "UPDATE", DELETE: "DELETE"}

@@ -5,7 +5,7 @@ Tests  tests/drainer/formats/messages/test_debezium_json.py
 
 from __future__ import annotations
 
-from common.rowcodec.row_error import RowError
+from tidb_binlog.rowcodec.row_error import RowError
 
 
 def unscaled(digits: int) -> bytes:

@@ -32,16 +32,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from common import table_info as ti
-from common.errors import ConfigError
-from common.rowcodec.codegen import Conversion, Shape
-from common.rowcodec.datum import read_bytes, read_double, read_duration, read_int, read_unsigned
-from common.rowcodec.decimals import read_decimal
-from common.rowcodec.strict import Reader
-from common.rowcodec.temporal import datetime_text
-from common.rowcodec.time_caches import cached_reader
-from common.rowcodec.values import set_text
-from common.table_info import Column, ColumnKind, FieldType
 from drainer.formats.messages.connect_decimal import scaled_digits, unscaled
 from drainer.formats.messages.json_rows import (
     NULL,
@@ -56,6 +46,16 @@ from drainer.formats.messages.json_rows import (
     text_column,
 )
 from drainer.formats.messages.message import FormatOptions
+from tidb_binlog import table_info as ti
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.rowcodec.codegen import Conversion, Shape
+from tidb_binlog.rowcodec.datum import read_bytes, read_double, read_duration, read_int, read_unsigned
+from tidb_binlog.rowcodec.decimals import read_decimal
+from tidb_binlog.rowcodec.strict import Reader
+from tidb_binlog.rowcodec.temporal import datetime_text
+from tidb_binlog.rowcodec.time_caches import cached_reader
+from tidb_binlog.rowcodec.values import set_text
+from tidb_binlog.table_info import Column, ColumnKind, FieldType
 
 Schema = dict[str, Any]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from common import table_info as ti
-from common.table_info import Column, ColumnKind, TableInfo
-from common.type_text import type_text
 from drainer.formats.messages.canal_columns import java_type, plain_type
 from drainer.formats.messages.debezium_schema import SCHEMA_CHANGE, SCHEMA_CHANGE_KEY, Schema
 from drainer.txn import Ddl, Tracked
+from tidb_binlog import table_info as ti
+from tidb_binlog.table_info import Column, ColumnKind, TableInfo
+from tidb_binlog.type_text import type_text
 
 Name = tuple[str, str]
 

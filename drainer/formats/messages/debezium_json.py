@@ -13,8 +13,6 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from common import tso
-from common.version import DISTRIBUTION, release
 from drainer.formats.messages.debezium_columns import DebeziumColumns
 from drainer.formats.messages.debezium_ddl import schema_change
 from drainer.formats.messages.debezium_schema import (
@@ -26,6 +24,8 @@ from drainer.formats.messages.debezium_schema import (
 from drainer.formats.messages.json_rows import NULL, JsonRows, Values, json_string
 from drainer.formats.messages.message import KINDS, FormatOptions, Message
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableVersion, Transaction
+from tidb_binlog import tso
+from tidb_binlog.version import DISTRIBUTION, release
 
 _PLANS_MAX: Final = 10_000
 _OPS: Final = {INSERT: "c", UPDATE: "u", DELETE: "d"}

@@ -16,18 +16,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from common.rowcodec.binary_json import read_json
-from common.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
-from common.rowcodec.datum import bytes_span, read_duration, read_float, read_int
-from common.rowcodec.decimals import read_decimal
-from common.rowcodec.plan import RowReaders
-from common.rowcodec.strict import Reader
-from common.rowcodec.temporal import date_text, datetime_text, duration_text
-from common.rowcodec.time_caches import cached_reader
-from common.table_info import Column, ColumnKind, FieldType
-from drainer.sink.mysql.causality import Equality, equality_of_rows
-from drainer.sink.mysql.sql_literal.keys import row_key_places
+from drainer.mysql.literal.keys import row_key_places
+from drainer.mysql.rows.causality import Equality, equality_of_rows
 from drainer.txn import DELETE, INSERT, TableVersion
+from tidb_binlog.rowcodec.binary_json import read_json
+from tidb_binlog.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
+from tidb_binlog.rowcodec.datum import bytes_span, read_duration, read_float, read_int
+from tidb_binlog.rowcodec.decimals import read_decimal
+from tidb_binlog.rowcodec.plan import RowReaders
+from tidb_binlog.rowcodec.strict import Reader
+from tidb_binlog.rowcodec.temporal import date_text, datetime_text, duration_text
+from tidb_binlog.rowcodec.time_caches import cached_reader
+from tidb_binlog.table_info import Column, ColumnKind, FieldType
 
 Values = Sequence[Any]
 NULL: Final = "null"

@@ -5,7 +5,6 @@ Tests  tests/drainer/formats/messages/test_canal_json.py
 
 from __future__ import annotations
 
-from common.errors import ConfigError
 from drainer.formats.messages.message import (
     AVRO,
     CANAL_JSON,
@@ -14,6 +13,7 @@ from drainer.formats.messages.message import (
     FormatOptions,
     MessageFormat,
 )
+from tidb_binlog.errors import ConfigError
 
 DEFAULTS = FormatOptions()
 

@@ -22,15 +22,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from common.rowcodec.binary_json import read_json
-from common.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
-from common.rowcodec.datum import read_bytes, read_double, read_duration, read_float, read_int, read_unsigned
-from common.rowcodec.decimals import read_decimal
-from common.rowcodec.strict import Reader
-from common.rowcodec.temporal import date_text, datetime_text, duration_text
-from common.rowcodec.time_caches import cached_reader
-from common.rowcodec.varint import put_uvarint
-from common.table_info import Column, ColumnKind, FieldType
+from tidb_binlog.rowcodec.binary_json import read_json
+from tidb_binlog.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
+from tidb_binlog.rowcodec.datum import (
+    read_bytes,
+    read_double,
+    read_duration,
+    read_float,
+    read_int,
+    read_unsigned,
+)
+from tidb_binlog.rowcodec.decimals import read_decimal
+from tidb_binlog.rowcodec.strict import Reader
+from tidb_binlog.rowcodec.temporal import date_text, datetime_text, duration_text
+from tidb_binlog.rowcodec.time_caches import cached_reader
+from tidb_binlog.rowcodec.varint import put_uvarint
+from tidb_binlog.table_info import Column, ColumnKind, FieldType
 
 _CACHED_MAX: Final = 1 << 14
 _UINT64: Final = (1 << 64) - 1

@@ -19,14 +19,14 @@ from typing import Any, Final, NoReturn
 
 from google.protobuf.message import DecodeError
 
-from common.errors import BinlogError, Corruption
-from common.foreign_document import UNREADABLE
-from common.protobuf_fields import LENGTH, MalformedMessage, Read, fields
-from common.rowcodec.encoder import RowEncoder
-from common.table_info import ColumnKind, FieldType, TableInfo
-from common.wire import secondary_binlog_pb2 as pb
-from drainer.schema.statement_effect import action_of
+from drainer.changes.statement_effect import action_of
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableEvents, TableVersion, Tracked, Transaction
+from tidb_binlog.errors import BinlogError, Corruption
+from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.protobuf_fields import LENGTH, MalformedMessage, Read, fields
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.table_info import ColumnKind, FieldType, TableInfo
+from tidb_binlog.wire import secondary_binlog_pb2 as pb
 
 PIECE_ROWS: Final = 4000
 PIECE_BYTES: Final = 1 << 20

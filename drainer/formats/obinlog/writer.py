@@ -27,12 +27,23 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from common.errors import Corruption
-from common.rowcodec.codegen import Conversion
-from common.rowcodec.plan import RowReaders
-from common.rowcodec.row_error import RowError
-from common.rowcodec.varint import uvarint
-from common.table_info import (
+from drainer.formats.obinlog.column import (
+    CONTINUED,
+    NULL,
+    VARINTS,
+    ByNumber,
+    ColumnForm,
+    column_form,
+    delimited,
+    varint,
+)
+from drainer.txn import Ddl, TableVersion, Transaction
+from tidb_binlog.errors import Corruption
+from tidb_binlog.rowcodec.codegen import Conversion
+from tidb_binlog.rowcodec.plan import RowReaders
+from tidb_binlog.rowcodec.row_error import RowError
+from tidb_binlog.rowcodec.varint import uvarint
+from tidb_binlog.table_info import (
     BIT,
     BLOB,
     DATE,
@@ -63,17 +74,6 @@ from common.table_info import (
     FieldType,
     TableInfo,
 )
-from drainer.formats.obinlog.column import (
-    CONTINUED,
-    NULL,
-    VARINTS,
-    ByNumber,
-    ColumnForm,
-    column_form,
-    delimited,
-    varint,
-)
-from drainer.txn import Ddl, TableVersion, Transaction
 
 TIME_ZONE: Final = "UTC"
 _PLANS_MAX: Final = 10_000

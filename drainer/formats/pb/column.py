@@ -22,9 +22,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from common.rowcodec.binary_json import read_json
-from common.rowcodec.codegen import Conversion, Shape
-from common.rowcodec.datum import (
+from drainer.formats.obinlog.column import ByNumber, delimited, shown, time_reader, varint
+from drainer.formats.obinlog.writer import type_name
+from tidb_binlog.rowcodec.binary_json import read_json
+from tidb_binlog.rowcodec.codegen import Conversion, Shape
+from tidb_binlog.rowcodec.datum import (
     NULL_DATUM,
     put_double,
     read_bytes,
@@ -33,14 +35,12 @@ from common.rowcodec.datum import (
     read_int,
     read_unsigned,
 )
-from common.rowcodec.decimals import read_decimal
-from common.rowcodec.put import put_bytes, put_int
-from common.rowcodec.strict import Reader
-from common.rowcodec.temporal import duration_text
-from common.rowcodec.varint import UINT64_END, put_uvarint
-from common.table_info import JSON, Column, ColumnKind, FieldType
-from drainer.formats.obinlog.column import ByNumber, delimited, shown, time_reader, varint
-from drainer.formats.obinlog.writer import type_name
+from tidb_binlog.rowcodec.decimals import read_decimal
+from tidb_binlog.rowcodec.put import put_bytes, put_int
+from tidb_binlog.rowcodec.strict import Reader
+from tidb_binlog.rowcodec.temporal import duration_text
+from tidb_binlog.rowcodec.varint import UINT64_END, put_uvarint
+from tidb_binlog.table_info import JSON, Column, ColumnKind, FieldType
 
 _HEADS_MAX: Final = 1 << 10
 _PAIR: Final = 32

@@ -21,12 +21,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from common.rowcodec.codegen import Conversion
-from common.rowcodec.plan import RowReaders
-from common.table_info import Column, SchemaState, TableInfo
 from drainer.formats.obinlog.column import CONTINUED, VARINTS, delimited, varint
 from drainer.formats.pb.column import CHANGED_HEADS, PbColumn, pb_column
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableVersion, Transaction
+from tidb_binlog.rowcodec.codegen import Conversion
+from tidb_binlog.rowcodec.plan import RowReaders
+from tidb_binlog.table_info import Column, SchemaState, TableInfo
 
 _PLANS_MAX: Final = 10_000
 _DML_HEAD: Final = b"\x08\x00\x10"

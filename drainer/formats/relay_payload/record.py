@@ -31,12 +31,12 @@ import struct
 from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
-from common.errors import ConfigError, Corruption
-from common.foreign_document import UNREADABLE
-from common.protobuf_fields import Read
 from drainer.formats.obinlog import reader as obinlog_read
 from drainer.formats.obinlog import writer as obinlog_write
 from drainer.txn import TableVersion
+from tidb_binlog.errors import ConfigError, Corruption
+from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.protobuf_fields import Read
 
 MARK: Final = 0xB7
 VERSION: Final = 1

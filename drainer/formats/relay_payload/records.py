@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from common.protobuf_fields import Read
-from common.record import BINLOG_FILE_MAGIC, FILE_HEADER, FILE_OVERHEAD, crc32c, crc32c_extend
 from drainer.formats.group_writer import CopiedContents
 from drainer.formats.record_groups import CHECKSUM_BYTES, RecordGroups
 from drainer.formats.relay_payload.writer import PayloadWriter
 from drainer.txn import TableVersion, Transaction
+from tidb_binlog.protobuf_fields import Read
+from tidb_binlog.record import BINLOG_FILE_MAGIC, FILE_HEADER, FILE_OVERHEAD, crc32c, crc32c_extend
 
 
 class PayloadRecords(RecordGroups):

@@ -21,8 +21,6 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from common import time_text
-from common.errors import ConfigError
 from drainer.changes.model import Ddl, Table, Transaction
 from drainer.changes.row_reader import table_of
 from drainer.reading.archive.decode import coverage, ddl_history, definitions, reading
@@ -40,6 +38,8 @@ from drainer.reading.archive.read_options import ReadOptions
 from drainer.reading.archive.row_items import RowItems
 from drainer.reading.archive.table_version import version_of
 from drainer.reading.errors import BinlogsLost, NoSuchTable
+from tidb_binlog import time_text
+from tidb_binlog.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa

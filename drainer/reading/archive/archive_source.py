@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from common.errors import ConfigError
 from drainer.reading.archive.decode import coverage, ddl_history, definitions
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.reading import REPORT
@@ -26,6 +25,7 @@ from drainer.reading.archive.views import VIEWS, typed_changes
 from drainer.reading.archive.views.columns import unknown_column
 from drainer.reading.archive.views.view import ReadTask, View
 from drainer.txn import TableVersion
+from tidb_binlog.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa

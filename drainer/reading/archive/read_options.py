@@ -27,12 +27,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from common.errors import ConfigError
 from drainer.formats.segment_index import UTC
 from drainer.reading.archive.decode.reading import DAMAGE, FAIL
 from drainer.reading.archive.files.location import OPTION_PREFIX, Location
 from drainer.reading.archive.files.segments import AUTO, SLICE_BYTES
 from drainer.reading.archive.files.selection import Selection
+from tidb_binlog.errors import ConfigError
 
 STREAM: Final = frozenset({"failondataloss", "maxrowspertrigger", "maxbytespertrigger"})
 KNOWN: Final = frozenset(

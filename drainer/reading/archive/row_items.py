@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from common.errors import Corruption
-from common.rowcodec.row_error import RowError
 from drainer.changes.model import Ddl, Row, Transaction
 from drainer.changes.row_reader import PLANS_MAX, RowPlan, RowReader
 from drainer.reading.archive.decode import records
 from drainer.reading.archive.decode.records import Changes, Record, SchemaChange
 from drainer.reading.large_rows import LargeRows
 from drainer.txn import DELETE, INSERT, TableVersion
+from tidb_binlog.errors import Corruption
+from tidb_binlog.rowcodec.row_error import RowError
 
 LARGE_ROWS: Final = 10_000
 Item = Transaction | Ddl

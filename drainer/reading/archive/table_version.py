@@ -7,13 +7,13 @@ Tests  tests/drainer/reading/archive/test_typed_values.py
 
 from __future__ import annotations
 
-from common.errors import ConfigError
 from drainer.reading.archive.decode import reading
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.records import Changes
 from drainer.reading.archive.files.segments import Survey
 from drainer.reading.archive.read_options import ReadOptions
 from drainer.txn import TableVersion
+from tidb_binlog.errors import ConfigError
 
 
 def version_of(options: ReadOptions, survey: Survey, definitions: Definitions) -> TableVersion:

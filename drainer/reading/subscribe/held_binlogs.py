@@ -15,14 +15,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from common.clock import SystemClock
-from common.cluster import node
-from common.cluster.registry import ClusterView
-from common.errors import Unavailable
-from common.net.http_client import HttpClient
-from common.net.tls import TlsConfig
-from common.status import codec
-from common.status.pump import PumpDocument
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.cluster import node
+from tidb_binlog.cluster.registry import ClusterView
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.net.http_client import HttpClient
+from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.status import codec
+from tidb_binlog.status.pump import PumpDocument
 
 ANSWER_S: Final = 3.0
 

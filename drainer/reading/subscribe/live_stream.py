@@ -6,7 +6,7 @@ Out     `next`: a `drainer.txn` transaction of which something is left after fil
 Holds   each commit_ts once, ascending; none missing that the rules let through. What ends the stream is said
         by every later call too. A call that is cancelled loses nothing: the next one gives what it would have
         A reader with a name counts as a Drainer: pumps that join wait for it. One without finds them itself
-        (`drainer.pull.collector`)
+        (`drainer.stream.pull.collector`)
 Stops   `close`, which leaves no task behind
 """
 
@@ -18,20 +18,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from common.clock import Clock
-from common.cluster import node
-from common.cluster.registry import Registry
-from common.errors import BinlogError, Corruption, Unavailable
-from common.upstream_port import Upstream
-from drainer.pull.collector import Collector, Merged, MergedBatch
-from drainer.pull.idle_asking import ASK_S
-from drainer.pull.merger import OrderBroken
-from drainer.pull.pump_source import BinlogsGone, PullClient
-from drainer.pull.spill import SpillDirectory
 from drainer.reading.errors import BinlogsLost, OutOfOrder, StreamEnded, UpstreamWentBack
 from drainer.reading.subscribe.presence import Presence
-from drainer.translate.translator import Translator
+from drainer.stream.pull.collector import Collector, Merged, MergedBatch
+from drainer.stream.pull.idle_asking import ASK_S
+from drainer.stream.pull.merger import OrderBroken
+from drainer.stream.pull.pump_source import BinlogsGone, PullClient
+from drainer.stream.pull.spill import SpillDirectory
+from drainer.stream.translate.translator import Translator
 from drainer.txn import Ddl, Transaction
+from tidb_binlog.clock import Clock
+from tidb_binlog.cluster import node
+from tidb_binlog.cluster.registry import Registry
+from tidb_binlog.errors import BinlogError, Corruption, Unavailable
+from tidb_binlog.upstream_port import Upstream
 
 QUEUE_BYTES: Final = 32 << 20
 ORACLE_S: Final = 2.0

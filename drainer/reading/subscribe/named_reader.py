@@ -25,25 +25,25 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from common import version
-from common.clock import Clock
-from common.cluster import node
-from common.cluster.heartbeat import Heartbeat
-from common.cluster.node import NodeStatus
-from common.cluster.registry import DRAINERS, Registry, check_node_id
-from common.door.http.admin_guard import AdminGuard
-from common.door.http.routes import Routes
-from common.door.server.listener import Server, serve
-from common.errors import BinlogError, ConfigError, Conflict, Rejected, Unavailable
-from common.etcd.client import parse_endpoints
-from common.net.port import own_address, split_address
-from common.net.tls import TlsConfig
-from common.observe import log
-from common.status.codec import plain
-from common.status.drainer import DrainerDocument
-from drainer.control.http import NodeState, add_routes, notify_service
-from drainer.control.standby import lease_s
+from drainer.operate.control.http import NodeState, add_routes, notify_service
+from drainer.operate.control.standby import lease_s
 from drainer.reading.subscribe.reader_position import NotGiven, ReaderPosition
+from tidb_binlog import version
+from tidb_binlog.clock import Clock
+from tidb_binlog.cluster import node
+from tidb_binlog.cluster.heartbeat import Heartbeat
+from tidb_binlog.cluster.node import NodeStatus
+from tidb_binlog.cluster.registry import DRAINERS, Registry, check_node_id
+from tidb_binlog.door.http.admin_guard import AdminGuard
+from tidb_binlog.door.http.routes import Routes
+from tidb_binlog.door.server.listener import Server, serve
+from tidb_binlog.errors import BinlogError, ConfigError, Conflict, Rejected, Unavailable
+from tidb_binlog.etcd.client import parse_endpoints
+from tidb_binlog.net.port import own_address, split_address
+from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.observe import log
+from tidb_binlog.status.codec import plain
+from tidb_binlog.status.drainer import DrainerDocument
 
 BEAT_S: Final = 1.0
 STORE_GAP_S: Final = 0.25

@@ -1,9 +1,9 @@
 """Presence: what a stream of changes needs of the registry's entry for its reader. A port.
 
 A named reader has one (`named_reader`): its position holds the pumps' retention, pumps that join tell it.
-A reader without a name has none, and looks for pumps itself (`drainer.pull.collector`, `finds_pumps`).
+A reader without a name has none, and looks for pumps itself (`drainer.stream.pull.collector`, `finds_pumps`).
 
-Tests  tests/drainer/pull/test_collector_finds_pumps.py
+Tests  tests/drainer/stream/pull/test_collector_finds_pumps.py
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from common.errors import BinlogError
+from tidb_binlog.errors import BinlogError
 
 
 class Presence(Protocol):
@@ -24,7 +24,7 @@ class Presence(Protocol):
 
     @property
     def unbroken(self) -> int | None:
-        """As of `common.cluster.heartbeat.Heartbeat`: pumps that join wait for who holds a lease."""
+        """As of `tidb_binlog.cluster.heartbeat.Heartbeat`: pumps that join wait for who holds a lease."""
         ...
 
     @property

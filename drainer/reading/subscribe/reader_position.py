@@ -10,7 +10,7 @@ Holds  the position never falls, and never passes an item that was given and is 
 
 from __future__ import annotations
 
-from common.errors import Rejected
+from tidb_binlog.errors import Rejected
 
 
 class NotGiven(Rejected):

@@ -20,8 +20,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from common import time_text, tso
-from common.errors import ConfigError
+from tidb_binlog import time_text, tso
+from tidb_binlog.errors import ConfigError
 
 Start = int | str | datetime | timedelta | None
 NOW: Final = "now"

@@ -27,35 +27,35 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from common import rpc, time_text
-from common.clock import SystemClock
-from common.cluster.registry import Registry
-from common.errors import BinlogError, ConfigError, Corruption, Unavailable
-from common.etcd.registry import connect_registry
-from common.net.tls import TlsConfig
-from common.rowcodec.row_error import RowError
-from common.upstream import choice
-from common.upstream.upstream_time import UpstreamTime
-from common.upstream_port import Upstream
 from drainer.changes.model import Ddl, Row, Transaction
 from drainer.changes.row_reader import RowReader
-from drainer.pull.spill import SpillDirectory
 from drainer.reading.errors import BinlogsLost, StreamEnded
 from drainer.reading.large_rows import LargeRows
 from drainer.reading.subscribe import held_binlogs, stream_start, table_choice
 from drainer.reading.subscribe.live_stream import Item, Large, LiveStream, went_back
 from drainer.reading.subscribe.presence import Presence
 from drainer.reading.subscribe.stream_start import NOW, Start
-from drainer.rules.rule_set import Rules
-from drainer.schema.tracker import SchemaTracker, is_system_schema
-from drainer.schema.upstream_schema import read_schema
-from drainer.translate.row_events import REPAIR_HINT
-from drainer.translate.translator import Translator
+from drainer.stream.pull.spill import SpillDirectory
+from drainer.stream.rules.rule_set import Rules
+from drainer.stream.schema.tracker import SchemaTracker, is_system_schema
+from drainer.stream.schema.upstream_schema import read_schema
+from drainer.stream.translate.row_events import REPAIR_HINT
+from drainer.stream.translate.translator import Translator
 from drainer.txn import Ddl as EncodedDdl
+from tidb_binlog import rpc, time_text
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.cluster.registry import Registry
+from tidb_binlog.errors import BinlogError, ConfigError, Corruption, Unavailable
+from tidb_binlog.etcd.registry import connect_registry
+from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.rowcodec.row_error import RowError
+from tidb_binlog.upstream import choice
+from tidb_binlog.upstream.upstream_time import UpstreamTime
+from tidb_binlog.upstream_port import Upstream
 
 if TYPE_CHECKING:  # only a reader with a name listens for pumps
     from drainer.reading.subscribe.named_reader import NamedReader, ReaderAddress
-    from drainer.rules.row_rule import Where
+    from drainer.stream.rules.row_rule import Where
 
 Change = Transaction | Ddl
 

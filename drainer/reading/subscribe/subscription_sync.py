@@ -20,9 +20,9 @@ from concurrent.futures import Future, wait
 from types import TracebackType
 from typing import Final, ParamSpec, Self
 
-from common.process.loop_thread import LoopThread
 from drainer.reading.errors import StreamEnded
 from drainer.reading.subscribe.subscription import Change, Subscription, subscribe
+from tidb_binlog.process.loop_thread import LoopThread
 
 P = ParamSpec("P")
 AHEAD: Final = 256

@@ -18,11 +18,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from common.config.declaring import convert, options
-from common.errors import ConfigError
 from drainer.reading.errors import NoSuchTable
-from drainer.rules.rule_set import RULE_FIELDS, Rules, read_rules
-from drainer.rules.table_filter import TableFilter
+from drainer.stream.rules.rule_set import RULE_FIELDS, Rules, read_rules
+from drainer.stream.rules.table_filter import TableFilter
+from tidb_binlog.config.declaring import convert, options
+from tidb_binlog.errors import ConfigError
 
 _SECTION: Final = "syncer."
 _FORM: Final = 'write "database.table"; `*` and `?` stand for characters, `!` in front takes tables out'

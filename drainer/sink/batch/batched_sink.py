@@ -19,8 +19,6 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from common.clock import Clock
-from common.observe import log
 from drainer import metrics
 from drainer.checkpoint.fencing import WentBack
 from drainer.checkpoint.savepoint import Savepoint
@@ -34,6 +32,8 @@ from drainer.sink.batch.sink_writer import GaveUp, SinkWriter
 from drainer.sink.ddl_text import stopped
 from drainer.sink.savepoint_keeper import SavepointKeeper
 from drainer.txn import Ddl, LargeTransaction, Transaction
+from tidb_binlog.clock import Clock
+from tidb_binlog.observe import log
 
 logger = log.get("drainer.batched_sink")
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from common.errors import Conflict
 from drainer.checkpoint.fencing import WentBack
 from drainer.txn import Ddl, LargeTransaction, Transaction
+from tidb_binlog.errors import Conflict
 
 Item = Transaction | LargeTransaction | Ddl
 

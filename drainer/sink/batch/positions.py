@@ -14,9 +14,9 @@ import os
 import re
 from typing import Any, Final, Protocol
 
-from common import checked
-from common.errors import ConfigError, Conflict, Corruption
-from common.filesystem import replace_file
+from tidb_binlog import checked
+from tidb_binlog.errors import ConfigError, Conflict, Corruption
+from tidb_binlog.filesystem import replace_file
 
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?", re.ASCII)
 

@@ -19,16 +19,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from common.backoff import Backoff
-from common.clock import Clock
-from common.errors import BinlogError, ConfigError, Conflict, Corruption
-from common.observe import log
-from common.observe.printable import one_line
 from drainer import metrics
 from drainer.sink.background import Background
 from drainer.sink.batch.batching import Batch, Item, rest_of
 from drainer.sink.batch.protocol import Retry, SinkEnded
 from drainer.sink.batch.sink_thread import Raised, SinkThread
+from tidb_binlog.backoff import Backoff
+from tidb_binlog.clock import Clock
+from tidb_binlog.errors import BinlogError, ConfigError, Conflict, Corruption
+from tidb_binlog.observe import log
+from tidb_binlog.observe.printable import one_line
 
 logger = log.get("drainer.sink")
 

@@ -22,10 +22,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from common import filesystem, tso
-from common.backoff import Backoff
-from common.clock import Clock
-from common.observe import log
 from drainer import metrics
 from drainer.formats.binlog_directory import DISK_FULL, BinlogDirectory, Broken, DiskFull
 from drainer.formats.compression import Stopped
@@ -36,6 +32,10 @@ from drainer.formats.segment_index import UTC, SegmentIndex
 from drainer.sink.file.records import ArchiveRecords
 from drainer.sink.file.segments import DAY_S, ArchiveSegments
 from drainer.txn import Ddl, Transaction
+from tidb_binlog import filesystem, tso
+from tidb_binlog.backoff import Backoff
+from tidb_binlog.clock import Clock
+from tidb_binlog.observe import log
 
 logger = log.get("drainer.archive")
 T = TypeVar("T")

@@ -18,21 +18,21 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from common.clock import Clock
-from common.observe import log
 from drainer import metrics
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.checkpoint.value import Checkpoint
 from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy
 from drainer.ddl.rules import Rule
-from drainer.pull.merged import Spilled
 from drainer.sink import Sink
 from drainer.sink.background import Background
 from drainer.sink.ddl_text import in_archive, statements_of
 from drainer.sink.file.archive import BUFFERED_BYTES_MAX, Archive
 from drainer.sink.savepoint_keeper import SavepointKeeper
+from drainer.stream.pull.merged import Spilled
 from drainer.txn import Ddl, Transaction
+from tidb_binlog.clock import Clock
+from tidb_binlog.observe import log
 
 logger = log.get("drainer.archive_applier")
 

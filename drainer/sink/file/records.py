@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from common.record import FILE_OVERHEAD
 from drainer.formats.pb.writer import PbEncoder
 from drainer.formats.record_groups import RelayRecords
 from drainer.formats.segment_index import SegmentIndex
 from drainer.sink.file import table_definitions as archive_tables
 from drainer.txn import Ddl
+from tidb_binlog.record import FILE_OVERHEAD
 
 
 class ArchiveRecords(RelayRecords):

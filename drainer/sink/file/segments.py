@@ -18,17 +18,17 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from common.errors import Corruption
-from common.filesystem import replace_file, sync_directory
-from common.observe import log
-from common.record import RecordError
-from common.wire import pb_binlog_pb2
 from drainer.formats import binlog_file, segment_index
 from drainer.formats import compression as segment_compression
 from drainer.formats.binlog_directory import BinlogFile
 from drainer.formats.binlog_file import Place
 from drainer.formats.segment_index import SegmentIndex
 from drainer.sink.file import table_definitions as archive_tables
+from tidb_binlog.errors import Corruption
+from tidb_binlog.filesystem import replace_file, sync_directory
+from tidb_binlog.observe import log
+from tidb_binlog.record import RecordError
+from tidb_binlog.wire import pb_binlog_pb2
 
 logger = log.get("drainer.archive_segments")
 

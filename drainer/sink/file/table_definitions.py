@@ -23,12 +23,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from common.errors import Corruption
-from common.foreign_document import UNREADABLE
-from common.record import crc32c
 from drainer.formats.obinlog import reader as obinlog_read
 from drainer.formats.obinlog.writer import definition_json
 from drainer.txn import TableVersion
+from tidb_binlog.errors import Corruption
+from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.record import crc32c
 
 _HEAD: Final = re.compile(rb'\{"check": "([0-9a-f]{8})([0-9a-f]{8})", ')
 

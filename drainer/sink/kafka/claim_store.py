@@ -13,8 +13,8 @@ import os
 from pathlib import Path
 from typing import Any, Protocol
 
-from common.errors import ConfigError, DownstreamError
-from common.filesystem import make_directory, sync_directory
+from tidb_binlog.errors import ConfigError, DownstreamError
+from tidb_binlog.filesystem import make_directory, sync_directory
 
 
 class Claim(Protocol):

@@ -21,10 +21,10 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from common.clock import SystemClock
-from common.errors import BinlogError, ConfigError, DownstreamError, Unavailable
 from drainer.sink.kafka.position import Headers, Position, position_of
 from drainer.sink.kafka.settings import ClientSettings
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.errors import BinlogError, ConfigError, DownstreamError, Unavailable
 
 try:
     from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition

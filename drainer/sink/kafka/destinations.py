@@ -15,13 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from common.backoff import Backoff
-from common.errors import DownstreamError, Unavailable
-from common.observe import log
 from drainer.sink.kafka.client import Denied, End, TopicFacts
 from drainer.sink.kafka.partition_counts import PartitionCounts
 from drainer.sink.kafka.position import NOTHING, Position
 from drainer.sink.kafka.routing import Topics, partition_of
+from tidb_binlog.backoff import Backoff
+from tidb_binlog.errors import DownstreamError, Unavailable
+from tidb_binlog.observe import log
 
 logger = log.get("drainer.kafka")
 

@@ -18,14 +18,10 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any, Final, Protocol
 
-from common.clock import Clock
-from common.errors import BinlogError
-from common.observe import log
 from drainer import metrics
 from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy
 from drainer.ddl.rules import Rule
-from drainer.pull.merged import Spilled
 from drainer.sink import Sink
 from drainer.sink.background import Background
 from drainer.sink.ddl_text import statements_of
@@ -37,7 +33,11 @@ from drainer.sink.kafka.position import Headers
 from drainer.sink.kafka.settings import SinkSettings
 from drainer.sink.kafka.window import Mark, Window
 from drainer.sink.savepoint_keeper import SavepointKeeper
+from drainer.stream.pull.merged import Spilled
 from drainer.txn import Ddl, Transaction
+from tidb_binlog.clock import Clock
+from tidb_binlog.errors import BinlogError
+from tidb_binlog.observe import log
 
 logger = log.get("drainer.kafka")
 

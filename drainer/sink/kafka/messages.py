@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from common.errors import DownstreamError
 from drainer.formats.obinlog.column import varint
 from drainer.formats.obinlog.writer import ObinlogWriter
 from drainer.sink.kafka.position import WHOLE, Headers, Position, after, headers_of, last_ordinal
 from drainer.txn import Ddl, TableEvents, Transaction
+from tidb_binlog.errors import DownstreamError
 
 FAIL: Final = "fail"
 SPLIT: Final = "split"

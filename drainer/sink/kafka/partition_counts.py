@@ -16,10 +16,10 @@ import json
 import os
 from typing import Final
 
-from common import checked
-from common.errors import ConfigError
-from common.filesystem import replace_file
-from common.foreign_document import UNREADABLE
+from tidb_binlog import checked
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.filesystem import replace_file
+from tidb_binlog.foreign_document import UNREADABLE
 
 NAME: Final = "kafka-partitions.json"
 

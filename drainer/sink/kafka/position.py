@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from common.errors import Corruption
 from drainer.formats.obinlog.writer import commit_ts_of
 from drainer.txn import TableEvents, Transaction
+from tidb_binlog.errors import Corruption
 
 WHOLE: Final = 1 << 62
 COMMIT_TS: Final = "commit_ts"

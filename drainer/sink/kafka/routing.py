@@ -13,7 +13,7 @@ import re
 import zlib
 from typing import Final
 
-from common.errors import ConfigError, DownstreamError
+from tidb_binlog.errors import ConfigError, DownstreamError
 
 NAME_MAX: Final = 249
 FIRST: Final = ""

@@ -16,7 +16,6 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Final
 
-from common.errors import DownstreamError
 from drainer.ddl.derive.values import Route
 from drainer.formats.messages.message import Message, MessageFormat
 from drainer.sink.ddl_text import Statement
@@ -35,6 +34,7 @@ from drainer.sink.kafka.messages import (
 )
 from drainer.sink.kafka.position import WHOLE, Headers, Position, headers_of
 from drainer.txn import Ddl, Transaction
+from tidb_binlog.errors import DownstreamError
 
 KEY_SHOWN: Final = 200
 

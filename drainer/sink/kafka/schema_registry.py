@@ -14,8 +14,8 @@ import ssl
 import urllib.parse
 from typing import Any, Final
 
-from common.errors import ConfigError, Rejected, Unavailable
-from common.net.tls import TlsConfig
+from tidb_binlog.errors import ConfigError, Rejected, Unavailable
+from tidb_binlog.net.tls import TlsConfig
 
 TIMEOUT_S: Final = 10.0
 _ANSWER_MAX: Final = 1 << 20

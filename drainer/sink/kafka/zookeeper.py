@@ -13,8 +13,8 @@ import socket
 import struct
 from typing import Final
 
-from common.errors import Unavailable
-from common.net.port import split_address
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.net.port import split_address
 
 TIMEOUT_S: Final = 5.0
 REPLY_BYTES_MAX: Final = 4 << 20

@@ -24,12 +24,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from common.clock import Clock
-from common.net import webhook
-from common.net.tls import ClientTls
-from common.observe.printable import one_line
 from drainer.formats.messages.message import Message
 from drainer.sink.batch.protocol import Retry
+from tidb_binlog.clock import Clock
+from tidb_binlog.net import webhook
+from tidb_binlog.net.tls import ClientTls
+from tidb_binlog.observe.printable import one_line
 
 RETRY_AFTER_MAX_S: Final = 300
 ANSWER_BYTES_MAX: Final = 64 << 10

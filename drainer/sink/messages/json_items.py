@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from common.errors import DownstreamError
 from drainer.ddl.derive.render import NotDerivable
 from drainer.ddl.derive.values import Route
 from drainer.formats.messages.message import CANAL_JSON, Message, MessageFormat
@@ -18,6 +17,7 @@ from drainer.formats.messages.opening import open_format
 from drainer.sink.batch.batching import Item
 from drainer.sink.ddl_text import ddl_texts
 from drainer.txn import Ddl, Transaction
+from tidb_binlog.errors import DownstreamError
 
 
 @dataclass(frozen=True, slots=True)

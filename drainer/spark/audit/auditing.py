@@ -15,10 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from common.errors import ConfigError
-from common.observe import log
-from common.tso import TS_MAX
-from drainer.image.manifest import Manifest
+from drainer.mysql.connection import Target, connect
+from drainer.points.image.manifest import Manifest
 from drainer.reading.archive.archive_source import ArchiveSource
 from drainer.reading.archive.decode import downstream_definitions
 from drainer.reading.archive.decode.coverage import FileCoverage
@@ -26,7 +24,6 @@ from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.files.segments import DEFINITIONS, END, PUMP, Slice, Survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.reading.archive.read_options import ReadOptions
-from drainer.sink.mysql.connection import Target, connect
 from drainer.spark.audit.checks import coverage, table_matching, tasks
 from drainer.spark.audit.checks.chain_check import Chains
 from drainer.spark.audit.checks.contents import Contents
@@ -53,6 +50,9 @@ from drainer.spark.audit.rows.lineage import Lineages, lower
 from drainer.spark.replay.outline import size_of
 from drainer.spark.replay.plan import SparkOf
 from drainer.txn import TableVersion
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.observe import log
+from tidb_binlog.tso import TS_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from common import time_text, tso
 from drainer.spark.audit.auditing import Outcome
 from drainer.spark.audit.checks.figures import Figures
 from drainer.spark.audit.checks.findings import exit_code
+from tidb_binlog import time_text, tso
 
 
 def document(outcome: Outcome, audited_s: float) -> dict[str, Any]:

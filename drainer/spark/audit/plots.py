@@ -22,9 +22,9 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from common import tso
 from drainer.spark.audit.auditing import Outcome
 from drainer.spark.audit.checks.contents import TableOutcome
+from tidb_binlog import tso
 
 _TABLES_MAX: Final = 8
 _CHUNK_ROWS_MAX: Final = 40

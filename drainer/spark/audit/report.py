@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from html import escape
 from typing import Final
 
-from common import tso
-from common.page.template import count, moment, page, size, table_of
 from drainer.spark.audit.auditing import Outcome
 from drainer.spark.audit.checks.contents import TableOutcome
 from drainer.spark.audit.checks.findings import (
@@ -25,6 +23,8 @@ from drainer.spark.audit.checks.findings import (
 )
 from drainer.spark.audit.document import age_s
 from drainer.spark.audit.plots import LAG, duration, plots
+from tidb_binlog import tso
+from tidb_binlog.page.template import count, moment, page, size, table_of
 
 _TITLES: Final = {COVERAGE: "Coverage", CHAINS: "Row chains", CONTENTS: "Contents"}
 _WIDE: Final = frozenset({"Changes by time and table", "Findings by place", "Compared chunks", LAG})

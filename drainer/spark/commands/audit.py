@@ -9,15 +9,15 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from common import quantities
-from common.clock import SystemClock
-from common.errors import ConfigError
-from common.filesystem import replace_file
-from common.observe import show
-from common.page import template
 from drainer.spark import arguments
 from drainer.spark.driver import TaskProgress
 from drainer.spark.session import EXTRA_HINT
+from tidb_binlog import quantities
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.filesystem import replace_file
+from tidb_binlog.observe import show
+from tidb_binlog.page import template
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,14 +11,14 @@ import asyncio
 from dataclasses import asdict
 from typing import Final
 
-from common import time_text
-from common.clock import SystemClock
-from common.observe import show
 from drainer.reading.archive.decode import ddl_history
 from drainer.reading.archive.files.location import Location
 from drainer.spark import arguments
 from drainer.spark.driver import TaskProgress
 from drainer.spark.export import export
+from tidb_binlog import time_text
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.observe import show
 
 HELP: Final = """\
 turn the value logs of pumps into a file archive, in commit order

@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from common import time_text
-from common.observe import show
 from drainer.reading.archive.files.location import Location
 from drainer.spark import arguments
 from drainer.spark.driver import TaskProgress
+from tidb_binlog import time_text
+from tidb_binlog.observe import show
 
 HELP: Final = """\
 what each file holds: range, transactions, rows, damage

@@ -9,12 +9,12 @@ import argparse
 import dataclasses
 from typing import TYPE_CHECKING, Final
 
-from common.errors import FlagError
-from common.observe import show
 from drainer.spark import arguments
 from drainer.spark.driver import TaskProgress
 from drainer.spark.flashback import run as flashback
 from drainer.spark.flashback.run import FlashbackSummary
+from tidb_binlog.errors import FlagError
+from tidb_binlog.observe import show
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

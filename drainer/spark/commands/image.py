@@ -10,11 +10,11 @@ import contextlib
 import functools
 from typing import TYPE_CHECKING, Final
 
-from common import checked
-from common.observe import show
 from drainer.reading.archive.files.selection import parse_bound
 from drainer.spark import arguments
 from drainer.spark.driver import TaskProgress
+from tidb_binlog import checked
+from tidb_binlog.observe import show
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

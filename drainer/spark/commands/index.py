@@ -11,13 +11,13 @@ import argparse
 import os
 from typing import Final
 
-from common.errors import BinlogError, ConfigError, Corruption
-from common.observe import show
 from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.segments import Segment, survey
 from drainer.sink.file.segments import ArchiveSegments
 from drainer.spark import arguments
 from drainer.spark.driver import TaskProgress
+from tidb_binlog.errors import BinlogError, ConfigError, Corruption
+from tidb_binlog.observe import show
 
 HELP: Final = """\
 write the indexes that segments lack, so that ranges and tables are found without reading

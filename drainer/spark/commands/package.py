@@ -9,9 +9,9 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from common.errors import ConfigError
-from common.observe import show
 from drainer.spark import packaging
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.observe import show
 
 HELP: Final = """\
 write the zip and the script that spark-submit takes

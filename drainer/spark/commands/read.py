@@ -9,12 +9,12 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from common.errors import FlagError
-from common.observe import show
 from drainer.reading.archive.files.location import Location
 from drainer.spark import arguments
 from drainer.spark.driver import TaskProgress
 from drainer.spark.output import print_frame, print_rows
+from tidb_binlog.errors import FlagError
+from tidb_binlog.observe import show
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

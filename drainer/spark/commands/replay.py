@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from common import quantities
-from common.observe import show
 from drainer.reading.archive.files.selection import Selection
 from drainer.spark import arguments
 from drainer.spark.replay.plan import ReplayOptions
+from tidb_binlog import quantities
+from tidb_binlog.observe import show
 
 if TYPE_CHECKING:
     from drainer.spark.replay.entry import ReplaySummary

@@ -10,10 +10,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from common.observe import show
 from drainer.spark import arguments, statistics
 from drainer.spark.driver import TaskProgress
 from drainer.spark.output import lines_of, print_rows
+from tidb_binlog.observe import show
 
 HELP: Final = """\
 changes by table, kind and hour, bytes, sizes of transactions, the hottest keys

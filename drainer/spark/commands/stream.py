@@ -12,12 +12,12 @@ from dataclasses import asdict
 from types import FrameType
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from common import quantities
-from common.observe import show
 from drainer.reading.archive.files.selection import Selection, parse_bound
 from drainer.spark import arguments
 from drainer.spark.replay.plan import ReplayOptions
 from drainer.spark.source.stream_offsets import BATCH_BYTES, INTERVAL_S
+from tidb_binlog import quantities
+from tidb_binlog.observe import show
 
 if TYPE_CHECKING:
     from drainer.spark.replay.stream_apply import Batch

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from common.process.garbage import collect_rarely
 from drainer.reading.archive.columns.pb_table import together
 from drainer.reading.archive.decode import reading
 from drainer.reading.archive.decode.definitions import Definitions, KnownTables
@@ -28,6 +27,7 @@ from drainer.spark.effects.batches import COLUMNS, PLACE_BITS, batches
 from drainer.spark.effects.merge import merged, taken_together
 from drainer.spark.effects.operations import Operations
 from drainer.spark.effects.pb_effects import PbEffects
+from tidb_binlog.process.garbage import collect_rarely
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

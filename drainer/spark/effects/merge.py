@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drainer.sink.mysql.change import PUT_MOVED
+from drainer.mysql.rows.change import PUT_MOVED
 from drainer.spark.effects.batches import ARROW, BATCH_ROWS
 from drainer.spark.effects.operations import OPERATION
 

@@ -10,7 +10,7 @@ Tests  tests/spark/effects/test_fold.py
 
 An operation is numbered by its change's place in the transaction; an UPDATE that moves its key is two, the
 removal of the old key and the row that moved to the new one. Numbers of operations are those of
-`drainer.sink.mysql.change`. Of a table without key the key is the image as SQL text, so that equal rows are
+`drainer.mysql.rows.change`. Of a table without key the key is the image as SQL text, so that equal rows are
 one key, and the effect is how many such rows come (or go, below zero).
 """
 
@@ -20,13 +20,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from common.errors import Corruption
+from drainer.mysql.literal.image_sql_plan import ImageSqlPlan
+from drainer.mysql.literal.plan import compile_sql
+from drainer.mysql.rows.causality import fold_id_of
+from drainer.mysql.rows.change import APPEND, DROP_ONE, PUT_INSERT, PUT_MOVED, PUT_UPDATE, REMOVE, REMOVE_OLD
 from drainer.reading.archive.decode.records import Changes
-from drainer.sink.mysql.causality import fold_id_of
-from drainer.sink.mysql.change import APPEND, DROP_ONE, PUT_INSERT, PUT_MOVED, PUT_UPDATE, REMOVE, REMOVE_OLD
-from drainer.sink.mysql.sql_literal.image_sql_plan import ImageSqlPlan
-from drainer.sink.mysql.sql_literal.plan import compile_sql
 from drainer.txn import DELETE, INSERT, TableVersion
+from tidb_binlog.errors import Corruption
 
 ORDER_STEP: Final = 16  # an order number is seq * 16 + part * 8 + operation
 _SECOND: Final = 8

@@ -20,19 +20,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.rowcodec.row_error import UnsupportedTable
-from common.table_info import INTEGER_TYPES
+from drainer.mysql.literal.image_sql_plan import ImageSqlPlan
+from drainer.mysql.literal.plan import compile_sql
+from drainer.mysql.rows.change import PUT_INSERT, PUT_UPDATE, REMOVE
 from drainer.reading.archive.columns.pb_arrays import numbers_of
 from drainer.reading.archive.columns.pb_spans import Buffer, Events, Numbers, Spans, elements, events
 from drainer.reading.archive.columns.pb_table import names_at, names_of, shape_of
 from drainer.reading.archive.decode.pb_walk import EventShape, PbWalker
 from drainer.reading.archive.decode.records import Piece
-from drainer.sink.mysql.change import PUT_INSERT, PUT_UPDATE, REMOVE
-from drainer.sink.mysql.sql_literal.image_sql_plan import ImageSqlPlan
-from drainer.sink.mysql.sql_literal.plan import compile_sql
 from drainer.spark.effects.batches import ARROW, digit_places
 from drainer.spark.effects.operations import ORDER_STEP, table_id
 from drainer.txn import DELETE, INSERT, UPDATE, TableVersion
+from tidb_binlog.rowcodec.row_error import UnsupportedTable
+from tidb_binlog.table_info import INTEGER_TYPES
 
 _OPERATIONS: Final = np.array([PUT_INSERT, PUT_UPDATE, REMOVE], np.int64)
 _KINDS: Final = (INSERT, UPDATE, DELETE)

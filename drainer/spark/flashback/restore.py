@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from common.errors import Conflict, Unavailable
-from drainer.sink.mysql.connection import Connection, Target
-from drainer.sink.mysql.errors import DUPLICATE, SessionError, StatementRefused, final_error, safe_text
+from drainer.mysql.connection import Connection, Target
+from drainer.mysql.errors import DUPLICATE, SessionError, StatementRefused, final_error, safe_text
 from drainer.spark.flashback import undo
 from drainer.spark.flashback.undo import Undo, UndoKind
 from drainer.spark.replay.job import Bucket
 from drainer.spark.replay.writer import STATEMENT_BYTES_MAX, execute
+from tidb_binlog.errors import Conflict, Unavailable
 
 CHUNK_ROWS: Final = 1000
 BATCH_BYTES: Final = STATEMENT_BYTES_MAX >> 2  # a question names each row and all its values

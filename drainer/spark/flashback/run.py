@@ -19,13 +19,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from common.errors import ConfigError, Rejected
-from common.time_text import utc
-from drainer.sink.mysql.change import TableTarget
-from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.sink.mysql.session_mode import DEFAULT
-from drainer.sink.mysql.sql_literal.image_sql_plan import ImageSqlPlan
-from drainer.sink.mysql.table_target import target_of
+from drainer.mysql.connection import Connection, Target, connect
+from drainer.mysql.literal.image_sql_plan import ImageSqlPlan
+from drainer.mysql.rows.change import TableTarget
+from drainer.mysql.rows.table_target import target_of
+from drainer.mysql.session_mode import DEFAULT
 from drainer.spark.effects.operations import RowEffect
 from drainer.spark.flashback import undo
 from drainer.spark.flashback.restore import CHUNK_ROWS, Restorer
@@ -35,6 +33,8 @@ from drainer.spark.replay.archive_range import ArchiveRange, Effects
 from drainer.spark.replay.downstream_tables import DownstreamTables
 from drainer.spark.replay.job import Bucket, Frozen, Job, stored
 from drainer.spark.replay.plan import SMALL_BYTES, SparkOf
+from tidb_binlog.errors import ConfigError, Rejected
+from tidb_binlog.time_text import utc
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

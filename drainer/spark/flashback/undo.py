@@ -20,8 +20,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
-from common.table_info import STRING_TYPES
-from drainer.sink.mysql.change import (
+from drainer.mysql.rows.change import (
     APPEND,
     DROP_ONE,
     PUT_INSERT,
@@ -31,9 +30,10 @@ from drainer.sink.mysql.change import (
     Form,
     TableTarget,
 )
-from drainer.sink.mysql.row_fold import TableFold
-from drainer.sink.mysql.statement import Statement, removals, writes
+from drainer.mysql.rows.row_fold import TableFold
+from drainer.mysql.rows.statement import Statement, removals, writes
 from drainer.spark.effects.operations import OPERATION, RowEffect
+from tidb_binlog.table_info import STRING_TYPES
 
 REMOVALS: Final = 0
 WRITES: Final = 1

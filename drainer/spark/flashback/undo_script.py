@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from drainer.sink.mysql.session_mode import SessionMode
+from drainer.mysql.session_mode import SessionMode
 from drainer.spark.flashback import undo
 from drainer.spark.flashback.undo import Undo, UndoKind
 

@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark import StorageLevel
 
-from common.ddl_job import ActionType
-from common.errors import ConfigError, Conflict, Rejected
-from common.time_text import utc
 from drainer.formats.obinlog import writer
-from drainer.image.columns import ROW, ImageColumns, notes_name
-from drainer.image.manifest import (
+from drainer.mysql.literal.plan import compile_sql
+from drainer.mysql.rows.change import APPEND, PUT_UPDATE
+from drainer.points.image.columns import ROW, ImageColumns, notes_name
+from drainer.points.image.manifest import (
     ROWS,
     SPARK,
     Manifest,
@@ -34,16 +33,17 @@ from drainer.image.manifest import (
     is_image,
     paths_of,
 )
-from drainer.image.parquet_writer import TableWriter
+from drainer.points.image.parquet_writer import TableWriter
 from drainer.reading.archive.views.typed_changes import INVALID, schema
-from drainer.sink.mysql.change import APPEND, PUT_UPDATE
-from drainer.sink.mysql.sql_literal.plan import compile_sql
 from drainer.spark.effects.operations import OPERATION, table_id
 from drainer.spark.image.table_lifetimes import Life, lives
 from drainer.spark.replay.archive_range import ArchiveRange
 from drainer.spark.replay.plan import SparkOf
 from drainer.spark.source.spark_types import arrow_schema, quoted, struct_of
 from drainer.txn import Ddl, TableVersion
+from tidb_binlog.ddl_job import ActionType
+from tidb_binlog.errors import ConfigError, Conflict, Rejected
+from tidb_binlog.time_text import utc
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from common.errors import Rejected
-from drainer.schema.ddl_effect import TABLE, DdlEffect, EffectKind, effect, sub_actions
-from drainer.schema.statement_effect import statement_effect
+from drainer.changes.ddl_effect import TABLE, DdlEffect, EffectKind, effect, sub_actions
+from drainer.changes.statement_effect import statement_effect
 from drainer.txn import Ddl
+from tidb_binlog.errors import Rejected
 
 _MOVES: Final = frozenset(
     {

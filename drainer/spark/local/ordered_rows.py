@@ -18,10 +18,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from common.process.garbage import collect_rarely
 from drainer.reading.archive import archive_source
 from drainer.reading.archive.archive_source import ArchiveSource
 from drainer.reading.archive.files.segments import PUMP
+from tidb_binlog.process.garbage import collect_rarely
 
 Row = dict[str, Any]
 _COMMIT_TS = "_commit_ts"

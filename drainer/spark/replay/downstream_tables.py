@@ -11,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from common.errors import DownstreamError
+from drainer.mysql.connection import Connection
+from drainer.mysql.rows.causality import Spread
+from drainer.mysql.rows.change import Form, TableTarget
+from drainer.mysql.rows.column_match import DownstreamTable
+from drainer.mysql.rows.table_target import target_of
+from drainer.mysql.table_reader import read_table
 from drainer.reading.archive.decode import downstream_definitions
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.files.selection import Selection
-from drainer.sink.mysql.causality import Spread
-from drainer.sink.mysql.change import Form, TableTarget
-from drainer.sink.mysql.column_match import DownstreamTable
-from drainer.sink.mysql.connection import Connection
-from drainer.sink.mysql.table_reader import read_table
-from drainer.sink.mysql.table_target import target_of
 from drainer.spark.effects.operations import table_id
 from drainer.spark.replay.writer import Tables
 from drainer.txn import TableVersion
+from tidb_binlog.errors import DownstreamError
 
 _ALL: Final = Selection()
 

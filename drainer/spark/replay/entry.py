@@ -13,12 +13,12 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from common.clock import Clock, SystemClock
-from drainer.sink.mysql.connection import Target
+from drainer.mysql.connection import Target
 from drainer.spark.replay.job import JobState, stored
 from drainer.spark.replay.plan import ReplayOptions, ReplayPlan, SparkOf, job_of, plan
 from drainer.spark.replay.run import ReplayRun
 from drainer.txn import Ddl
+from tidb_binlog.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

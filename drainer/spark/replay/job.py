@@ -18,11 +18,11 @@ from collections.abc import Set
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from common.errors import Conflict
 from drainer.checkpoint.value import Intent
-from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.sink.mysql.errors import NoSuchTable
-from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name, string_literal
+from drainer.mysql.connection import Connection, Target, connect
+from drainer.mysql.errors import NoSuchTable
+from drainer.mysql.literal.quoting import qualified, quote_name, string_literal
+from tidb_binlog.errors import Conflict
 
 SCHEMA: Final = "tidb_binlog"
 JOBS: Final = qualified(SCHEMA, "spark_jobs")

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from common.errors import Corruption
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.reading import heads, read
 from drainer.reading.archive.decode.records import SchemaChange
@@ -26,6 +25,7 @@ from drainer.reading.archive.files.payload import PB
 from drainer.reading.archive.files.segments import Slice, Survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.spark.replay.epochs import LAST_TS
+from tidb_binlog.errors import Corruption
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from common.errors import ConfigError, Corruption
 from drainer.reading.archive.decode import definitions as archived_definitions
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.reading import FAIL, REPORT
@@ -25,6 +24,7 @@ from drainer.reading.archive.read_options import time_zone
 from drainer.spark.replay.epochs import Rows, Step, is_wanted, steps
 from drainer.spark.replay.job import Frozen
 from drainer.spark.replay.outline import Outline, Point, between, end_of, outline, size_of
+from tidb_binlog.errors import ConfigError, Corruption
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

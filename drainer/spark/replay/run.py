@@ -13,16 +13,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from common.observe import log
 from drainer.checkpoint.value import Intent
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
+from drainer.mysql.connection import Target, connect
 from drainer.reading.archive.decode.definitions import KnownTables
 from drainer.reading.archive.decode.reading import read
 from drainer.reading.archive.decode.records import Changes
 from drainer.reading.archive.files.selection import Selection
 from drainer.relay.source import RelaySchema
-from drainer.sink.mysql.connection import Target, connect
 from drainer.spark.effects.operations import Operations, effects_in_order
 from drainer.spark.replay.downstream_tables import DownstreamTables
 from drainer.spark.replay.epochs import Rows
@@ -30,6 +29,7 @@ from drainer.spark.replay.job import SCHEMA, Bucket, Job, JobState
 from drainer.spark.replay.plan import BUCKETS_MAX, ReplayPlan, ReplayTask, SparkOf, shares
 from drainer.spark.replay.writer import Phase, Tables, Writer
 from drainer.txn import Ddl, TableVersion
+from tidb_binlog.observe import log
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -17,18 +17,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from common import tso
-from common.clock import Clock, SystemClock
-from common.observe import log
+from drainer.mysql.connection import Connection, Target, connect
+from drainer.mysql.errors import SessionError, safe_text
 from drainer.reading.archive.files.location import Location
-from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.sink.mysql.errors import SessionError, safe_text
 from drainer.spark.replay import stream_jobs
 from drainer.spark.replay.entry import replay
 from drainer.spark.replay.plan import ReplayOptions
 from drainer.spark.source.stream_archive import StreamArchive
 from drainer.spark.source.stream_offsets import BATCH_BYTES, INTERVAL_S
 from drainer.spark.source.stream_reader import RANGES, RangesSource
+from tidb_binlog import tso
+from tidb_binlog.clock import Clock, SystemClock
+from tidb_binlog.observe import log
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.errors import Conflict
-from drainer.sink.mysql.connection import Connection
-from drainer.sink.mysql.errors import NoSuchTable
-from drainer.sink.mysql.sql_literal.quoting import string_literal
+from drainer.mysql.connection import Connection
+from drainer.mysql.errors import NoSuchTable
+from drainer.mysql.literal.quoting import string_literal
 from drainer.spark.replay.job import JOBS, PROGRESS, Frozen
+from tidb_binlog.errors import Conflict
 
 _PREFIX = "stream-"
 

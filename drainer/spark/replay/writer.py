@@ -18,21 +18,21 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
-from common.backoff import Backoff
-from common.errors import DownstreamError, Unavailable
+from drainer.mysql.connection import Connection, Target
+from drainer.mysql.errors import SessionError, safe_text, trouble_of
+from drainer.mysql.literal.image_sql_plan import ImageSqlPlan
+from drainer.mysql.rows.change import APPEND, DROP_ONE, PUT_MOVED, Change, TableTarget
+from drainer.mysql.rows.column_match import DownstreamTable
+from drainer.mysql.rows.row_fold import TableFold
+from drainer.mysql.rows.statement import Statement, removals, writes
+from drainer.mysql.rows.table_target import missing, target_of
+from drainer.mysql.session import DownstreamSession
+from drainer.mysql.transient import Trouble
 from drainer.reading.archive.decode.definitions import Definitions
-from drainer.sink.mysql.change import APPEND, DROP_ONE, PUT_MOVED, Change, TableTarget
-from drainer.sink.mysql.column_match import DownstreamTable
-from drainer.sink.mysql.connection import Connection, Target
-from drainer.sink.mysql.errors import SessionError, safe_text, trouble_of
-from drainer.sink.mysql.row_fold import TableFold
-from drainer.sink.mysql.session import DownstreamSession
-from drainer.sink.mysql.sql_literal.image_sql_plan import ImageSqlPlan
-from drainer.sink.mysql.statement import Statement, removals, writes
-from drainer.sink.mysql.table_target import missing, target_of
-from drainer.sink.mysql.transient import Trouble
 from drainer.spark.effects.operations import OPERATION, RowEffect
 from drainer.spark.replay.job import Bucket
+from tidb_binlog.backoff import Backoff
+from tidb_binlog.errors import DownstreamError, Unavailable
 
 STATEMENT_BYTES_MAX: Final = 1 << 20
 _PACKET_SLACK_BYTES: Final = 4096

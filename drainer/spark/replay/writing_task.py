@@ -18,14 +18,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.process.garbage import collect_rarely
-from drainer.sink.mysql.connection import Target
+from drainer.mysql.connection import Target
 from drainer.spark.effects import blocks
 from drainer.spark.effects.batches import PLACE_BITS
 from drainer.spark.effects.merge import merged
 from drainer.spark.effects.operations import RowEffect
 from drainer.spark.replay.job import Bucket
 from drainer.spark.replay.writer import Phase, Tables, Writer
+from tidb_binlog.process.garbage import collect_rarely
 
 CHUNK_BYTES: Final = 4 << 20
 REPORT: Final = "chunks long, keys long"

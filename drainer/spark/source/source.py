@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from common.process.garbage import collect_rarely
 from drainer.reading.archive import archive_source
 from drainer.reading.archive.archive_source import ArchiveSource, Part
 from drainer.spark.source.spark_types import arrow_schema, struct_of
+from tidb_binlog.process.garbage import collect_rarely
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,9 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from common.errors import ConfigError, Corruption, Unavailable
-from common.observe import log
-from common.record import FILE_OVERHEAD, RecordError
 from drainer.formats import binlog_file
 from drainer.formats.binlog_file import SYNCED, SYNCED_SIZE, Synced
 from drainer.formats.segment_index import UTC
@@ -42,6 +39,9 @@ from drainer.spark.source.stream_offsets import (
     places_of,
     settle,
 )
+from tidb_binlog.errors import ConfigError, Corruption, Unavailable
+from tidb_binlog.observe import log
+from tidb_binlog.record import FILE_OVERHEAD, RecordError
 
 logger = log.get("drainer.spark.stream_archive")
 T = TypeVar("T")

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from common.errors import ConfigError, Corruption
 from drainer.formats.binlog_file import Synced
+from tidb_binlog.errors import ConfigError, Corruption
 
 BATCH_BYTES: Final = 64 << 20
 """Of the archive, that a batch reads, where nothing else was asked for."""

@@ -22,7 +22,6 @@ import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import LongType, StructField, StructType
 
-from common.errors import ConfigError
 from drainer.reading.archive.decode.definitions import Definitions, of_archive
 from drainer.reading.archive.read_options import ReadOptions
 from drainer.reading.archive.table_version import version_of
@@ -31,6 +30,7 @@ from drainer.reading.archive.views.view import ReadTask
 from drainer.spark.source.spark_types import arrow_schema
 from drainer.spark.source.stream_archive import StreamArchive, StreamPart
 from drainer.spark.source.stream_offsets import BATCH_BYTES, Admission, Offset
+from tidb_binlog.errors import ConfigError
 
 try:
     from pyspark.sql.streaming.datasource import (

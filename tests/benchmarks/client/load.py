@@ -28,11 +28,11 @@ from typing import Any, Final
 import grpc.aio
 
 import pumpclient
-from common import binlog
-from common.errors import BinlogError
-from common.wire import pump_pb2
 from tests.benchmarks.door.h2_load import say
 from tests.benchmarks.measure import percentile
+from tidb_binlog import binlog
+from tidb_binlog.errors import BinlogError
+from tidb_binlog.wire import pump_pb2
 
 WARM_UP_S: Final = 0.5
 PAYLOAD_BYTES: Final = 300

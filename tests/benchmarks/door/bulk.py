@@ -19,11 +19,11 @@ from typing import Final
 
 import uvloop
 
-from common.errors import BinlogError
 from tests.attacks.frames import END_STREAM, RST_STREAM, WINDOW_UPDATE, frame, frame_head, message, u32
 from tests.benchmarks.door.h2_load import say
 from tests.benchmarks.door.raw import WINDOW_MAX, RawConnection, TlsFiles, connect, headers_frame
 from tests.benchmarks.door.requests import PlainBlocks
+from tidb_binlog.errors import BinlogError
 
 FRAME_BYTES: Final = 1 << 14
 WRITE_BYTES: Final = 1 << 20

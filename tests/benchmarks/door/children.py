@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
-from common.errors import Unavailable
-from deploy.playground.cluster.cluster import PACKAGE_ROOT
+from binlog_playground.cluster.cluster import PACKAGE_ROOT
 from tests.attacks.session import Target
 from tests.benchmarks.door.server import DOOR, GRPCIO, HOST
 from tests.benchmarks.measure import cpu_s, percentile
+from tidb_binlog.errors import Unavailable
 
 TLS_DIRECTORY: Final = PACKAGE_ROOT / "tests" / "golden" / "tls"
 TLS_FILES: Final = (

@@ -22,11 +22,11 @@ from typing import Final
 
 import uvloop
 
-from common.errors import BinlogError, Unavailable
 from tests.attacks.frames import END_HEADERS, END_STREAM, HEADERS, frame, frame_head, message, u32
 from tests.benchmarks.door.raw import RawConnection, TlsFiles, connect
 from tests.benchmarks.door.requests import NEW, USUAL, WRITE_PATH, DeadlineBlocks, PlainBlocks, Writes
 from tests.benchmarks.measure import percentile
+from tidb_binlog.errors import BinlogError, Unavailable
 
 WARM_UP_S: Final = 0.5
 EMPTY_REPLY_BYTES: Final = 5

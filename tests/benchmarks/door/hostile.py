@@ -17,7 +17,6 @@ from typing import Final
 
 from rich.console import Console
 
-from common.errors import BinlogError, Unavailable
 from tests.attacks.catalog import ATTACKS, FRAMES_MAX, TLS_ONLY
 from tests.attacks.session import Outcome
 from tests.benchmarks.door.children import KINDS, Child, Server, forget_peak, memory_mib, server
@@ -25,6 +24,7 @@ from tests.benchmarks.door.server import DOOR
 from tests.benchmarks.measure import cpu_s, percentile
 from tests.benchmarks.report import Result, print_table
 from tests.benchmarks.settings import Settings
+from tidb_binlog.errors import BinlogError, Unavailable
 
 NAME: Final = "door.hostile"
 SHARE: Final = 6

@@ -7,13 +7,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Final
 
-from common.errors import Unavailable
 from tests.attacks.session import Session
 from tests.benchmarks.door.children import server
 from tests.benchmarks.door.server import DOOR, GRPCIO
 from tests.benchmarks.measure import cpu_s, peak_rss_mib
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
+from tidb_binlog.errors import Unavailable
 
 NAME: Final = "door.idle.1000"
 CONNECTIONS: Final = 1000

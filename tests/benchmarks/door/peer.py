@@ -14,14 +14,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from common.clock import SystemClock
-from common.errors import Unavailable
-from common.net.port import LOOPBACK, free_ports
-from common.upstream.tidb.pd.oracle import PdOracle
-from common.upstream.tidb.pd.pd import PdClient
-from deploy.playground.cluster.etcd_server import EtcdServer
-from deploy.playground.cluster.supervisor import Process, Supervisor
+from binlog_playground.cluster.etcd_server import EtcdServer
+from binlog_playground.cluster.supervisor import Process, Supervisor
 from tests.benchmarks.door.pumps import POLL_S, READY_S, Pump, until_ready
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.net.port import LOOPBACK, free_ports
+from tidb_binlog.upstream.tidb.pd.oracle import PdOracle
+from tidb_binlog.upstream.tidb.pd.pd import PdClient
 
 PEER: Final = "Go"
 PD_PROGRAM: Final = "pd-server"

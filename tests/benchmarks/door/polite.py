@@ -17,11 +17,11 @@ from typing import Final
 
 import uvloop
 
-from common.errors import Unavailable
 from tests.attacks.frames import END_STREAM, frame, message
 from tests.benchmarks.door.h2_load import say
 from tests.benchmarks.door.raw import RawConnection, TlsFiles, connect, headers_frame
 from tests.benchmarks.door.requests import PlainBlocks
+from tidb_binlog.errors import Unavailable
 
 PATH: Final = "/test.Bench/Empty"
 PAUSE_S: Final = 0.05

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from common.door.http2 import frames
-from common.wire import pump_pb2
 from tests.attacks.frames import message
 from tests.benchmarks.door.children import Round, median_round
 from tests.benchmarks.door.pumps import PAYLOAD_BYTES, cluster
@@ -23,6 +21,8 @@ from tests.benchmarks.door.server import DOOR
 from tests.benchmarks.measure import peak_rss_mib, percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
+from tidb_binlog.door.http2 import frames
+from tidb_binlog.wire import pump_pb2
 
 NAME: Final = "door.write.pullers.50"
 PULL_PATH: Final = "/binlog.Pump/PullBinlogs"

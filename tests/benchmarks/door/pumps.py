@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from common import tso
-from common.clock import SystemClock
-from common.errors import Unavailable
-from common.net.port import LOOPBACK, free_ports
-from common.net.tls import TlsConfig
-from common.upstream.standalone import StandaloneUpstream
-from deploy.playground.cluster.cluster import PACKAGE_ROOT, http_get
-from deploy.playground.cluster.etcd_server import EtcdServer
-from deploy.playground.cluster.supervisor import Process, Supervisor
+from binlog_playground.cluster.cluster import PACKAGE_ROOT, http_get
+from binlog_playground.cluster.etcd_server import EtcdServer
+from binlog_playground.cluster.supervisor import Process, Supervisor
 from tests.benchmarks.door.children import TLS_FILES, Round, load_round
 from tests.benchmarks.door.server import DOOR
+from tidb_binlog import tso
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.net.port import LOOPBACK, free_ports
+from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 RPC_SERVER_OPTION: Final = "--rpc-server"
 PAYLOAD_BYTES: Final = 300

@@ -16,7 +16,6 @@ from typing import Final
 
 from hpack import Decoder
 
-from common.errors import Unavailable
 from tests.attacks.frames import (
     ACK,
     END_HEADERS,
@@ -31,6 +30,7 @@ from tests.attacks.frames import (
     frame_head,
     u32,
 )
+from tidb_binlog.errors import Unavailable
 
 WINDOW_MAX: Final = (1 << 31) - 1
 _TOP_UP: Final = 1 << 29

@@ -13,9 +13,9 @@ from typing import Final
 from hpack.huffman import HuffmanEncoder
 from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 
-from common import binlog
-from common.wire import pump_pb2
 from tests.attacks.frames import POST, SCHEME, indexed, literal, message, text
+from tidb_binlog import binlog
+from tidb_binlog.wire import pump_pb2
 
 WRITE_PATH: Final = "/binlog.Pump/WriteBinlog"
 TABLE_BYTES: Final = 4096

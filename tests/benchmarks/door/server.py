@@ -20,10 +20,10 @@ from typing import Any, Final
 
 import uvloop
 
-from common import rpc
-from common.errors import BinlogError
-from common.net.tls import TlsConfig
 from tests.attacks.stalls import PAGE, PAGE_BYTES
+from tidb_binlog import rpc
+from tidb_binlog.errors import BinlogError
+from tidb_binlog.net.tls import TlsConfig
 
 HOST: Final = "127.0.0.1"
 DOOR: Final = "door"
@@ -81,8 +81,8 @@ async def start(kind: str, tls: list[str] | None) -> Any:
     services = [Bench().service()]
     if kind == GRPCIO:
         return await rpc.serve(services, HOST, 0, tls=_files(tls))
-    from common.door.http.routes import Response, Routes
-    from common.door.server.listener import serve
+    from tidb_binlog.door.http.routes import Response, Routes
+    from tidb_binlog.door.server.listener import serve
 
     files, routes = _files(tls), Routes()
 

@@ -6,10 +6,10 @@ from itertools import islice
 
 from hpack import Decoder
 
-from common import binlog, tso
-from common.wire import pump_pb2
 from tests.attacks.frames import message
 from tests.benchmarks.door.requests import NEW, USUAL, DeadlineBlocks, PlainBlocks, Writes
+from tidb_binlog import binlog, tso
+from tidb_binlog.wire import pump_pb2
 
 PATH = "/binlog.Pump/WriteBinlog"
 FIRST_TS = tso.compose(1_767_225_600_000)

@@ -13,9 +13,9 @@ import json
 import sys
 from typing import Final
 
-from common.errors import BinlogError
 from pumpclient.publish.publisher import Publisher, open_publisher
 from tests.benchmarks.drainer.shop import ORDERS, encoder
+from tidb_binlog.errors import BinlogError
 
 BEAT_S: Final = 0.01
 

@@ -15,15 +15,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from common.errors import DownstreamError, Unavailable
-from deploy.playground.check.downstream import Downstream
-from deploy.playground.cluster.cluster import Cluster, Node
-from deploy.playground.cluster.mariadb import MariaDbServer
-from deploy.playground.replay import Replay
-from deploy.playground.scenario import Scenario
+from binlog_playground.check.downstream import Downstream
+from binlog_playground.cluster.cluster import Cluster, Node
+from binlog_playground.cluster.mariadb import MariaDbServer
+from binlog_playground.replay import Replay
+from binlog_playground.scenario import Scenario
 from drainer.checkpoint.store import DEFAULT_SCHEMA, SIDE_LANES
-from drainer.sink.mysql.connection import Target
-from drainer.sink.mysql.errors import SessionError
+from drainer.mysql.connection import Target
+from drainer.mysql.errors import SessionError
 from tests.benchmarks.drainer import ready_made
 from tests.benchmarks.drainer.ready_made import Plan, Sent
 from tests.benchmarks.drainer.stored import fill
@@ -31,6 +30,7 @@ from tests.benchmarks.drainer.workloads import Backlog
 from tests.benchmarks.measure import StatusPage, cpu_s, peak_rss_mib, percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import private_cluster
+from tidb_binlog.errors import DownstreamError, Unavailable
 
 ROUNDS: Final = 3
 PUMP: Final = "pump-1"

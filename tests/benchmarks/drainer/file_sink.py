@@ -16,20 +16,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from common.errors import DownstreamError, Unavailable
-from common.record import decode_file
-from common.rowcodec.varint import svarint
-from common.wire import pb_binlog_pb2 as pb
-from deploy.playground.check.verify import ExpectedChecksum
-from deploy.playground.cluster.cluster import Cluster, Node
-from deploy.playground.replay import Replay
-from deploy.playground.scenario import Scenario
+from binlog_playground.check.verify import ExpectedChecksum
+from binlog_playground.cluster.cluster import Cluster, Node
+from binlog_playground.replay import Replay
+from binlog_playground.scenario import Scenario
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.stored import fill
 from tests.benchmarks.drainer.sysbench import workload
 from tests.benchmarks.measure import StatusPage, cpu_s, peak_rss_mib, percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings, private_cluster
+from tidb_binlog.errors import DownstreamError, Unavailable
+from tidb_binlog.record import decode_file
+from tidb_binlog.rowcodec.varint import svarint
+from tidb_binlog.wire import pb_binlog_pb2 as pb
 
 ROUNDS: Final = 3
 PUMP: Final = "pump-1"

@@ -13,10 +13,9 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from common.errors import Unavailable
-from deploy.playground.cluster.cluster import Node
-from deploy.playground.replay import Replay
-from deploy.playground.scenario import Scenario
+from binlog_playground.cluster.cluster import Node
+from binlog_playground.replay import Replay
+from binlog_playground.scenario import Scenario
 from tests.benchmarks.drainer.file_sink import PUMP, replayed, verify
 from tests.benchmarks.drainer.stored import fill
 from tests.benchmarks.drainer.sysbench import workload
@@ -24,6 +23,7 @@ from tests.benchmarks.measure import StatusPage, cpu_s, peak_rss_mib, percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings, private_cluster
 from tests.fakes.kafka import MockKafka
+from tidb_binlog.errors import Unavailable
 
 ROUNDS: Final = 3
 SAMPLE_S: Final = 0.02

@@ -19,16 +19,16 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
-from common.errors import Unavailable
-from deploy.playground.cluster.cluster import PACKAGE_ROOT, Cluster
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql.connection import Connection
-from drainer.sink.mysql.errors import NoSuchTable
+from binlog_playground.cluster.cluster import PACKAGE_ROOT, Cluster
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Connection
+from drainer.mysql.errors import NoSuchTable
 from pumpclient.publish.publisher import Publisher, open_publisher
 from tests.benchmarks.drainer import shop
 from tests.benchmarks.measure import cpu_s, peak_rss_mib, percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings, private_cluster
+from tidb_binlog.errors import Unavailable
 
 PROBES_A_SECOND_ASKED: Final = 10  # 60 probes for the 6 s that are the default
 PROBES_MIN: Final = 5

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from deploy.playground.scenario import Scenario
+from binlog_playground.scenario import Scenario
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.draining import Drained, filled
 from tests.benchmarks.drainer.sysbench import workload

@@ -12,11 +12,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from common import tso
-from common.rowcodec.encoder import RowEncoder
-from common.table_info import TableInfo
-from deploy.playground.workload.kinds import INT
-from deploy.playground.workload.tables import HANDLE, new_table
+from binlog_playground.workload.kinds import INT
+from binlog_playground.workload.tables import HANDLE, new_table
 from drainer.changes.row_reader import RowReader
 from drainer.formats.messages.message import FORMATS, FormatOptions
 from drainer.formats.messages.opening import open_format
@@ -27,6 +24,9 @@ from tests.benchmarks.drainer.recorder import char, text
 from tests.benchmarks.measure import percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
+from tidb_binlog import tso
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.table_info import TableInfo
 
 TRANSACTIONS: Final = 1000
 CHANGES: Final = 4

@@ -12,23 +12,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from common import binlog, ddl_job
-from common.table_info import SchemaState
-from deploy.playground.scenario import Scenario
-from drainer.apply.dispatcher import Dispatcher
-from drainer.apply.lane import STATEMENT_BYTES_MAX, LaneSettings
-from drainer.apply.lane_feed import ROWS
+from binlog_playground.scenario import Scenario
 from drainer.ddl.run.runner import is_of_database, statement_of
-from drainer.pull.merged import Merged
-from drainer.rules.table_filter import TableFilter
-from drainer.schema.tracker import SchemaTracker
-from drainer.sink.mysql.change import Change, Chunk, Position
-from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.sink.mysql.row_fold import fold
-from drainer.sink.mysql.statement import statements
-from drainer.sink.mysql.table_target import target_of
-from drainer.translate.translator import Translator
+from drainer.mysql.connection import Connection, Target, connect
+from drainer.mysql.rows.change import Change, Chunk, Position
+from drainer.mysql.rows.row_fold import fold
+from drainer.mysql.rows.statement import statements
+from drainer.mysql.rows.table_target import target_of
+from drainer.sink.mysql.dispatcher import Dispatcher
+from drainer.sink.mysql.lane import STATEMENT_BYTES_MAX, LaneSettings
+from drainer.sink.mysql.lane_feed import ROWS
+from drainer.stream.pull.merged import Merged
+from drainer.stream.rules.table_filter import TableFilter
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.translate.translator import Translator
 from drainer.txn import Ddl, Transaction
+from tidb_binlog import binlog, ddl_job
+from tidb_binlog.table_info import SchemaState
 
 LANES: Final = 2
 

@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from common import binlog, tso
-from common import table_info as ti
-from common.ddl_job import ActionType, DdlJob
-from common.rowcodec.encoder import RowEncoder, prewrite_value
-from common.table_info import TableInfo
-from deploy.playground.check.verify import ExpectedChecksum
-from deploy.playground.scenario import Scenario
-from deploy.playground.workload.arrival import Record
-from deploy.playground.workload.job import job_json
-from deploy.playground.workload.kinds import Kind
-from deploy.playground.workload.tables import Table
+from binlog_playground.check.verify import ExpectedChecksum
+from binlog_playground.scenario import Scenario
+from binlog_playground.workload.arrival import Record
+from binlog_playground.workload.job import job_json
+from binlog_playground.workload.kinds import Kind
+from binlog_playground.workload.tables import Table
 from drainer.txn import DELETE, INSERT, UPDATE
+from tidb_binlog import binlog, tso
+from tidb_binlog import table_info as ti
+from tidb_binlog.ddl_job import ActionType, DdlJob
+from tidb_binlog.rowcodec.encoder import RowEncoder, prewrite_value
+from tidb_binlog.table_info import TableInfo
 
 SCHEMA: Final = "sbtest"
 FIRST_MS: Final = 1_767_225_600_000  # 2026-01-01

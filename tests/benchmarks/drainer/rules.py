@@ -13,19 +13,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from common import binlog
-from common.binlog import COMMIT, PREWRITE
-from deploy.playground.scenario import Scenario
+from binlog_playground.scenario import Scenario
 from drainer.changes.model import Row
 from drainer.config.options import DrainerConfig
-from drainer.pull.merged import Merged
-from drainer.rules.rule_set import read_rules
-from drainer.schema.tracker import SchemaTracker
-from drainer.translate.translator import Translator
+from drainer.stream.pull.merged import Merged
+from drainer.stream.rules.rule_set import read_rules
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.translate.translator import Translator
 from drainer.txn import Transaction
 from tests.benchmarks.drainer import sysbench_like
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
+from tidb_binlog import binlog
+from tidb_binlog.binlog import COMMIT, PREWRITE
 
 TRANSACTIONS: Final = 5000
 ROUNDS_MIN: Final = 5

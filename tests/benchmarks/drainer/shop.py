@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from common.ddl_job import ActionType, DdlJob
-from common.rowcodec.encoder import RowEncoder
-from common.table_info import TableInfo
-from common.upstream.standalone import StandaloneUpstream
-from deploy.playground.workload.job import job_json
-from deploy.playground.workload.tables import BIGINT, HANDLE, Table, new_table, varchar
+from binlog_playground.workload.job import job_json
+from binlog_playground.workload.tables import BIGINT, HANDLE, Table, new_table, varchar
 from pumpclient.publish.publisher import Publisher
+from tidb_binlog.ddl_job import ActionType, DdlJob
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.table_info import TableInfo
+from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 SCHEMA: Final = "bench"
 SCHEMA_ID: Final = 1

@@ -15,7 +15,7 @@ import time
 from datetime import datetime
 from typing import Final
 
-from deploy.playground.cluster.cluster import PACKAGE_ROOT, Node
+from binlog_playground.cluster.cluster import PACKAGE_ROOT, Node
 from tests.benchmarks.drainer import sysbench_like
 from tests.benchmarks.drainer.draining import Bench, Rounds, filled
 from tests.benchmarks.measure import percentile
@@ -32,7 +32,7 @@ _STEPS: Final = (("imports", "drainer starts"), ("checkpoint", "checkpoint"), ("
 def import_s() -> float:
     """A Python that imports a drainer and ends."""
     began_s = time.monotonic()
-    subprocess.run([sys.executable, "-c", "import drainer.__main__"], check=True, cwd=PACKAGE_ROOT)
+    subprocess.run([sys.executable, "-c", "import drainer.program"], check=True, cwd=PACKAGE_ROOT)
     return time.monotonic() - began_s
 
 

@@ -11,11 +11,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from common import binlog
-from common.clock import SystemClock
-from deploy.playground.scenario import Record
+from binlog_playground.scenario import Record
 from pump.storage.data_dir import DataDir
 from pump.storage.storage import Storage
+from tidb_binlog import binlog
+from tidb_binlog.clock import SystemClock
 
 GROUP: Final = 512
 

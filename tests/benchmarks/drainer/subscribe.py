@@ -16,8 +16,7 @@ from asyncio.subprocess import PIPE, Process
 from random import Random
 from typing import Any, Final
 
-from common.errors import Unavailable
-from deploy.playground.cluster.cluster import PACKAGE_ROOT
+from binlog_playground.cluster.cluster import PACKAGE_ROOT
 from pumpclient.publish.publisher import open_publisher
 from tests.benchmarks.drainer import shop
 from tests.benchmarks.drainer.file_sink import Bench
@@ -26,6 +25,7 @@ from tests.benchmarks.drainer.sysbench import workload
 from tests.benchmarks.measure import peak_rss_mib, percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings, private_cluster
+from tidb_binlog.errors import Unavailable
 
 ROUNDS: Final = 3
 GIVE_UP_S: Final = 60.0

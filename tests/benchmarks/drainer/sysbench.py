@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from common.errors import Unavailable
-from deploy.playground.scenario import Scenario, load
+from binlog_playground.scenario import Scenario, load
 from tests.benchmarks.drainer import sysbench_like
 from tests.benchmarks.drainer.draining import Rounds, costs, filled, measured, rates, result
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
+from tidb_binlog.errors import Unavailable
 
 RELAY_ROUNDS: Final = 5
 

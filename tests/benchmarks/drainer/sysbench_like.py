@@ -9,9 +9,9 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from deploy.playground.scenario import Scenario
-from deploy.playground.workload.kinds import INT
-from deploy.playground.workload.tables import HANDLE, new_table
+from binlog_playground.scenario import Scenario
+from binlog_playground.workload.kinds import INT
+from binlog_playground.workload.tables import HANDLE, new_table
 from tests.benchmarks.drainer.recorder import SCHEMA, Made, Recorder, char, text
 
 TABLES: Final = 4

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from random import Random
 from typing import Final
 
-from deploy.playground.scenario import Scenario
-from deploy.playground.workload.arrival import Record
-from deploy.playground.workload.kinds import BIGINT, DATETIME, DECIMAL, Kind, varchar
-from deploy.playground.workload.tables import HANDLE, ROWID, new_table
+from binlog_playground.scenario import Scenario
+from binlog_playground.workload.arrival import Record
+from binlog_playground.workload.kinds import BIGINT, DATETIME, DECIMAL, Kind, varchar
+from binlog_playground.workload.tables import HANDLE, ROWID, new_table
 from tests.benchmarks.drainer import sysbench_like
 from tests.benchmarks.drainer.recorder import SCHEMA, SPACING, Recorder, Row, text
 

@@ -16,11 +16,11 @@ from typing import Final
 
 import uvloop
 
-from common.clock import SystemClock
-from common.errors import BinlogError, Unavailable
 from pump.storage.data_dir import DataDir
 from pump.storage.storage import Storage
 from tests.benchmarks.measure import peak_rss_mib
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.errors import BinlogError, Unavailable
 
 DEADLINE_S: Final = 300.0
 

@@ -11,8 +11,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from common.compression import NAMES
-from deploy.playground.cluster.cluster import Node
+from binlog_playground.cluster.cluster import Node
 from tests.benchmarks.door.children import Child, median
 from tests.benchmarks.drainer import sysbench_like
 from tests.benchmarks.drainer.stored import fill
@@ -21,6 +20,7 @@ from tests.benchmarks.pump.nodes import pump_nodes
 from tests.benchmarks.pump.prepared import CLUSTER_ID
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
+from tidb_binlog.compression import NAMES
 
 ROUNDS: Final = 3
 TRANSACTIONS: Final = 15_000

@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from common import binlog, rpc
-from deploy.playground.cluster.cluster import Node
-from drainer.pull.merged import MergedBatch
+from binlog_playground.cluster.cluster import Node
+from drainer.stream.pull.merged import MergedBatch
 from tests.benchmarks.measure import cpu_s, peak_rss_mib, percentile
 from tests.benchmarks.pump.following import following
 from tests.benchmarks.pump.load_generator import WRITE_PATH, request
@@ -25,6 +24,7 @@ from tests.benchmarks.pump.nodes import PumpNodes, pump_nodes
 from tests.benchmarks.pump.prepared import PAYLOAD_BYTES
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
+from tidb_binlog import binlog, rpc
 
 NAME: Final = "pump.delivery"
 ASKED_MS: Final = 20

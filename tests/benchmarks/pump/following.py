@@ -11,14 +11,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from common import rpc
-from common.clock import SystemClock
-from common.etcd.registry import connect_registry
-from common.wire import pump_pb2
-from drainer.pull.collector import Collector
-from drainer.pull.merged import MergedBatch
-from drainer.pull.spill import SpillDirectory
+from drainer.stream.pull.collector import Collector
+from drainer.stream.pull.merged import MergedBatch
+from drainer.stream.pull.spill import SpillDirectory
 from tests.benchmarks.pump.nodes import PumpNodes
+from tidb_binlog import rpc
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.etcd.registry import connect_registry
+from tidb_binlog.wire import pump_pb2
 
 QUEUE_BYTES: Final = 64 << 20
 POLL_S: Final = 0.01

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from common.errors import Unavailable
-from deploy.playground.cluster.cluster import PACKAGE_ROOT
+from binlog_playground.cluster.cluster import PACKAGE_ROOT
+from tidb_binlog.errors import Unavailable
 
 
 class Load:

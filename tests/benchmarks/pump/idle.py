@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from deploy.playground.cluster.cluster import Node
-from drainer.pull.idle_asking import QUIET_AFTER_S, QUIET_ASK_S
+from binlog_playground.cluster.cluster import Node
+from drainer.stream.pull.idle_asking import QUIET_AFTER_S, QUIET_ASK_S
 from tests.benchmarks.measure import exact_cpu_s, peak_rss_mib
 from tests.benchmarks.pump.following import following
 from tests.benchmarks.pump.nodes import pump_nodes

@@ -20,10 +20,10 @@ from typing import Final
 
 import uvloop
 
-from common import binlog, rpc
-from common.errors import BinlogError
-from common.wire import pump_pb2
 from tests.benchmarks.measure import percentile
+from tidb_binlog import binlog, rpc
+from tidb_binlog.errors import BinlogError
+from tidb_binlog.wire import pump_pb2
 
 WRITE_PATH: Final = "/binlog.Pump/WriteBinlog"
 TIMEOUT_S: Final = 10.0

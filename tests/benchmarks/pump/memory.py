@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from common.errors import Corruption, Unavailable
-from deploy.playground.cluster.cluster import Node
+from binlog_playground.cluster.cluster import Node
 from tests.benchmarks.door.children import Child, memory_mib
 from tests.benchmarks.door.pullers import PULLERS, pullers
 from tests.benchmarks.measure import StatusPage, cpu_s, peak_rss_mib
@@ -24,6 +23,7 @@ from tests.benchmarks.pump.nodes import pump_nodes
 from tests.benchmarks.pump.prepared import CLUSTER_ID, FIRST_TS
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
+from tidb_binlog.errors import Corruption, Unavailable
 
 NAME: Final = "pump.memory.peak"
 ASKED_MIB: Final = 300

@@ -17,13 +17,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from common.errors import Unavailable
-from common.net.port import LOOPBACK, free_ports
-from common.upstream.standalone import StandaloneUpstream
-from deploy.playground.cluster.cluster import PACKAGE_ROOT, Node
-from deploy.playground.cluster.etcd_server import EtcdServer
-from deploy.playground.cluster.supervisor import Supervisor
+from binlog_playground.cluster.cluster import PACKAGE_ROOT, Node
+from binlog_playground.cluster.etcd_server import EtcdServer
+from binlog_playground.cluster.supervisor import Supervisor
 from tests.benchmarks.pump.prepared import CLUSTER_ID, FIRST_TS
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.net.port import LOOPBACK, free_ports
+from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 READY_S: Final = 120.0
 POLL_S: Final = 0.005

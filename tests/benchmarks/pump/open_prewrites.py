@@ -16,15 +16,15 @@ from typing import Any, Final
 
 import grpc
 
-from common import binlog
-from common.errors import Corruption, Unavailable
-from common.wire import pump_pb2
-from deploy.playground.cluster.cluster import Node
+from binlog_playground.cluster.cluster import Node
 from tests.benchmarks.measure import StatusPage, cpu_s, peak_rss_mib, percentile
 from tests.benchmarks.pump.nodes import pump_nodes
 from tests.benchmarks.pump.prepared import CLUSTER_ID
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
+from tidb_binlog import binlog
+from tidb_binlog.errors import Corruption, Unavailable
+from tidb_binlog.wire import pump_pb2
 
 NAME: Final = "pump.memory.open"
 ASKED_MIB: Final = 400

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from common import binlog, tso
-from common.record import VALUE_FOOTER_MAGIC, encode_value
 from pump.index.index import Index
 from pump.log.record import LogRecord, ValuePointer
 from pump.log.segment import FOOTER_SIZE, name_of
 from pump.storage.data_dir import DataDir
 from tests.benchmarks.door.requests import Writes
+from tidb_binlog import binlog, tso
+from tidb_binlog.record import VALUE_FOOTER_MAGIC, encode_value
 
 CLUSTER_ID: Final = 7_100_000_000_000_000_002
 FIRST_TS: Final = tso.compose(1_767_225_600_000)

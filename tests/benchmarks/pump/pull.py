@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from deploy.playground.cluster.cluster import Node
+from binlog_playground.cluster.cluster import Node
 from tests.benchmarks.door.children import Child, load_round, median
 from tests.benchmarks.measure import cpu_s, peak_rss_mib
 from tests.benchmarks.pump.nodes import pump_nodes

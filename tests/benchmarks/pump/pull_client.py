@@ -20,12 +20,12 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from common.compression import decompress
-from common.door.http2 import frames
-from common.errors import BinlogError, Corruption, Unavailable
-from common.wire import binlog_pb2, pump_pb2
 from tests.attacks.frames import message
 from tests.benchmarks.door.requests import PlainBlocks
+from tidb_binlog.compression import decompress
+from tidb_binlog.door.http2 import frames
+from tidb_binlog.errors import BinlogError, Corruption, Unavailable
+from tidb_binlog.wire import binlog_pb2, pump_pb2
 
 BATCHES_PATH: Final = "/binlog.PumpBatch/PullBatches"
 OLD_PATH: Final = "/binlog.Pump/PullBinlogs"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from pump import __main__ as pump
+from pump import program as pump
 from pump.index.index import Index
 from pump.log.record import LogRecord, ValuePointer
 

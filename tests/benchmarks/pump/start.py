@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from common import binlog, rpc
-from deploy.playground.cluster.cluster import Node
+from binlog_playground.cluster.cluster import Node
 from pump.log.value_log import SEGMENT_BYTES_MAX
 from tests.benchmarks.door.children import Child, median
 from tests.benchmarks.measure import StatusPage, cpu_s, peak_rss_mib
@@ -28,6 +27,7 @@ from tests.benchmarks.pump.nodes import PumpNodes, pump_nodes, until_ready
 from tests.benchmarks.pump.prepared import CLUSTER_ID, FIRST_TS, PAYLOAD_BYTES, Store, prepared
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
+from tidb_binlog import binlog, rpc
 
 PAIRS: Final = 2_000_000
 ROUNDS: Final = 3

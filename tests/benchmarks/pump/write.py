@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from common import tso
-from deploy.playground.cluster.cluster import Node
+from binlog_playground.cluster.cluster import Node
 from tests.benchmarks.measure import cpu_s, peak_rss_mib, percentile
 from tests.benchmarks.pump.generator import load
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings, private_cluster
+from tidb_binlog import tso
 
 WRITERS: Final = 64
 PAYLOAD_BYTES: Final = 300

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from common import binlog
-from common.record import value_header
 from tests.benchmarks.door.children import Child, Round, median, median_round
 from tests.benchmarks.door.pumps import FIRST_TS, TS_A_ROUND, Pump, cluster
 from tests.benchmarks.door.server import DOOR
@@ -22,6 +20,8 @@ from tests.benchmarks.door.write import ROUNDS
 from tests.benchmarks.measure import cpu_s, peak_rss_mib
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
+from tidb_binlog import binlog
+from tidb_binlog.record import value_header
 
 SINGLE_IN_FLIGHT: Final = 64
 

@@ -19,13 +19,13 @@ from typing import Final
 
 import uvloop
 
-from common.errors import BinlogError, Unavailable
-from common.wire import pump_pb2
 from tests.attacks.frames import frame_head, message
 from tests.benchmarks.door.h2_load import say
 from tests.benchmarks.door.raw import RawConnection, connect, headers_frame
 from tests.benchmarks.door.requests import PlainBlocks, Writes
 from tests.benchmarks.measure import percentile
+from tidb_binlog.errors import BinlogError, Unavailable
+from tidb_binlog.wire import pump_pb2
 
 PATH: Final = "/binlog.PumpBatch/WriteBinlogs"
 WARM_UP_S: Final = 0.5

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from common.record import BINLOG_FILE_MAGIC, FILE_HEADER, FILE_OVERHEAD, crc32c
 from drainer.formats import binlog_file, segment_index
 from drainer.formats.obinlog.column import varint
 from drainer.formats.pb.writer import PbEncoder
 from drainer.formats.segment_index import SegmentIndex
-from drainer.rules.table_filter import TableFilter
-from drainer.schema.tracker import SchemaTracker
 from drainer.sink.file import table_definitions as archive_tables
-from drainer.translate.translator import Translator
+from drainer.stream.rules.table_filter import TableFilter
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.translate.translator import Translator
 from drainer.txn import TableVersion, Transaction
 from tests.benchmarks.drainer import ready_made, sysbench_like
+from tidb_binlog.record import BINLOG_FILE_MAGIC, FILE_HEADER, FILE_OVERHEAD, crc32c
 
 SEGMENT_BYTES: Final = 128 << 20
 _HEAD: Final = b"\x08\x00\x10"

@@ -17,7 +17,6 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from common.errors import Unavailable
 from drainer.reading.archive.archive_source import ArchiveSource
 from drainer.reading.archive.decode import reading
 from drainer.reading.archive.views import typed_changes
@@ -25,6 +24,7 @@ from drainer.reading.archive.views.columns import portions
 from drainer.reading.archive.views.view import ReadTask
 from drainer.spark.session import session
 from tests.benchmarks.measure import cpu_s, peak_rss_mib
+from tidb_binlog.errors import Unavailable
 
 TABLE = "sbtest.sbtest1"
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from common.errors import Unavailable
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
 from tests.benchmarks.spark import archive as spark_archive
+from tidb_binlog.errors import Unavailable
 
 CHANGES: Final = 1_000_000
 LONG_CHANGES: Final = 4_000_000

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from common.errors import DownstreamError
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql.connection import Target
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Target
 from drainer.spark.replay.entry import replay
 from drainer.spark.replay.plan import ReplayOptions
 from drainer.spark.session import session
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
 from tests.benchmarks.spark.rows import WORKLOADS, Rows, write
+from tidb_binlog.errors import DownstreamError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

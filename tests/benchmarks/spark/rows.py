@@ -15,16 +15,16 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from common.record import encode_file
-from common.rowcodec.encoder import RowEncoder
-from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, STRING, Column, FieldType, TableInfo
 from drainer.formats import binlog_file, segment_index
 from drainer.formats.pb.writer import PbEncoder
 from drainer.formats.segment_index import SegmentIndex
+from drainer.mysql.connection import Target, connect
 from drainer.sink.file import table_definitions as archive_tables
-from drainer.sink.mysql.connection import Target, connect
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 from tests.benchmarks.drainer.recorder import text
+from tidb_binlog.record import encode_file
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, STRING, Column, FieldType, TableInfo
 
 SCHEMA: Final = "sbtest"
 TABLES: Final = 4

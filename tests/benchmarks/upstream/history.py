@@ -10,11 +10,11 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from common.errors import Corruption
 from tests.benchmarks.door.children import Child, median
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
 from tests.benchmarks.upstream.history_load import OURS, PLAIN
+from tidb_binlog.errors import Corruption
 
 NAME: Final = "upstream.history.1m"
 JOBS: Final = 1_000_000

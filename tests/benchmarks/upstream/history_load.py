@@ -15,10 +15,10 @@ from typing import Final
 
 import uvloop
 
-from common.upstream.tidb import TidbUpstream
-from drainer.schema.upstream_schema import read_whole
+from drainer.stream.schema.upstream_schema import read_whole
 from tests.benchmarks.measure import peak_rss_mib
 from tests.benchmarks.upstream.history_server import read_pages
+from tidb_binlog.upstream.tidb import TidbUpstream
 
 OURS: Final = "ours"
 PLAIN: Final = "plain"

@@ -18,14 +18,14 @@ from typing import IO, Final
 
 import uvloop
 
-from common import rpc
-from common.rowcodec.keys import read_comparable_bytes
-from common.upstream.tidb.meta import meta_keys
-from common.upstream.tidb.meta.history import PAGE
-from common.wire import kvrpcpb_pb2 as kv
 from tests.benchmarks.upstream.history_jobs import LongHistory
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.pd import FakePd
+from tidb_binlog import rpc
+from tidb_binlog.rowcodec.keys import read_comparable_bytes
+from tidb_binlog.upstream.tidb.meta import meta_keys
+from tidb_binlog.upstream.tidb.meta.history import PAGE
+from tidb_binlog.wire import kvrpcpb_pb2 as kv
 
 _LENGTH: Final = struct.Struct(">Q")
 _HISTORY: Final = len(meta_keys.job_range(0)[0]) - len(meta_keys.job_key(0)[-18:])

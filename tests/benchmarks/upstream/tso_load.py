@@ -19,11 +19,11 @@ from typing import Any, Final
 import grpc.aio
 import uvloop
 
-from common.errors import BinlogError
-from common.upstream.tidb.pd.oracle import PdOracle
-from common.upstream.tidb.pd.pd import PdClient
-from common.wire import pdpb_pb2
 from tests.benchmarks.measure import peak_rss_mib, percentile
+from tidb_binlog.errors import BinlogError
+from tidb_binlog.upstream.tidb.pd.oracle import PdOracle
+from tidb_binlog.upstream.tidb.pd.pd import PdClient
+from tidb_binlog.wire import pdpb_pb2
 
 ORACLE: Final = "oracle"
 BARE: Final = "bare"

@@ -14,10 +14,10 @@ import sys
 
 import uvloop
 
-from common.clock import ManualClock, SystemClock
-from common.errors import BinlogError
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.pd import FakePd
+from tidb_binlog.clock import ManualClock, SystemClock
+from tidb_binlog.errors import BinlogError
 
 
 class _Running(ManualClock):

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from common.clock import ManualClock, SystemClock
-from common.cluster import rival
-from common.cluster.heartbeat import BEATS_PER_ENTRY, Heartbeat
-from common.cluster.node import OFFLINE, ONLINE, PAUSED, NodeStatus
-from common.cluster.registry import DRAINERS, PUMPS, alive_key, status_key
-from common.errors import ConfigError, Conflict, Unavailable
-from common.etcd import client as etcd_client
-from common.etcd.client import EtcdClient
-from common.etcd.registry import EtcdRegistry, connect_registry
-from deploy.playground.cluster.etcd_server import EtcdServer
+from binlog_playground.cluster.etcd_server import EtcdServer
+from tidb_binlog.clock import ManualClock, SystemClock
+from tidb_binlog.cluster import rival
+from tidb_binlog.cluster.heartbeat import BEATS_PER_ENTRY, Heartbeat
+from tidb_binlog.cluster.node import OFFLINE, ONLINE, PAUSED, NodeStatus
+from tidb_binlog.cluster.registry import DRAINERS, PUMPS, alive_key, status_key
+from tidb_binlog.errors import ConfigError, Conflict, Unavailable
+from tidb_binlog.etcd import client as etcd_client
+from tidb_binlog.etcd.client import EtcdClient
+from tidb_binlog.etcd.registry import EtcdRegistry, connect_registry
 
 pytestmark = pytest.mark.integration
 
@@ -301,7 +301,7 @@ async def test_is_held_as_long_as_a_process_may_live(registry: EtcdRegistry, etc
     assert not await other.is_held(PUMPS, "p")
     code = (
         "import asyncio, sys\n"
-        "from common.etcd.registry import connect_registry\n"
+        "from tidb_binlog.etcd.registry import connect_registry\n"
         "async def main():\n"
         "    registry = await connect_registry(sys.argv[1])\n"
         "    await registry.announce('pumps', 'q', 60)\n"

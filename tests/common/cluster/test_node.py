@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from common.cluster import node
-from common.cluster.node import NodeStatus
-from common.errors import Corruption
+from tidb_binlog.cluster import node
+from tidb_binlog.cluster.node import NodeStatus
+from tidb_binlog.errors import Corruption
 
 REGISTRY = Path(__file__).resolve().parents[2] / "golden" / "corpus" / "basic" / "registry.json"
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from common.config.changes import changes, following
-from common.config.declaring import option
-from common.errors import ConfigError
+from tidb_binlog.config.changes import changes, following
+from tidb_binlog.config.declaring import option
+from tidb_binlog.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from common.config import declaring, loading
-from common.config.declaring import option
-from common.errors import ConfigError, FlagError
+from tidb_binlog.config import declaring, loading
+from tidb_binlog.config.declaring import option
+from tidb_binlog.errors import ConfigError, FlagError
 
 
 @dataclass(frozen=True, slots=True)

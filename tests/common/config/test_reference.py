@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from common.config import declaring, reference
-from common.config.declaring import option
+from tidb_binlog.config import declaring, reference
+from tidb_binlog.config.declaring import option
 
 
 @dataclass(frozen=True, slots=True)

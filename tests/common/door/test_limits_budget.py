@@ -10,13 +10,6 @@ from typing import Final
 
 import pytest
 
-from common.clock import ManualClock
-from common.door.http.routes import Response, Routes
-from common.door.limits import CALL_BYTES, Budget, Limits
-from common.door.network import network_of
-from common.door.server.listener import Server, serve
-from common.observe import metrics
-from common.rpc import service as codes
 from tests.attacks import frames as attack_frames
 from tests.attacks.frames import END_HEADERS, END_STREAM, HEADERS, PING, RST_STREAM, frame
 from tests.common.door.support.model import (
@@ -33,6 +26,13 @@ from tests.common.door.support.model import (
     unary,
 )
 from tests.common.door.support.peers import Bench, Raw, call, connected, house, until
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.door.http.routes import Response, Routes
+from tidb_binlog.door.limits import CALL_BYTES, Budget, Limits
+from tidb_binlog.door.network import network_of
+from tidb_binlog.door.server.listener import Server, serve
+from tidb_binlog.observe import metrics
+from tidb_binlog.rpc import service as codes
 
 LOOPS = ("asyncio", "uvloop")
 PAGE: Final = 1 << 16

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.door import protocol_detection
-from common.door.protocol_detection import PREFACE, Reject, WireProtocol
+from tidb_binlog.door import protocol_detection
+from tidb_binlog.door.protocol_detection import PREFACE, Reject, WireProtocol
 
 METHODS = ("OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT", "PATCH")
 BEGINNINGS = [

@@ -18,9 +18,11 @@ import grpc
 import pytest
 from aetcd import rpc as messages
 
-from common.clock import SystemClock
-from common.cluster.node import OFFLINE, ONLINE, PAUSED, NodeStatus
-from common.cluster.registry import (
+from binlog_playground.cluster.etcd_server import EtcdServer
+from tests import certificates
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.cluster.node import OFFLINE, ONLINE, PAUSED, NodeStatus
+from tidb_binlog.cluster.registry import (
     DRAINERS,
     PUMPS,
     ClusterView,
@@ -29,13 +31,11 @@ from common.cluster.registry import (
     check_node_id,
     status_key,
 )
-from common.errors import ConfigError, Conflict, Rejected, Unavailable
-from common.etcd import client as etcd_client
-from common.etcd.client import EtcdClient
-from common.etcd.registry import EtcdRegistry, connect_registry
-from common.net.tls import TlsConfig
-from deploy.playground.cluster.etcd_server import EtcdServer
-from tests import certificates
+from tidb_binlog.errors import ConfigError, Conflict, Rejected, Unavailable
+from tidb_binlog.etcd import client as etcd_client
+from tidb_binlog.etcd.client import EtcdClient
+from tidb_binlog.etcd.registry import EtcdRegistry, connect_registry
+from tidb_binlog.net.tls import TlsConfig
 
 ROOT = Path(__file__).parents[3]
 
@@ -193,7 +193,7 @@ async def test_a_living_process_keeps_its_id(registry: EtcdRegistry, etcd_clean:
 
 HOLDER = """
     import asyncio, sys
-    from common.etcd.registry import connect_registry
+    from tidb_binlog.etcd.registry import connect_registry
 
     async def main():
         registry = await connect_registry(sys.argv[1])

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from common.net.abandonable_thread import in_abandonable_thread
+from tidb_binlog.net.abandonable_thread import in_abandonable_thread
 
 
 async def test_value_and_error() -> None:

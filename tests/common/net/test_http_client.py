@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from common.clock import ManualClock, SystemClock
-from common.cluster.registry import PUMPS
-from common.errors import Unavailable
-from common.net.http_client import HttpClient, NotHttp
-from common.net.port import free_ports
-from common.net.tls import TlsConfig
-from deploy.ctl.doctor.facts import ClockFacts, NodeFacts
-from deploy.ctl.doctor.gather.nodes import NodeGatherer
-from deploy.ctl.net import node_http
+from binlogctl.doctor.facts import ClockFacts, NodeFacts
+from binlogctl.doctor.gather.nodes import NodeGatherer
+from binlogctl.net import node_http
 from tests import certificates
+from tidb_binlog.clock import ManualClock, SystemClock
+from tidb_binlog.cluster.registry import PUMPS
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.net.http_client import HttpClient, NotHttp
+from tidb_binlog.net.port import free_ports
+from tidb_binlog.net.tls import TlsConfig
 
 
 @contextlib.asynccontextmanager

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from common.door.server.listener import serve_unix
-from common.errors import ConfigError, PortTaken
-from common.net import port
+from tidb_binlog.door.server.listener import serve_unix
+from tidb_binlog.errors import ConfigError, PortTaken
+from tidb_binlog.net import port
 
 
 def listener(path: Path) -> socket.socket:

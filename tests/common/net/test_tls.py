@@ -16,12 +16,12 @@ import grpc
 import grpc.aio
 import pytest
 
-from common import rpc
-from common.clock import ManualClock
-from common.errors import ConfigError, Unavailable
-from common.net.tls import LOG_AGAIN_S, RETRY_S, ServerTls, TlsConfig
 from tests import certificates
 from tests.certificates import Pair
+from tidb_binlog import rpc
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.errors import ConfigError, Unavailable
+from tidb_binlog.net.tls import LOG_AGAIN_S, RETRY_S, ServerTls, TlsConfig
 
 ECHO = "/test.Tls/Echo"
 COUNT = "/test.Tls/Count"

@@ -8,8 +8,8 @@ import hmac
 
 import pytest
 
-from common.errors import ConfigError
-from common.net import webhook
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.net import webhook
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(24))).decode()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from common.notify.events import SCHEMA, Condition, Event, Events, Origin, State, Type
+from tidb_binlog.notify.events import SCHEMA, Condition, Event, Events, Origin, State, Type
 
 
 def events() -> Events:

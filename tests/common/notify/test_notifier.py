@@ -16,16 +16,16 @@ from typing import Any
 
 import pytest
 
-from common.backoff import Backoff
-from common.clock import SystemClock
-from common.net.tls import TlsConfig
-from common.notify import notifier as notifying
-from common.notify.events import Condition, Type
-from common.notify.notifier import Endpoint, Notifier
-from common.notify.outbox import Outbox
-from common.observe.metrics import REGISTRY
 from tests import certificates
 from tests.common.notify.receiver import Receiver, listening
+from tidb_binlog.backoff import Backoff
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.notify import notifier as notifying
+from tidb_binlog.notify.events import Condition, Type
+from tidb_binlog.notify.notifier import Endpoint, Notifier
+from tidb_binlog.notify.outbox import Outbox
+from tidb_binlog.observe.metrics import REGISTRY
 
 WAITS = Condition(Type.DDL_WAITS, "7", "a DDL waits")
 

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from common.backoff import Backoff
-from common.notify.events import Condition, Event, Events, Origin, Type
-from common.notify.outbox import Outbox
+from tidb_binlog.backoff import Backoff
+from tidb_binlog.notify.events import Condition, Event, Events, Origin, Type
+from tidb_binlog.notify.outbox import Outbox
 
 EVENTS = Events(Origin("pump", "p", "r"))
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from common.clock import ManualClock
-from common.errors import ConfigError, Unavailable
-from common.observe import log
-from common.observe.printable import is_printable
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.errors import ConfigError, Unavailable
+from tidb_binlog.observe import log
+from tidb_binlog.observe.printable import is_printable
 
 
 def _line(capsys: pytest.CaptureFixture[str]) -> str:

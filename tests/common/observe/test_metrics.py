@@ -6,7 +6,7 @@ import re
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from common.observe import metrics
+from tidb_binlog.observe import metrics
 
 _number = itertools.count()
 

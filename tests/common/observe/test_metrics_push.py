@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from common.observe import log, metrics, metrics_push
+from tidb_binlog.observe import log, metrics, metrics_push
 
 _number = itertools.count()
 

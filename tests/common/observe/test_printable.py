@@ -10,9 +10,9 @@ import unicodedata
 
 import pytest
 
-from common.observe import show
-from common.observe.printable import in_json, is_printable, one_line, printable
 from tests.architecture.source import modules
+from tidb_binlog.observe import show
+from tidb_binlog.observe.printable import in_json, is_printable, one_line, printable
 
 # Control, format characters that change the direction, line ends of Unicode's own, surrogates.
 STEERING = [
@@ -81,21 +81,21 @@ def test_the_console_of_a_file() -> None:
 BY_ITSELF = {f"sys.{stream}.{how}" for stream in ("stdout", "stderr") for how in ("write", "writelines")}
 # What writes by itself: the text is the program's own, or cleaned there.
 OWN_WRITERS = {
-    "common.observe.show",
-    "common.config.loading",  # -h and -V
-    "common.process.daemon",  # one line of an error, cleaned
-    "deploy.ctl.__main__",  # -h
-    "deploy.ctl.commands.completion",
-    "deploy.ctl.commands.tail",  # cleaned value by value, between colours of its own; tested with it
-    "deploy.programs",  # one line with the name of a package: what show needs may be what is missing
-    "deploy.ctl.doctor.show",  # cleaned; tested with the doctor
-    "drainer.__main__",  # the summary of a recovery: numbers
+    "tidb_binlog.observe.show",
+    "tidb_binlog.config.loading",  # -h and -V
+    "tidb_binlog.process.daemon",  # one line of an error, cleaned
+    "binlogctl.program",  # -h
+    "binlogctl.commands.completion",
+    "binlogctl.commands.tail",  # cleaned value by value, between colours of its own; tested with it
+    "tidb_binlog.process.programs",  # a line: what show needs may be what is missing
+    "binlogctl.doctor.show",  # cleaned; tested with the doctor
+    "drainer.program",  # the summary of a recovery: numbers
 }
 
 
 def test_commands_write_through_show_alone() -> None:
     for module in modules():
-        if module.name in OWN_WRITERS or module.name.startswith("deploy.playground"):
+        if module.name in OWN_WRITERS or module.name.startswith("binlog_playground"):
             continue
         for node in ast.walk(module.tree):
             if not isinstance(node, ast.Call):

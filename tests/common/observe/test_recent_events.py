@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.observe import log
-from common.observe.recent_events import (
+from tidb_binlog.observe import log
+from tidb_binlog.observe.recent_events import (
     ALIKE_MAX,
     EVENT_CHARS_MAX,
     EVENTS_MAX,

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from common.errors import ConfigError
-from common.observe import trace
-from common.observe.trace import TraceFile
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.observe import trace
+from tidb_binlog.observe.trace import TraceFile
 
 Event = dict[str, Any]
 
@@ -184,7 +184,7 @@ def test_a_disk_that_is_full_at_the_start_is_one_line() -> None:
 
 FULL = """
 import resource, sys, time
-from common.observe import log, trace
+from tidb_binlog.observe import log, trace
 log.setup(stream=sys.stderr)
 with trace.writing(sys.argv[1], "full"):
     resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
@@ -209,7 +209,7 @@ def test_a_full_disk_ends_the_trace_and_nothing_else(tmp_path: Path) -> None:
 
 KILLED = """
 import os, signal, sys, time
-from common.observe import trace
+from tidb_binlog.observe import trace
 with trace.writing(sys.argv[1], "killed"):
     with trace.span("work", "stream"):
         pass

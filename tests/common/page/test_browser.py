@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from common.cluster.registry import DRAINERS, PUMPS
-from common.page.status_page import HEADERS, Shown, html
-from common.status.drainer import DrainerDocument, LagStatus
-from common.status.pump import PumpDocument
 from tests.common.page.support import chromium
 from tests.common.page.support.hostile import ATTACK, events, filled, view
+from tidb_binlog.cluster.registry import DRAINERS, PUMPS
+from tidb_binlog.page.status_page import HEADERS, Shown, html
+from tidb_binlog.status.drainer import DrainerDocument, LagStatus
+from tidb_binlog.status.pump import PumpDocument
 
 pytestmark = pytest.mark.skipif(
     chromium.found() is None, reason="no Chromium here: apt-get install chromium has the page tried in it"

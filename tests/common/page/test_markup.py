@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from common.page.markup import ROWS_MAX, TEXT_MAX, Markup, element, facts, join, table, text
 from tests.common.page.support.hostile import ATTACK
 from tests.common.page.support.reading import read
+from tidb_binlog.page.markup import ROWS_MAX, TEXT_MAX, Markup, element, facts, join, table, text
 
 SEEN = ATTACK.replace("\u202e", "\\u202e").replace("\x1b", "\\x1b").replace("\ud800", "\\ud800")
 

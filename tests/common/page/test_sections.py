@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from common import tso
-from common.cluster.node import CLOSING, OFFLINE, ONLINE, PAUSED, READER, NodeStatus
-from common.cluster.registry import PUMPS, ClusterView, NodeEntry
-from common.page import drainer_sections, moments, nodes, pump_sections
-from common.status.drainer import (
+from binlogctl.cli import command_line
+from tests.common.page.support.reading import Element, read
+from tidb_binlog import tso
+from tidb_binlog.cluster.node import CLOSING, OFFLINE, ONLINE, PAUSED, READER, NodeStatus
+from tidb_binlog.cluster.registry import PUMPS, ClusterView, NodeEntry
+from tidb_binlog.page import drainer_sections, moments, nodes, pump_sections
+from tidb_binlog.status.drainer import (
     ArchiveStatus,
     ControlStatus,
     DdlStatus,
@@ -26,7 +28,7 @@ from common.status.drainer import (
     WaitingDdl,
     WentBackStatus,
 )
-from common.status.pump import (
+from tidb_binlog.status.pump import (
     AwaitedDrainer,
     DiskStatus,
     LeavingStatus,
@@ -40,8 +42,6 @@ from common.status.pump import (
     StageStatus,
     StreamsStatus,
 )
-from deploy.ctl.cli import command_line
-from tests.common.page.support.reading import Element, read
 
 WALL_S = 1_700_000_000.0
 NOW_TS = tso.from_wall_s(WALL_S)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from common.cluster.registry import DRAINERS, PUMPS, ClusterView
-from common.page.status_page import HEADERS, Shown, html
-from common.status.drainer import ControlStatus, DrainerDocument, LagStatus
-from common.status.pump import ClockStatus, PumpDocument, PumpStatus
 from tests.common.page.support.hostile import ATTACK, events, filled, view
 from tests.common.page.support.reading import Element, read
+from tidb_binlog.cluster.registry import DRAINERS, PUMPS, ClusterView
+from tidb_binlog.page.status_page import HEADERS, Shown, html
+from tidb_binlog.status.drainer import ControlStatus, DrainerDocument, LagStatus
+from tidb_binlog.status.pump import ClockStatus, PumpDocument, PumpStatus
 
 FORMS = {PUMPS: PumpDocument, DRAINERS: DrainerDocument}
 SIZE_MAX = 1 << 20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.page.template import count, moment, page, security_policy, size, table_of
+from tidb_binlog.page.template import count, moment, page, security_policy, size, table_of
 
 
 def test_a_page_needs_nothing_beside_it() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from common.page.way import WORTH_S, Stage, picture
 from tests.common.page.support.hostile import ATTACK
 from tests.common.page.support.reading import Element, read
+from tidb_binlog.page.way import WORTH_S, Stage, picture
 
 
 def stages(**lags: float | None) -> list[Stage]:

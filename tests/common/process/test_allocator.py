@@ -10,7 +10,7 @@ import pytest
 # Threads that hold memory all at once; then the heaps that the C library says it has.
 _PROGRAM = """
 import ctypes, sys, threading
-from common.process import daemon
+from tidb_binlog.process import daemon
 
 async def run(arguments):
     together = threading.Barrier(6)

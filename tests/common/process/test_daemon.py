@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import Conflict, Rejected, Unavailable
-from common.observe import log
-from common.process import daemon
-from common.process.daemon import Daemon
+from tidb_binlog.errors import Conflict, Rejected, Unavailable
+from tidb_binlog.observe import log
+from tidb_binlog.process import daemon
+from tidb_binlog.process.daemon import Daemon
 
 ROOT = Path(__file__).parents[3]
 
@@ -209,9 +209,9 @@ async def test_an_unexpected_error_has_its_own_code(capsys: pytest.CaptureFixtur
 
 PROGRAM = """
     import asyncio, sys
-    from common.observe import log
-    from common.process import daemon
-    from common.errors import Conflict
+    from tidb_binlog.observe import log
+    from tidb_binlog.process import daemon
+    from tidb_binlog.errors import Conflict
 
     async def run(argv):
         log.setup(file=argv[1] if len(argv) > 1 else "")

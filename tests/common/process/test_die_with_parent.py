@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-CHILD = "import sys, time; from common.process.die_with_parent import die_with; die_with({parent});"
+CHILD = "import sys, time; from tidb_binlog.process.die_with_parent import die_with; die_with({parent});"
 PARENT = """
 import os, subprocess, sys
 child = CHILD.format(parent=os.getpid()) + "print('lives', flush=True); time.sleep(60)"

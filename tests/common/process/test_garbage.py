@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from common.process.garbage import collect_rarely
+from tidb_binlog.process.garbage import collect_rarely
 
 
 def test_it_is_set_once() -> None:

@@ -4,8 +4,8 @@ import dataclasses
 import subprocess
 import sys
 
-from common.process import process_identity
-from common.process.process_identity import ProcessIdentity
+from tidb_binlog.process import process_identity
+from tidb_binlog.process.process_identity import ProcessIdentity
 
 
 def test_this_process_lives() -> None:
@@ -15,7 +15,7 @@ def test_this_process_lives() -> None:
 
 
 def test_a_dead_process_is_gone_also_as_a_zombie() -> None:
-    code = "from common.process import process_identity as p; print(p.current('t').to_json().decode())"
+    code = "from tidb_binlog.process import process_identity as p; print(p.current('t').to_json().decode())"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         identity = ProcessIdentity.from_json(process.stdout.readline())

@@ -19,19 +19,19 @@ from pathlib import Path
 
 import pytest
 
-from common import errors
-from common.config import declaring
-from common.door.limits import CALL_BYTES, CONNECTION_BYTES
-from common.observe import log
-from common.process.daemon import Daemon
-from common.process.systemd import Notifier
-from common.quantities import size_bytes
-from common.serving.node_config import NodeConfig
 from drainer.config.options import DrainerConfig
 from pump.config import PumpConfig
 from pump.log.block_cache import BLOCK_BYTES, BLOCKS_MAX
 from pump.pull.pages import ALONE_BYTES
 from tests.docs.pages import EXIT_CODES
+from tidb_binlog import errors
+from tidb_binlog.config import declaring
+from tidb_binlog.door.limits import CALL_BYTES, CONNECTION_BYTES
+from tidb_binlog.observe import log
+from tidb_binlog.process.daemon import Daemon
+from tidb_binlog.process.systemd import Notifier
+from tidb_binlog.quantities import size_bytes
+from tidb_binlog.serving.node_config import NodeConfig
 
 ROOT = Path(__file__).parents[3]
 UNITS = {"pump": PumpConfig, "drainer": DrainerConfig}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any, Final
 
-from common.table_info import FieldType, TableInfo
 from tests.common.rowcodec.tables import binary, key, kind, table
+from tidb_binlog.table_info import FieldType, TableInfo
 
 _TEXT: Final = "ab '\\%,.-é中😀\0\n"
 _ELEMS: Final = ("a", "b'c", "d")

@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from common.table_info import TableInfo
-from common.wire import binlog_pb2
+from tidb_binlog.table_info import TableInfo
+from tidb_binlog.wire import binlog_pb2
 
 CORPUS = Path(__file__).resolve().parents[2] / "golden" / "corpus"
 SCENARIOS = sorted(path.name for path in CORPUS.iterdir() if path.is_dir())

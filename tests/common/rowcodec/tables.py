@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.table_info import (
+from tidb_binlog.table_info import (
     FLAG_NOT_NULL,
     FLAG_PRIMARY,
     FLAG_UNSIGNED,

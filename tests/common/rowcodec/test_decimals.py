@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from common.rowcodec.decimals import (
+from tests.common.rowcodec.tables import decimal_types
+from tidb_binlog.rowcodec.decimals import (
     PRECISION_MAX,
     SCALE_MAX,
     decimal_bytes,
@@ -17,8 +18,7 @@ from common.rowcodec.decimals import (
     read_decimal,
     size_of,
 )
-from common.rowcodec.row_error import RowError
-from tests.common.rowcodec.tables import decimal_types
+from tidb_binlog.rowcodec.row_error import RowError
 
 
 @pytest.mark.parametrize("negative", ["", "-"])

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from common.rowcodec import TablePlan, compile_table
-from common.rowcodec.binary_json import read_json
-from common.rowcodec.decimals import put_decimal, read_decimal
-from common.rowcodec.encoder import RowEncoder, prewrite_value
-from common.rowcodec.put import put_value
-from common.table_info import FieldType, TableInfo
-from common.wire import binlog_pb2
 from tests.common.rowcodec.tables import binary, column, index, key, kind, table
+from tidb_binlog.rowcodec import TablePlan, compile_table
+from tidb_binlog.rowcodec.binary_json import read_json
+from tidb_binlog.rowcodec.decimals import put_decimal, read_decimal
+from tidb_binlog.rowcodec.encoder import RowEncoder, prewrite_value
+from tidb_binlog.rowcodec.put import put_value
+from tidb_binlog.table_info import FieldType, TableInfo
+from tidb_binlog.wire import binlog_pb2
 
 
 def bits(text: str) -> bytes:

@@ -16,14 +16,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from common.rowcodec import RowError, TablePlan, UnsupportedTable, compile_table
-from common.rowcodec.encoder import RowEncoder, UnwritableValue
-from common.rowcodec.put import put_value
-from common.rowcodec.strict import PAIRS_MAX
-from common.rowcodec.varint import put_svarint, put_uvarint
-from common.table_info import FieldType, TableInfo
-from drainer.sink.mysql.sql_literal.plan import SqlPlan, compile_sql
+from drainer.mysql.literal.plan import SqlPlan, compile_sql
 from tests.common.rowcodec.tables import binary, column, index, key, kind, table
+from tidb_binlog.rowcodec import RowError, TablePlan, UnsupportedTable, compile_table
+from tidb_binlog.rowcodec.encoder import RowEncoder, UnwritableValue
+from tidb_binlog.rowcodec.put import put_value
+from tidb_binlog.rowcodec.strict import PAIRS_MAX
+from tidb_binlog.rowcodec.varint import put_svarint, put_uvarint
+from tidb_binlog.table_info import FieldType, TableInfo
 
 INFO = table(("id", key("bigint")), ("v", kind("bigint")), ("s", kind("varchar")))
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from common.rowcodec import RowError, TablePlan, compile_table
-from common.rowcodec.encoder import RowEncoder, needs_restored_data
-from common.rowcodec.images import Images
-from common.rowcodec.put import put_bytes
-from common.table_info import STRING_KINDS, TableInfo
 from tests.common.rowcodec.recorded import DELETE, INSERT, SCENARIOS, UPDATE, events, history
 from tests.common.rowcodec.tables import column, index, key, kind, table
+from tidb_binlog.rowcodec import RowError, TablePlan, compile_table
+from tidb_binlog.rowcodec.encoder import RowEncoder, needs_restored_data
+from tidb_binlog.rowcodec.images import Images
+from tidb_binlog.rowcodec.put import put_bytes
+from tidb_binlog.table_info import STRING_KINDS, TableInfo
 
 
 def same(datum: bytes) -> bytes:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from common.rowcodec import RowError
-from common.rowcodec.keys import (
+from tidb_binlog.rowcodec import RowError
+from tidb_binlog.rowcodec.keys import (
     put_comparable_bytes,
     put_comparable_int,
     read_comparable_bytes,

@@ -9,10 +9,6 @@ from typing import Any
 
 import pytest
 
-from common.rowcodec import EnumValue, SetValue, TablePlan, compile_table
-from common.rowcodec.encoder import RowEncoder, needs_restored_data
-from common.rowcodec.varint import svarint
-from common.table_info import JSON, Column, TableInfo
 from tests.common.rowcodec.recorded import (
     CORPUS,
     DELETE,
@@ -26,6 +22,10 @@ from tests.common.rowcodec.recorded import (
     lines,
     shown,
 )
+from tidb_binlog.rowcodec import EnumValue, SetValue, TablePlan, compile_table
+from tidb_binlog.rowcodec.encoder import RowEncoder, needs_restored_data
+from tidb_binlog.rowcodec.varint import svarint
+from tidb_binlog.table_info import JSON, Column, TableInfo
 
 # Columns change type on the way, or rows move between tables, which is more than decoding rows.
 NEED_DDL = {"ddl", "ddl-exchange", "ddl-flashback-db", "ddl-multischema", "ddl-swap"}

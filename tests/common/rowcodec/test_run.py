@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from common.rowcodec import compile_table
-from common.rowcodec.encoder import RowEncoder
-from common.rowcodec.plan import RowReaders
-from common.rowcodec.row_error import RowError
-from common.rowcodec.values import python_conversion
-from common.table_info import TableInfo
-from drainer.sink.mysql.sql_literal.plan import compile_sql
+from drainer.mysql.literal.plan import compile_sql
 from tests.common.rowcodec.random_rows import RandomTable
 from tests.common.rowcodec.tables import key, kind, table
+from tidb_binlog.rowcodec import compile_table
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.rowcodec.plan import RowReaders
+from tidb_binlog.rowcodec.row_error import RowError
+from tidb_binlog.rowcodec.values import python_conversion
+from tidb_binlog.table_info import TableInfo
 
 
 class BothForms:

@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from common.rowcodec.row_error import RowError
-from common.rowcodec.temporal import date_text, datetime_text, fraction_text, pack_datetime
-from common.rowcodec.time_caches import CACHE_MAX, Fractions, Seconds, Times
-from common.rowcodec.varint import put_uvarint, uvarint
+from tidb_binlog.rowcodec.row_error import RowError
+from tidb_binlog.rowcodec.temporal import date_text, datetime_text, fraction_text, pack_datetime
+from tidb_binlog.rowcodec.time_caches import CACHE_MAX, Fractions, Seconds, Times
+from tidb_binlog.rowcodec.varint import put_uvarint, uvarint
 
 SECONDS = Seconds(lambda packed: datetime_text(packed, 0))
 REFUSED = (KeyError, ValueError, IndexError, RowError)

@@ -6,10 +6,10 @@ from contextlib import aclosing
 
 import pytest
 
-from common import rpc
-from common.errors import Unavailable
-from common.etcd.client import EtcdClient
 from tests.fakes.hasty_peer import hasty_peer
+from tidb_binlog import rpc
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.etcd.client import EtcdClient
 
 # About one stream in four shows grpcio's own failure.
 TRIES = 30

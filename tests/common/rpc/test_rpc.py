@@ -15,11 +15,11 @@ import grpc
 import grpc.aio
 import pytest
 
-from common import rpc
-from common.door.limits import Limits
-from common.door.server.listener import Server, serve
-from common.door.server.stats import STATS
-from common.errors import (
+from tidb_binlog import rpc
+from tidb_binlog.door.limits import Limits
+from tidb_binlog.door.server.listener import Server, serve
+from tidb_binlog.door.server.stats import STATS
+from tidb_binlog.errors import (
     BinlogError,
     ConfigError,
     Conflict,
@@ -29,7 +29,7 @@ from common.errors import (
     Rejected,
     Unavailable,
 )
-from common.net.tls import TlsConfig
+from tidb_binlog.net.tls import TlsConfig
 
 TLS = Path(__file__).parents[2] / "golden" / "tls"
 NODE = TlsConfig(str(TLS / "ca.pem"), str(TLS / "node.pem"), str(TLS / "node.key"))
@@ -648,7 +648,7 @@ async def test_clients_check_the_server(server_kind: str) -> None:
 
 async def test_a_peer_that_vanished_without_a_word_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A network that loses everything: nothing arrives, no connection is reset."""
-    monkeypatch.setattr("common.rpc.client._QUICK_PONG_S", 0.2)
+    monkeypatch.setattr("tidb_binlog.rpc.client._QUICK_PONG_S", 0.2)
     server = await start("grpcio", [Example().service()])
     lost = asyncio.Event()
 

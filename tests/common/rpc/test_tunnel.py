@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import uvloop
 
-from common import rpc
-from common.door.server.listener import serve
-from common.door.server.stats import STATS
-from common.errors import Unavailable
-from common.net.tls import ServerTls, TlsConfig
 from tests import certificates
+from tidb_binlog import rpc
+from tidb_binlog.door.server.listener import serve
+from tidb_binlog.door.server.stats import STATS
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.net.tls import ServerTls, TlsConfig
 
 
 class NoAlpn(ServerTls):

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from common.clock import ManualClock
-from common.config.declaring import options
-from common.door.http.routes import Peer, Request, Response, Routes
-from common.door.limits import Limits
-from common.errors import ConfigError
-from common.net.permission import Permission
-from common.serving import listener
-from common.serving.listener import Listener
-from common.serving.node_config import NodeConfig
-from common.serving.reload import Reload
 from tests import certificates
 from tests.common.support.other_values import other_value
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.config.declaring import options
+from tidb_binlog.door.http.routes import Peer, Request, Response, Routes
+from tidb_binlog.door.limits import Limits
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.net.permission import Permission
+from tidb_binlog.serving import listener
+from tidb_binlog.serving.listener import Listener
+from tidb_binlog.serving.node_config import NodeConfig
+from tidb_binlog.serving.reload import Reload
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from common.config import loading
-from common.errors import ConfigError
-from common.serving.notify_options import SECRET_VARIABLE, NotifyOptions
+from tidb_binlog.config import loading
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.serving.notify_options import SECRET_VARIABLE, NotifyOptions
 
 
 def test_nothing_is_told_by_default() -> None:

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from common.errors import Conflict
-from common.observe import log
-from common.process.daemon import Daemon
-from common.serving.notify_options import NotifyOptions
-from common.serving.notifying import notifying
 from tests.common.notify.receiver import Receiver, listening
+from tidb_binlog.errors import Conflict
+from tidb_binlog.observe import log
+from tidb_binlog.process.daemon import Daemon
+from tidb_binlog.serving.notify_options import NotifyOptions
+from tidb_binlog.serving.notifying import notifying
 
 
 @pytest.mark.parametrize("fails", [True, False])

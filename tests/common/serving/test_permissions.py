@@ -11,23 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from common import rpc
-from common.clock import ManualClock
-from common.door.calls.methods import methods_of
-from common.door.http.routes import Response, Routes
-from common.door.server.listener import Server, serve
-from common.errors import ConfigError
-from common.net.permission import Permission
-from common.net.tls import ServerTls, TlsConfig
-from common.rpc import Service
-from common.rpc.service import PERMISSION_DENIED
-from common.serving.starting import Starting
-from common.wire import drainer_pb2, pump_pb2
-from drainer.control.http import notify_service
+from drainer.operate.control.http import notify_service
 from pump.config import PumpConfig
 from pump.server import PERMISSIONS, PumpServer, services_before_start
 from tests import certificates
 from tests.pump.test_server import pump
+from tidb_binlog import rpc
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.door.calls.methods import methods_of
+from tidb_binlog.door.http.routes import Response, Routes
+from tidb_binlog.door.server.listener import Server, serve
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.net.permission import Permission
+from tidb_binlog.net.tls import ServerTls, TlsConfig
+from tidb_binlog.rpc import Service
+from tidb_binlog.rpc.service import PERMISSION_DENIED
+from tidb_binlog.serving.starting import Starting
+from tidb_binlog.wire import drainer_pb2, pump_pb2
 
 READ, WRITE, ADMIN = Permission
 ROOT = Path(__file__).parents[3]

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from common.clock import ManualClock
-from common.config.declaring import option
-from common.errors import ConfigError, Rejected
-from common.observe import log
-from common.observe.metrics import REGISTRY
-from common.serving.reload import Commit, Reload, add_logging
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.config.declaring import option
+from tidb_binlog.errors import ConfigError, Rejected
+from tidb_binlog.observe import log
+from tidb_binlog.observe.metrics import REGISTRY
+from tidb_binlog.serving.reload import Commit, Reload, add_logging
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from common.door.http.admin_guard import AdminGuard
-from common.door.http.routes import Peer, Request, Response, Routes, json_response
-from common.errors import Corruption, Unavailable
-from common.serving.starting import Starting
 from tests.fakes import virtual_time
 from tests.fakes.virtual_time import LoopClock
+from tidb_binlog.door.http.admin_guard import AdminGuard
+from tidb_binlog.door.http.routes import Peer, Request, Response, Routes, json_response
+from tidb_binlog.errors import Corruption, Unavailable
+from tidb_binlog.serving.starting import Starting
 
 
 class Peers:

@@ -14,24 +14,24 @@ from typing import Any
 
 import pytest
 
-from common.clock import SystemClock
-from common.cluster.node import ONLINE, NodeStatus
-from common.cluster.registry import PUMPS, ClusterView, NodeEntry
-from common.door.http.admin_guard import AdminGuard
-from common.door.http.routes import Peer, Request, Response, Routes
-from common.door.server.listener import serve
-from common.errors import Unavailable
-from common.net.tls import TlsConfig
-from common.observe import log
-from common.observe.recent_events import Recorder
-from common.page.status_page import HEADERS
-from common.serving.starting import Starting
-from common.serving.status_page import FRESH_S, REGISTRY_S, StatusPage
-from common.status.pump import PumpDocument, PumpStatus
 from tests import certificates
 from tests.common.page.support.reading import read
 from tests.fakes import virtual_time
 from tests.fakes.virtual_time import LoopClock
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.cluster.node import ONLINE, NodeStatus
+from tidb_binlog.cluster.registry import PUMPS, ClusterView, NodeEntry
+from tidb_binlog.door.http.admin_guard import AdminGuard
+from tidb_binlog.door.http.routes import Peer, Request, Response, Routes
+from tidb_binlog.door.server.listener import serve
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.observe import log
+from tidb_binlog.observe.recent_events import Recorder
+from tidb_binlog.page.status_page import HEADERS
+from tidb_binlog.serving.starting import Starting
+from tidb_binlog.serving.status_page import FRESH_S, REGISTRY_S, StatusPage
+from tidb_binlog.status.pump import PumpDocument, PumpStatus
 
 UP = PumpDocument(pump=PumpStatus(node_id="p1", state=ONLINE))
 VIEW = ClusterView(1, {"p2": NodeEntry(NodeStatus("p2", "h:8250", ONLINE, 7, 8), 1, True)}, {})

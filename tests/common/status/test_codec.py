@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from common.status.codec import own, plain, read
-from common.status.drainer import DdlStatus, DrainerDocument, LagStatus, LaneStatus
-from common.status.pump import PumpDocument, PumpStatus, PurgeOutlook, RetentionStatus
+from tidb_binlog.status.codec import own, plain, read
+from tidb_binlog.status.drainer import DdlStatus, DrainerDocument, LagStatus, LaneStatus
+from tidb_binlog.status.pump import PumpDocument, PumpStatus, PurgeOutlook, RetentionStatus
 
 GO_PUMP = {"status": {"p": {"nodeId": "p"}}, "CommitTS": 7, "Checkpoint": {}, "ErrMsg": ""}
 GO_DRAINER = {"PumpPos": {"p": 3}, "Synced": True, "LastTS": 9, "TsMap": ""}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.config.declaring import options
+from tidb_binlog.config.declaring import options
 
 
 def other_value(config: Any, name: str) -> Any:

@@ -16,17 +16,17 @@ from typing import Protocol
 
 import pytest
 
-from common import tso
-from common.clock import ManualClock
-from common.errors import ConfigError, Conflict, Rejected, Unavailable
-from common.upstream import choice
-from common.upstream.standalone import StandaloneUpstream
-from common.upstream.tidb import TidbUpstream
-from common.upstream.tidb.meta.meta_keys import job_key
-from common.upstream_port import Committed, Outcome, RolledBack, Undecided, Upstream
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.pd import FakePd
 from tests.fakes.tikv import FakeTikv
+from tidb_binlog import tso
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.errors import ConfigError, Conflict, Rejected, Unavailable
+from tidb_binlog.upstream import choice
+from tidb_binlog.upstream.standalone import StandaloneUpstream
+from tidb_binlog.upstream.tidb import TidbUpstream
+from tidb_binlog.upstream.tidb.meta.meta_keys import job_key
+from tidb_binlog.upstream_port import Committed, Outcome, RolledBack, Undecided, Upstream
 
 pytestmark = pytest.mark.integration
 

@@ -7,14 +7,14 @@ import random
 
 import pytest
 
-from common import tso
-from common.clock import ManualClock
-from common.errors import Corruption
-from common.tso import Ts
-from common.upstream.upstream_time import AHEAD_MAX_S, UpstreamTime
 from tests.fakes import virtual_time
 from tests.fakes.virtual_time import LoopClock
 from tests.pump.support.scripted import ScriptedOracle
+from tidb_binlog import tso
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.errors import Corruption
+from tidb_binlog.tso import Ts
+from tidb_binlog.upstream.upstream_time import AHEAD_MAX_S, UpstreamTime
 
 AHEAD = tso.compose(int(AHEAD_MAX_S * 1000))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from common.upstream.watched import WATCHED_MAX, Watched
 from pump.index.sorter import OPEN_MAX
+from tidb_binlog.upstream.watched import WATCHED_MAX, Watched
 
 
 def test_time_runs_from_the_first_question_in_an_unchanged_state() -> None:

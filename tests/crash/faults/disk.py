@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from common import filesystem
 from pump.log import log_file
+from tidb_binlog import filesystem
 
 ROOT = "/disk-in-memory"
 FREEZE, TEAR, ERROR, SHORT = "freeze", "tear", "error", "short"

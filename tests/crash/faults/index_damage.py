@@ -27,13 +27,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from common import binlog
-from common.errors import BinlogError
-from common.observe import log
 from pump.log.delivery import Delivery
 from pump.storage.opening import StorageLimits
 from pump.storage.storage import Storage
 from tests.pump.support.payloads import opened, pull, put, put_pair, wait_watermark
+from tidb_binlog import binlog
+from tidb_binlog.errors import BinlogError
+from tidb_binlog.observe import log
 
 LIMITS = StorageLimits(segment_bytes_max=200_000)
 SECTOR, PAGE, BLOCK = 512, 4096, 32 << 10

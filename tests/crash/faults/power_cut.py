@@ -27,8 +27,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from common import binlog
-from common.errors import BinlogError
 from pump.log.writer import WriteFailed
 from pump.storage.opening import StorageLimits
 from pump.storage.storage import Storage
@@ -36,6 +34,8 @@ from tests.crash import ledger
 from tests.crash.ledger import ACKNOWLEDGED, PREWRITTEN, SENT, Ledger
 from tests.pump.support.payloads import header, opened, pull
 from tests.pump.support.process import ROOT
+from tidb_binlog import binlog
+from tidb_binlog.errors import BinlogError
 
 SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32), of ext4 and xfs alike
 NO_FLUSH = struct.pack("I", 2)  # ext4: EXT4_GOING_FLAGS_NOLOGFLUSH; xfs: XFS_FSOP_GOING_FLAGS_NOLOGFLUSH

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from common.net.port import LOOPBACK
+from tidb_binlog.net.port import LOOPBACK
 
 _HEADER: Final = 4
 _QUIT: Final = 1

@@ -22,11 +22,11 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from common.record import encode_value
 from tests.crash import ledger
 from tests.crash.acknowledged import WAYS, judge, stage
 from tests.crash.ledger import Ledger
 from tests.pump.support.process import ROOT, PumpProcess
+from tidb_binlog.record import encode_value
 
 CALLS = ("fdatasync", "writev", "write", "fsync", "openat", "rename", "unlink", "ftruncate", "pwrite64")
 RARE = ("ftruncate", "pwrite64", "rename", "unlink")

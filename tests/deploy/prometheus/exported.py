@@ -10,9 +10,9 @@ from functools import cache
 from typing import Final
 
 PROGRAMS: Final = {
-    "pump": "pump.__main__",
-    "drainer": "drainer.__main__",
-    "spark": "drainer.spark.job_metrics",
+    "pump": "pump.program",
+    "drainer": "drainer.program",
+    "spark": "drainer.spark.replay.job_metrics",
 }
 OF_PROMETHEUS: Final = {
     "up": {"job", "instance"},
@@ -33,7 +33,7 @@ OF_PROMETHEUS: Final = {
 SCRIPT: Final = """
 import importlib, json, sys
 importlib.import_module(sys.argv[1])
-from common.observe import metrics
+from tidb_binlog.observe import metrics
 labels = {}
 for collector in metrics.REGISTRY._collector_to_names:
     family = collector._make() if hasattr(collector, "_make") else collector

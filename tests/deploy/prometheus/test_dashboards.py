@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from deploy.grafana import __main__ as dashboards
-from deploy.grafana.drainer import DRAINER
-from deploy.grafana.panels import TABLE, WIDTH, Dashboard, Panel, Row, document
-from deploy.grafana.pump import PUMP
+from tools.grafana import __main__ as dashboards
+from tools.grafana.drainer import DRAINER
+from tools.grafana.panels import TABLE, WIDTH, Dashboard, Panel, Row, document
+from tools.grafana.pump import PUMP
 
 NAMES = pytest.mark.parametrize("name", dashboards.DASHBOARDS)
 OF_GO_PUMP = (
@@ -46,7 +46,7 @@ def loaded(name: str) -> dict[str, Any]:
 
 @NAMES
 def test_the_file_is_what_the_definitions_say(name: str) -> None:
-    """`python -m deploy.grafana` writes them."""
+    """`python -m tools.grafana` writes them."""
     expected = dashboards.text(dashboards.DASHBOARDS[name])
     assert (dashboards.DIRECTORY / f"{name}.json").read_text(encoding="utf-8") == expected
 

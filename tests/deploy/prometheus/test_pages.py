@@ -16,17 +16,17 @@ import msgspec
 import pytest
 import yaml
 
-from common import errors
-from common.process import daemon
-from common.status.drainer import DrainerDocument
-from common.status.pump import PumpStatus
-from deploy.ctl.cli import commands
-from deploy.ctl.cli.command_line import Call, parse
-from deploy.grafana import __main__ as dashboards
-from drainer.spark import __main__ as binlog_spark
+from binlogctl.cli import commands
+from binlogctl.cli.command_line import Call, parse
+from drainer.spark import program as binlog_spark
 from tests.deploy.prometheus import exported
 from tests.deploy.prometheus.pages import ALERTS, MONITORING, TROUBLES, shell_lines
 from tests.deploy.prometheus.rules import DIRECTORY, ROOT, alerts, promtool
+from tidb_binlog import errors
+from tidb_binlog.process import daemon
+from tidb_binlog.status.drainer import DrainerDocument
+from tidb_binlog.status.pump import PumpStatus
+from tools.grafana import __main__ as dashboards
 
 LINES = sorted(set(shell_lines(ALERTS) + shell_lines(TROUBLES) + shell_lines(MONITORING)))
 OF_THE_SYSTEM = {

@@ -27,25 +27,25 @@ from typing import Any, Final
 import pytest
 
 import pumpclient
-from common.net.port import free_ports
-from common.rowcodec.encoder import RowEncoder
-from common.table_info import LONG, Column, FieldType, Index, IndexColumn, TableInfo
-from common.upstream.standalone import StandaloneUpstream
-from deploy.grafana.__main__ import DASHBOARDS
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.sink.mysql.errors import SessionError
-from drainer.spark import __main__ as binlog_spark
-from drainer.spark import job_metrics
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Connection, Target, connect
+from drainer.mysql.errors import SessionError
+from drainer.spark import program as binlog_spark
+from drainer.spark.replay import job_metrics
 from drainer.spark.replay.stream_apply import Batch
-from tests.deploy.ctl.conftest import Ctl
-from tests.deploy.ctl.conftest import ctl as ctl
+from tests.deploy.binlogctl.conftest import Ctl
+from tests.deploy.binlogctl.conftest import ctl as ctl
 from tests.deploy.prometheus import exported
 from tests.deploy.prometheus.pages import ALERTS, MONITORING, TROUBLES, shell_lines
 from tests.deploy.prometheus.rules import RULE_FILES, alerts, program, records
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support.relay_world import items
 from tests.forked import Forked
+from tidb_binlog.net.port import free_ports
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.table_info import LONG, Column, FieldType, Index, IndexColumn, TableInfo
+from tidb_binlog.upstream.standalone import StandaloneUpstream
+from tools.grafana.__main__ import DASHBOARDS
 
 pytestmark = pytest.mark.integration
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from common.status.codec import read
-from common.status.drainer import DrainerDocument
-from common.status.pump import PumpDocument
-from common.status.troubles import ERROR, WARNING, Trouble, of_drainer, of_pump
-from deploy.ctl.doctor.gather.answers import read_drainer
+from binlogctl.doctor.gather.answers import read_drainer
 from tests.deploy.prometheus.rules import alerts
+from tidb_binlog.status.codec import read
+from tidb_binlog.status.drainer import DrainerDocument
+from tidb_binlog.status.pump import PumpDocument
+from tidb_binlog.status.troubles import ERROR, WARNING, Trouble, of_drainer, of_pump
 
 NOW_S = 1_700_000_000.0
 GIB = 1 << 30

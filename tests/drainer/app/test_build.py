@@ -10,13 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.clock import ManualClock
-from common.errors import Corruption
 from drainer.app import build
 from drainer.app.build import AHEAD_PAUSE_S, AHEAD_WAIT_S, Builder, builder_of, not_ahead
 from drainer.checkpoint.resume import AheadOfUpstream, Start
 from drainer.config.options import DrainerConfig
 from drainer.config.sinks import SINKS
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.errors import Corruption
 
 START = Start(1, None, (), None)
 
@@ -33,8 +33,8 @@ def test_every_kind_of_downstream_has_a_module_that_builds_it(db_type: str) -> N
 
 def test_a_drainer_that_writes_files_loads_no_client_of_a_database() -> None:
     code = (
-        "import sys, drainer.__main__; from drainer.config.options import DrainerConfig;"
-        " drainer.__main__.builder_of(DrainerConfig(db_type='file'));"
+        "import sys, drainer.program; from drainer.config.options import DrainerConfig;"
+        " drainer.program.builder_of(DrainerConfig(db_type='file'));"
         " sys.exit('pymysql' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

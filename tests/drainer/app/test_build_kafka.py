@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from common.errors import ConfigError
 from drainer.app.build_kafka import brokers_of, client_settings, form_of, sink_settings, topic_of
 from drainer.config.options import DrainerConfig
 from drainer.formats.messages.avro import Avro
 from drainer.formats.messages.canal_json import CanalJson
 from drainer.formats.messages.debezium_json import DebeziumJson
 from drainer.sink.kafka.settings import MESSAGE_BYTES_MAX, Sasl, Tls
+from tidb_binlog.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_forms_of_messages() -> None:
 def test_without_the_client_it_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules['confluent_kafka'] = None\n"
-        "from common.errors import ConfigError\n"
+        "from tidb_binlog.errors import ConfigError\n"
         "from drainer.app.build import builder_of\n"
         "from drainer.config.options import DrainerConfig\n"
         "try: builder_of(DrainerConfig(db_type='kafka'))\n"
@@ -105,8 +105,8 @@ def test_without_the_client_it_says_what_to_install() -> None:
 
 def test_other_sinks_do_not_load_the_client() -> None:
     code = (
-        "import sys, drainer.__main__; from drainer.config.options import DrainerConfig;"
-        " drainer.__main__.builder_of(DrainerConfig(db_type='file'));"
+        "import sys, drainer.program; from drainer.config.options import DrainerConfig;"
+        " drainer.program.builder_of(DrainerConfig(db_type='file'));"
         " sys.exit('confluent_kafka' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

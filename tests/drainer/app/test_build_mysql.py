@@ -12,23 +12,23 @@ from typing import Any, cast
 
 import pytest
 
-from common.clock import ManualClock, SystemClock
-from common.errors import Corruption, Unavailable
-from common.etcd.registry import connect_registry
-from common.serving.reload import Reload
-from common.serving.starting import Starting
-from common.tso import Ts
-from common.upstream_port import SchemaAt, UnderWay, Upstream
 from drainer.app import build, build_mysql
 from drainer.app.build import BuildContext
 from drainer.app.operations import Operating
 from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.options import DrainerConfig
-from drainer.control.pause_and_reload import Control
-from drainer.pull.merged import MergedBatch
-from drainer.sink.mysql.connection import Target
-from tests.drainer.quarantine.test_controller import Stage, ddl
+from drainer.mysql.connection import Target
+from drainer.operate.control.pause_and_reload import Control
+from drainer.stream.pull.merged import MergedBatch
+from tests.drainer.ddl.quarantine.test_controller import Stage, ddl
+from tidb_binlog.clock import ManualClock, SystemClock
+from tidb_binlog.errors import Corruption, Unavailable
+from tidb_binlog.etcd.registry import connect_registry
+from tidb_binlog.serving.reload import Reload
+from tidb_binlog.serving.starting import Starting
+from tidb_binlog.tso import Ts
+from tidb_binlog.upstream_port import SchemaAt, UnderWay, Upstream
 
 CLUSTER = 1
 

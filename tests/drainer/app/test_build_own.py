@@ -12,8 +12,6 @@ from typing import Any, ClassVar, TypeVar
 
 import pytest
 
-from common.clock import SystemClock
-from common.errors import ConfigError, Corruption, DirectoryLocked, DownstreamError, Unavailable
 from drainer import Retry, SinkContext
 from drainer.app import build_batch, build_own
 from drainer.app.build import BuildContext
@@ -22,9 +20,11 @@ from drainer.app.savepoint_start import Place
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.options import DrainerConfig
-from drainer.control.pause_and_reload import Control
+from drainer.operate.control.pause_and_reload import Control
 from drainer.testing.stream import CLUSTER_ID, Stream
 from tests.contract.beds import Medium, MemorySink
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.errors import ConfigError, Corruption, DirectoryLocked, DownstreamError, Unavailable
 
 T = TypeVar("T")
 SAVED = Checkpoint(500, True, 3)

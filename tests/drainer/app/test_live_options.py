@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from common.clock import SystemClock
-from common.config.changes import changes
-from common.config.declaring import options
-from common.door.http.routes import Routes
-from common.door.limits import Limits
-from common.errors import ConfigError
-from common.serving.reload import LOG_FIELDS
-from common.serving.starting import Starting
 from drainer.app.operations import Operating
 from drainer.config.options import DrainerConfig
-from drainer.control.pause_and_reload import RATE_FIELDS
-from drainer.rules.rule_set import RULE_FIELDS, Rules
+from drainer.operate.control.pause_and_reload import RATE_FIELDS
+from drainer.stream.rules.rule_set import RULE_FIELDS, Rules
 from tests.common.support.other_values import other_value
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.config.changes import changes
+from tidb_binlog.config.declaring import options
+from tidb_binlog.door.http.routes import Routes
+from tidb_binlog.door.limits import Limits
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.serving.reload import LOG_FIELDS
+from tidb_binlog.serving.starting import Starting
 
 OPTIONS = options(DrainerConfig)
 CERTIFICATES = ("cert_allowed_cn", "cert_read_cn", "cert_write_cn", "cert_admin_cn")

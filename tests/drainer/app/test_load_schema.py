@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from common import ddl_job
-from common.errors import Unavailable
-from common.upstream_port import SchemaAt, UnderWay
 from drainer.app.load_schema import TrackedSchema, open_schema
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.schema_snapshot import LOOK_BACK, StoredSchema
 from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import Checkpoint
-from drainer.schema.tracker import SchemaTracker
-from drainer.sink.mysql.connection import Target, connect
-from drainer.sink.mysql.sql_literal.quoting import string_literal
+from drainer.mysql.connection import Target, connect
+from drainer.mysql.literal.quoting import string_literal
+from drainer.stream.schema.tracker import SchemaTracker
 from tests.drainer.support import recorded
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.memory import Memory
 from tests.fakes.meta import committed_jobs, load_history
+from tidb_binlog import ddl_job
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.upstream_port import SchemaAt, UnderWay
 
 CLUSTER = 7710435644538274663
 NOW = 480_000_000_000_000_000
@@ -181,6 +181,6 @@ async def test_without_a_stored_schema_it_is_that_of_the_moment(
     async def collected(tracker: SchemaTracker, schema: SchemaAt) -> None:
         raise Unavailable("collected while it was read")
 
-    monkeypatch.setattr("drainer.schema.upstream_schema._take", collected)
+    monkeypatch.setattr("drainer.stream.schema.upstream_schema._take", collected)
     assert sorted((await read())[0].names()) == sorted((await read(from_snapshot=False))[0].names())
     store.close()

@@ -8,21 +8,21 @@ from typing import Any, cast
 
 import pytest
 
-from common.clock import SystemClock
-from common.door.http.routes import Peer, Request, Routes
-from common.errors import Unavailable
-from common.net.http_client import Page
-from common.notify.events import Condition
-from common.notify.notifier import Notifier
-from common.observe import log
-from common.process.daemon import Daemon
-from common.serving.starting import Starting
 from drainer.app.operations import Operating
-from drainer.control.standby import Standby
-from drainer.sink.mysql.connection import Target
-from drainer.snapshot.drainer_hold import DrainerHold
-from drainer.status.document import Status
+from drainer.mysql.connection import Target
+from drainer.operate.control.standby import Standby
+from drainer.operate.status.document import Status
+from drainer.points.snapshot.drainer_hold import DrainerHold
 from tests.drainer.support.held_life import Everybody, settings_of
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.door.http.routes import Peer, Request, Routes
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.net.http_client import Page
+from tidb_binlog.notify.events import Condition
+from tidb_binlog.notify.notifier import Notifier
+from tidb_binlog.observe import log
+from tidb_binlog.process.daemon import Daemon
+from tidb_binlog.serving.starting import Starting
 
 
 async def test_a_drainer_that_starts_is_asked_again_to_hold_its_stream() -> None:

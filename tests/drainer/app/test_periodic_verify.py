@@ -12,21 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from common.clock import SystemClock
-from common.status.codec import plain
 from drainer.app import verify_link
 from drainer.app.periodic_verify import FILE, PeriodicVerify
 from drainer.app.verify_link import ChildLink
-from drainer.control.hold import Hold
-from drainer.control.hold_state import Still
+from drainer.operate.control.hold import Hold
+from drainer.operate.control.hold_state import Still
 from tests.drainer.support.held_life import settings_of
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.status.codec import plain
 
 RESULT = {"state": "equal", "ts": 7, "rows": 5, "wrong": 0, "held_ms": 1.5, "tables": []}
 CHILD = """
 import asyncio, sys
 from drainer.app.verify_link import ChildLink
-from common.clock import SystemClock
-from drainer.snapshot.drainer_hold import DrainerHold
+from tidb_binlog.clock import SystemClock
+from drainer.points.snapshot.drainer_hold import DrainerHold
 
 link = ChildLink()
 settings = link.settings()

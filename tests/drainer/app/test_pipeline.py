@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from common.errors import Corruption
 from drainer import metrics
 from drainer.app.pipeline import _counted
-from drainer.pull.merger import OrderBroken
-from drainer.pull.pull_message import Undecodable, arrival
+from drainer.stream.pull.merger import OrderBroken
+from drainer.stream.pull.pull_message import Undecodable, arrival
+from tidb_binlog.errors import Corruption
 
 
 async def _pull(error: Exception) -> None:

@@ -13,41 +13,41 @@ from pathlib import Path
 
 import pytest
 
-from common.clock import SystemClock
-from common.errors import ConfigError, Conflict, Corruption, DirectoryLocked
-from common.rowcodec.encoder import RowEncoder
-from deploy.playground.cluster.mariadb import MariaDbServer
+from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.app import recovery as relay_recovery
 from drainer.app import relay_setup as relay_assembly
 from drainer.app.recovery import known_cluster, stored_checkpoint
 from drainer.app.start_wait import AtWork, Summary
-from drainer.apply.lane import LaneSettings
-from drainer.apply.mysql_sink import MysqlSink
-from drainer.apply.settings import ApplierSettings
 from drainer.checkpoint.inspection import inspect
 from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.config.options import DrainerConfig
 from drainer.config.relay_format import FORMATS, OBINLOG, PAYLOAD
-from drainer.control.pause_and_reload import Control
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.run.runner import DdlRunner
 from drainer.formats.binlog_directory import BinlogDirectory
-from drainer.pull.merged import Merged, MergedBatch
+from drainer.mysql.connection import Target, connect
+from drainer.mysql.errors import SessionError
+from drainer.mysql.rows.change import Position
+from drainer.operate.control.pause_and_reload import Control
 from drainer.relay.relay_log import RelayLog
 from drainer.relay.source import RelaySchema
-from drainer.rules.rule_set import read_rules
 from drainer.sink.mysql import session_lock
-from drainer.sink.mysql.change import Position
-from drainer.sink.mysql.connection import Target, connect
-from drainer.sink.mysql.errors import SessionError
+from drainer.sink.mysql.lane import LaneSettings
+from drainer.sink.mysql.mysql_sink import MysqlSink
+from drainer.sink.mysql.settings import ApplierSettings
 from drainer.sink.runner import Runner
+from drainer.stream.pull.merged import Merged, MergedBatch
+from drainer.stream.rules.rule_set import read_rules
 from drainer.txn import DELETE, INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import kind, table
 from tests.drainer.support import recorded
 from tests.drainer.support import relay_world as world
 from tests.drainer.support.apply_life import clean
 from tests.drainer.support.payloads import payload_of, sent
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.errors import ConfigError, Conflict, Corruption, DirectoryLocked
+from tidb_binlog.rowcodec.encoder import RowEncoder
 
 pytestmark = pytest.mark.integration
 

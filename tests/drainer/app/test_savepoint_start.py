@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from common.errors import ForeignDirectory
 from drainer.app import build
 from drainer.app.savepoint_start import Place, SavepointStart
 from drainer.checkpoint.resume import AheadOfUpstream
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.options import DrainerConfig
+from tidb_binlog.errors import ForeignDirectory
 
 NOW_TS = 500
 T = TypeVar("T")

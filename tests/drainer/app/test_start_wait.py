@@ -9,15 +9,15 @@ from itertools import product
 
 import pytest
 
-from common.clock import SystemClock
-from common.errors import Conflict, Unavailable
-from common.serving.starting import Starting
 from drainer.app.recovery import check_alone, check_reach, end_of
 from drainer.app.start_wait import AtWork, Summary, reach
 from drainer.checkpoint.inspection import Inspection
 from drainer.checkpoint.resume import DrainerState, StoredState
 from drainer.checkpoint.value import Checkpoint, Intent
-from drainer.sink.mysql.change import COMPLETE, Position
+from drainer.mysql.rows.change import COMPLETE, Position
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.errors import Conflict, Unavailable
+from tidb_binlog.serving.starting import Starting
 
 DONE = Summary(from_ts=5, to_ts=9, records=1)
 CONSISTENT = Summary("the downstream is consistent as of commit_ts 9")

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from common import tso
-from common.rowcodec.values import EnumValue, JsonText, PartialDate, SetValue
 from drainer.changes.model import Column, Ddl, Row, Table, Transaction, json_value
+from tidb_binlog import tso
+from tidb_binlog.rowcodec.values import EnumValue, JsonText, PartialDate, SetValue
 
 ORDERS = Table(
     "shop",

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from common.ddl_job import ActionType
 from drainer.changes.model import Ddl
 from drainer.changes.row_reader import RowReader
-from drainer.rules.name_pattern import Source
-from drainer.rules.rule_set import Rules
-from drainer.rules.table_filter import TableFilter
-from drainer.rules.table_route import RouteRule, TableRouter
-from drainer.schema.tracker import SchemaTracker
-from drainer.translate.translator import Translator
+from drainer.stream.rules.name_pattern import Source
+from drainer.stream.rules.rule_set import Rules
+from drainer.stream.rules.table_filter import TableFilter
+from drainer.stream.rules.table_route import RouteRule, TableRouter
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.translate.translator import Translator
 from drainer.txn import Ddl as EncodedDdl
-from tests.drainer.schema.test_tracker import Upstream, database, table
+from tests.drainer.stream.schema.test_tracker import Upstream, database, table
 from tests.drainer.support.apply_life import created
+from tidb_binlog.ddl_job import ActionType
 
 NAMES = ("ra", "rb", "rc", "xa", "xb")
 """Those with r are read."""

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from common.rowcodec import RowError, TablePlan, compile_table
-from common.rowcodec.encoder import RowEncoder
-from common.table_info import Column, ColumnKind, TableInfo
-from common.type_text import type_text
 from drainer.changes.row_reader import RowReader
-from drainer.rules.table_filter import TableFilter
-from drainer.schema.tracker import SchemaTracker
-from drainer.translate.translator import Translator
+from drainer.stream.rules.table_filter import TableFilter
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.translate.translator import Translator
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableEvents, TableVersion, Tracked, Transaction
 from tests.common.rowcodec.tables import binary, index, key, kind, table
 from tests.drainer.support import recorded
+from tidb_binlog.rowcodec import RowError, TablePlan, compile_table
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.table_info import Column, ColumnKind, TableInfo
+from tidb_binlog.type_text import type_text
 
 MICRO = timedelta(microseconds=1)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from common.rowcodec.values import EnumValue, JsonText, PartialDate, SetValue
 from drainer.changes.sql_literal import sql_literal
+from tidb_binlog.rowcodec.values import EnumValue, JsonText, PartialDate, SetValue
 
 LITERALS: list[tuple[Any, str]] = [
     (None, "NULL"),

@@ -14,23 +14,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.rowcodec.datum import NULL_DATUM, skip
-from common.rowcodec.encoder import RowEncoder, UnwritableValue
-from common.rowcodec.plan import RowReaders
-from common.rowcodec.put import put_value
-from common.rowcodec.row_error import RowError
-from common.rowcodec.values import EnumValue, JsonText, PartialDate, SetValue
-from common.rowcodec.varint import svarint
-from common.table_info import DATE_AND_TIME_KINDS, Column, ColumnKind, FieldType, TableInfo
 from drainer.changes.row_reader import RowReader
 from drainer.changes.values import PYTHON_TYPES, value_conversion
-from drainer.rules.table_filter import TableFilter
-from drainer.schema.tracker import SchemaTracker
-from drainer.translate.translator import Translator
+from drainer.stream.rules.table_filter import TableFilter
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.translate.translator import Translator
 from drainer.txn import DELETE, INSERT, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.random_rows import RandomTable
 from tests.common.rowcodec.tables import binary, index, key, kind, table
 from tests.drainer.support import recorded
+from tidb_binlog.rowcodec.datum import NULL_DATUM, skip
+from tidb_binlog.rowcodec.encoder import RowEncoder, UnwritableValue
+from tidb_binlog.rowcodec.plan import RowReaders
+from tidb_binlog.rowcodec.put import put_value
+from tidb_binlog.rowcodec.row_error import RowError
+from tidb_binlog.rowcodec.values import EnumValue, JsonText, PartialDate, SetValue
+from tidb_binlog.rowcodec.varint import svarint
+from tidb_binlog.table_info import DATE_AND_TIME_KINDS, Column, ColumnKind, FieldType, TableInfo
 
 
 def datums(body: bytes) -> dict[int, bytes]:

@@ -13,19 +13,19 @@ from typing import Any
 import pymysql
 import pytest
 
-from common.rowcodec.values import EnumValue, JsonText, PartialDate, SetValue
-from common.table_info import ENUM, SET, Column, TableInfo
-from common.type_text import type_text
-from deploy.playground.cluster.mariadb import MariaDbServer
+from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.changes.row_reader import RowReader
 from drainer.changes.sql_literal import sql_literal
-from drainer.rules.table_filter import TableFilter
-from drainer.schema.tracker import SchemaTracker
-from drainer.sink.mysql.sql_literal.quoting import quote_name
-from drainer.translate.translator import Translator
+from drainer.mysql.literal.quoting import quote_name
+from drainer.stream.rules.table_filter import TableFilter
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.translate.translator import Translator
 from drainer.txn import Transaction
 from tests.common.rowcodec.tables import binary, key, kind, table
 from tests.drainer.support import recorded
+from tidb_binlog.rowcodec.values import EnumValue, JsonText, PartialDate, SetValue
+from tidb_binlog.table_info import ENUM, SET, Column, TableInfo
+from tidb_binlog.type_text import type_text
 
 pytestmark = pytest.mark.integration
 DATABASE = "value_table"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from common.table_info import ColumnKind
 from drainer.changes.values import PYTHON_TYPES
+from tidb_binlog.table_info import ColumnKind
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "values.md").read_text()
 ROWS = dict(re.findall(r"^\| ([A-Z][^|]*?) \| `([\w.]+)`", PAGE, re.M))

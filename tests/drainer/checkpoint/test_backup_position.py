@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import ConfigError, Corruption, Rejected
 from drainer.checkpoint.backup_position import BackupPosition, of_br, of_dumpling
+from tidb_binlog.errors import ConfigError, Corruption, Rejected
 
 TS = 420_747_102_018_863_124
 DUMP = f"""Started dump at: 2020-11-10 10:40:19

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from common.errors import Conflict
 from drainer.checkpoint.committed import Committed
 from drainer.checkpoint.fencing import WentBack
 from drainer.checkpoint.inspection import inspect
 from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import Checkpoint, Intent
-from drainer.quarantine.entry import Entry, Floor
-from drainer.quarantine.store import QuarantineTable, ReleaseTable
-from drainer.sink.mysql.change import Position
-from drainer.sink.mysql.connection import Target, connect
+from drainer.ddl.quarantine.entry import Entry, Floor
+from drainer.ddl.quarantine.store import QuarantineTable, ReleaseTable
+from drainer.mysql.connection import Target, connect
+from drainer.mysql.rows.change import Position
+from tidb_binlog.errors import Conflict
 
 CLUSTER = 41
 TABLES = ("checkpoint", "drainer_state", "lanes", "quarantine", "ddl_decisions")

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 import pytest
 
 from drainer.checkpoint.fencing import Fence, WentBack
-from drainer.sink.mysql.change import Position
+from drainer.mysql.rows.change import Position
 
 LANES: Final = 2
 DDL: Final = 3

@@ -7,9 +7,9 @@ from itertools import product
 
 import pytest
 
-from common.errors import Conflict
 from drainer.checkpoint.fencing import Fence, WentBack, check_owner, next_epoch
-from drainer.sink.mysql.change import COMPLETE, Position
+from drainer.mysql.rows.change import COMPLETE, Position
+from tidb_binlog.errors import Conflict
 
 CLUSTER = 41
 IDS = ("", "a", "b")

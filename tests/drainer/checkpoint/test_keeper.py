@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from common.clock import ManualClock
-from common.errors import DownstreamError, Unavailable
-from deploy.playground.cluster.mariadb import MariaDbServer
+from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.fencing import WentBack
 from drainer.checkpoint.keeper import MAP_INTERVAL_S, CheckpointKeeper
 from drainer.checkpoint.safe_mode import SafeMode
 from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import Checkpoint, Intent
-from drainer.sink.mysql.connection import Target, connect
+from drainer.mysql.connection import Target, connect
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.errors import DownstreamError, Unavailable
 
 CLUSTER = 7710435644538274664
 NOW = 480_000_000_000_000_000

@@ -20,18 +20,18 @@ from typing import Any, Final, cast
 
 import pytest
 
-from drainer.apply.dispatcher import Dispatcher
 from drainer.checkpoint import lane_basis
 from drainer.checkpoint.lane_basis import LaneBasis, StoredBasis, TableSpread
 from drainer.checkpoint.resume import DrainerState, Start, StarterInfo, StoredState, resume_point
 from drainer.checkpoint.value import Checkpoint
-from drainer.rules.name_pattern import Source
-from drainer.rules.rule_history import RuleHistory
-from drainer.rules.rule_set import Rules
-from drainer.rules.table_filter import TableFilter
-from drainer.rules.table_route import RouteRule, TableRouter
-from drainer.sink.mysql.causality import Spread, fold_id_of, lane_of_table
-from drainer.sink.mysql.change import REMOVE, Form, Position, TableTarget
+from drainer.mysql.rows.causality import Spread, fold_id_of, lane_of_table
+from drainer.mysql.rows.change import REMOVE, Form, Position, TableTarget
+from drainer.sink.mysql.dispatcher import Dispatcher
+from drainer.stream.rules.name_pattern import Source
+from drainer.stream.rules.rule_history import RuleHistory
+from drainer.stream.rules.rule_set import Rules
+from drainer.stream.rules.table_filter import TableFilter
+from drainer.stream.rules.table_route import RouteRule, TableRouter
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 from tests.drainer.support.exhaustive import explore
 from tests.drainer.support.lane_model import TextPlan, table

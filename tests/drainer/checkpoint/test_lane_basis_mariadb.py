@@ -10,13 +10,11 @@ from typing import Any
 
 import pytest
 
-from common.errors import ConfigError, Corruption, Rejected
-from common.table_info import LONGLONG, VARCHAR, TableInfo
 from drainer.config.options import DrainerConfig
+from drainer.mysql.connection import Target
+from drainer.mysql.rows.causality import fold_id_of, lane_of_key, lane_of_table
 from drainer.relay.relay_log import RelayLog
-from drainer.rules.rule_set import Rules, read_rules
-from drainer.sink.mysql.causality import fold_id_of, lane_of_key, lane_of_table
-from drainer.sink.mysql.connection import Target
+from drainer.stream.rules.rule_set import Rules, read_rules
 from drainer.txn import DELETE, INSERT, Ddl, Transaction
 from tests.drainer.support.apply_life import column, run
 from tests.drainer.support.basis_world import (
@@ -32,6 +30,8 @@ from tests.drainer.support.basis_world import (
     routes,
     whole_life,
 )
+from tidb_binlog.errors import ConfigError, Corruption, Rejected
+from tidb_binlog.table_info import LONGLONG, VARCHAR, TableInfo
 
 pytestmark = pytest.mark.integration
 LANES = 2

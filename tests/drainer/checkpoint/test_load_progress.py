@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from common.errors import Conflict, Rejected
 from drainer.checkpoint.inspection import inspect
 from drainer.checkpoint.load_progress import (
     DONE,
@@ -17,7 +16,8 @@ from drainer.checkpoint.load_progress import (
     TableState,
     refuse_unfinished,
 )
-from drainer.sink.mysql.connection import Target, connect
+from drainer.mysql.connection import Target, connect
+from tidb_binlog.errors import Conflict, Rejected
 
 CLUSTER = 7710435644538274661
 STATE = LoadState(run=500, phase=LOADING, ts=480, mode="new", program="d1")

@@ -6,10 +6,10 @@ from itertools import product
 
 import pytest
 
-from common.errors import Conflict, Corruption
 from drainer.checkpoint.resume import DrainerState, Start, StarterInfo, StoredState, resume_point
 from drainer.checkpoint.value import Checkpoint, Intent
-from drainer.sink.mysql.change import COMPLETE, Position
+from drainer.mysql.rows.change import COMPLETE, Position
+from tidb_binlog.errors import Conflict, Corruption
 
 NOW = 9
 ROWS = (

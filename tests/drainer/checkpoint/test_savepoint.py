@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import ConfigError, Corruption, ForeignDirectory
 from drainer.checkpoint.savepoint import Savepoint, adopt_cluster, parse, render
 from drainer.checkpoint.value import Checkpoint
+from tidb_binlog.errors import ConfigError, Corruption, ForeignDirectory
 
 # As a Go drainer wrote it.
 RECORDED = "consistent = true\ncommitTS = 470607835489370114\nschema-version = 82\n"

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from common.errors import Conflict
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.schema_snapshot import LOOK_BACK, SchemaChanges, StoredSchema
 from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import Checkpoint
-from drainer.sink.mysql.change import Position
-from drainer.sink.mysql.connection import Target, connect
-from drainer.sink.mysql.errors import TransientError
+from drainer.mysql.connection import Target, connect
+from drainer.mysql.errors import TransientError
+from drainer.mysql.rows.change import Position
+from tidb_binlog.errors import Conflict
 
 CLUSTER = 7710435644538274661
 SCHEMA = "snapshot_test"

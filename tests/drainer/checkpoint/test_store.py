@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from common.errors import Conflict
 from drainer.checkpoint.fencing import WentBack
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import Checkpoint, Intent
-from drainer.sink.mysql.change import COMPLETE, Position
-from drainer.sink.mysql.connection import Target, connect
-from drainer.sink.mysql.errors import SessionError, TransientError
+from drainer.mysql.connection import Target, connect
+from drainer.mysql.errors import SessionError, TransientError
+from drainer.mysql.rows.change import COMPLETE, Position
+from tidb_binlog.errors import Conflict
 
 CLUSTER = 7710435644538274660  # larger than 2**62, as real ones are
 

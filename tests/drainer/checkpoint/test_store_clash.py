@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from common.errors import BinlogError, Conflict, Corruption, DownstreamError, Unavailable
-from deploy.playground.cluster.mariadb import MariaDbServer
+from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.store import SIDE_LANES, CheckpointStore
 from drainer.checkpoint.value import Checkpoint, Intent
-from drainer.quarantine.store import QuarantineTable
-from drainer.sink.mysql.change import Position
-from drainer.sink.mysql.connection import Target, connect
-from drainer.sink.mysql.errors import TransientError
-from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name, string_literal
+from drainer.ddl.quarantine.store import QuarantineTable
+from drainer.mysql.connection import Target, connect
+from drainer.mysql.errors import TransientError
+from drainer.mysql.literal.quoting import qualified, quote_name, string_literal
+from drainer.mysql.rows.change import Position
 from tests.drainer.checkpoint.test_value import GO_ROWS
 from tests.drainer.support.apply_life import clean
+from tidb_binlog.errors import BinlogError, Conflict, Corruption, DownstreamError, Unavailable
 
 CLUSTER = 7710435644538274662
 SCHEMA = "odd `name'"

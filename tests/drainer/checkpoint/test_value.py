@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from common.errors import Corruption
 from drainer.checkpoint.value import Checkpoint
+from tidb_binlog.errors import Corruption
 
 # Rows as releases of the Go drainer wrote them, and what they mean.
 GO_ROWS = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.errors import ConfigError
 from drainer.sink import Sink
+from tidb_binlog.errors import ConfigError
 
 
 class Right:

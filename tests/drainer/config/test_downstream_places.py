@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from common.config import loading
-from common.errors import ConfigError
 from drainer.config.downstream import at_place_in_use, each_place, target_of
 from drainer.config.options import ENV_PREFIX, DrainerConfig
+from tidb_binlog.config import loading
+from tidb_binlog.errors import ConfigError
 
 
 def config(tmp_path: Path, lines: str) -> DrainerConfig:

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from common.config import loading
-from common.errors import ConfigError
 from drainer.app import build_kafka
 from drainer.config.kafka_options import MESSAGE_BYTES_MAX
 from drainer.config.options import ENV_PREFIX, DrainerConfig
 from drainer.sink.kafka import zookeeper
 from drainer.sink.kafka.client import producer_config
 from tests.drainer.config.test_kafka_options import GO_FILE
+from tidb_binlog.config import loading
+from tidb_binlog.errors import ConfigError
 
 
 def load(path: Path, to: str = "", syncer: str = "", sections: str = "") -> DrainerConfig:

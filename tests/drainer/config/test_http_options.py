@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from common.config import loading
-from common.errors import ConfigError
 from drainer.config.options import ENV_PREFIX, DrainerConfig
+from tidb_binlog.config import loading
+from tidb_binlog.errors import ConfigError
 
 
 def load(tmp_path: Path, to: str) -> DrainerConfig:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from common.config import loading
-from common.errors import ConfigError
 from drainer.config.kafka_options import FORMATS
 from drainer.config.options import ENV_PREFIX, DrainerConfig
 from drainer.formats.messages import message
+from tidb_binlog.config import loading
+from tidb_binlog.errors import ConfigError
 
 # The keys of [syncer.to] that a Go drainer's file has for Kafka, as its shipped file shows them.
 GO_FILE = """

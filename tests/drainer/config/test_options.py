@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from common import errors
-from common.config import loading
-from common.errors import ConfigError
-from common.net.port import split_address
 from drainer.config.options import ENV_PREFIX, DrainerConfig
-from drainer.rules.rule_set import read_rules
+from drainer.stream.rules.rule_set import read_rules
+from tidb_binlog import errors
+from tidb_binlog.config import loading
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.net.port import split_address
 
 
 def load(*argv: str, **environ: str) -> DrainerConfig:

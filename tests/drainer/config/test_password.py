@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from common.config import loading, secret_file
-from common.errors import ConfigError
 from drainer.config import password
 from drainer.config.options import ENV_PREFIX, DrainerConfig
+from tidb_binlog.config import loading, secret_file
+from tidb_binlog.errors import ConfigError
 
 OTHER_KEY = "00112233445566778899aabbccddeeff"
 SECRET = "s3cret-pässwörd"

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from common import mount
-from common.clock import SystemClock
-from common.config import loading
-from common.errors import ConfigError
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.config import places
 from drainer.config.options import ENV_PREFIX, DrainerConfig
 from drainer.formats.binlog_directory import BinlogDirectory, Broken
 from drainer.sink.savepoint_keeper import SavepointKeeper
-from pump import __main__ as pump_main
+from pump import program as pump_main
+from tidb_binlog import mount
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.config import loading
+from tidb_binlog.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "nfs.md").read_text()

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from common.config import loading
-from common.errors import ConfigError
 from drainer.config import sink_class
 from drainer.config.options import ENV_PREFIX, DrainerConfig
 from drainer.config.sink_class import BATCH_METHODS, PORT_ENDS, PORT_METHODS
 from drainer.sink import Sink
 from drainer.sink.batch.protocol import BatchSink
+from tidb_binlog.config import loading
+from tidb_binlog.errors import ConfigError
 
 HERE = "tests.drainer.config.sink_classes"
 
@@ -110,7 +110,7 @@ def test_config_check_says_the_same(tmp_path: Path) -> None:
     file = tmp_path / "drainer.toml"
     file.write_text(f'[syncer]\ndb-type = "python:{HERE}:NoWrite"\n')
     done = subprocess.run(
-        [sys.executable, "-m", "deploy.ctl", "config", "check", str(file), "-output", "json"],
+        [sys.executable, "-m", "binlogctl", "config", "check", str(file), "-output", "json"],
         capture_output=True,
         text=True,
         check=False,

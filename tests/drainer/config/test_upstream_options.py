@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from common.config import loading
-from common.errors import ConfigError
 from drainer.config.options import ENV_PREFIX, DrainerConfig
 from drainer.config.upstream import upstream_target_of
-from drainer.sink.mysql.connection import Away, connect
+from drainer.mysql.connection import Away, connect
+from tidb_binlog.config import loading
+from tidb_binlog.errors import ConfigError
 
 
 def load(path: Path, text: str, **environ: str) -> DrainerConfig:

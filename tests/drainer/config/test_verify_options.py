@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from common.config import loading
-from common.errors import ConfigError
-from common.status.codec import plain
-from common.status.drainer import VerifyStatus
 from drainer.config.options import ENV_PREFIX, DrainerConfig
+from tidb_binlog.config import loading
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.status.codec import plain
+from tidb_binlog.status.drainer import VerifyStatus
 
 ROOT = Path(__file__).resolve().parents[3]
 FROM = '[syncer.from]\nhost = "up"\n'

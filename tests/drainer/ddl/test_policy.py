@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from common import ddl_job
-from common.errors import ConfigError
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import NO_DOWNSTREAM_MEANING, Policy
 from drainer.ddl.rules import APPLY, REWRITE, SKIP, STOP
 from drainer.txn import Ddl
+from tidb_binlog import ddl_job
+from tidb_binlog.errors import ConfigError
 
 
 def ddl(

@@ -12,15 +12,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from common import filesystem
-from common.clock import ManualClock
-from common.errors import BinlogError
-from common.record import encode_file
 from drainer.formats import binlog_directory
 from drainer.formats.binlog_directory import BinlogDirectory, Broken, DiskFull
 from drainer.formats.group_writer import OpenRecord, RecordGroup, RelayWriter, padded
 from tests.crash.faults import disk
 from tests.crash.faults.disk import CUTS, ERROR, FREEZE, ROOT, SHORT, TEAR, Disk, Fault
+from tidb_binlog import filesystem
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.errors import BinlogError
+from tidb_binlog.record import encode_file
 
 LARGE = [b"l" * 700, b"m" * 900]
 

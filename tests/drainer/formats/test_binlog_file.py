@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from common.clock import ManualClock
-from common.errors import Corruption, DirectoryLocked
-from common.record import RecordError, encode_file
 from drainer.formats import binlog_file
 from drainer.formats.binlog_directory import BinlogDirectory
 from drainer.formats.binlog_file import Place, Synced
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.errors import Corruption, DirectoryLocked
+from tidb_binlog.record import RecordError, encode_file
 
 PAYLOADS = [b"payload", b"binlogtest", b"x" * 60, b"", b"last"]
 

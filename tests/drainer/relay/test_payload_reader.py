@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
-from common.errors import Corruption
-from common.rowcodec.encoder import RowEncoder
-from common.wire import binlog_pb2
 from drainer.config.options import DrainerConfig
 from drainer.formats.obinlog.writer import definition_document
 from drainer.formats.relay_payload.record import in_memory, record_head
 from drainer.formats.relay_payload.writer import PayloadWriter
 from drainer.relay.payload_reader import PayloadReaders
-from drainer.rules.rule_set import Rules, read_rules
-from drainer.schema.tracker import SchemaTracker
-from drainer.translate.translator import Translator
+from drainer.stream.rules.rule_set import Rules, read_rules
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.translate.translator import Translator
 from drainer.txn import INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import kind, table
 from tests.drainer.support import recorded
 from tests.drainer.support.payloads import sent
+from tidb_binlog.errors import Corruption
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.wire import binlog_pb2
 
 RULES: dict[str, dict[str, Any]] = {
     "none": {},

@@ -12,31 +12,31 @@ from types import SimpleNamespace
 
 import pytest
 
-from common import filesystem
-from common.clock import ManualClock, SystemClock
-from common.errors import BinlogError, ConfigError, DirectoryLocked, ForeignDirectory
-from common.record import encode_file
-from common.rowcodec.encoder import RowEncoder
-from common.rowcodec.row_error import RowError
-from common.wire import secondary_binlog_pb2 as pb
 from drainer import metrics
 from drainer.config.relay_format import FORMATS, OBINLOG, PAYLOAD
 from drainer.formats import binlog_directory
 from drainer.formats.binlog_directory import BinlogDirectory, Broken
 from drainer.formats.obinlog import reader as obinlog_read
 from drainer.formats.relay_payload.record import commit_ts_of, record_head
+from drainer.mysql.connection import Target
 from drainer.relay import relay_log
 from drainer.relay.record_readers import RecordReaders
 from drainer.relay.relay_files import RelayFiles
 from drainer.relay.relay_log import RelayLog
 from drainer.relay.relay_tables import RelayTables
 from drainer.relay.source import RelaySource
-from drainer.sink.mysql.connection import Target
 from drainer.txn import INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import kind, table
 from tests.crash.faults import disk
 from tests.crash.faults.disk import ERROR, FREEZE, ROOT, Disk, Fault
 from tests.drainer.support.payloads import log_large, sent
+from tidb_binlog import filesystem
+from tidb_binlog.clock import ManualClock, SystemClock
+from tidb_binlog.errors import BinlogError, ConfigError, DirectoryLocked, ForeignDirectory
+from tidb_binlog.record import encode_file
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.rowcodec.row_error import RowError
+from tidb_binlog.wire import secondary_binlog_pb2 as pb
 
 INFO = table(("id", kind("bigint", not_null=True)), ("c", kind("varchar")), handle="rowid")
 TABLE = TableVersion(INFO, "shop", "t", 1)

@@ -8,13 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from common.clock import SystemClock
-from common.config import loading
 from drainer.config.options import ENV_PREFIX, DrainerConfig
 from drainer.config.relay_format import PAYLOAD
 from drainer.formats.relay_payload import record
 from drainer.relay.relay_log import RelayLog
 from tests.drainer.relay.test_relay_log import transaction
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.config import loading
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "relay-log.md").read_text()

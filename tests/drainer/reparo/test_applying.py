@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import ConfigError, Conflict, Corruption, DownstreamError
-from deploy.playground.cluster.mariadb import MariaDbServer
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Target, connect
 from drainer.reparo import archive_source, job
 from drainer.reparo.options import SCHEMA
 from drainer.sink.mysql import session_lock
-from drainer.sink.mysql.connection import Target, connect
 from drainer.txn import Item
 from tests.drainer.reparo.world import apply, config_for
 from tests.drainer.support.apply_life import clean, differences, run
 from tests.spark.support.growing import FIRST_TS, ArchiveWriter, RelayLogWriter
 from tests.spark.support.mixed_history import TRUNCATE, MixedHistory
 from tests.spark.support.replay_world import SOURCES, target_of
+from tidb_binlog.errors import ConfigError, Conflict, Corruption, DownstreamError
 
 OURS = ("basic", "charset", "ddl-fk", "ddl-multischema", "ddl-rename-db", "ddl-swap", "keys", "txn", "types")
 ONLY_RELAY = ("ddl", "ddl-exchange", "ddl-flashback-db")

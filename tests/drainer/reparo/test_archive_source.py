@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import Corruption
-from common.record import encode_file
 from drainer.formats.pb.writer import PbEncoder
-from drainer.pull.merged import Spilled
+from drainer.mysql.connection import Target
 from drainer.reading.archive.decode.definitions import of_archive
 from drainer.reading.archive.files.framing import file_records
 from drainer.reading.archive.files.location import Location
@@ -19,11 +17,13 @@ from drainer.reading.archive.files.selection import Selection
 from drainer.reparo import archive_source
 from drainer.reparo.archive_source import ArchiveSource
 from drainer.reparo.archived_tables import ArchivedTables
-from drainer.rules.rule_set import Rules
-from drainer.sink.mysql.connection import Target
+from drainer.stream.pull.merged import Spilled
+from drainer.stream.rules.rule_set import Rules
 from drainer.txn import Ddl, Item, Transaction
 from tests.spark.support.growing import FIRST_TS, ArchiveWriter
 from tests.spark.support.mixed_history import MixedHistory
+from tidb_binlog.errors import Corruption
+from tidb_binlog.record import encode_file
 
 NOWHERE = Target("nowhere.invalid", 1, "", "")
 

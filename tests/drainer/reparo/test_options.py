@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from common import tso
-from common.config import loading
-from common.errors import ConfigError, FlagError
 from drainer.formats.segment_index import UTC
 from drainer.reparo.options import ENV_PREFIX, ReparoConfig
+from tidb_binlog import tso
+from tidb_binlog.config import loading
+from tidb_binlog.errors import ConfigError, FlagError
 
 GO_FILE = """
 data-dir = "./data.drainer"

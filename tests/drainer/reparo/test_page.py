@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from common.config import loading
-from deploy.playground.cluster.mariadb import MariaDbServer
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Target
 from drainer.reparo.options import ENV_PREFIX, USAGE, ReparoConfig
-from drainer.sink.mysql.connection import Target
 from tests.drainer.support.apply_life import clean, differences, run
 from tests.spark.support.replay_world import SOURCES, target_of
+from tidb_binlog.config import loading
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "reparo.md").read_text()

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import Corruption
-from common.wire import pb_binlog_pb2 as pb
 from drainer.reparo.archive_survey import surveyed
 from drainer.reparo.options import ReparoConfig
 from drainer.reparo.printing import lines_of_rows, shown_float
 from drainer.reparo.viewing import Viewer
 from tests.spark.support.replay_world import SOURCES
+from tidb_binlog.errors import Corruption
+from tidb_binlog.wire import pb_binlog_pb2 as pb
 
 # SHA-256 of what the Go tool printed for what its Drainer wrote: scenarios without TEXT and BLOB.
 GO_PRINTED = {

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from common.net.port import LOOPBACK, free_ports
 from drainer.reparo.ordered_records import Seen
 from drainer.reparo.progress import shown
 from drainer.reparo.summary import Summary
 from tests.spark.support.replay_world import SOURCES
+from tidb_binlog.net.port import LOOPBACK, free_ports
 
 ROOT = Path(__file__).resolve().parents[3]
 

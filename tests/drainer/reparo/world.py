@@ -6,11 +6,11 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from drainer.mysql.connection import Target
 from drainer.reparo.applying import Application
 from drainer.reparo.archive_survey import surveyed
 from drainer.reparo.options import ReparoConfig
 from drainer.reparo.summary import Summary
-from drainer.sink.mysql.connection import Target
 
 
 def config_for(target: Target, archive: str | Path, **more: Any) -> ReparoConfig:

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from common.errors import DownstreamError, Unavailable
 from drainer.sink.background import Background
+from tidb_binlog.errors import DownstreamError, Unavailable
 
 
 async def test_a_wait_ends_when_its_condition_is_true() -> None:

@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from common.clock import SystemClock
-from common.errors import Conflict, Rejected, Unavailable
-from common.status.troubles import STUCK_S
-from drainer.control.hold_state import Still
-from drainer.control.pause_and_reload import Control
-from drainer.pull.merged import Merged, MergedBatch, Spilled
+from drainer.operate.control.hold_state import Still
+from drainer.operate.control.pause_and_reload import Control
 from drainer.sink.runner import HELD, HELD_TO_COMPARE, Runner
+from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
 from drainer.txn import Item, Transaction
 from tests.contract.beds import Medium, MemorySink
 from tests.fakes import virtual_time
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.errors import Conflict, Rejected, Unavailable
+from tidb_binlog.status.troubles import STUCK_S
 
 
 class Held(MemorySink):

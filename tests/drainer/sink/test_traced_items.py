@@ -8,12 +8,12 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from common.config import loading
-from common.observe import trace
 from drainer.config.options import ENV_PREFIX, DrainerConfig
-from drainer.pull.merged import Merged, MergedBatch, Spilled
 from drainer.sink.traced_items import TracedItems, traced
+from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
 from drainer.txn import Item, Transaction
+from tidb_binlog.config import loading
+from tidb_binlog.observe import trace
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -16,39 +16,39 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import binlog
-from common.clock import Clock, SystemClock
-from common.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
-from common.upstream_port import SchemaHistory
-from deploy.playground.check.downstream import Downstream
-from deploy.playground.check.verify import Canonical, ColumnForm, Limit, compare
-from deploy.playground.scenario import load
-from deploy.playground.workload.limits import MARIADB, misplaced
-from drainer.apply.lane import LaneSettings
-from drainer.apply.mysql_sink import MysqlSink
-from drainer.apply.quarantine_setup import QuarantineSetup, load_waiting
-from drainer.apply.settings import ApplierSettings
+from binlog_playground.check.downstream import Downstream
+from binlog_playground.check.verify import Canonical, ColumnForm, Limit, compare
+from binlog_playground.scenario import load
+from binlog_playground.workload.limits import MARIADB, misplaced
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.store import CheckpointStore
-from drainer.control.pause_and_reload import Control
 from drainer.ddl.policy import Policy
+from drainer.ddl.quarantine.early_drop import UpstreamJobs
+from drainer.ddl.quarantine.rows_entry import quarantine_rows
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
-from drainer.pull.merged import Merged, MergedBatch
-from drainer.quarantine.early_drop import UpstreamJobs
-from drainer.quarantine.rows_entry import quarantine_rows
+from drainer.mysql.connection import Target, connect
+from drainer.mysql.literal.quoting import quote_name
+from drainer.mysql.refusal import RowsRefused
+from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.table_reader import dialect_of
+from drainer.operate.control.pause_and_reload import Control
 from drainer.relay.relay_log import RelayLog
-from drainer.rules.rule_change import RuleChange
-from drainer.rules.rule_set import Rules
-from drainer.schema.tracker import SchemaTracker
-from drainer.sink.mysql.column_match import Dialect
-from drainer.sink.mysql.connection import Target, connect
-from drainer.sink.mysql.refusal import RowsRefused
-from drainer.sink.mysql.sql_literal.quoting import quote_name
-from drainer.sink.mysql.table_reader import dialect_of
+from drainer.sink.mysql.lane import LaneSettings
+from drainer.sink.mysql.mysql_sink import MysqlSink
+from drainer.sink.mysql.quarantine_setup import QuarantineSetup, load_waiting
+from drainer.sink.mysql.settings import ApplierSettings
 from drainer.sink.runner import Runner
-from drainer.translate.translator import Translator
+from drainer.stream.pull.merged import Merged, MergedBatch
+from drainer.stream.rules.rule_change import RuleChange
+from drainer.stream.rules.rule_set import Rules
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.translate.translator import Translator
 from pumpclient import create_table_job
+from tidb_binlog import binlog
+from tidb_binlog.clock import Clock, SystemClock
+from tidb_binlog.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
+from tidb_binlog.upstream_port import SchemaHistory
 
 
 def _same_json(column: ColumnForm, expected: Canonical, actual: Canonical) -> bool:

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common.clock import Clock, SystemClock
-from common.record import decode_file
 from drainer.checkpoint.savepoint import Savepoint
-from drainer.control.pause_and_reload import Control
 from drainer.ddl.policy import Policy
 from drainer.formats import binlog_file
-from drainer.pull.merged import Merged, MergedBatch, Spilled
+from drainer.operate.control.pause_and_reload import Control
 from drainer.sink.file.archive import Archive
 from drainer.sink.file.file_sink import FileSink, where_to_go_on
 from drainer.sink.runner import Runner
+from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
 from drainer.txn import Item, Transaction
+from tidb_binlog.clock import Clock, SystemClock
+from tidb_binlog.record import decode_file
 
 CLUSTER_ID = 7
 FILE_SIZE = 20_000

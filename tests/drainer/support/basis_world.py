@@ -10,17 +10,17 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from common import binlog
-from common.record import crc32c
-from common.rowcodec.encoder import RowEncoder, prewrite_value
-from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, Index, IndexColumn, TableInfo
 from drainer.config.options import DrainerConfig
-from drainer.pull.merged import Merged, MergedBatch, Spilled
-from drainer.rules.rule_set import Rules, read_rules
-from drainer.sink.mysql.connection import Target, connect
+from drainer.mysql.connection import Target, connect
+from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
+from drainer.stream.rules.rule_set import Rules, read_rules
 from drainer.txn import INSERT, UPDATE
 from pumpclient.schema.ddl_job import create_database_job
 from tests.drainer.support.apply_life import Life, Recording, column, create_job, created, run
+from tidb_binlog import binlog
+from tidb_binlog.record import crc32c
+from tidb_binlog.rowcodec.encoder import RowEncoder, prewrite_value
+from tidb_binlog.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, Index, IndexColumn, TableInfo
 
 ADD_INDEX, DROP_INDEX, ADD_COLUMN, MODIFY_COLUMN = 7, 8, 5, 12
 KEY = FLAG_NOT_NULL | FLAG_PRIMARY

@@ -12,11 +12,11 @@ from decimal import Decimal
 from functools import cache
 from typing import Any
 
-from common import table_info as ti
-from common.table_info import ColumnKind, FieldType
 from drainer.ddl.convert.cast import Value, member_name
 from drainer.ddl.convert.numerals import float_text
 from tests.drainer.support import recorded
+from tidb_binlog import table_info as ti
+from tidb_binlog.table_info import ColumnKind, FieldType
 
 DAY = datetime(2026, 11, 23)
 """When it was recorded."""

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 
-from common import binlog
-from common.clock import SystemClock
-from common.config import loading
-from common.door.http.routes import Guard, Peer, Request, Response, Routes
-from common.net.http_client import Page
-from common.rowcodec.encoder import RowEncoder, prewrite_value
-from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, TableInfo
 from drainer.config.options import ENV_PREFIX, DrainerConfig
-from drainer.control.hold import Hold
-from drainer.control.http import add_hold_routes
-from drainer.pull.merged import Merged
-from drainer.sink.mysql.connection import Target
-from drainer.snapshot.drainer_hold import DrainerHold
+from drainer.mysql.connection import Target
+from drainer.operate.control.hold import Hold
+from drainer.operate.control.http import add_hold_routes
+from drainer.points.snapshot.drainer_hold import DrainerHold
+from drainer.stream.pull.merged import Merged
 from drainer.txn import INSERT
 from tests.drainer.support.apply_life import Recording, column, create_job, created
+from tidb_binlog import binlog
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.config import loading
+from tidb_binlog.door.http.routes import Guard, Peer, Request, Response, Routes
+from tidb_binlog.net.http_client import Page
+from tidb_binlog.rowcodec.encoder import RowEncoder, prewrite_value
+from tidb_binlog.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, TableInfo
 
 TABLES = ("t", "u")
 FIRST_TABLE_ID = 7

@@ -7,19 +7,19 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from common.clock import Clock, SystemClock
 from drainer.app import build_kafka
 from drainer.checkpoint.savepoint import Savepoint
-from drainer.control.pause_and_reload import Control
 from drainer.ddl.policy import Policy
 from drainer.formats.messages.message import MessageFormat
-from drainer.pull.merged import MergedBatch
+from drainer.operate.control.pause_and_reload import Control
 from drainer.sink.kafka.client import Client, TopicFacts
 from drainer.sink.kafka.kafka_sink import KafkaSink
 from drainer.sink.kafka.settings import ClientSettings, SinkSettings
 from drainer.sink.kafka.window import Mark
 from drainer.sink.runner import Runner
+from drainer.stream.pull.merged import MergedBatch
 from tests.drainer.support.archive_life import Ready, merged_of
+from tidb_binlog.clock import Clock, SystemClock
 
 TOPIC = "changes"
 EVER = 1 << 62

@@ -1,7 +1,7 @@
 """A tiny row format and a downstream in memory, for tests of the cores between translator and SQL.
 
 Rows: INSERT and DELETE `key=value`, UPDATE `key=value>key=value`. The plan below slices keys from them in
-the way `drainer.sink.mysql.sql_literal` does from encoded rows.
+the way `drainer.mysql.literal` does from encoded rows.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from collections import Counter
 from itertools import chain
 from typing import Any, cast
 
-from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONGLONG, Column, FieldType, TableInfo
-from drainer.sink.mysql.causality import Spread, lane_of_table
-from drainer.sink.mysql.change import (
+from drainer.mysql.rows.causality import Spread, lane_of_table
+from drainer.mysql.rows.change import (
     APPEND,
     DROP_ONE,
     PUT_INSERT,
@@ -23,8 +22,9 @@ from drainer.sink.mysql.change import (
     Form,
     TableTarget,
 )
-from drainer.sink.mysql.row_fold import fold
+from drainer.mysql.rows.row_fold import fold
 from drainer.txn import TableVersion
+from tidb_binlog.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONGLONG, Column, FieldType, TableInfo
 
 
 class TextPlan:
@@ -72,7 +72,7 @@ class Downstream:
         self.keyless: dict[int, Counter[bytes]] = {}
 
     def apply(self, chunk: Chunk) -> None:
-        """Carry out one lane transaction the way `drainer.sink.mysql.statement` writes it."""
+        """Carry out one lane transaction the way `drainer.mysql.rows.statement` writes it."""
         for net in fold(chunk.changes):
             table_id = net.table.version.id
             if not net.table.keyed:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from common import binlog
-from common.rowcodec.encoder import prewrite_value
-from common.table_info import TableInfo
-from drainer.pull.merged import Merged
+from drainer.stream.pull.merged import Merged
 from tests.crash.small_run import Event, Statement, job_of, row_of
 from tests.drainer.support.apply_life import Recording
+from tidb_binlog import binlog
+from tidb_binlog.rowcodec.encoder import prewrite_value
+from tidb_binlog.table_info import TableInfo
 
 
 def recording(*steps: Statement | list[Event]) -> Recording:

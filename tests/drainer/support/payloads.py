@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from common.wire import binlog_pb2
-from drainer.pull.merged import Spilled
 from drainer.relay.relay_log import RelayLog
+from drainer.stream.pull.merged import Spilled
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, Transaction
+from tidb_binlog.wire import binlog_pb2
 
 _KINDS = {INSERT: binlog_pb2.Insert, UPDATE: binlog_pb2.Update, DELETE: binlog_pb2.DeleteRow}
 

@@ -8,9 +8,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from common import ddl_job
-from common.wire import binlog_pb2
-from drainer.pull.merged import Merged
+from drainer.stream.pull.merged import Merged
+from tidb_binlog import ddl_job
+from tidb_binlog.wire import binlog_pb2
 
 ROOT = Path(__file__).parents[2] / "golden" / "corpus"
 SCENARIOS = sorted(path.parent.name for path in ROOT.glob("*/meta.json"))

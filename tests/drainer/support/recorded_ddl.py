@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from common.ddl_job import DdlJob
-from common.wire import binlog_pb2
 from drainer.ddl.derive import definition as ddl_definition
 from drainer.ddl.derive.compare import differences
 from drainer.ddl.derive.render import Server
 from drainer.ddl.policy import NO_DOWNSTREAM_MEANING
 from drainer.ddl.run import downstream_schema as ddl_present
-from drainer.schema.tracker import SchemaTracker, is_system_schema
-from drainer.sink.mysql.connection import Connection
+from drainer.mysql.connection import Connection
+from drainer.stream.schema.tracker import SchemaTracker, is_system_schema
 from drainer.txn import Ddl
 from tests.drainer.support import recorded
+from tidb_binlog.ddl_job import DdlJob
+from tidb_binlog.wire import binlog_pb2
 
 SYSTEM = ("mysql", "information_schema", "performance_schema", "sys")
 

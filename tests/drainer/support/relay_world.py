@@ -17,39 +17,39 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from common.clock import SystemClock
-from common.errors import BinlogError
-from deploy.playground.check.downstream import Downstream
-from deploy.playground.check.verify import Report, compare
-from deploy.playground.cluster.mariadb import MariaDbServer
-from deploy.playground.scenario import load
-from deploy.playground.workload.limits import MARIADB
+from binlog_playground.check.downstream import Downstream
+from binlog_playground.check.verify import Report, compare
+from binlog_playground.cluster.mariadb import MariaDbServer
+from binlog_playground.scenario import load
+from binlog_playground.workload.limits import MARIADB
 from drainer.app.recovery import RelayRecovery, stored_checkpoint
 from drainer.app.start_wait import Summary
-from drainer.apply.lane import LaneSettings
-from drainer.apply.mysql_sink import MysqlSink
-from drainer.apply.quarantine_setup import QuarantineSetup, load_waiting
-from drainer.apply.settings import ApplierSettings
 from drainer.checkpoint.inspection import inspect
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.store import CheckpointStore
 from drainer.config.relay_format import FORMATS, PAYLOAD
-from drainer.control.pause_and_reload import Control
 from drainer.ddl.policy import Policy
 from drainer.ddl.rules import Rule
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
+from drainer.mysql.connection import Target, connect
+from drainer.mysql.literal.quoting import string_literal
+from drainer.operate.control.pause_and_reload import Control
 from drainer.relay.relay_log import RelayLog
 from drainer.relay.source import RelaySchema, RelaySource
-from drainer.rules.rule_set import Rules
-from drainer.schema.tracker import SchemaTracker
-from drainer.sink.mysql.connection import Target, connect
-from drainer.sink.mysql.sql_literal.quoting import string_literal
+from drainer.sink.mysql.lane import LaneSettings
+from drainer.sink.mysql.mysql_sink import MysqlSink
+from drainer.sink.mysql.quarantine_setup import QuarantineSetup, load_waiting
+from drainer.sink.mysql.settings import ApplierSettings
 from drainer.sink.runner import Runner
-from drainer.translate.translator import Translator
+from drainer.stream.rules.rule_set import Rules
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.translate.translator import Translator
 from drainer.txn import Ddl, Item
 from tests.drainer.support import recorded
 from tests.drainer.support.apply_life import clean
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.errors import BinlogError
 
 CLUSTER_ID = 7
 SCHEMA = "tidb_binlog"

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
-from common import binlog, rpc
-from common.cluster.node import NodeStatus
-from common.cluster.registry import ClusterView, NodeEntry
-from common.errors import Unavailable
-from common.wire import binlog_pb2, pump_pb2
-from drainer.pull.pump_source import PULL_BATCHES, PULL_BINLOGS
+from drainer.stream.pull.pump_source import PULL_BATCHES, PULL_BINLOGS
+from tidb_binlog import binlog, rpc
+from tidb_binlog.cluster.node import NodeStatus
+from tidb_binlog.cluster.registry import ClusterView, NodeEntry
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.wire import binlog_pb2, pump_pb2
 
 THREADS_MS = 20_000
 

@@ -6,15 +6,15 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from common.upstream_port import SchemaHistory
-from drainer.apply.lane import LaneSettings
-from drainer.apply.mysql_sink import MysqlSink
-from drainer.apply.row_mismatch import Drift
-from drainer.quarantine.entry import RETRY
-from drainer.rules.rule_set import Rules
-from drainer.sink.mysql.connection import Target
-from drainer.sink.mysql.refusal import RowsRefused
+from drainer.ddl.quarantine.entry import RETRY
+from drainer.mysql.connection import Target
+from drainer.mysql.refusal import RowsRefused
+from drainer.sink.mysql.lane import LaneSettings
+from drainer.sink.mysql.mysql_sink import MysqlSink
+from drainer.sink.mysql.row_mismatch import Drift
+from drainer.stream.rules.rule_set import Rules
 from tests.drainer.support.apply_life import Life, Recording
+from tidb_binlog.upstream_port import SchemaHistory
 
 Document = dict[str, Any]
 

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common.upstream.standalone import StandaloneUpstream
-from deploy.playground.replay import Replay
-from deploy.playground.scenario import Scenario
+from binlog_playground.replay import Replay
+from binlog_playground.scenario import Scenario
 from tests.benchmarks.drainer.stored import fill
+from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 DEADLINE_S = 60.0
 

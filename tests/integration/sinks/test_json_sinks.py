@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from deploy.playground.scenario import Scenario
+from binlog_playground.scenario import Scenario
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import verify
 from tests.fakes.webhook import Answer, Webhook

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from deploy.playground.scenario import Scenario
+from binlog_playground.scenario import Scenario
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import verify
 from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, status, stored, until

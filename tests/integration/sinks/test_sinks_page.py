@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from common.config import loading
 from drainer import Ddl, DdlEffect, Table
 from drainer.config.options import ENV_PREFIX, DrainerConfig
 from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, status, until
+from tidb_binlog.config import loading
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "sinks.md").read_text()

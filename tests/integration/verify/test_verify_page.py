@@ -16,17 +16,17 @@ from typing import Final
 import pytest
 
 import pumpclient
-from common.upstream.standalone import StandaloneUpstream
-from deploy.ctl.cli.commands import DIFFERS, DONE, EXIT_CODES, NOT_COMPARABLE
-from deploy.playground.cluster.mariadb import MariaDbServer
-from deploy.playground.workload.application import Application
-from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.verify.result import LISTED_MAX
-from tests.deploy.ctl.conftest import Ctl, ctl  # noqa: F401 - a fixture
+from binlog_playground.cluster.mariadb import MariaDbServer
+from binlog_playground.workload.application import Application
+from binlogctl.cli.commands import DIFFERS, DONE, EXIT_CODES, NOT_COMPARABLE
+from drainer.compare.verify.result import LISTED_MAX
+from drainer.mysql.connection import Connection, Target, connect
+from tests.deploy.binlogctl.conftest import Ctl, ctl  # noqa: F401 - a fixture
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support.relay_world import items
 from tests.forked import Forked
 from tests.integration.test_first_load import COPY, DEADLINE_S, SCHEMA, Shop, answers, equal
+from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 pytestmark = pytest.mark.integration
 

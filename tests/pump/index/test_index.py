@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from common.binlog import COMMIT, PREWRITE, ROLLBACK
 from pump.index.index import Index, IndexDamaged, key_of
 from pump.log.record import START, LogRecord, ValuePointer, encode_pointer
 from tests.pump.support.payloads import filed
+from tidb_binlog.binlog import COMMIT, PREWRITE, ROLLBACK
 
 P = LogRecord(PREWRITE, 10, 0, ValuePointer(0, 0))
 C = LogRecord(COMMIT, 10, 20, ValuePointer(0, 100))

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from common import binlog
-from common.clock import SystemClock
 from pump.index.index import Index
 from pump.index.indexer import Indexer
 from pump.index.recent_commits import RecentCommits
@@ -16,6 +14,8 @@ from pump.log.record import START, LogRecord, ValuePointer
 from pump.log.value_log import ValueLog
 from pump.log.writer import WrittenGroup
 from tests.pump.support.memory_log import MemoryDirectory
+from tidb_binlog import binlog
+from tidb_binlog.clock import SystemClock
 
 
 class FailingIndex(Index):

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from common import binlog
 from pump.index.index import Index
 from pump.log.record import LogRecord, ValuePointer
 from pump.storage import opening
 from pump.storage.opening import StorageLimits
 from pump.storage.storage import Storage
 from tests.pump.support.payloads import filed, opened, pull, put, wait_watermark
+from tidb_binlog import binlog
 
 QUEUE_BYTES = 256 << 10
 LIMITS = StorageLimits(

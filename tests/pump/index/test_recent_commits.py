@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from common import binlog
 from pump.index.recent_commits import PENDING_MAX, RecentCommits
 from pump.log.delivery import Delivery
 from pump.log.record import START, LogRecord
+from tidb_binlog import binlog
 
 
 def feed(recent: RecentCommits, payload: bytes, *, remembered: bool = True) -> None:

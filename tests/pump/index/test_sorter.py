@@ -7,10 +7,10 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from common.binlog import COMMIT, PREWRITE, ROLLBACK
-from common.clock import SystemClock
 from pump.index.sorter import Advanced, Late, Sorter
 from pump.log.record import START, LogRecord, ValuePointer
+from tidb_binlog.binlog import COMMIT, PREWRITE, ROLLBACK
+from tidb_binlog.clock import SystemClock
 
 
 @dataclass(frozen=True)

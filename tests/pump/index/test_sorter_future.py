@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from common import binlog
 from tests.pump.support.payloads import opened, pull, put, put_pair, wait_watermark
+from tidb_binlog import binlog
 
 FAR = 1 << 62
 LIMIT = 1 << 40

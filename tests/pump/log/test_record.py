@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from common.errors import Corruption
 from pump.log.record import ValuePointer, decode_pointer, encode_pointer
+from tidb_binlog.errors import Corruption
 
 
 def test_value_pointer_bytes_and_order() -> None:

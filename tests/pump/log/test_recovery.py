@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
-from common.errors import Corruption
 from pump.log import recovery
 from pump.log.record import START, ValuePointer
 from pump.log.recovery import Cut, FoundSegment, RecoveryPlan, RefuseStart, Tear
+from tidb_binlog.errors import Corruption
 
 
 def planned(verify_from: tuple[int, int], replay_from: tuple[int, int]) -> RecoveryPlan:

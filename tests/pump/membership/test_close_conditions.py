@@ -9,8 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from common import tso
-from common.cluster import node
 from pump.membership.close_conditions import (
     TABLE,
     CloseConditions,
@@ -23,6 +21,8 @@ from pump.membership.close_conditions import (
     Stage,
     Step,
 )
+from tidb_binlog import tso
+from tidb_binlog.cluster import node
 
 HIGH = 10**6
 OFFLINE = Reader(node.OFFLINE, None, HIGH)

@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 
-from common.cluster import node
-from common.cluster.node import NodeStatus
-from common.cluster.registry import NodeEntry
-from common.errors import ConfigError
 from pump.membership import identity
+from tidb_binlog.cluster import node
+from tidb_binlog.cluster.node import NodeStatus
+from tidb_binlog.cluster.registry import NodeEntry
+from tidb_binlog.errors import ConfigError
 
 HERE, DEFAULT = "h:8250", "h:8250"
 KINDS = list(itertools.product(("h:8250", "other:1"), node.STATES, (True, False, None)))

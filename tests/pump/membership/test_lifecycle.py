@@ -16,21 +16,21 @@ from typing import Any
 import pytest
 from aetcd import rpc as messages
 
-from common import binlog, rpc, tso
-from common.clock import SystemClock
-from common.cluster import node
-from common.cluster.node import NodeStatus
-from common.cluster.registry import DRAINERS, PUMPS, NodeEntry, alive_key
-from common.errors import BinlogError, Unavailable
-from common.etcd.client import EtcdClient
-from common.etcd.registry import EtcdRegistry, connect_registry
-from common.serving.starting import Starting
-from common.upstream.standalone import StandaloneUpstream
-from common.upstream.upstream_time import UpstreamTime
-from deploy.playground.cluster.etcd_server import EtcdServer
+from binlog_playground.cluster.etcd_server import EtcdServer
 from pump.membership.registration import Registration
 from pump.storage.data_dir import DataDir
 from tests.pump.support.process import PumpClient, PumpProcess, Start
+from tidb_binlog import binlog, rpc, tso
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.cluster import node
+from tidb_binlog.cluster.node import NodeStatus
+from tidb_binlog.cluster.registry import DRAINERS, PUMPS, NodeEntry, alive_key
+from tidb_binlog.errors import BinlogError, Unavailable
+from tidb_binlog.etcd.client import EtcdClient
+from tidb_binlog.etcd.registry import EtcdRegistry, connect_registry
+from tidb_binlog.serving.starting import Starting
+from tidb_binlog.upstream.standalone import StandaloneUpstream
+from tidb_binlog.upstream.upstream_time import UpstreamTime
 
 pytestmark = pytest.mark.integration
 

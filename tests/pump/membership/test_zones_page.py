@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from common.config import loading
-from common.etcd.registry import connect_registry
 from pump.config import ENV_PREFIX, PumpConfig
 from pump.membership import score
 from pumpclient.options import Options
 from tests.pump.support.process import Start
+from tidb_binlog.config import loading
+from tidb_binlog.etcd.registry import connect_registry
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "zones.md").read_text()
@@ -71,7 +71,7 @@ async def test_its_pump_programs_and_command(pump: Start, etcd_clean: str, tmp_p
     (command,) = COMMANDS
     program, *words = command.split()
     assert program == "binlogctl"
-    told = await asyncio.to_thread(run, "-m", "deploy.ctl", *words, f"-pd-urls={etcd_clean}")
+    told = await asyncio.to_thread(run, "-m", "binlogctl", *words, f"-pd-urls={etcd_clean}")
     shown = {one["nodeId"]: (one["label"]["labels"], str(one["score"])) for one in json.loads(told)["pumps"]}
     assert shown == {"pump-a": ({"zone": "a", "rack": "r12"}, rates[0]), "pump-b": ({"zone": "b"}, rates[1])}
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from common import compression
-from common.compression import GZIP, NAMES, ZSTD
-from common.wire import pump_pb2
 from pump.pull.packer import Packer
 from tests.pump.pull.test_parts import PartPuller
 from tests.pump.support.payloads import put_pair, wait_watermark
 from tests.pump.test_server import pump
+from tidb_binlog import compression
+from tidb_binlog.compression import GZIP, NAMES, ZSTD
+from tidb_binlog.wire import pump_pb2
 
 NOISE = random.Random(1).randbytes(5000)
 

@@ -14,10 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common import binlog, rpc
-from common.errors import Corruption
-from common.record import encode_value
-from common.wire import pump_pb2
 from pump.log import segment
 from pump.log.delivery import Delivery, LargeDelivery, Page
 from pump.log.log_file import OsLogDirectory
@@ -27,6 +23,10 @@ from pump.pull.session import MESSAGE_BYTES_MAX, PartMessage, PullSession
 from pump.storage.opening import StorageLimits
 from tests.pump.support.payloads import opened, put, put_pair, wait_watermark
 from tests.pump.test_server import CLUSTER, Pump, pump
+from tidb_binlog import binlog, rpc
+from tidb_binlog.errors import Corruption
+from tidb_binlog.record import encode_value
+from tidb_binlog.wire import pump_pb2
 
 BASE = 470_607_648_165_462_018
 FROM_LOG = {"recent_bytes_max": 1}

@@ -16,20 +16,20 @@ from typing import Any, Final
 
 import pytest
 
-from common import binlog, compression
-from common.clock import ManualClock
-from common.cluster import node
-from common.cluster.node import NodeStatus
-from common.cluster.registry import ClusterView, NodeEntry
-from common.door.limits import Limits as DoorLimits
-from common.door.server.listener import Server, serve
-from common.wire import pump_pb2
 from pump.storage.opening import StorageLimits
 from tests.attacks import frames
 from tests.attacks.frames import DATA, END_HEADERS, END_STREAM, HEADERS, frame, message
 from tests.common.door.support.peers import Raw, until
 from tests.pump.support.payloads import opened, put_pair
 from tests.pump.test_server import CLUSTER, Pump, pump
+from tidb_binlog import binlog, compression
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.cluster import node
+from tidb_binlog.cluster.node import NodeStatus
+from tidb_binlog.cluster.registry import ClusterView, NodeEntry
+from tidb_binlog.door.limits import Limits as DoorLimits
+from tidb_binlog.door.server.listener import Server, serve
+from tidb_binlog.wire import pump_pb2
 
 MIB: Final = 1 << 20
 TRANSACTION: Final = 3 * MIB

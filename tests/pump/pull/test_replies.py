@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.wire import pump_pb2
 from pump.log.delivery import Delivery
 from pump.pull import replies as pull_replies
+from tidb_binlog.wire import pump_pb2
 
 TS = st.one_of(st.just(0), st.integers(0, 300), st.integers(0, 2**63 - 1))
 DELIVERIES = st.builds(Delivery, TS, TS, st.binary(max_size=300), st.binary(max_size=300))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from common import binlog
 from pump.log.delivery import Delivery, Page
 from pump.pull.session import FIRST_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX, Message, PullSession
+from tidb_binlog import binlog
 
 
 def deliveries(*commits: int, size: int = 10) -> list[Delivery]:

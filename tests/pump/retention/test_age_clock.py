@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common import tso
 from pump.retention.age_clock import SLACK_S, AgeClock, Anchor
+from tidb_binlog import tso
 
 DAY_S = 86_400.0
 BEGAN_S = 1_700_000_000.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from common.status.pump import PurgeOutlook, RetentionStatus
 from pump.retention.conditions import conditions
+from tidb_binlog.status.pump import PurgeOutlook, RetentionStatus
 
 
 def test_only_a_purge_that_is_near_or_done_is_told() -> None:

@@ -9,11 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from common.binlog import COMMIT, PREWRITE, ROLLBACK
-from common.cluster import node
-from common.config import loading
-from common.errors import ConfigError
-from common.tso import TS_MAX
 from pump.config import ENV_PREFIX, PumpConfig
 from pump.index.sorter import Sorter
 from pump.log.record import START, LogRecord, ValuePointer
@@ -34,6 +29,11 @@ from pump.retention.policy import (
     decide,
     outlook,
 )
+from tidb_binlog.binlog import COMMIT, PREWRITE, ROLLBACK
+from tidb_binlog.cluster import node
+from tidb_binlog.config import loading
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.tso import TS_MAX
 
 MINUTE = 60_000 << 18
 HOUR = 60 * MINUTE

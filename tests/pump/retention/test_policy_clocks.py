@@ -9,11 +9,11 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common import tso
-from common.cluster import node
 from pump.log.value_log import ClosedFile
 from pump.retention.age_clock import AgeClock
 from pump.retention.policy import DrainerState, Policy, Situation, candidates
+from tidb_binlog import tso
+from tidb_binlog.cluster import node
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 BEGAN_S = 1_700_000_000.0

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from common import binlog, rpc, tso
-from common.upstream.standalone import StandaloneUpstream
 from pump.pull.puller import OUT_OF_RANGE
 from tests.pump.support.process import PumpClient, PumpProcess, Start
+from tidb_binlog import binlog, rpc, tso
+from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 pytestmark = pytest.mark.integration
 

@@ -12,16 +12,6 @@ from typing import Any
 
 import pytest
 
-from common import binlog
-from common.clock import ManualClock
-from common.cluster import node
-from common.cluster.node import NodeStatus
-from common.cluster.registry import DRAINERS as DRAINER_KIND
-from common.cluster.registry import ClusterView, NodeEntry, Registry
-from common.errors import Unavailable
-from common.etcd.registry import connect_registry
-from common.observe import metrics
-from common.tso import TS_MAX, Ts, physical_s
 from pump.log.delivery import Delivery
 from pump.log.log_file import OsLogDirectory
 from pump.retention.age_clock import AgeClock
@@ -32,6 +22,16 @@ from pump.storage.opening import StorageLimits
 from pump.storage.storage import Storage
 from tests.pump.support import corpus
 from tests.pump.support.payloads import filed, opened, pull, put, put_pair, wait_watermark
+from tidb_binlog import binlog
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.cluster import node
+from tidb_binlog.cluster.node import NodeStatus
+from tidb_binlog.cluster.registry import DRAINERS as DRAINER_KIND
+from tidb_binlog.cluster.registry import ClusterView, NodeEntry, Registry
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.etcd.registry import connect_registry
+from tidb_binlog.observe import metrics
+from tidb_binlog.tso import TS_MAX, Ts, physical_s
 
 MINUTE = 60_000 << 18
 HOUR = 60 * MINUTE

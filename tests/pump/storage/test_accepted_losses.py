@@ -11,9 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from common import binlog, checked
-from common.errors import ConfigError, Corruption
-from common.observe import metrics
 from pump.index.index import IndexDamaged
 from pump.log.delivery import Delivery
 from pump.log.record import ValuePointer
@@ -22,6 +19,9 @@ from pump.storage.accepted_losses import AcceptedLosses
 from pump.storage.data_dir import DataDir
 from pump.storage.opening import StorageLimits
 from tests.pump.support.payloads import opened, pull, put, put_pair, wait_watermark
+from tidb_binlog import binlog, checked
+from tidb_binlog.errors import ConfigError, Corruption
+from tidb_binlog.observe import metrics
 
 LIMITS = StorageLimits(segment_bytes_max=5000)
 

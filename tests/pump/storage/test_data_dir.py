@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from common import filesystem
-from common.errors import ConfigError
 from pump.storage.data_dir import DataDir
 from pump.storage.opening import StorageLimits
 from tests.pump.support.payloads import opened, put_pair
+from tidb_binlog import filesystem
+from tidb_binlog.errors import ConfigError
 
 
 @pytest.fixture

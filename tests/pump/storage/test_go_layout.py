@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from common import binlog
-from common.errors import ConfigError, Corruption, DirectoryLocked
 from pump.index.leveldb import plyvel
 from pump.storage.data_dir import DataDir
 from pump.storage.opening import StorageLimits
 from tests.pump.support import corpus, go_layout
 from tests.pump.support.go_layout import Broken, Pointer
 from tests.pump.support.payloads import header, opened, pull, put, wait_watermark
+from tidb_binlog import binlog
+from tidb_binlog.errors import ConfigError, Corruption, DirectoryLocked
 
 RECORDED = corpus.recordings(killed=False)
 KILLED = corpus.recordings(killed=True)

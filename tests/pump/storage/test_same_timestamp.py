@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from common import binlog
 from pump.index.index import RECENT_MAX, Index
 from pump.log.record import START, LogRecord, ValuePointer
 from pump.storage.storage import Storage
 from tests.pump.support.payloads import opened, pull, put, wait_watermark
+from tidb_binlog import binlog
 
 MESSAGE = "a client gave a commit the commit_ts of another transaction"
 

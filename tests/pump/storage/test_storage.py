@@ -14,10 +14,6 @@ from typing import Any
 
 import pytest
 
-from common import binlog
-from common.clock import SystemClock
-from common.errors import ConfigError, Corruption
-from common.process.daemon import exit_code
 from pump.index.index import IndexDamaged
 from pump.log import segment
 from pump.log.delivery import Delivery
@@ -31,6 +27,10 @@ from pump.storage.storage import Storage
 from tests.pump.support import corpus
 from tests.pump.support.memory_log import MemoryDirectory, MemoryFile
 from tests.pump.support.payloads import header, opened, pull, put, put_pair, wait_watermark
+from tidb_binlog import binlog
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.errors import ConfigError, Corruption
+from tidb_binlog.process.daemon import exit_code
 
 CLEAN = corpus.recordings(killed=False)
 KILLED = corpus.recordings(killed=True)

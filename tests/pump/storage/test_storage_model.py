@@ -26,9 +26,6 @@ from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from common import binlog
-from common.clock import SystemClock
-from common.errors import Corruption
 from pump.index import index, indexer
 from pump.index.index import IndexDamaged
 from pump.log.record import ValuePointer
@@ -43,6 +40,9 @@ from tests.crash.faults.disk import CUTS, FREEZE, TEAR, Disk, Fault
 from tests.crash.faults.index_damage import SECTOR, Damage
 from tests.pump.support.payloads import header, is_replayed, opened, pull, put, wait_watermark
 from tests.pump.support.storage_model import Model, Stored
+from tidb_binlog import binlog
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.errors import Corruption
 
 EXAMPLES = int(os.environ.get("PUMP_MODEL_EXAMPLES", "200"))
 SEED = os.environ.get("PUMP_MODEL_SEED")

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from common import binlog
-from common.clock import SystemClock
 from pump.index.index import Index
 from pump.log.delivery import Delivery
 from pump.log.record import ValuePointer
 from pump.storage.data_dir import DataDir
 from pump.storage.storage import Storage
+from tidb_binlog import binlog
+from tidb_binlog.clock import SystemClock
 
 
 def header(payload: bytes) -> binlog.Header:

@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-from common import binlog, rpc
-from common.wire import pump_pb2
 from tests.forked import Forked
+from tidb_binlog import binlog, rpc
+from tidb_binlog.wire import pump_pb2
 
 ROOT = Path(__file__).parents[3]
 

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from common.errors import BinlogError, Unavailable
-from common.tso import Ts
-from common.upstream_port import Outcome, Undecided
+from tidb_binlog.errors import BinlogError, Unavailable
+from tidb_binlog.tso import Ts
+from tidb_binlog.upstream_port import Outcome, Undecided
 
 
 class ScriptedOracle:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from common import binlog
 from pump.log.delivery import Delivery
+from tidb_binlog import binlog
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from common import tso
-from common.errors import BinlogError, Corruption, Unavailable
-from common.tso import Ts
 from pump.watermark.idle import IdleWatermark
 from tests.fakes import virtual_time
 from tests.fakes.virtual_time import LoopClock
+from tidb_binlog import tso
+from tidb_binlog.errors import BinlogError, Corruption, Unavailable
+from tidb_binlog.tso import Ts
 
 FAR = 1 << 62
 TOLD_S = 0.06  # a pace, and the way

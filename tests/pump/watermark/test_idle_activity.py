@@ -6,14 +6,14 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 
-from common import binlog, rpc
-from common.cluster import node
-from common.wire import pump_pb2
 from pump.watermark.idle import write_fake_binlogs
 from pump.write.admission import Disk
 from tests.pump.support.payloads import wait_watermark
 from tests.pump.support.scripted import ScriptedOracle
 from tests.pump.write.test_batch_stream import CLUSTER, Writing, pump
+from tidb_binlog import binlog, rpc
+from tidb_binlog.cluster import node
+from tidb_binlog.wire import pump_pb2
 
 
 async def test_refused_writes_and_probes_do_not_keep_time_marks_away(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from math import inf
 
 import pytest
 
-from common.binlog import PREWRITE
-from common.clock import SystemClock
 from pump.index.sorter import OPEN_MAX, OpenPrewrite, Sorter
 from pump.log.record import LogRecord, ValuePointer
 from pump.watermark.resolve_schedule import _STEPS_MAX as STEPS_MAX
 from pump.watermark.resolve_schedule import Heard, ResolveSchedule, TxnAnswer
+from tidb_binlog.binlog import PREWRITE
+from tidb_binlog.clock import SystemClock
 
 
 def open_at(*since: float) -> list[OpenPrewrite]:

@@ -13,10 +13,6 @@ from typing import Any
 import pytest
 from msgspec import to_builtins
 
-from common import binlog
-from common.clock import ManualClock
-from common.errors import Corruption, Rejected
-from common.upstream_port import Committed, RolledBack, Undecided
 from pump.index import indexer
 from pump.storage.storage import Storage
 from pump.watermark import resolver
@@ -26,6 +22,10 @@ from pump.watermark.stall_monitor import StallMonitor
 from pump.watermark.stall_report import StallReport
 from tests.pump.support.payloads import opened, pull, put, put_pair, wait_watermark
 from tests.pump.support.scripted import ScriptedTransactions
+from tidb_binlog import binlog
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.errors import Corruption, Rejected
+from tidb_binlog.upstream_port import Committed, RolledBack, Undecided
 
 
 async def until(condition: Callable[[], bool]) -> None:

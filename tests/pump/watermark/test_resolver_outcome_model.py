@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from common import tso
-from common.binlog import COMMIT, PREWRITE, ROLLBACK, SETTLED_ROLLBACK
-from common.upstream_port import Committed, RolledBack, Unknown
 from pump.index.sorter import GivenUp, Sorter
 from pump.log.record import LogRecord, ValuePointer
 from tests.fakes.mvcc import KeyFailure
 from tests.fakes.world import TikvWorld
+from tidb_binlog import tso
+from tidb_binlog.binlog import COMMIT, PREWRITE, ROLLBACK, SETTLED_ROLLBACK
+from tidb_binlog.upstream_port import Committed, RolledBack, Unknown
 
 KEY = b"t\x80primary"
 LIFE_S = 600.0

@@ -9,10 +9,6 @@ from typing import Any
 import pytest
 from msgspec import to_builtins
 
-from common import binlog, tso
-from common.observe import metrics
-from common.upstream_port import Committed, Undecided
-from common.wire import binlog_pb2
 from pump.index.sorter import OpenPrewrite
 from pump.log.record import START
 from pump.watermark.resolve_schedule import Heard, TxnAnswer
@@ -28,6 +24,10 @@ from pump.watermark.stall_report import (
 )
 from tests.pump.support.payloads import put
 from tests.pump.watermark.test_resolver import Scene, scene
+from tidb_binlog import binlog, tso
+from tidb_binlog.observe import metrics
+from tidb_binlog.upstream_port import Committed, Undecided
+from tidb_binlog.wire import binlog_pb2
 
 SECRET = b"a row that nobody may see"
 

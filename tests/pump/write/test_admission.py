@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 
-from common.binlog import COMMIT, PREWRITE, ROLLBACK
-from common.cluster import node
 from pump.write import admission
 from pump.write.admission import PROBE, STORE, Disk, Reason, Refuse
+from tidb_binlog.binlog import COMMIT, PREWRITE, ROLLBACK
+from tidb_binlog.cluster import node
 
 ROOM = Disk(available=100, floor=10)
 FULL = Disk(available=10, floor=10)

@@ -14,13 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common import binlog, rpc, tso
-from common.clock import SystemClock
-from common.cluster import node
-from common.door.server.listener import serve
-from common.errors import Unavailable
-from common.upstream.upstream_time import UpstreamTime
-from common.wire import pump_pb2
 from pump.pull.puller import Pullers
 from pump.server import PumpServer
 from pump.storage.opening import StorageLimits
@@ -33,6 +26,13 @@ from pump.write.disk_guard import DiskGuard
 from tests.pump.support.memory_log import MemoryDirectory, MemoryFile
 from tests.pump.support.payloads import opened
 from tests.pump.support.scripted import ScriptedOracle
+from tidb_binlog import binlog, rpc, tso
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.cluster import node
+from tidb_binlog.door.server.listener import serve
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.upstream.upstream_time import UpstreamTime
+from tidb_binlog.wire import pump_pb2
 
 CLUSTER = 77
 PATH = "binlog.PumpBatch/WriteBinlogs"
@@ -680,5 +680,5 @@ async def test_over_both_servers(kind: str, tmp_path: Path) -> None:
 
 
 def test_the_protocol_file_tells_the_limit_of_a_message() -> None:
-    text = (Path(__file__).parents[3] / "proto/common/wire/pump.proto").read_text()
+    text = (Path(__file__).parents[3] / "proto/tidb_binlog/wire/pump.proto").read_text()
     assert f"at most {write_request.PAYLOADS_MAX:,}" in text

@@ -10,12 +10,6 @@ from typing import Any
 
 import pytest
 
-from common import binlog, tso
-from common.clock import ManualClock
-from common.errors import Rejected
-from common.upstream.garbage_hold import BACK_MAX_S
-from common.upstream.upstream_time import UpstreamTime
-from common.upstream_port import Committed, RolledBack, Undecided, Unknown
 from pump.index.sorter import Advanced, GivenUp, OpenPrewrite, Sorter
 from pump.log.record import LogRecord, ValuePointer
 from pump.watermark.resolve_schedule import TxnAnswer
@@ -23,6 +17,12 @@ from pump.watermark.trace_hold import RENEW_S, TRANSACTION_S, TTL_S, TraceHold
 from tests.pump.support.payloads import opened, put
 from tests.pump.support.scripted import ScriptedOracle
 from tests.pump.watermark.test_resolver import Scene, until
+from tidb_binlog import binlog, tso
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.errors import Rejected
+from tidb_binlog.upstream.garbage_hold import BACK_MAX_S
+from tidb_binlog.upstream.upstream_time import UpstreamTime
+from tidb_binlog.upstream_port import Committed, RolledBack, Undecided, Unknown
 
 
 @asynccontextmanager

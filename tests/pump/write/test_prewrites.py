@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from common import binlog
-from common.binlog import KEY_BYTES_MAX
-from common.wire import pump_pb2
 from pump.index.sorter import Prewrites
 from tests.pump.support.payloads import put
 from tests.pump.write.test_batch_stream import Pump, Reason, Writing, pump
 from tests.pump.write.test_unary_writes import CLUSTER, Calls
+from tidb_binlog import binlog
+from tidb_binlog.binlog import KEY_BYTES_MAX
+from tidb_binlog.wire import pump_pb2
 
 BOUND = 100
 TS = 1 << 58

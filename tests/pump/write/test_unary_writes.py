@@ -14,15 +14,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from common import binlog, rpc
-from common.binlog import Head
-from common.clock import ManualClock, SystemClock
-from common.cluster import node
-from common.door.server.listener import serve
-from common.observe import metrics
-from common.rpc.service import status_of
-from common.upstream.upstream_time import UpstreamTime
-from common.wire import pump_pb2
 from pump.index.sorter import Prewrites
 from pump.log.writer import Ended, WriteFailed
 from pump.storage.opening import StorageLimits
@@ -34,6 +25,15 @@ from tests.pump.support.memory_log import MemoryDirectory
 from tests.pump.support.payloads import opened
 from tests.pump.support.scripted import ScriptedOracle
 from tests.pump.write.test_batch_stream import Syncs, until
+from tidb_binlog import binlog, rpc
+from tidb_binlog.binlog import Head
+from tidb_binlog.clock import ManualClock, SystemClock
+from tidb_binlog.cluster import node
+from tidb_binlog.door.server.listener import serve
+from tidb_binlog.observe import metrics
+from tidb_binlog.rpc.service import status_of
+from tidb_binlog.upstream.upstream_time import UpstreamTime
+from tidb_binlog.wire import pump_pb2
 
 CLUSTER = 77
 PATH = "/binlog.Pump/WriteBinlog"

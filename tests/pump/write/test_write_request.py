@@ -7,11 +7,11 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from common import binlog
-from common.errors import Rejected
-from common.wire import pump_pb2
 from pump.write import write_request
 from pump.write.write_request import WriteRequests
+from tidb_binlog import binlog
+from tidb_binlog.errors import Rejected
+from tidb_binlog.wire import pump_pb2
 
 CLUSTER = 7_240_000_000_000_000_001
 

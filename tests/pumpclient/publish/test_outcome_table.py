@@ -14,7 +14,7 @@ from typing import Any
 import pymysql
 import pytest
 
-from deploy.playground.cluster.mariadb import MariaDbServer
+from binlog_playground.cluster.mariadb import MariaDbServer
 from pumpclient import InvalidDefinition, NoTransaction, OutcomeTable
 from pumpclient.publish.open_transaction import commits_by_itself
 

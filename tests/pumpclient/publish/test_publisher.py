@@ -7,11 +7,6 @@ import json
 
 import pytest
 
-from common import binlog
-from common.errors import ConfigError, Conflict, Unavailable
-from common.rowcodec.encoder import prewrite_value
-from common.upstream_port import Committed, RolledBack, Undecided
-from common.wire import binlog_pb2
 from pumpclient import (
     BinlogTooLarge,
     ClientClosed,
@@ -25,6 +20,11 @@ from pumpclient import (
     TransactionState,
 )
 from pumpclient.testing import MemoryCluster, settle
+from tidb_binlog import binlog
+from tidb_binlog.errors import ConfigError, Conflict, Unavailable
+from tidb_binlog.rowcodec.encoder import prewrite_value
+from tidb_binlog.upstream_port import Committed, RolledBack, Undecided
+from tidb_binlog.wire import binlog_pb2
 
 P, C, R = binlog.PREWRITE, binlog.COMMIT, binlog.ROLLBACK
 JOB = json.dumps({"id": 77, "type": 3, "binlog": {"SchemaVersion": 12}}).encode()

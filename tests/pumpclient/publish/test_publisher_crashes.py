@@ -18,13 +18,6 @@ from typing import Any
 
 import pytest
 
-from common import binlog
-from common.clock import ManualClock
-from common.errors import BinlogError, Unavailable
-from common.etcd.client import EtcdClient
-from common.upstream.standalone import GRACE_S, StandaloneUpstream
-from common.upstream.standalone.prepared import entries
-from common.upstream_port import Committed, Outcome, RolledBack, Undecided
 from pumpclient import (
     Failure,
     OutcomeTable,
@@ -36,6 +29,13 @@ from pumpclient import (
 )
 from pumpclient.tasks import Pauses
 from pumpclient.testing import MemoryCluster
+from tidb_binlog import binlog
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.errors import BinlogError, Unavailable
+from tidb_binlog.etcd.client import EtcdClient
+from tidb_binlog.upstream.standalone import GRACE_S, StandaloneUpstream
+from tidb_binlog.upstream.standalone.prepared import entries
+from tidb_binlog.upstream_port import Committed, Outcome, RolledBack, Undecided
 
 pytestmark = pytest.mark.integration
 

@@ -7,13 +7,13 @@ import logging
 
 import pytest
 
-from common.cluster import node
-from common.errors import Unavailable
-from common.upstream_port import Committed, RolledBack, Undecided
 from pumpclient import ClientState, Failure, Options, Publisher
 from pumpclient.publish.publisher import SWEEP_EVERY_S
 from pumpclient.tasks import Background
 from pumpclient.testing import MemoryCluster, settle
+from tidb_binlog.cluster import node
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.upstream_port import Committed, RolledBack, Undecided
 
 IGNORING = Options(ignore_error=True, write_timeout_s=1.0)
 

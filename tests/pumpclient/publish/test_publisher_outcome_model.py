@@ -13,10 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from common import binlog
-from common.upstream.standalone import StandaloneUpstream
-from common.upstream.standalone.prepared import entries
-from common.upstream_port import Committed, RolledBack, Undecided
 from pumpclient import OutcomeUnknown, TransactionLost
 from tests.pumpclient.publish.test_publisher_crashes import (
     Database,
@@ -25,6 +21,10 @@ from tests.pumpclient.publish.test_publisher_crashes import (
     _interrupted,
     world,
 )
+from tidb_binlog import binlog
+from tidb_binlog.upstream.standalone import StandaloneUpstream
+from tidb_binlog.upstream.standalone.prepared import entries
+from tidb_binlog.upstream_port import Committed, RolledBack, Undecided
 
 __all__ = ["world"]
 

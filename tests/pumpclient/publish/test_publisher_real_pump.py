@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import pumpclient
-from common import binlog, rpc
-from common.upstream.standalone import StandaloneUpstream
-from common.wire import pump_pb2
 from pumpclient import Options, TransactionLost
 from tests.forked import Forked
+from tidb_binlog import binlog, rpc
+from tidb_binlog.upstream.standalone import StandaloneUpstream
+from tidb_binlog.wire import pump_pb2
 
 pytestmark = pytest.mark.integration
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from common.errors import Unavailable
 from pumpclient import SchemaChanged, TransactionState, column
 from pumpclient.testing import settle
 from pumpclient.testing.memory_upstream import MemoryCatalog, MemoryTransactions
 from tests.pumpclient.publish.test_schema_publishing import ORDERS, shop
+from tidb_binlog.errors import Unavailable
 
 
 @pytest.mark.parametrize("altered_by_itself", [True, False])

@@ -12,16 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from common import binlog
-from common import table_info as ti
-from common.clock import ManualClock
-from common.errors import Rejected
-from common.etcd.client import EtcdClient
-from common.rowcodec import compile_table
-from common.table_info import TableInfo
-from common.upstream.standalone import GRACE_S, CatalogChange, StandaloneUpstream
-from common.wire.binlog_pb2 import PrewriteValue
-from deploy.playground.workload import kinds
+from binlog_playground.workload import kinds
 from pumpclient import (
     InvalidBinlog,
     InvalidDefinition,
@@ -36,6 +27,15 @@ from pumpclient import (
 from pumpclient.publish.row_values import row_values
 from pumpclient.schema.table_definition import column_named, create_text, field_type, table, without_column
 from pumpclient.testing import MemoryCluster
+from tidb_binlog import binlog
+from tidb_binlog import table_info as ti
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.errors import Rejected
+from tidb_binlog.etcd.client import EtcdClient
+from tidb_binlog.rowcodec import compile_table
+from tidb_binlog.table_info import TableInfo
+from tidb_binlog.upstream.standalone import GRACE_S, CatalogChange, StandaloneUpstream
+from tidb_binlog.wire.binlog_pb2 import PrewriteValue
 
 ORDERS = [column("id", "bigint", nullable=False), column("item", "varchar(40)", default="pen")]
 
@@ -207,7 +207,7 @@ def test_values_of_drivers_and_mappers() -> None:
 
 
 def _encoded(info: TableInfo, row: dict[str, Any]) -> bytes:
-    from common.rowcodec.encoder import RowEncoder
+    from tidb_binlog.rowcodec.encoder import RowEncoder
 
     return RowEncoder(info).insert(row, rowid=1)
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from common import binlog
-from common.upstream_port import Committed, RolledBack
 from pumpclient import OutcomeTable, Publisher, SyncPublisher, SyncTransaction, TransactionState
 from pumpclient.publish.settlement import QUESTIONS_MAX
 from pumpclient.testing import MemoryCluster, settle
+from tidb_binlog import binlog
+from tidb_binlog.upstream_port import Committed, RolledBack
 
 
 class Shop:

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from pymysql.converters import escape_item
 
-from common.rowcodec import compile_table
-from common.rowcodec.encoder import RowEncoder, UnwritableValue
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.sink.mysql.errors import StatementRefused
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Connection, Target, connect
+from drainer.mysql.errors import StatementRefused
 from pumpclient import InvalidValue, column
 from pumpclient.publish.row_values import row_values
 from tests.pumpclient.publish.test_schema_publishing import table
+from tidb_binlog.rowcodec import compile_table
+from tidb_binlog.rowcodec.encoder import RowEncoder, UnwritableValue
 
 pytestmark = pytest.mark.integration
 

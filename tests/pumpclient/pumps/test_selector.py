@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from common.errors import ConfigError
 from pumpclient.pumps.selector import STRATEGIES, Affinity, Chosen, NoPump, Selector, Standing
+from tidb_binlog.errors import ConfigError
 
 PUMPS = ("a", "b", "c")
 

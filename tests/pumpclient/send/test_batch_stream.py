@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from common import binlog, rpc
-from common.errors import Unavailable
-from common.wire import pump_pb2
 from pumpclient import BinlogTooLarge, Failure, Options
 from pumpclient.send.batch_stream import FAILURE_OF_REASON
 from pumpclient.send.batching import LARGE_BYTES
 from pumpclient.send.transport import RpcTransport, TransportFailure
 from pumpclient.testing import ManualTime, MemoryCluster, settle
+from tidb_binlog import binlog, rpc
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.wire import pump_pb2
 
 P, C = binlog.PREWRITE, binlog.COMMIT
 ADDRESS = "pump:8250"

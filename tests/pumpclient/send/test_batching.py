@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.errors import Rejected
 from pumpclient.send.batching import Outbox
+from tidb_binlog.errors import Rejected
 
 Payload = tuple[int, bytes]
 

@@ -8,8 +8,6 @@ import logging
 
 import pytest
 
-from common import binlog
-from common.errors import ConfigError
 from pumpclient import (
     BinlogTooLarge,
     ClientState,
@@ -21,6 +19,8 @@ from pumpclient import (
 from pumpclient.send.skipping import Skipping
 from pumpclient.testing import MemoryCluster, settle
 from tests.pumpclient.test_client import while_time_passes
+from tidb_binlog import binlog
+from tidb_binlog.errors import ConfigError
 
 IGNORING = Options(ignore_error=True, write_timeout_s=1.0)
 STEPS = ("lost 1", "lost 2", "skip 3", "finish 1", "finish 3", "finish 9", "recover", "reset")

@@ -8,11 +8,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 import grpc
 import pytest
 
-from common.errors import BinlogError, Conflict, Corruption, Rejected, Unavailable
-from common.rpc import RpcStatus
-from common.wire import pump_pb2
 from pumpclient.send.transport import FAILURE_OF_CODE, WRITE_BINLOG, RpcTransport, TransportFailure
 from pumpclient.send.write_policy import Failure
+from tidb_binlog.errors import BinlogError, Conflict, Corruption, Rejected, Unavailable
+from tidb_binlog.rpc import RpcStatus
+from tidb_binlog.wire import pump_pb2
 
 
 class ScriptedClient:

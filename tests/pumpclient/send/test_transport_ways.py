@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 import pumpclient
-from common.errors import ConfigError
-from common.upstream.standalone import StandaloneUpstream
-from deploy.playground.cluster.etcd_server import EtcdServer
+from binlog_playground.cluster.etcd_server import EtcdServer
 from pumpclient.pumps.health import State
 from pumpclient.pumps.socket_pump import LOCAL_PUMP
 from pumpclient.send.batching import LARGE_BYTES
@@ -20,6 +18,8 @@ from tests.fakes.cluster import FakeCluster
 from tests.fakes.pd import FakePd
 from tests.pump.support.process import PumpProcess
 from tests.pumpclient.support.kills import connected, log_of
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 pytestmark = pytest.mark.integration
 

@@ -22,14 +22,14 @@ from typing import Final
 
 import pytest
 
-from common import binlog
-from common.clock import ManualClock
-from common.cluster import node
-from common.cluster.registry import ClusterView, NodeEntry
 from pumpclient import BinlogTooLarge, Options, PumpClient, WriteFailed
 from pumpclient.send.transport import TransportFailure
 from pumpclient.send.write_policy import Failure
 from pumpclient.testing import MemoryRegistry
+from tidb_binlog import binlog
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.cluster import node
+from tidb_binlog.cluster.registry import ClusterView, NodeEntry
 
 STORED, LOST_REPLY = "stored", "unreachable but stored"
 FAILURES: Final = {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Self
 
-from common import binlog, rpc
-from common.cluster.node import ONLINE, NodeStatus
-from common.cluster.registry import PUMPS
-from common.etcd.registry import EtcdRegistry
-from common.wire import pump_pb2
+from tidb_binlog import binlog, rpc
+from tidb_binlog.cluster.node import ONLINE, NodeStatus
+from tidb_binlog.cluster.registry import PUMPS
+from tidb_binlog.etcd.registry import EtcdRegistry
+from tidb_binlog.wire import pump_pb2
 
 
 class GrpcPump:

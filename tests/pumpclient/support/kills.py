@@ -20,18 +20,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pumpclient
-from common import binlog
-from common.errors import Unavailable
-from common.net.port import free_ports
-from common.net.tls import TlsConfig
-from common.upstream.standalone import StandaloneUpstream
-from common.upstream_port import TimestampOracle
-from deploy.playground.cluster.etcd_server import EtcdServer
+from binlog_playground.cluster.etcd_server import EtcdServer
 from pump.log.log_file import OsLogDirectory
 from pump.log.record import LogRecord
 from pump.log.segment import Segment
 from pumpclient.pumps.health import State
 from tests.pump.support.process import PumpProcess
+from tidb_binlog import binlog
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.net.port import free_ports
+from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.upstream.standalone import StandaloneUpstream
+from tidb_binlog.upstream_port import TimestampOracle
 
 WRITERS = 8
 OPTIONS = pumpclient.Options(retry_pause_s=0.02, finish_retry_pause_s=0.05, probe_interval_s=0.1)

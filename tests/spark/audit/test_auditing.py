@@ -18,10 +18,9 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
-from common.wire import pb_binlog_pb2 as pb
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.image.manifest import Manifest
-from drainer.sink.mysql.connection import Target
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Target
+from drainer.points.image.manifest import Manifest
 from drainer.spark import image
 from drainer.spark.audit import report
 from drainer.spark.audit.auditing import Outcome, audit
@@ -37,6 +36,7 @@ from tests.spark.support.audit_world import (
     without_indexes,
     write_archive,
 )
+from tidb_binlog.wire import pb_binlog_pb2 as pb
 
 WHOLE = 8 << 20
 SCENARIOS = ("types", "ddl", "keys", "multi-pump")

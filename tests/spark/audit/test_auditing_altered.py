@@ -6,12 +6,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from common.rowcodec.encoder import RowEncoder
 from drainer.spark import image
 from drainer.spark.audit.auditing import audit
 from drainer.txn import INSERT, UPDATE, Ddl, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import column, key, kind, table
 from tests.drainer.support import archive_life
+from tidb_binlog.rowcodec.encoder import RowEncoder
 
 FIRST = 1 << 40
 

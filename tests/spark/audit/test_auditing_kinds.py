@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from common.errors import ConfigError
+from drainer.mysql.connection import Target
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.files.location import Location
-from drainer.sink.mysql.connection import Target
 from drainer.spark.audit.auditing import audit
 from drainer.spark.audit.checks.findings import CHAINS, COVERAGE, exit_code
 from drainer.spark.audit.document import document
@@ -20,6 +19,7 @@ from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items
 from tests.spark.audit.checks.test_coverage import coverage
 from tests.spark.support.audit_world import walk_records
+from tidb_binlog.errors import ConfigError
 
 NOBODY: Any = None
 SCENARIOS = [name for name in recorded.SCENARIOS if name not in ("orphans", "multi-pump")]  # many plain rows

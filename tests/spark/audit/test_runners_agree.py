@@ -14,8 +14,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from drainer.changes import canonical
+from drainer.mysql.rows.column_match import Dialect
 from drainer.reading.archive.decode.definitions import Definitions
-from drainer.sink.mysql.column_match import Dialect
 from drainer.spark.audit.checks import comparison, contents, image_rows
 from drainer.spark.audit.checks.chain_rule import BROKEN, KEPT, LOST, UNREADABLE
 from drainer.spark.audit.checks.comparison import Comparison
@@ -31,7 +32,6 @@ from drainer.spark.audit.on_executors.frames import STEPS, batched
 from drainer.spark.audit.rows.lineage import Lineages, Span
 from drainer.spark.audit.rows.row_steps import RowStep
 from drainer.txn import TableVersion
-from drainer.verify import canonical
 from tests.spark.support.audit_world import Walk, walk
 
 SEED = 5

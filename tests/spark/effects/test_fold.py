@@ -7,8 +7,6 @@ from random import Random
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from common.rowcodec.encoder import RowEncoder
-from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, Index, IndexColumn, TableInfo
 from drainer.reading.archive.decode.images import Images
 from drainer.reading.archive.decode.records import Changes, Row
 from drainer.spark.effects import fold
@@ -16,6 +14,8 @@ from drainer.spark.effects.batches import COLUMNS, PLACE_BITS, places
 from drainer.spark.effects.operations import Operations, RowEffect, effects_in_order, table_id
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion
 from tests.drainer.support.apply_life import column
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, Index, IndexColumn, TableInfo
 
 _KEY = FLAG_NOT_NULL | FLAG_PRIMARY
 _BUCKETS = 8

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from common.rowcodec.encoder import RowEncoder
-from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, FLAG_UNSIGNED, LONGLONG, VARCHAR, TableInfo
 from drainer.reading.archive.decode import definitions, reading
 from drainer.reading.archive.decode.definitions import Definitions, KnownTables
 from drainer.reading.archive.decode.reading import PbReader
@@ -26,6 +24,8 @@ from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support import recorded
 from tests.drainer.support.apply_life import column
 from tests.drainer.support.relay_world import items
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, FLAG_UNSIGNED, LONGLONG, VARCHAR, TableInfo
 
 SCENARIOS = sorted(path.name for path in recorded.ROOT.iterdir() if path.is_dir())
 BUCKETS = 16

@@ -12,23 +12,23 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from common.errors import Conflict, Rejected
-from common.rowcodec.encoder import RowEncoder
-from drainer.image.manifest import MANIFEST, ROWS, Manifest
-from drainer.image.parquet_reader import TableReader
-from drainer.image.parquet_writer import TableWriter
-from drainer.sink.mysql.connection import Connection
+from drainer.mysql.connection import Connection
+from drainer.points.image.manifest import MANIFEST, ROWS, Manifest
+from drainer.points.image.parquet_reader import TableReader
+from drainer.points.image.parquet_writer import TableWriter
 from drainer.spark import image
 from drainer.spark.audit.auditing import audit
 from drainer.spark.image import table_lifetimes
 from drainer.spark.image.table_lifetimes import Life
 from drainer.txn import INSERT, Ddl, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import index, key, kind, table
-from tests.drainer.apply.test_apply_model_mariadb import SHAPES, World
 from tests.drainer.reading.archive.support import corpus
+from tests.drainer.sink.mysql.test_apply_model_mariadb import SHAPES, World
 from tests.drainer.support import archive_life
 from tests.drainer.support.relay_world import items
 from tests.spark.support.table_history import History
+from tidb_binlog.errors import Conflict, Rejected
+from tidb_binlog.rowcodec.encoder import RowEncoder
 
 
 def rows_of(world: World) -> Counter[Any]:

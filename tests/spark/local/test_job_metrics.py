@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from common.clock import ManualClock
-from common.errors import ConfigError, Corruption, FlagError
-from common.observe import metrics
-from drainer.spark import __main__ as program
-from drainer.spark import job_metrics
+from drainer.spark import program as program
+from drainer.spark.replay import job_metrics
 from drainer.spark.replay.stream_apply import Batch
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support.relay_world import items
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.errors import ConfigError, Corruption, FlagError
+from tidb_binlog.observe import metrics
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from drainer.reading.archive.archive_source import ArchiveSource
 from drainer.spark import session as sessions
-from drainer.spark.__main__ import run
+from drainer.spark.program import run
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items

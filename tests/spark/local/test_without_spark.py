@@ -23,7 +23,7 @@ class Missing(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Missing())
 """
 COMMAND = """
-from drainer.spark.__main__ import main
+from drainer.spark.program import main
 main()
 """
 NO_SPARK = "pyspark,py4j,pandas,matplotlib"

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from common.errors import ConfigError, Conflict, Corruption, DownstreamError
-from deploy.playground.cluster.mariadb import MariaDbServer
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Connection, Target, connect
+from drainer.mysql.errors import ConnectionLost
 from drainer.reading.archive.decode.reading import read
 from drainer.reading.archive.decode.records import Changes
-from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.sink.mysql.errors import ConnectionLost
 from drainer.spark.replay.entry import replay
 from drainer.spark.replay.job import SCHEMA, Frozen, Job
 from drainer.spark.replay.plan import ReplayOptions, plan
@@ -24,6 +23,7 @@ from tests.spark.support import kills
 from tests.spark.support.growing import ArchiveWriter, RelayLogWriter, remove_before
 from tests.spark.support.mixed_history import FIRST_TS, TRUNCATE, MixedHistory
 from tests.spark.support.replay_world import SOURCES, target_of
+from tidb_binlog.errors import ConfigError, Conflict, Corruption, DownstreamError
 
 IN_TASKS = ReplayOptions(small_bytes=0, chunk_rows=40)
 HERE = ReplayOptions(chunk_rows=40)

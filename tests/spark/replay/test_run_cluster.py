@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from common.rowcodec.encoder import RowEncoder
-from deploy.playground.cluster.mariadb import MariaDbServer
-from deploy.playground.cluster.supervisor import POLL_S, Process
-from drainer.sink.mysql.connection import Target, connect
+from binlog_playground.cluster.mariadb import MariaDbServer
+from binlog_playground.cluster.supervisor import POLL_S, Process
+from drainer.mysql.connection import Target, connect
 from drainer.spark import packaging
 from drainer.spark.replay.plan import SMALL_BYTES
 from drainer.txn import INSERT, Item, TableEvents, TableVersion, Transaction
@@ -20,6 +19,7 @@ from tests.drainer.support.apply_life import clean, run
 from tests.drainer.support.relay_world import target_of
 from tests.spark.support.cluster import Cluster
 from tests.spark.support.growing import FIRST_TS, KEYED, KEYLESS, TABLES, ArchiveWriter
+from tidb_binlog.rowcodec.encoder import RowEncoder
 
 TRANSACTIONS, ROWS = 500, 200
 DEADLINE_S = 280.0

@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from common.errors import Conflict, Corruption
-from deploy.playground.cluster.mariadb import MariaDbServer
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Target, connect
 from drainer.sink.file.segments import ArchiveSegments
-from drainer.sink.mysql.connection import Target, connect
 from drainer.spark.driver import translated
 from drainer.spark.replay import stream_jobs
 from drainer.spark.replay.job import Frozen, Job
@@ -25,6 +24,7 @@ from drainer.txn import Transaction
 from tests.drainer.support.apply_life import clean, run
 from tests.drainer.support.relay_world import target_of
 from tests.spark.support.growing import TABLES, ArchiveWriter, History, RelayLogWriter, remove_before
+from tidb_binlog.errors import Conflict, Corruption
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from common.errors import ConfigError, Corruption
 from drainer.reading.archive.archive_source import ArchiveSource
 from drainer.reading.archive.read_options import ReadOptions
 from drainer.spark.replay.archive_range import ArchiveRange
@@ -19,6 +18,7 @@ from drainer.spark.source.spark_types import struct_of
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items
+from tidb_binlog.errors import ConfigError, Corruption
 
 
 @pytest.fixture(scope="module")

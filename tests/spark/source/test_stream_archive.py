@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import ConfigError, Corruption
 from drainer.formats import binlog_file, compression
 from drainer.formats.binlog_file import Synced
 from drainer.reading.archive.decode.definitions import of_archive
@@ -21,6 +20,7 @@ from drainer.spark.source.stream_archive import StreamArchive, StreamPart
 from drainer.spark.source.stream_offsets import START, Admission, Offset
 from drainer.txn import Transaction
 from tests.spark.support.growing import WRITERS, ArchiveWriter, History, RelayLogWriter, remove_before
+from tidb_binlog.errors import ConfigError, Corruption
 
 
 def taken(path: Path, archive: StreamArchive, start: Offset, end: Offset, size: int = 1 << 20) -> list[int]:

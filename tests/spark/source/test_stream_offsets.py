@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from common.errors import ConfigError, Corruption
 from drainer.formats.binlog_file import Synced
 from drainer.spark.source.stream_offsets import (
     START,
@@ -28,6 +27,7 @@ from drainer.spark.source.stream_offsets import (
     places_of,
     settle,
 )
+from tidb_binlog.errors import ConfigError, Corruption
 
 
 def nothing(extent: Extent) -> Sums | None:

@@ -6,8 +6,8 @@ import sys
 import pyspark
 import pytest
 
-from common.errors import ConfigError
 from drainer.spark.commands import stream
+from tidb_binlog.errors import ConfigError
 
 READER = "drainer.spark.source.stream_reader"
 

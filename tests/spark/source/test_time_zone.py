@@ -11,11 +11,6 @@ from typing import Any
 
 import pytest
 
-from common.errors import ConfigError
-from common.record import decode_file, encode_file
-from common.rowcodec.put import put_bytes
-from common.table_info import TIMESTAMP
-from common.wire import pb_binlog_pb2, secondary_binlog_pb2
 from drainer.reading.archive.archive_source import ArchiveSource
 from drainer.reading.archive.decode import reading
 from drainer.reading.archive.decode.records import Changes, Row
@@ -32,6 +27,11 @@ from drainer.spark.source.stream_offsets import START
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support.relay_world import items
 from tests.spark.test_arguments import parsed
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.record import decode_file, encode_file
+from tidb_binlog.rowcodec.put import put_bytes
+from tidb_binlog.table_info import TIMESTAMP
+from tidb_binlog.wire import pb_binlog_pb2, secondary_binlog_pb2
 
 ZONE = "America/New_York"
 KNOWN = corpus.of_history("types")

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.record import decode_file, encode_file
-from common.wire import pb_binlog_pb2 as pb
 from drainer.formats.binlog_file import SYNCED
 from drainer.reading.archive.decode.images import Images
 from drainer.reading.archive.decode.records import Changes, Record, SchemaChange
@@ -20,6 +18,8 @@ from drainer.spark.audit.rows.row_steps import RowStep, RowSteps
 from drainer.txn import Ddl, TableVersion
 from tests.drainer.support import archive_life
 from tests.drainer.support.relay_world import items
+from tidb_binlog.record import decode_file, encode_file
+from tidb_binlog.wire import pb_binlog_pb2 as pb
 
 INDEX = "index"
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pyspark
 
-from common.errors import Unavailable
-from common.net.port import LOOPBACK, free_ports
-from deploy.playground.cluster.supervisor import POLL_S, Process
+from binlog_playground.cluster.supervisor import POLL_S, Process
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.net.port import LOOPBACK, free_ports
 
 HOME = Path(pyspark.__file__).parent
 START_DEADLINE_S = 90.0

@@ -9,9 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from common.clock import SystemClock
-from common.rowcodec.encoder import RowEncoder
-from common.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, TableInfo
 from drainer.config.relay_format import PAYLOAD
 from drainer.formats import binlog_file
 from drainer.formats.binlog_directory import BinlogDirectory
@@ -22,6 +19,9 @@ from drainer.sink.file.archive import Archive
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, TableEvents, TableVersion, Transaction
 from tests.drainer.support.apply_life import column
 from tests.drainer.support.payloads import sent
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, TableInfo
 
 FIRST_TS = 440_000_000_000_000_000
 _KEY = FLAG_NOT_NULL | FLAG_PRIMARY

@@ -16,8 +16,8 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql.connection import Target
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Target
 from drainer.spark.replay.entry import replay
 from drainer.spark.replay.plan import ReplayOptions
 from tests.drainer.support.apply_life import clean

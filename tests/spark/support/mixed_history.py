@@ -11,8 +11,11 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, Final
 
-from common.rowcodec.encoder import RowEncoder
-from common.table_info import (
+from drainer.mysql.connection import Target
+from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, TableEvents, TableVersion, Transaction
+from tests.drainer.support.apply_life import column, run
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.table_info import (
     FLAG_NOT_NULL,
     FLAG_PRIMARY,
     LONG,
@@ -23,9 +26,6 @@ from common.table_info import (
     IndexColumn,
     TableInfo,
 )
-from drainer.sink.mysql.connection import Target
-from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, TableEvents, TableVersion, Transaction
-from tests.drainer.support.apply_life import column, run
 
 FIRST_TS: Final = 440_000_000_000_000_000
 _KEY: Final = FLAG_NOT_NULL | FLAG_PRIMARY

@@ -6,8 +6,8 @@ import asyncio
 import gzip
 from pathlib import Path
 
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql.connection import Target
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Target
 from tests.drainer.support import archive_life, recorded
 from tests.drainer.support.relay_world import go_relay, items, our_relay
 

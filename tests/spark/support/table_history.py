@@ -6,15 +6,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from common.rowcodec.plan import TablePlan
+from drainer.mysql.literal.image_sql_plan import ImageSqlPlan
+from drainer.mysql.rows.change import TableTarget
+from drainer.mysql.rows.table_target import target_of
+from drainer.mysql.table_reader import read_table
 from drainer.reading.archive.decode.records import Row
-from drainer.sink.mysql.change import TableTarget
-from drainer.sink.mysql.sql_literal.image_sql_plan import ImageSqlPlan
-from drainer.sink.mysql.table_reader import read_table
-from drainer.sink.mysql.table_target import target_of
 from drainer.txn import DELETE, INSERT, Ddl, TableEvents, Transaction
-from tests.drainer.apply.test_apply_model_mariadb import World
+from tests.drainer.sink.mysql.test_apply_model_mariadb import World
 from tests.drainer.support import archive_life
+from tidb_binlog.rowcodec.plan import TablePlan
 
 FIRST_TS = 1 << 40
 

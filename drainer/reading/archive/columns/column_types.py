@@ -24,7 +24,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from common.table_info import INT24, LONG, LONGLONG, SHORT, TINY, ColumnKind, FieldType
+from tidb_binlog.table_info import INT24, LONG, LONGLONG, SHORT, TINY, ColumnKind, FieldType
 
 _DIGITS_MAX: Final = 38
 _UNSIGNED_LONG: Final = pa.decimal128(20, 0)

@@ -22,9 +22,11 @@ import functools
 from collections.abc import Callable
 from typing import Any, Final
 
-from common.rowcodec.binary_json import read_json
-from common.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
-from common.rowcodec.datum import (
+from drainer.formats.messages.json_rows import NULL, json_string, quoted, quoted_times, shown
+from drainer.mysql.literal.plan import compile_sql
+from tidb_binlog.rowcodec.binary_json import read_json
+from tidb_binlog.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
+from tidb_binlog.rowcodec.datum import (
     bytes_span,
     read_bytes,
     read_double,
@@ -33,14 +35,12 @@ from common.rowcodec.datum import (
     read_int,
     read_unsigned,
 )
-from common.rowcodec.decimals import read_decimal
-from common.rowcodec.plan import RowReaders
-from common.rowcodec.strict import Reader
-from common.rowcodec.temporal import duration_text
-from common.rowcodec.values import set_text
-from common.table_info import Column, ColumnKind, FieldType, TableInfo
-from drainer.formats.messages.json_rows import NULL, json_string, quoted, quoted_times, shown
-from drainer.sink.mysql.sql_literal.plan import compile_sql
+from tidb_binlog.rowcodec.decimals import read_decimal
+from tidb_binlog.rowcodec.plan import RowReaders
+from tidb_binlog.rowcodec.strict import Reader
+from tidb_binlog.rowcodec.temporal import duration_text
+from tidb_binlog.rowcodec.values import set_text
+from tidb_binlog.table_info import Column, ColumnKind, FieldType, TableInfo
 
 
 def _binary(raw: bytes) -> str:

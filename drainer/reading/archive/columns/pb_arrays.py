@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.rowcodec.temporal import parse_duration
-from common.table_info import ColumnKind, FieldType
 from drainer.reading.archive.columns.column_types import Family, family_of
 from drainer.reading.archive.columns.json_text import name_of
 from drainer.reading.archive.columns.pb_spans import Buffer, Numbers, Spans, content
+from tidb_binlog.rowcodec.temporal import parse_duration
+from tidb_binlog.table_info import ColumnKind, FieldType
 
 _GROUP: Final = np.uint64(127)
 _MORE: Final = 0x8080808080808080

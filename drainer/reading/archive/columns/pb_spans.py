@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from common.rowcodec.datum import BYTES
+from tidb_binlog.rowcodec.datum import BYTES
 
 Numbers: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 

@@ -16,8 +16,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from common.rowcodec.varint import uvarint
-from common.table_info import Column
 from drainer.formats.obinlog.column import delimited
 from drainer.reading.archive.columns.column_types import family_of
 from drainer.reading.archive.columns.pb_arrays import array
@@ -25,6 +23,8 @@ from drainer.reading.archive.columns.pb_spans import Buffer, Element, Events, Nu
 from drainer.reading.archive.decode.pb_walk import EventShape, PbWalker
 from drainer.reading.archive.decode.records import Piece
 from drainer.txn import DELETE, INSERT, UPDATE, TableVersion
+from tidb_binlog.rowcodec.varint import uvarint
+from tidb_binlog.table_info import Column
 
 _KIND: Final = b"\x18"
 _OLD: Final = (UPDATE, DELETE)

@@ -18,9 +18,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from common.rowcodec.binary_json import read_json
-from common.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
-from common.rowcodec.datum import (
+from drainer.reading.archive.columns.column_types import Family, family_of
+from drainer.reading.archive.columns.json_text import name_of
+from tidb_binlog.rowcodec.binary_json import read_json
+from tidb_binlog.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
+from tidb_binlog.rowcodec.datum import (
     read_bytes,
     read_double,
     read_duration,
@@ -29,14 +31,12 @@ from common.rowcodec.datum import (
     read_packed_time,
     read_unsigned,
 )
-from common.rowcodec.defaults import absent_datum
-from common.rowcodec.plan import RowReaders
-from common.rowcodec.strict import Reader, StrictReader
-from common.rowcodec.time_caches import Fractions, Seconds, cached_reader
-from common.rowcodec.values import decimal_conversion, python_conversion
-from common.table_info import Column, ColumnKind, FieldType, TableInfo
-from drainer.reading.archive.columns.column_types import Family, family_of
-from drainer.reading.archive.columns.json_text import name_of
+from tidb_binlog.rowcodec.defaults import absent_datum
+from tidb_binlog.rowcodec.plan import RowReaders
+from tidb_binlog.rowcodec.strict import Reader, StrictReader
+from tidb_binlog.rowcodec.time_caches import Fractions, Seconds, cached_reader
+from tidb_binlog.rowcodec.values import decimal_conversion, python_conversion
+from tidb_binlog.table_info import Column, ColumnKind, FieldType, TableInfo
 
 _EPOCH: Final = datetime.date(1970, 1, 1).toordinal()
 _DAY_US: Final = 86_400_000_000

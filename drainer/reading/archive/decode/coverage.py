@@ -12,10 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.binlog import parse
-from common.errors import Corruption
-from common.record import FILE_OVERHEAD, RecordError
-from common.wire import binlog_pb2
 from drainer.formats.relay_payload.record import in_memory, is_payload_record, record_head
 from drainer.reading.archive.decode.reading import is_end
 from drainer.reading.archive.decode.value_log import ValueLog, payload_at
@@ -25,7 +21,11 @@ from drainer.reading.archive.files.location import File, Location
 from drainer.reading.archive.files.payload import Counts
 from drainer.reading.archive.files.segments import PUMP, Segment, Slice, Survey
 from drainer.relay.payload_reader import PayloadReaders
-from drainer.translate.row_events import row_events
+from drainer.stream.translate.row_events import row_events
+from tidb_binlog.binlog import parse
+from tidb_binlog.errors import Corruption
+from tidb_binlog.record import FILE_OVERHEAD, RecordError
+from tidb_binlog.wire import binlog_pb2
 
 
 @dataclass(slots=True)

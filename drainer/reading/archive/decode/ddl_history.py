@@ -15,8 +15,8 @@ import zlib
 from dataclasses import replace
 from typing import Final
 
-from common.errors import ConfigError
 from drainer.reading.archive.files.location import Location
+from tidb_binlog.errors import ConfigError
 
 NAMES: Final = ("ddl_jobs.jsonl", "ddl_jobs.jsonl.gz")
 _GZIP: Final = b"\x1f\x8b"

@@ -19,10 +19,26 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from common import ddl_job
-from common.errors import ConfigError, Corruption, DownstreamError
-from common.record import RecordError
-from common.table_info import (
+from drainer.formats import segment_index
+from drainer.formats.obinlog import reader
+from drainer.formats.obinlog.writer import definition_json
+from drainer.formats.relay_payload.record import in_memory, is_payload_record, record_head
+from drainer.mysql.literal.plan import compile_sql
+from drainer.reading.archive.decode.pb_value import fits
+from drainer.reading.archive.decode.pb_walk import Shape, ShapeColumn
+from drainer.reading.archive.files.framing import file_records
+from drainer.reading.archive.files.location import Location
+from drainer.reading.archive.files.payload import PB, RELAY
+from drainer.reading.archive.files.segments import Survey
+from drainer.relay.table_definitions import BINARY_TYPES
+from drainer.sink.file import table_definitions
+from drainer.sink.file.table_definitions import ArchivedTable
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.txn import TableVersion
+from tidb_binlog import ddl_job
+from tidb_binlog.errors import ConfigError, Corruption, DownstreamError
+from tidb_binlog.record import RecordError
+from tidb_binlog.table_info import (
     ENUM,
     FLAG_UNSIGNED,
     LONGLONG,
@@ -33,23 +49,7 @@ from common.table_info import (
     FieldType,
     TableInfo,
 )
-from common.tso import TS_MAX
-from drainer.formats import segment_index
-from drainer.formats.obinlog import reader
-from drainer.formats.obinlog.writer import definition_json
-from drainer.formats.relay_payload.record import in_memory, is_payload_record, record_head
-from drainer.reading.archive.decode.pb_value import fits
-from drainer.reading.archive.decode.pb_walk import Shape, ShapeColumn
-from drainer.reading.archive.files.framing import file_records
-from drainer.reading.archive.files.location import Location
-from drainer.reading.archive.files.payload import PB, RELAY
-from drainer.reading.archive.files.segments import Survey
-from drainer.relay.table_definitions import BINARY_TYPES
-from drainer.schema.tracker import SchemaTracker
-from drainer.sink.file import table_definitions
-from drainer.sink.file.table_definitions import ArchivedTable
-from drainer.sink.mysql.sql_literal.plan import compile_sql
-from drainer.txn import TableVersion
+from tidb_binlog.tso import TS_MAX
 
 _AT_ONCE: Final = 16
 _SECOND_DIGITS: Final = 6

@@ -14,7 +14,10 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from common.table_info import (
+from drainer.mysql.connection import Connection
+from drainer.relay.table_definitions import BINARY_TYPES, ELEMENT, TYPES
+from drainer.txn import TableVersion
+from tidb_binlog.table_info import (
     ENUM,
     FLAG_NOT_NULL,
     FLAG_PRIMARY,
@@ -28,9 +31,6 @@ from common.table_info import (
     IndexColumn,
     TableInfo,
 )
-from drainer.relay.table_definitions import BINARY_TYPES, ELEMENT, TYPES
-from drainer.sink.mysql.connection import Connection
-from drainer.txn import TableVersion
 
 SYSTEM: Final = frozenset(
     {"information_schema", "performance_schema", "mysql", "sys", "tidb_binlog", "tidb_binlog_reparo"}

@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from common.rowcodec.codegen import Conversion, Shape
-from common.rowcodec.datum import NULL_DATUM, read_bytes, read_duration, read_int, read_unsigned, skip
-from common.rowcodec.plan import RowReaders
-from common.rowcodec.put import put_bytes, put_int
-from common.rowcodec.varint import UINT64_END, put_svarint, put_uvarint
-from common.table_info import Column, ColumnKind, TableInfo
 from drainer.reading.archive.decode.records import Row
 from drainer.txn import DELETE, INSERT, TableEvents, TableVersion
+from tidb_binlog.rowcodec.codegen import Conversion, Shape
+from tidb_binlog.rowcodec.datum import NULL_DATUM, read_bytes, read_duration, read_int, read_unsigned, skip
+from tidb_binlog.rowcodec.plan import RowReaders
+from tidb_binlog.rowcodec.put import put_bytes, put_int
+from tidb_binlog.rowcodec.varint import UINT64_END, put_svarint, put_uvarint
+from tidb_binlog.table_info import Column, ColumnKind, TableInfo
 
 _PLANS_MAX: Final = 10_000
 _EMPTY: Final = b"\x00"

@@ -8,8 +8,8 @@ Holds  a statement whose names cannot be read has none, and a filter by names pa
 
 from __future__ import annotations
 
-from drainer.schema.ddl_effect import Names
-from drainer.schema.statement_effect import action_of, statement_effect
+from drainer.changes.ddl_effect import Names
+from drainer.changes.statement_effect import action_of, statement_effect
 from drainer.txn import Ddl
 
 

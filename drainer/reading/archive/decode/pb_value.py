@@ -20,16 +20,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from common.rowcodec.datum import BYTES, FLOAT, NULL_DATUM, UVARINT, VARINT, bytes_span, skip
-from common.rowcodec.decimals import PRECISION_MAX, put_decimal
-from common.rowcodec.json_encode import put_document
-from common.rowcodec.put import put_int
-from common.rowcodec.row_error import RowError
-from common.rowcodec.source import Source
-from common.rowcodec.temporal import pack_datetime, parse_duration
-from common.rowcodec.time_caches import CACHE_MAX
-from common.rowcodec.varint import put_svarint, put_uvarint
-from common.table_info import (
+from tidb_binlog.rowcodec.datum import BYTES, FLOAT, NULL_DATUM, UVARINT, VARINT, bytes_span, skip
+from tidb_binlog.rowcodec.decimals import PRECISION_MAX, put_decimal
+from tidb_binlog.rowcodec.json_encode import put_document
+from tidb_binlog.rowcodec.put import put_int
+from tidb_binlog.rowcodec.row_error import RowError
+from tidb_binlog.rowcodec.source import Source
+from tidb_binlog.rowcodec.temporal import pack_datetime, parse_duration
+from tidb_binlog.rowcodec.time_caches import CACHE_MAX
+from tidb_binlog.rowcodec.varint import put_svarint, put_uvarint
+from tidb_binlog.table_info import (
     DATE_AND_TIME_KINDS,
     DOUBLE,
     INTEGER_TYPES,
@@ -42,7 +42,7 @@ from common.table_info import (
     ColumnKind,
     FieldType,
 )
-from common.table_info import FLOAT as FLOAT_TYPE
+from tidb_binlog.table_info import FLOAT as FLOAT_TYPE
 
 _SHORT_MAX: Final = 11  # bytes of the longest datum that is no string
 _ONE_BYTE: Final = 127

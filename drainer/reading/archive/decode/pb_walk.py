@@ -19,16 +19,16 @@ from typing import Final, Protocol, TypeAlias
 
 from google.protobuf.message import DecodeError
 
-from common.errors import Corruption
-from common.rowcodec.codegen import UNEXPECTED
-from common.rowcodec.source import Source
-from common.rowcodec.varint import uvarint
-from common.table_info import TIMESTAMP, Column
-from common.wire import pb_binlog_pb2 as pb
 from drainer.formats.obinlog.column import delimited
 from drainer.reading.archive.decode.pb_value import PbValue, fits, pb_value
 from drainer.reading.archive.decode.records import Row
 from drainer.txn import DELETE, INSERT, UPDATE, TableVersion
+from tidb_binlog.errors import Corruption
+from tidb_binlog.rowcodec.codegen import UNEXPECTED
+from tidb_binlog.rowcodec.source import Source
+from tidb_binlog.rowcodec.varint import uvarint
+from tidb_binlog.table_info import TIMESTAMP, Column
+from tidb_binlog.wire import pb_binlog_pb2 as pb
 
 _KINDS: Final = (INSERT, UPDATE, DELETE)
 _DML: Final = b"\x08\x00\x10"

@@ -18,9 +18,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Final, NamedTuple
 
-from common.errors import ConfigError, Corruption
-from common.rowcodec.row_error import RowError
-from drainer.pull.merged import Merged
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.pump_reader import PumpReader, followed
 from drainer.reading.archive.decode.records import Record
@@ -28,6 +25,9 @@ from drainer.reading.archive.decode.value_log import LONGEST
 from drainer.reading.archive.files.location import File, Location
 from drainer.reading.archive.files.segments import PUMP, survey
 from drainer.reading.archive.files.selection import Selection
+from drainer.stream.pull.merged import Merged
+from tidb_binlog.errors import ConfigError, Corruption
+from tidb_binlog.rowcodec.row_error import RowError
 
 _NEEDS_HISTORY: Final = "give the file with the DDL history (ddl-history): one job of the history a line"
 

@@ -14,12 +14,6 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from common import binlog, ddl_job
-from common.errors import ConfigError, Corruption
-from common.rowcodec.row_error import RowError
-from common.table_info import SchemaState
-from common.wire import binlog_pb2
-from drainer.pull.merged import Merged
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.images import Images
 from drainer.reading.archive.decode.records import Changes, Record, RowRun, SchemaChange, changes
@@ -28,10 +22,16 @@ from drainer.reading.archive.files.location import File, Location
 from drainer.reading.archive.files.payload import PayloadHead
 from drainer.reading.archive.files.segments import Slice
 from drainer.reading.archive.files.selection import Selection
-from drainer.rules.rule_set import Rules
-from drainer.schema.tracker import SchemaTracker
-from drainer.translate.translator import Translator
+from drainer.stream.pull.merged import Merged
+from drainer.stream.rules.rule_set import Rules
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.translate.translator import Translator
 from drainer.txn import Ddl, Transaction
+from tidb_binlog import binlog, ddl_job
+from tidb_binlog.errors import ConfigError, Corruption
+from tidb_binlog.rowcodec.row_error import RowError
+from tidb_binlog.table_info import SchemaState
+from tidb_binlog.wire import binlog_pb2
 
 
 def followed(definitions: Definitions, first_ts: int) -> Translator:

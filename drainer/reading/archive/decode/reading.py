@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from common.errors import BinlogError, ConfigError, Corruption
-from common.record import FILE_OVERHEAD, RecordError
 from drainer.formats import binlog_file
 from drainer.formats.segment_index import UTC
 from drainer.reading.archive.decode.definitions import Definitions
@@ -31,6 +29,8 @@ from drainer.reading.archive.files.segments import PUMP, Slice
 from drainer.reading.archive.files.selection import Selection
 from drainer.relay.record_time import to_utc
 from drainer.txn import Ddl
+from tidb_binlog.errors import BinlogError, ConfigError, Corruption
+from tidb_binlog.record import FILE_OVERHEAD, RecordError
 
 FAIL: Final = "fail"
 REPORT: Final = "report"

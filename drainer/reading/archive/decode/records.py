@@ -5,8 +5,8 @@ Out    values: changes of a transaction, or a piece of them, put together and cu
 Tests  tests/drainer/reading/archive/decode/test_reading.py
 
 A row is known by its images: an *image* is one complete row as TiDB writes it into a DELETE, (column id,
-datum) pairs (`common.rowcodec.layout`). Both halves of an UPDATE have that form already, so one compiled plan
-per table version reads every image, whichever change it came with.
+datum) pairs (`tidb_binlog.rowcodec.layout`). Both halves of an UPDATE have that form already, so one compiled
+plan per table version reads every image, whichever change it came with.
 """
 
 from __future__ import annotations

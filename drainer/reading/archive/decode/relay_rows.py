@@ -15,9 +15,6 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from common.protobuf_fields import Read
-from common.table_info import ENUM, FLAG_UNSIGNED, INTEGER_TYPES, LONGLONG, SET, YEAR, Column
-from common.wire import secondary_binlog_pb2 as pb
 from drainer.formats.obinlog import reader
 from drainer.formats.obinlog.reader import ForeignTable, ObinlogReader, RecordHead, ToUtc
 from drainer.formats.obinlog.writer import type_name
@@ -31,6 +28,9 @@ from drainer.relay import table_definitions
 from drainer.relay.payload_reader import PayloadReader, PayloadReaders
 from drainer.relay.record_time import to_utc
 from drainer.txn import Ddl, TableVersion, Transaction
+from tidb_binlog.protobuf_fields import Read
+from tidb_binlog.table_info import ENUM, FLAG_UNSIGNED, INTEGER_TYPES, LONGLONG, SET, YEAR, Column
+from tidb_binlog.wire import secondary_binlog_pb2 as pb
 
 LARGE_BYTES: Final = 4 << 20
 """A larger transaction is decoded in pieces."""

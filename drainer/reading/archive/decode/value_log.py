@@ -16,10 +16,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from common import binlog, tso
-from common.binlog import COMMIT, PREWRITE, Header
-from common.errors import Corruption
-from common.record import (
+from drainer.reading.archive.files.framing import CHUNK, value_records
+from drainer.reading.archive.files.location import File, Location
+from drainer.reading.archive.files.segments import Slice
+from tidb_binlog import binlog, tso
+from tidb_binlog.binlog import COMMIT, PREWRITE, Header
+from tidb_binlog.errors import Corruption
+from tidb_binlog.record import (
     VALUE_FOOTER,
     VALUE_FOOTER_MAGIC,
     VALUE_HEADER,
@@ -28,9 +31,6 @@ from common.record import (
     RecordError,
     decode_value,
 )
-from drainer.reading.archive.files.framing import CHUNK, value_records
-from drainer.reading.archive.files.location import File, Location
-from drainer.reading.archive.files.segments import Slice
 
 _BEGIN: Final = 64
 _USUAL_BYTES: Final = 16 << 10

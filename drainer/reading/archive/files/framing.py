@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from common.record import (
+from drainer.formats.binlog_file import OPEN_LENGTH, Read
+from tidb_binlog.record import (
     BINLOG_FILE_MAGIC,
     FILE_HEADER,
     FILE_HEADER_SIZE,
@@ -22,7 +23,6 @@ from common.record import (
     decode_file,
     decode_value,
 )
-from drainer.formats.binlog_file import OPEN_LENGTH, Read
 
 CHUNK: Final = 4 << 20
 _NO_END: Final = 1 << 62

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
-from common.errors import ConfigError, Corruption, Unavailable
-from common.filesystem import read_at
+from tidb_binlog.errors import ConfigError, Corruption, Unavailable
+from tidb_binlog.filesystem import read_at
 
 if TYPE_CHECKING:
     from pyarrow import fs

@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from common.errors import Corruption
-from common.protobuf_fields import LENGTH, MalformedMessage, field_head, varint
-from common.wire import secondary_binlog_pb2
 from drainer.formats.relay_payload import record as relay_payload
 from drainer.formats.relay_payload.record import fixed_head, is_payload_record
+from tidb_binlog.errors import Corruption
+from tidb_binlog.protobuf_fields import LENGTH, MalformedMessage, field_head, varint
+from tidb_binlog.wire import secondary_binlog_pb2
 
 PB: Final = "pb"
 RELAY: Final = "relay"

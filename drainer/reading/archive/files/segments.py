@@ -21,10 +21,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from common.binlog import leading_header
-from common.errors import ConfigError, Corruption
-from common.record import FILE_HEADER_SIZE, VALUE_HEADER_SIZE, RecordError
-from common.tso import TS_MAX
 from drainer.formats import binlog_file, segment_index
 from drainer.formats.binlog_file import SYNCED, Synced
 from drainer.formats.relay_payload.record import commit_ts_of
@@ -34,6 +30,10 @@ from drainer.reading.archive.files.location import Entry, Location
 from drainer.reading.archive.files.payload import PB, RELAY, kind_of
 from drainer.reading.archive.files.selection import Selection
 from drainer.sink.file import table_definitions
+from tidb_binlog.binlog import leading_header
+from tidb_binlog.errors import ConfigError, Corruption
+from tidb_binlog.record import FILE_HEADER_SIZE, VALUE_HEADER_SIZE, RecordError
+from tidb_binlog.tso import TS_MAX
 
 PUMP: Final = "pump"
 AUTO: Final = "auto"

@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from common import tso
-from common.errors import ConfigError
-from drainer.rules.name_pattern import Source, expression
+from drainer.stream.rules.name_pattern import Source, expression
 from drainer.txn import DELETE, INSERT, UPDATE
+from tidb_binlog import tso
+from tidb_binlog.errors import ConfigError
 
 OPERATIONS: Final = {"insert": INSERT, "update": UPDATE, "delete": DELETE}
 _TIME: Final = re.compile(

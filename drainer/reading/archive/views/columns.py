@@ -13,11 +13,11 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from common.errors import ConfigError
-from common.tso import LOGICAL_BITS
 from drainer.reading.archive.decode.records import Changes, Record, Row, SchemaChange
 from drainer.reading.archive.views.view import BYTES_MAX, ROWS_MAX
 from drainer.txn import DELETE, INSERT, UPDATE, TableVersion
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.tso import LOGICAL_BITS
 
 CHANGE_TYPES: Final = {INSERT: "insert", UPDATE: "update", DELETE: "delete"}
 _MS_US: Final = 1000

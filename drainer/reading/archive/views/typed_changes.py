@@ -16,8 +16,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from common.errors import ConfigError, Corruption
-from common.table_info import Column
 from drainer.reading.archive.columns.column_types import arrow_type
 from drainer.reading.archive.columns.typed_values import ImageValues, Unfit
 from drainer.reading.archive.decode import reading
@@ -34,6 +32,8 @@ from drainer.reading.archive.views.columns import (
 )
 from drainer.reading.archive.views.view import ReadTask
 from drainer.txn import TableVersion
+from tidb_binlog.errors import ConfigError, Corruption
+from tidb_binlog.table_info import Column
 
 INVALID: Final = "_invalid"
 _SIDES: Final = (("before", 2), ("after", 3))

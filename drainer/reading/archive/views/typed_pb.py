@@ -12,13 +12,13 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from common.table_info import Column
 from drainer.reading.archive.columns.pb_table import PbTable, TableRows, together
 from drainer.reading.archive.decode import reading
 from drainer.reading.archive.decode.reading import PbReader
 from drainer.reading.archive.decode.records import Piece
 from drainer.reading.archive.views.columns import CHANGE_TYPES, Portion, batch, commit_times, given, portions
 from drainer.reading.archive.views.view import ROWS_MAX, ReadTask
+from tidb_binlog.table_info import Column
 
 BYTES: Final = 4 << 20
 """Of payloads that are taken at once."""

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from common.rowcodec.row_error import RowError
+from drainer.changes import canonical
+from drainer.mysql.literal.plan import compile_sql
 from drainer.reading.archive.decode.definitions import Definitions
-from drainer.sink.mysql.sql_literal.plan import compile_sql
 from drainer.spark.audit.checks.chain_rule import Link, finding, judge
 from drainer.spark.audit.checks.findings import Finding, Findings
 from drainer.spark.audit.rows.projection import Projections
 from drainer.txn import TableVersion
-from drainer.verify import canonical
+from tidb_binlog.rowcodec.row_error import RowError
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from common.rowcodec.row_error import RowError
+from drainer.changes.canonical import differences, show
 from drainer.spark.audit.checks.findings import CHAINS, Finding
 from drainer.spark.audit.rows.projection import Projections
 from drainer.txn import TableVersion
-from drainer.verify.canonical import differences, show
+from tidb_binlog.rowcodec.row_error import RowError
 
 LOST: Final = "row was not there"
 KEPT: Final = "row was there"

@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from common.rowcodec.row_error import RowError
-from common.table_info import Column
-from drainer.sink.mysql.column_match import Dialect, DownstreamTable
-from drainer.sink.mysql.sql_literal.charset import Charset
-from drainer.sink.mysql.sql_literal.plan import compile_sql
+from drainer.changes import canonical
+from drainer.changes.canonical import Canonical, form_of
+from drainer.mysql.literal.charset import Charset
+from drainer.mysql.literal.plan import compile_sql
+from drainer.mysql.rows.column_match import Dialect, DownstreamTable
 from drainer.spark.audit.rows.live_rows import THREE_BYTES, LiveColumn, LiveTable, comparable
 from drainer.spark.audit.rows.projection import Projections
 from drainer.txn import TableVersion
-from drainer.verify import canonical
-from drainer.verify.canonical import Canonical, form_of
+from tidb_binlog.rowcodec.row_error import RowError
+from tidb_binlog.table_info import Column
 
 DATABASE: Final = "the database"
 IMAGE: Final = "the image"

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+from drainer.changes import canonical
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.spark.audit.checks.comparison import Compared, Comparison, RowReader
 from drainer.spark.audit.checks.findings import CONTENTS, Finding, Findings, Note
-from drainer.verify import canonical
 
 EQUAL: Final = "equal"
 PARTLY: Final = "compared in part"

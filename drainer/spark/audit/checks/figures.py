@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from common import tso
 from drainer.reading.archive.decode.coverage import FileCoverage
 from drainer.reading.archive.files.segments import Slice, Survey
 from drainer.spark.audit.checks.coverage import File, Misplaced, RecordRun
+from tidb_binlog import tso
 
 BUCKETS: Final = 120
 

@@ -1,4 +1,4 @@
-"""Image rows: what an image (`drainer.image`) holds, in canonical form.
+"""Image rows: what an image (`drainer.points.image`) holds, in canonical form.
 
 Drives  Parquet files, read with pyarrow
 In      files, each with the columns to compare and where their values are
@@ -19,19 +19,19 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import parquet
 
-from common.errors import Corruption
-from common.table_info import Column, FieldType
-from drainer.image.columns import ROW, notes_name
-from drainer.image.manifest import ANEW, TableImage
+from drainer.changes import canonical
+from drainer.changes.canonical import Canonical, form_of
+from drainer.mysql.literal.downstream_column import DownstreamColumn
+from drainer.mysql.rows.column_match import Dialect, DownstreamTable
+from drainer.points.image.columns import ROW, notes_name
+from drainer.points.image.manifest import ANEW, TableImage
 from drainer.reading.archive.columns.column_types import Family, family_of
 from drainer.reading.archive.views.typed_changes import INVALID
-from drainer.sink.mysql.column_match import Dialect, DownstreamTable
-from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
 from drainer.spark.audit.checks.comparison import Compared, Comparison
 from drainer.spark.audit.rows.projection import Projections
 from drainer.txn import TableVersion
-from drainer.verify import canonical
-from drainer.verify.canonical import Canonical, form_of
+from tidb_binlog.errors import Corruption
+from tidb_binlog.table_info import Column, FieldType
 
 _BATCH_ROWS: Final = 4096
 _EPOCH: Final = datetime.datetime(1970, 1, 1)

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from drainer.image.manifest import Manifest, TableImage
+from drainer.mysql.connection import Target
+from drainer.mysql.rows.column_match import DownstreamTable
+from drainer.points.image.manifest import Manifest, TableImage
 from drainer.reading.archive.files.selection import Selection
-from drainer.sink.mysql.column_match import DownstreamTable
-from drainer.sink.mysql.connection import Target
 from drainer.spark.audit.checks import contents, image_rows
 from drainer.spark.audit.checks.comparison import DATABASE, IMAGE, Comparison
 from drainer.spark.audit.checks.findings import CONTENTS, Note

@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from drainer.image.manifest import TableImage
+from drainer.mysql.rows.column_match import DownstreamTable
+from drainer.points.image.manifest import TableImage
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.files.selection import Selection
-from drainer.sink.mysql.column_match import DownstreamTable
 from drainer.spark.audit.checks import comparison, reference_side
 from drainer.spark.audit.checks.comparison import Comparison
 from drainer.spark.audit.checks.contents import Contents

@@ -14,9 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from common import tso
-from common.errors import Corruption
-from common.record import FILE_OVERHEAD
 from drainer.reading.archive.decode.coverage import cover
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.reading import REPORT, heads, read
@@ -27,6 +24,9 @@ from drainer.reading.archive.files.selection import Selection
 from drainer.spark.audit.checks.coverage import OrderWatch
 from drainer.spark.audit.rows.lineage import Statement
 from drainer.spark.audit.rows.row_steps import RowStep, RowSteps
+from tidb_binlog import tso
+from tidb_binlog.errors import Corruption
+from tidb_binlog.record import FILE_OVERHEAD
 
 _MISPLACED_MAX: Final = 1000
 

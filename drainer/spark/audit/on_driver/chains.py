@@ -13,7 +13,6 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from operator import itemgetter
 
-from common import tso
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.spark.audit.checks import chain_check
 from drainer.spark.audit.checks.chain_check import Chains, Suspect
@@ -21,6 +20,7 @@ from drainer.spark.audit.checks.findings import Findings, in_order
 from drainer.spark.audit.checks.lineage_summary import StepGroup
 from drainer.spark.audit.rows.lineage import Name, Span, lower
 from drainer.spark.audit.rows.row_steps import RowStep
+from tidb_binlog import tso
 
 Followed = tuple[int, RowStep]
 """A step with the number of its lineage."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from common.process.garbage import collect_rarely
 from drainer.reading.archive.files.segments import Slice
 from drainer.spark.audit.checks import tasks
 from drainer.spark.audit.checks.chain_check import Chains
@@ -20,6 +19,7 @@ from drainer.spark.audit.checks.tasks import SliceWork, TaskInput
 from drainer.spark.audit.on_driver import chains, contents
 from drainer.spark.audit.on_driver.chains import Followed
 from drainer.spark.audit.rows.lineage import Span
+from tidb_binlog.process.garbage import collect_rarely
 
 
 class DriverRunner:

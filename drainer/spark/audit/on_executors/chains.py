@@ -15,13 +15,13 @@ import pyarrow as pa
 from pyspark.sql import Observation, Window
 from pyspark.sql import functions as f
 
-from common import tso
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.spark.audit.checks import chain_check
 from drainer.spark.audit.checks.chain_check import Chains, Suspect
 from drainer.spark.audit.checks.lineage_summary import StepGroup
 from drainer.spark.audit.on_executors.frames import FINDINGS, SPANS, collect, limited, rows
 from drainer.spark.audit.rows.lineage import Span
+from tidb_binlog import tso
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

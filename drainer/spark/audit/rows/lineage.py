@@ -16,9 +16,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from common.tso import TS_MAX
-from drainer.schema.ddl_effect import TABLE, EffectKind
-from drainer.schema.statement_effect import statement_effect
+from drainer.changes.ddl_effect import TABLE, EffectKind
+from drainer.changes.statement_effect import statement_effect
+from tidb_binlog.tso import TS_MAX
 
 Name = tuple[str, str]
 

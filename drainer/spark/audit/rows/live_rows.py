@@ -16,16 +16,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from common.errors import DownstreamError
-from drainer.sink.mysql.column_match import Dialect, DownstreamTable
-from drainer.sink.mysql.connection import Target, connect
-from drainer.sink.mysql.errors import SessionError, safe_text
-from drainer.sink.mysql.sql_literal.downstream_column import DownstreamColumn
-from drainer.sink.mysql.sql_literal.quoting import qualified, quote_name, string_literal
-from drainer.sink.mysql.table_reader import dialect_of, is_absent, read_table
-from drainer.verify import canonical
-from drainer.verify.canonical import Canonical
-from drainer.verify.column_pairs import FORMS
+from drainer.changes import canonical
+from drainer.changes.canonical import Canonical
+from drainer.compare.verify.column_pairs import FORMS
+from drainer.mysql.connection import Target, connect
+from drainer.mysql.errors import SessionError, safe_text
+from drainer.mysql.literal.downstream_column import DownstreamColumn
+from drainer.mysql.literal.quoting import qualified, quote_name, string_literal
+from drainer.mysql.rows.column_match import Dialect, DownstreamTable
+from drainer.mysql.table_reader import dialect_of, is_absent, read_table
+from tidb_binlog.errors import DownstreamError
 
 THREE_BYTES: Final = frozenset({"utf8", "utf8mb3"})
 _FOUR_BYTES: Final = 0xF0

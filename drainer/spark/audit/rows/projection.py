@@ -15,12 +15,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from common.rowcodec.plan import compile_table
-from common.rowcodec.row_error import RowError
-from common.table_info import Column, FieldType
+from drainer.changes import canonical
+from drainer.changes.canonical import Canonical, form_of
 from drainer.txn import TableVersion
-from drainer.verify import canonical
-from drainer.verify.canonical import Canonical, form_of
+from tidb_binlog.rowcodec.plan import compile_table
+from tidb_binlog.rowcodec.row_error import RowError
+from tidb_binlog.table_info import Column, FieldType
 
 _INTEGERS: Final = frozenset({canonical.INTEGER, canonical.UNSIGNED})
 _IN_NO_IMAGE: Final = 1 << 40

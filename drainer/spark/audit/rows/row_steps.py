@@ -14,10 +14,10 @@ import hashlib
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from common.rowcodec.row_error import RowError
+from drainer.mysql.literal.plan import compile_sql
 from drainer.reading.archive.decode.records import Changes
-from drainer.sink.mysql.sql_literal.plan import compile_sql
 from drainer.txn import TableVersion
+from tidb_binlog.rowcodec.row_error import RowError
 
 _PLANS_MAX: Final = 10_000
 

@@ -8,12 +8,6 @@ import struct
 
 import pytest
 
-from common.door.calls.session import GROWING_BYTES
-from common.door.http2 import frames, grpc_headers, hpack
-from common.door.http2.frames import CANCEL, DATA, END_HEADERS, END_STREAM, HEADERS, NO_ERROR, RST_STREAM
-from common.door.limits import Limits
-from common.rpc import service as codes
-from common.rpc.service import RpcStatus
 from tests.common.door.support.model import (
     GRPC,
     NOW_S,
@@ -31,6 +25,12 @@ from tests.common.door.support.model import (
     rst,
     unary,
 )
+from tidb_binlog.door.calls.session import GROWING_BYTES
+from tidb_binlog.door.http2 import frames, grpc_headers, hpack
+from tidb_binlog.door.http2.frames import CANCEL, DATA, END_HEADERS, END_STREAM, HEADERS, NO_ERROR, RST_STREAM
+from tidb_binlog.door.limits import Limits
+from tidb_binlog.rpc import service as codes
+from tidb_binlog.rpc.service import RpcStatus
 
 Field = tuple[bytes, bytes]
 

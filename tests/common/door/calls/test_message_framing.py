@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.door.calls.message_framing import (
+from tests.common.door.support.model import prefixed
+from tidb_binlog.door.calls.message_framing import (
     INFLATE_STEP_BYTES,
     RATIO_FREE_BYTES,
     VIEW_BYTES,
@@ -22,8 +23,7 @@ from common.door.calls.message_framing import (
     MessageReader,
     deflate,
 )
-from common.rpc.service import INTERNAL, RESOURCE_EXHAUSTED, RpcStatus
-from tests.common.door.support.model import prefixed
+from tidb_binlog.rpc.service import INTERNAL, RESOURCE_EXHAUSTED, RpcStatus
 
 MAX = 1 << 30
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.door.http.admin_guard import AdminGuard, shown
-from common.door.http.routes import Peer, Request
-from common.errors import ConfigError
+from tidb_binlog.door.http.admin_guard import AdminGuard, shown
+from tidb_binlog.door.http.routes import Peer, Request
+from tidb_binlog.errors import ConfigError
 
 GUARD = AdminGuard(
     ["10.1.0.0/16", " 192.0.2.7 ", "fd00::/8", "2001:db8::5", "::ffff:172.16.0.0/108"],

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.door.http.http1 import CHUNKS_MAX, Ask, Closed, Event, Http1, Refuse
-from common.door.http.routes import BODY_KEPT_MAX, JSON_TYPE, Response
-from common.door.limits import Limits
+from tidb_binlog.door.http.http1 import CHUNKS_MAX, Ask, Closed, Event, Http1, Refuse
+from tidb_binlog.door.http.routes import BODY_KEPT_MAX, JSON_TYPE, Response
+from tidb_binlog.door.limits import Limits
 
 LIMITS = Limits()
 SMALL = Limits(http_head_bytes_max=300, http_body_bytes_max=100, header_fields_max=8)

@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from common.door.http.admin_guard import AdminGuard
-from common.door.http.routes import Peer, Request, Response, Routes, json_response, split_target
+from tidb_binlog.door.http.admin_guard import AdminGuard
+from tidb_binlog.door.http.routes import Peer, Request, Response, Routes, json_response, split_target
 
 LOOPBACK = Peer("127.0.0.1")
 

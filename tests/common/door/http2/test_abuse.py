@@ -8,10 +8,6 @@ from collections.abc import Callable
 
 import pytest
 
-from common.door.http2 import frames
-from common.door.http2.frames import ACK, ENHANCE_YOUR_CALM, REFUSED_STREAM, frame
-from common.door.limits import Bucket, Budget, Limits
-from common.rpc import service as codes
 from tests.common.door.support.model import (
     NOW_S,
     Door,
@@ -29,6 +25,10 @@ from tests.common.door.support.model import (
     rst,
     unary,
 )
+from tidb_binlog.door.http2 import frames
+from tidb_binlog.door.http2.frames import ACK, ENHANCE_YOUR_CALM, REFUSED_STREAM, frame
+from tidb_binlog.door.limits import Bucket, Budget, Limits
+from tidb_binlog.rpc import service as codes
 
 
 def greeted(limits: Limits | None = None, *, budget: Budget | None = None) -> Door:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from common.door.http2.abuse import Abuse
-from common.door.http2.connection import Connection
-from common.door.http2.frames import ENHANCE_YOUR_CALM, ConnectionFault
-from common.door.limits import Budget, Limits
 from tests.common.door.support.model import GREETING, NOW_S, Exchanges, data, opened, rst, unary
+from tidb_binlog.door.http2.abuse import Abuse
+from tidb_binlog.door.http2.connection import Connection
+from tidb_binlog.door.http2.frames import ENHANCE_YOUR_CALM, ConnectionFault
+from tidb_binlog.door.limits import Budget, Limits
 
 HOUR_S = 3600.0
 

@@ -16,16 +16,6 @@ from typing import TypeVar
 
 import pytest
 
-from common.door import protocol_detection
-from common.door.calls.message_framing import MessageReader
-from common.door.calls.methods import methods_of
-from common.door.calls.session import Session
-from common.door.http2 import frames
-from common.door.http2.connection import Connection
-from common.door.http2.frames import PREFACE
-from common.door.http2.lifetime import Life
-from common.door.limits import Budget, Limits
-from common.rpc.service import RpcStatus
 from tests.common.door.support.door_recordings import recordings
 from tests.common.door.support.model import (
     GREETING,
@@ -44,6 +34,16 @@ from tests.common.door.support.model import (
     rst,
     unary,
 )
+from tidb_binlog.door import protocol_detection
+from tidb_binlog.door.calls.message_framing import MessageReader
+from tidb_binlog.door.calls.methods import methods_of
+from tidb_binlog.door.calls.session import Session
+from tidb_binlog.door.http2 import frames
+from tidb_binlog.door.http2.connection import Connection
+from tidb_binlog.door.http2.frames import PREFACE
+from tidb_binlog.door.http2.lifetime import Life
+from tidb_binlog.door.limits import Budget, Limits
+from tidb_binlog.rpc.service import RpcStatus
 
 T = TypeVar("T")
 

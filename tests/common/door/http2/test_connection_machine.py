@@ -20,12 +20,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from common.door.calls.stream_calls import StreamCall
-from common.door.http2 import frames
-from common.door.http2.frames import PREFACE
-from common.door.limits import Limits
-from common.rpc import service as codes
 from tests.common.door.support.model import GRPC, NOW_S, Door, asking, frames_of, prefixed, pseudo
+from tidb_binlog.door.calls.stream_calls import StreamCall
+from tidb_binlog.door.http2 import frames
+from tidb_binlog.door.http2.frames import PREFACE
+from tidb_binlog.door.limits import Limits
+from tidb_binlog.rpc import service as codes
 
 NEVER_S = 1e9
 SMALL_REPLY = 4096

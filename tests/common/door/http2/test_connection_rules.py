@@ -7,9 +7,26 @@ from dataclasses import dataclass
 
 import pytest
 
-from common.door.http2 import frames, hpack
-from common.door.http2.connection import Connection
-from common.door.http2.frames import (
+from tests.common.door.support.model import (
+    GREETING,
+    HELLO,
+    NOW_S,
+    Exchanges,
+    Frame,
+    block,
+    continuation,
+    data,
+    frames_of,
+    get,
+    headers,
+    ping,
+    priority,
+    pseudo,
+    rst,
+)
+from tidb_binlog.door.http2 import frames, hpack
+from tidb_binlog.door.http2.connection import Connection
+from tidb_binlog.door.http2.frames import (
     ACK,
     COMPRESSION_ERROR,
     CONTINUATION,
@@ -35,24 +52,7 @@ from common.door.http2.frames import (
     WINDOW_UPDATE,
     frame,
 )
-from common.door.limits import Budget, Limits
-from tests.common.door.support.model import (
-    GREETING,
-    HELLO,
-    NOW_S,
-    Exchanges,
-    Frame,
-    block,
-    continuation,
-    data,
-    frames_of,
-    get,
-    headers,
-    ping,
-    priority,
-    pseudo,
-    rst,
-)
+from tidb_binlog.door.limits import Budget, Limits
 
 GET = block(pseudo(b"/", b"GET"))
 POST = block(pseudo(b"/", b"POST"))

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from common.door.http2.frames import PREFACE
-from common.door.protocol_detection import WireProtocol, sniff
 from tests.common.door.support.door_recordings import recordings
 from tests.common.door.support.model import Door, Reply
+from tidb_binlog.door.http2.frames import PREFACE
+from tidb_binlog.door.protocol_detection import WireProtocol, sniff
 
 NAMES = list(recordings())
 

@@ -7,20 +7,6 @@ import struct
 import hpack as oracle
 import pytest
 
-from common.door.http2 import frames, hpack
-from common.door.http2.connection import Connection
-from common.door.http2.frames import (
-    CONTINUATION,
-    DATA,
-    END_HEADERS,
-    END_STREAM,
-    HEADERS,
-    PADDED,
-    WINDOW_UPDATE,
-    frame,
-)
-from common.door.http2.outbound import BACKLOG_BYTES, NO_TRAILERS, OK, TINY_WINDOW_BYTES, TURN_BYTES
-from common.door.limits import Budget, Limits
 from tests.common.door.support.model import (
     GREETING,
     NOW_S,
@@ -32,6 +18,20 @@ from tests.common.door.support.model import (
     opened,
     rst,
 )
+from tidb_binlog.door.http2 import frames, hpack
+from tidb_binlog.door.http2.connection import Connection
+from tidb_binlog.door.http2.frames import (
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    PADDED,
+    WINDOW_UPDATE,
+    frame,
+)
+from tidb_binlog.door.http2.outbound import BACKLOG_BYTES, NO_TRAILERS, OK, TINY_WINDOW_BYTES, TURN_BYTES
+from tidb_binlog.door.limits import Budget, Limits
 
 WINDOW = 65_535
 

@@ -4,18 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from common.door.http2 import frames, hpack
-from common.door.http2.frames import (
-    ACK,
-    CANCEL,
-    ENHANCE_YOUR_CALM,
-    GOAWAY,
-    NO_ERROR,
-    PING,
-    PROTOCOL_ERROR,
-    SETTINGS_TIMEOUT,
-)
-from common.door.limits import Limits
 from tests.common.door.support.model import (
     HELLO,
     NOW_S,
@@ -34,6 +22,18 @@ from tests.common.door.support.model import (
     rst,
     unary,
 )
+from tidb_binlog.door.http2 import frames, hpack
+from tidb_binlog.door.http2.frames import (
+    ACK,
+    CANCEL,
+    ENHANCE_YOUR_CALM,
+    GOAWAY,
+    NO_ERROR,
+    PING,
+    PROTOCOL_ERROR,
+    SETTINGS_TIMEOUT,
+)
+from tidb_binlog.door.limits import Limits
 
 STEP_S = 0.25  # of `pass_time`: what it finds is late by at most this
 AGED = Limits(age_s=100.0, keepalive_s=1e6)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from common.door.http2.streams import ENDED, RESET_BY_PEER, RESET_BY_US, SKIPPED, Closed
+from tidb_binlog.door.http2.streams import ENDED, RESET_BY_PEER, RESET_BY_US, SKIPPED, Closed
 
 
 def test_what_was_not_remembered_ended_regularly() -> None:

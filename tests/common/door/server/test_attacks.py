@@ -14,13 +14,13 @@ from typing import Final
 
 import pytest
 
-from common.door.limits import Limits
-from common.door.server.stats import STATS
-from common.net.tls import TlsConfig
 from tests import certificates
 from tests.attacks import messages
 from tests.attacks.catalog import ATTACKS, FRAMES_MAX, TLS_ONLY
 from tests.common.door.support.peers import House, house, polite
+from tidb_binlog.door.limits import Limits
+from tidb_binlog.door.server.stats import STATS
+from tidb_binlog.net.tls import TlsConfig
 
 LOOPS = ("uvloop",)
 

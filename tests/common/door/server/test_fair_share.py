@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from common.door.server.fair_share import MESSAGE_BYTES_MIN, TURN_BYTES, Turns
+from tidb_binlog.door.server.fair_share import MESSAGE_BYTES_MIN, TURN_BYTES, Turns
 
 
 async def test_a_turn_is_shared_and_the_next_one_goes_on_in_order() -> None:

@@ -12,14 +12,14 @@ import grpc
 import grpc.aio
 import pytest
 
-from common import rpc
-from common.door.http.routes import Routes
-from common.door.limits import Limits
-from common.door.server.listener import serve
-from common.errors import Unavailable
 from tests.attacks import frames
 from tests.attacks.frames import DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, frame
 from tests.common.door.support.peers import PATIENCE_S, Raw, call, connected, flow, goaway_of, house, until
+from tidb_binlog import rpc
+from tidb_binlog.door.http.routes import Routes
+from tidb_binlog.door.limits import Limits
+from tidb_binlog.door.server.listener import serve
+from tidb_binlog.errors import Unavailable
 
 LOOPS = ("asyncio", "uvloop")
 

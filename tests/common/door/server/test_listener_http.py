@@ -15,13 +15,13 @@ import h2.connection
 import h2.events
 import pytest
 
-from common.door.http.admin_guard import AdminGuard
-from common.door.http.routes import Peer, Request, Response
-from common.door.limits import Limits
-from common.observe import metrics
 from tests.attacks import frames
 from tests.attacks.frames import DATA, END_HEADERS, END_STREAM, HEADERS, frame
 from tests.common.door.support.peers import House, Raw, house, polite
+from tidb_binlog.door.http.admin_guard import AdminGuard
+from tidb_binlog.door.http.routes import Peer, Request, Response
+from tidb_binlog.door.limits import Limits
+from tidb_binlog.observe import metrics
 
 LOOPS = ("asyncio", "uvloop")
 

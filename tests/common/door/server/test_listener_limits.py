@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from common import rpc
-from common.door.limits import Limits
 from tests.attacks import frames
 from tests.attacks.frames import (
     DATA,
@@ -42,6 +40,8 @@ from tests.common.door.support.peers import (
     told,
     until,
 )
+from tidb_binlog import rpc
+from tidb_binlog.door.limits import Limits
 
 LOOPS = ("asyncio", "uvloop")
 ASK = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"

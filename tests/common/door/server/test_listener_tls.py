@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from common import rpc
-from common.door.limits import Limits
-from common.errors import Unavailable
-from common.net.tls import TlsConfig
 from tests import certificates
 from tests.attacks import frames
 from tests.attacks.frames import GOAWAY, HEADERS
 from tests.attacks.sockets import client_hello
 from tests.common.door.support.peers import PATIENCE_S, House, Raw, call, connected, house, told, until
+from tidb_binlog import rpc
+from tidb_binlog.door.limits import Limits
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.net.tls import TlsConfig
 
 LOOPS = ("asyncio", "uvloop")
 ENDED = rb"\0\0.\x01\x05\0\0\0\x01"  # HEADERS that end stream 1

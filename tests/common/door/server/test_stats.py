@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from common import rpc
-from common.door.calls.methods import Method, MethodKind
-from common.door.server.listener import serve
-from common.door.server.stats import STATS
-from common.observe import metrics
-from common.rpc import Service
+from tidb_binlog import rpc
+from tidb_binlog.door.calls.methods import Method, MethodKind
+from tidb_binlog.door.server.listener import serve
+from tidb_binlog.door.server.stats import STATS
+from tidb_binlog.observe import metrics
+from tidb_binlog.rpc import Service
 
 PATH = "/test.Stats/Twice"
 

@@ -10,17 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common import rpc
-from common.clock import ManualClock
-from common.door.calls.methods import methods_of
-from common.door.calls.session import Session
-from common.door.http.admin_guard import AdminGuard
-from common.door.http.routes import Peer, Routes
-from common.door.http2 import frames
-from common.door.http2.connection import Connection
-from common.door.limits import Budget, Limits
-from common.door.server.fair_share import Turns
-from common.door.server.handler_runner import Runner
 from tests.common.door.support.model import (
     HELLO,
     Reader,
@@ -30,6 +19,17 @@ from tests.common.door.support.model import (
     rst,
     unary,
 )
+from tidb_binlog import rpc
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.door.calls.methods import methods_of
+from tidb_binlog.door.calls.session import Session
+from tidb_binlog.door.http.admin_guard import AdminGuard
+from tidb_binlog.door.http.routes import Peer, Routes
+from tidb_binlog.door.http2 import frames
+from tidb_binlog.door.http2.connection import Connection
+from tidb_binlog.door.limits import Budget, Limits
+from tidb_binlog.door.server.fair_share import Turns
+from tidb_binlog.door.server.handler_runner import Runner
 
 DECLINED = b"declined"
 

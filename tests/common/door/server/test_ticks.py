@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from common.door.http.admin_guard import AdminGuard
-from common.door.http.routes import Routes
-from common.door.limits import Limits
-from common.door.server.listener import LOOK_S, TICK_S, Server
 from tests.fakes import virtual_time
 from tests.fakes.virtual_time import LoopClock
+from tidb_binlog.door.http.admin_guard import AdminGuard
+from tidb_binlog.door.http.routes import Routes
+from tidb_binlog.door.limits import Limits
+from tidb_binlog.door.server.listener import LOOK_S, TICK_S, Server
 
 NEVER = float("inf")
 

@@ -8,8 +8,9 @@ from functools import cache
 
 import hpack as oracle
 
-from common.door.http2 import frames
-from common.door.http2.frames import (
+from tests.common.door.support.model import asking, data, ping, prefixed, rst
+from tidb_binlog.door.http2 import frames
+from tidb_binlog.door.http2.frames import (
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -19,7 +20,6 @@ from common.door.http2.frames import (
     PADDED,
     frame,
 )
-from tests.common.door.support.model import asking, data, ping, prefixed, rst
 
 Field = tuple[bytes, bytes]
 

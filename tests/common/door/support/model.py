@@ -15,17 +15,17 @@ from typing import Any, NamedTuple
 
 import hpack as oracle
 
-from common import rpc
-from common.door.calls.grpc_calls import Call, UnaryCall
-from common.door.calls.http_calls import HttpCall
-from common.door.calls.message_framing import INFLATE_STEP_BYTES, Inflater
-from common.door.calls.methods import methods_of
-from common.door.calls.session import Session
-from common.door.calls.stream_calls import StreamCall
-from common.door.http.routes import Response
-from common.door.http2 import frames, hpack
-from common.door.http2.connection import Connection
-from common.door.http2.frames import (
+from tidb_binlog import rpc
+from tidb_binlog.door.calls.grpc_calls import Call, UnaryCall
+from tidb_binlog.door.calls.http_calls import HttpCall
+from tidb_binlog.door.calls.message_framing import INFLATE_STEP_BYTES, Inflater
+from tidb_binlog.door.calls.methods import methods_of
+from tidb_binlog.door.calls.session import Session
+from tidb_binlog.door.calls.stream_calls import StreamCall
+from tidb_binlog.door.http.routes import Response
+from tidb_binlog.door.http2 import frames, hpack
+from tidb_binlog.door.http2.connection import Connection
+from tidb_binlog.door.http2.frames import (
     ACK,
     CONTINUATION,
     DATA,
@@ -37,10 +37,10 @@ from common.door.http2.frames import (
     RST_STREAM,
     frame,
 )
-from common.door.http2.lifetime import Life
-from common.door.limits import Budget, Limits
-from common.rpc import service as codes
-from common.rpc.service import RpcStatus
+from tidb_binlog.door.http2.lifetime import Life
+from tidb_binlog.door.limits import Budget, Limits
+from tidb_binlog.rpc import service as codes
+from tidb_binlog.rpc.service import RpcStatus
 
 NOW_S = 1000.0
 NEVER = float("inf")

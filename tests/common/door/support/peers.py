@@ -12,16 +12,16 @@ from typing import Any, Final
 
 import pytest
 
-from common import rpc
-from common.door.http.metrics_route import add_metrics_route
-from common.door.http.routes import HTML_TYPE, Guard, Request, Response, Routes, json_response
-from common.door.limits import Limits
-from common.door.server.listener import Server, serve
-from common.net.tls import ServerTls, TlsConfig
 from tests.attacks import frames
 from tests.attacks.frames import DATA, END_HEADERS, END_STREAM, HEADERS, frame, message
 from tests.attacks.session import Target
 from tests.attacks.stalls import PAGE, PAGE_BYTES
+from tidb_binlog import rpc
+from tidb_binlog.door.http.metrics_route import add_metrics_route
+from tidb_binlog.door.http.routes import HTML_TYPE, Guard, Request, Response, Routes, json_response
+from tidb_binlog.door.limits import Limits
+from tidb_binlog.door.server.listener import Server, serve
+from tidb_binlog.net.tls import ServerTls, TlsConfig
 
 PATIENCE_S: Final = 5.0
 """Nothing here takes so long, unless the machine is busy or something is broken."""

@@ -9,9 +9,9 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 from msgspec import Struct
 
-from common.cluster.node import NodeStatus
-from common.cluster.registry import ClusterView, NodeEntry
-from common.observe.recent_events import Event
+from tidb_binlog.cluster.node import NodeStatus
+from tidb_binlog.cluster.registry import ClusterView, NodeEntry
+from tidb_binlog.observe.recent_events import Event
 
 ATTACK = "<script>alert(1)</script>'\"&</code></title></style><img src=x onerror=alert(1)>\u202e\x1b]\ud800"
 

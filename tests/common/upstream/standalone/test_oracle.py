@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from common import tso
-from common.clock import ManualClock, SystemClock
-from common.errors import Conflict, Corruption, Rejected, Unavailable
-from common.etcd.client import EtcdClient
-from common.upstream.standalone import StandaloneUpstream, layout
-from deploy.playground.cluster.etcd_server import EtcdServer
+from binlog_playground.cluster.etcd_server import EtcdServer
+from tidb_binlog import tso
+from tidb_binlog.clock import ManualClock, SystemClock
+from tidb_binlog.errors import Conflict, Corruption, Rejected, Unavailable
+from tidb_binlog.etcd.client import EtcdClient
+from tidb_binlog.upstream.standalone import StandaloneUpstream, layout
 
 pytestmark = pytest.mark.integration
 

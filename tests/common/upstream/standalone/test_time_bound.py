@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common import tso
-from common.upstream.standalone.time_bound import ASK_AGAIN_S, SLACK_S, TimeBound
+from tidb_binlog import tso
+from tidb_binlog.upstream.standalone.time_bound import ASK_AGAIN_S, SLACK_S, TimeBound
 
 DAY_S = 86_400.0
 ETCD = "etcd"

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from common import tso
-from common.clock import ManualClock
-from common.errors import BinlogError, Conflict, Corruption, Rejected
-from common.etcd import client as etcd_client
-from common.etcd.client import EtcdClient
-from common.net.tls import TlsConfig
-from common.upstream.standalone import GRACE_S, Forgotten, StandaloneHistory, StandaloneUpstream, layout
-from common.upstream.standalone.compare_and_set import CompareAndSet, Swap
-from common.upstream.standalone.oracle import WRITES_MAX
-from common.upstream.standalone.transactions import KEPT_S
-from common.upstream_port import Committed, Outcome, RolledBack, Undecided
+from tidb_binlog import tso
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.errors import BinlogError, Conflict, Corruption, Rejected
+from tidb_binlog.etcd import client as etcd_client
+from tidb_binlog.etcd.client import EtcdClient
+from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.upstream.standalone import GRACE_S, Forgotten, StandaloneHistory, StandaloneUpstream, layout
+from tidb_binlog.upstream.standalone.compare_and_set import CompareAndSet, Swap
+from tidb_binlog.upstream.standalone.oracle import WRITES_MAX
+from tidb_binlog.upstream.standalone.transactions import KEPT_S
+from tidb_binlog.upstream_port import Committed, Outcome, RolledBack, Undecided
 
 pytestmark = pytest.mark.integration
 
@@ -438,7 +438,7 @@ async def read(history: StandaloneHistory, after_id: int = 0) -> list[bytes]:
 
 
 async def test_the_history_comes_in_pages(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.upstream.standalone.history.PAGE_JOBS", 3)
+    monkeypatch.setattr("tidb_binlog.upstream.standalone.history.PAGE_JOBS", 3)
     jobs = [b'{"id": %d}' % number for number in range(1, 7)]
     for job in jobs:
         await world.ours.history.add(job)

@@ -11,7 +11,7 @@ import pytest
 from drainer.ddl.convert.cast import Moments, Value, cast
 from drainer.ddl.convert.moments import NoCast, zone_of
 from drainer.ddl.run.runner import DdlRunner
-from drainer.sink.mysql.connection import Connection, Target
+from drainer.mysql.connection import Connection, Target
 from tests.drainer.ddl.convert.test_columns import ID, Schema, column, contents, create, ddl, session, table
 from tests.drainer.ddl.convert.test_same import MORE, generated
 from tests.drainer.support import conversions

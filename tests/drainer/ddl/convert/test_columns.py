@@ -11,11 +11,6 @@ from typing import Any
 
 import pytest
 
-from common import table_info as ti
-from common import tso
-from common.ddl_job import ActionType
-from common.table_info import Column, ColumnKind, FieldType, Index, IndexColumn, TableInfo
-from common.type_text import type_text
 from drainer.checkpoint.value import Intent
 from drainer.ddl.convert import columns
 from drainer.ddl.convert.cast import Moments, Value, cast
@@ -23,11 +18,16 @@ from drainer.ddl.convert.columns import Conversion, _form, _literal, _value
 from drainer.ddl.derive import definition
 from drainer.ddl.derive.compare import PresentColumn
 from drainer.ddl.run.runner import DdlRunner, Refused
-from drainer.sink.mysql.connection import Connection, Target, connect
-from drainer.sink.mysql.errors import StatementRefused
+from drainer.mysql.connection import Connection, Target, connect
+from drainer.mysql.errors import StatementRefused
 from drainer.txn import Ddl, Tracked
 from tests.drainer.support import conversions
 from tests.drainer.support.conversions import Case, field_type
+from tidb_binlog import table_info as ti
+from tidb_binlog import tso
+from tidb_binlog.ddl_job import ActionType
+from tidb_binlog.table_info import Column, ColumnKind, FieldType, Index, IndexColumn, TableInfo
+from tidb_binlog.type_text import type_text
 
 pytestmark = pytest.mark.integration
 

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from common import table_info as ti
-from common.table_info import ColumnKind, FieldType
-from common.type_text import type_text
 from drainer.ddl.convert.cast import Moments, cast
 from drainer.ddl.convert.same import is_same
 from drainer.ddl.run.session_settings import ANY_VALUE
-from drainer.sink.mysql.column_match import Dialect
-from drainer.sink.mysql.connection import Connection, Target, connect
+from drainer.mysql.connection import Connection, Target, connect
+from drainer.mysql.rows.column_match import Dialect
 from tests.drainer.ddl.convert.test_columns import contents, create
 from tests.drainer.support import conversions
 from tests.drainer.support.conversions import field_type
+from tidb_binlog import table_info as ti
+from tidb_binlog.table_info import ColumnKind, FieldType
+from tidb_binlog.type_text import type_text
 
 MORE = (
     *("tinyint", "tinyint unsigned", "int", "int unsigned", "bigint", "bigint unsigned", "float", "double"),

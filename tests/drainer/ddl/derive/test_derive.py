@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from common import table_info as ti
-from common.ddl_job import ActionType
-from deploy.playground.cluster.mariadb import MariaDbServer
+from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.ddl.derive import definition as ddl_definition
 from drainer.ddl.derive.compare import Present, PresentColumn, PresentKey, differences
 from drainer.ddl.derive.derive import Change, derive, lacking, names
@@ -21,9 +19,11 @@ from drainer.ddl.derive.render import NotDerivable, Server
 from drainer.ddl.derive.values import Derived
 from drainer.ddl.run import downstream_schema as ddl_present
 from drainer.ddl.run.downstream_schema import server_of
-from drainer.sink.mysql.column_match import Dialect
+from drainer.mysql.rows.column_match import Dialect
 from drainer.txn import Tracked
 from tests.drainer.support.table_maker import Maker, kind, name
+from tidb_binlog import table_info as ti
+from tidb_binlog.ddl_job import ActionType
 
 MARIADB = Server(Dialect.MARIADB, invisible="IGNORED")
 MYSQL = Server(Dialect.MYSQL, invisible="INVISIBLE", functional_keys=True)

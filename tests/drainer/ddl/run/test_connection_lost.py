@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from common.ddl_job import ActionType
-from common.errors import Unavailable
-from common.table_info import LONG, Column, FieldType, TableInfo
-from deploy.playground.cluster.mariadb import MariaDbServer
+from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.value import Intent
 from drainer.ddl.run.runner import DdlRunner, Ran
-from drainer.sink.mysql.connection import Connection, Target
-from drainer.sink.mysql.errors import TransientError
+from drainer.mysql.connection import Connection, Target
+from drainer.mysql.errors import TransientError
 from drainer.txn import Ddl, Tracked
+from tidb_binlog.ddl_job import ActionType
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.table_info import LONG, Column, FieldType, TableInfo
 
 pytestmark = pytest.mark.integration
 

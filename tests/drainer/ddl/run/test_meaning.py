@@ -8,8 +8,18 @@ from typing import Any
 
 import pytest
 
-from common.ddl_job import ActionType
-from common.table_info import (
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.checkpoint.value import Intent
+from drainer.ddl.convert import columns
+from drainer.ddl.run.recycle_bin import KeepDropped
+from drainer.ddl.run.runner import DdlRunner, Refused
+from drainer.mysql.connection import Target, connect
+from drainer.reading.archive.decode import downstream_definitions
+from drainer.sink.mysql import pinned_settings, table_reader
+from drainer.txn import Ddl, Tracked
+from tests.drainer.support.apply_life import run
+from tidb_binlog.ddl_job import ActionType
+from tidb_binlog.table_info import (
     DATETIME,
     DOUBLE,
     FLAG_NOT_NULL,
@@ -23,16 +33,6 @@ from common.table_info import (
     FieldType,
     TableInfo,
 )
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.checkpoint.value import Intent
-from drainer.ddl.convert import columns
-from drainer.ddl.run.recycle_bin import KeepDropped
-from drainer.ddl.run.runner import DdlRunner, Refused
-from drainer.reading.archive.decode import downstream_definitions
-from drainer.sink.mysql import pinned_settings, table_reader
-from drainer.sink.mysql.connection import Target, connect
-from drainer.txn import Ddl, Tracked
-from tests.drainer.support.apply_life import run
 
 pytestmark = pytest.mark.integration
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from common.ddl_job import ActionType
-from common.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
 from drainer.checkpoint.value import Intent
 from drainer.ddl.run.runner import DdlRunner
-from drainer.sink.mysql.connection import Connection, Target
-from drainer.sink.mysql.errors import ConnectionLost
+from drainer.mysql.connection import Connection, Target
+from drainer.mysql.errors import ConnectionLost
 from drainer.txn import Ddl, Tracked
 from tests.drainer.support.apply_life import clean, run
+from tidb_binlog.ddl_job import ActionType
+from tidb_binlog.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
 
 pytestmark = pytest.mark.integration
 

@@ -6,10 +6,10 @@ from itertools import product
 
 import pytest
 
-from common.ddl_job import ActionType
+from drainer.changes.ddl_effect import EffectKind, effect_kind
 from drainer.ddl.derive.derive import Change
 from drainer.ddl.run.ran_before import has_run, is_seen
-from drainer.schema.ddl_effect import EffectKind, effect_kind
+from tidb_binlog.ddl_job import ActionType
 
 SHAPES: tuple[dict[str, str | None], ...] = (
     {},

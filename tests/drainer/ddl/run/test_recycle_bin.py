@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from common.ddl_job import ActionType
 from drainer.ddl.derive.compare import Present
 from drainer.ddl.derive.derive import Change
 from drainer.ddl.run.recycle_bin import KeepDropped, bring_back, kept, outdated, recycled_name, take_away
 from drainer.txn import Tracked
+from tidb_binlog.ddl_job import ActionType
 
 KEEP = KeepDropped("own", 7, 60.0)
 SECOND = 1000 << 18

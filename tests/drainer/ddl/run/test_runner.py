@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from common.ddl_job import ActionType
-from common.errors import Unavailable
-from common.table_info import LONG, VARCHAR, Column, FieldType, Index, IndexColumn, TableInfo
-from deploy.playground.cluster.mariadb import MariaDbServer
+from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.value import Intent
 from drainer.ddl.run.runner import DdlRunner, Refused, statement_of
-from drainer.sink.mysql.connection import Target, connect
-from drainer.sink.mysql.errors import StatementRefused, safe_text
+from drainer.mysql.connection import Target, connect
+from drainer.mysql.errors import StatementRefused, safe_text
 from drainer.txn import Ddl, Tracked
 from tests.drainer.support.apply_life import run
+from tidb_binlog.ddl_job import ActionType
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.table_info import LONG, VARCHAR, Column, FieldType, Index, IndexColumn, TableInfo
 
 
 def test_each_job_of_a_multiple_drop_drops_its_own_table() -> None:
@@ -209,7 +209,7 @@ class TestRunner:
 
 
 def test_login_refused_is_said_without_the_password(mariadb: MariaDbServer) -> None:
-    from common.errors import DownstreamError
+    from tidb_binlog.errors import DownstreamError
 
     wrong = Target(mariadb.host, mariadb.port, mariadb.user, "s3cret-wrong")
     with pytest.raises(DownstreamError) as raised:

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from common.ddl_job import ActionType
-from deploy.playground.cluster.mariadb import MariaDbServer
+from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.value import Intent
 from drainer.ddl.derive import derive as ddl_derive
 from drainer.ddl.run.connection import DdlConnection
 from drainer.ddl.run.downstream_schema import read_all, server_of, tables_in
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
-from drainer.sink.mysql.connection import Target
-from drainer.sink.mysql.sql_literal.quoting import qualified
+from drainer.mysql.connection import Target
+from drainer.mysql.literal.quoting import qualified
 from drainer.txn import Ddl
 from tests.drainer.support import recorded, recorded_ddl
+from tidb_binlog.ddl_job import ActionType
 
 MISSING = {
     "ddl": {

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
 from drainer.ddl.run.runner import DdlRunner, Refused
-from drainer.sink.mysql.connection import Target
+from drainer.mysql.connection import Target
 from drainer.txn import Ddl, Tracked
 from tests.drainer.support.apply_life import run
+from tidb_binlog.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
 
 pytestmark = pytest.mark.integration
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from common import tso
-from common.rowcodec.encoder import RowEncoder
-from common.table_info import TableInfo
 from drainer.changes.model import Row
 from drainer.changes.row_reader import RowReader
-from drainer.rules.table_filter import TableFilter
-from drainer.schema.tracker import SchemaTracker
-from drainer.translate.translator import Translator
+from drainer.stream.rules.table_filter import TableFilter
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.translate.translator import Translator
 from drainer.txn import Ddl, TableEvents, TableVersion, Transaction
 from tests.drainer.support import recorded
+from tidb_binlog import tso
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.table_info import TableInfo
 
 COMMIT_MS = 1_700_000_000_125
 COMMIT_TS = tso.compose(COMMIT_MS, 7)

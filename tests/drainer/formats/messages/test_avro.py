@@ -12,8 +12,6 @@ from typing import Any
 import fastavro
 import pytest
 
-from common.errors import ConfigError
-from common.rowcodec.values import EnumValue, SetValue
 from drainer.changes.model import Column, Row
 from drainer.changes.row_reader import RowReader
 from drainer.formats.messages.avro import NoKey, avro_name
@@ -38,6 +36,8 @@ from tests.drainer.formats.messages.test_canal_json import (
     replace_version,
 )
 from tests.drainer.support import recorded
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.rowcodec.values import EnumValue, SetValue
 
 MICRO = timedelta(microseconds=1)
 

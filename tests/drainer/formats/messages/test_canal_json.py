@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 
-from common.ddl_job import ActionType
-from common.errors import ConfigError
-from common.rowcodec.values import EnumValue, JsonText, PartialDate, SetValue
 from drainer.changes.model import Column, Row
 from drainer.changes.row_reader import RowReader
 from drainer.formats.messages.message import ROWS_MAX, FormatOptions, Message
@@ -29,6 +26,9 @@ from tests.drainer.formats.messages.changes import (
     version,
 )
 from tests.drainer.support import recorded
+from tidb_binlog.ddl_job import ActionType
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.rowcodec.values import EnumValue, JsonText, PartialDate, SetValue
 
 FIELDS = [
     *("id", "database", "table", "pkNames", "isDdl", "type", "es", "ts", "sql", "sqlType", "mysqlType"),

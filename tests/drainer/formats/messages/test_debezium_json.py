@@ -11,11 +11,6 @@ from typing import Any
 
 import pytest
 
-from common import tso
-from common.ddl_job import ActionType
-from common.errors import ConfigError
-from common.rowcodec.row_error import RowError
-from common.rowcodec.values import EnumValue, PartialDate, SetValue
 from drainer.changes.model import Column, Row
 from drainer.changes.row_reader import RowReader
 from drainer.formats.messages.connect_decimal import unscaled
@@ -41,6 +36,11 @@ from tests.drainer.formats.messages.test_canal_json import (
     replace_version,
 )
 from tests.drainer.support import recorded
+from tidb_binlog import tso
+from tidb_binlog.ddl_job import ActionType
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.rowcodec.row_error import RowError
+from tidb_binlog.rowcodec.values import EnumValue, PartialDate, SetValue
 
 OPS = {"insert": "c", "update": "u", "delete": "d"}
 SOURCE = [

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from common.table_info import TableInfo
 from drainer.formats.messages.message import AVRO, FORMATS, FormatOptions, Message, MessageFormat
 from drainer.formats.messages.opening import open_format
 from drainer.txn import DELETE, INSERT
 from tests.common.rowcodec.tables import binary, index, key, kind, table
 from tests.drainer.formats.messages.changes import transaction, version
+from tidb_binlog.table_info import TableInfo
 
 
 class Numbered:

@@ -11,13 +11,6 @@ from typing import Any
 
 import pytest
 
-from common.errors import Corruption
-from common.record import decode_file
-from common.rowcodec import TablePlan, compile_table
-from common.rowcodec.encoder import RowEncoder
-from common.rowcodec.row_error import RowError
-from common.table_info import TableInfo
-from common.wire import secondary_binlog_pb2 as pb
 from drainer.formats.obinlog import reader as obinlog_read
 from drainer.formats.obinlog.reader import ForeignTable, ObinlogReader, RecordHead
 from drainer.formats.obinlog.writer import ObinlogWriter, definition_json, type_name
@@ -26,6 +19,13 @@ from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableEvents, TableVersion, 
 from tests.common.rowcodec.tables import kind, table
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items
+from tidb_binlog.errors import Corruption
+from tidb_binlog.record import decode_file
+from tidb_binlog.rowcodec import TablePlan, compile_table
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.rowcodec.row_error import RowError
+from tidb_binlog.table_info import TableInfo
+from tidb_binlog.wire import secondary_binlog_pb2 as pb
 
 # Records of the Go drainer that differ from ours, by reason. Where it stopped, the rest is missing.
 DIFFER = {

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.record import decode_file
-from common.wire import pb_binlog_pb2 as pb
 from drainer.ddl.derive.derive import same_names
 from drainer.ddl.derive.render import NotDerivable
 from drainer.ddl.policy import Policy
@@ -20,6 +18,8 @@ from drainer.sink.ddl_text import ddl_texts, ruling_of
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, TableVersion
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items
+from tidb_binlog.record import decode_file
+from tidb_binlog.wire import pb_binlog_pb2 as pb
 
 # Records of the Go drainer that differ from ours, by reason. Where it stopped, the rest is missing.
 DIFFER = {

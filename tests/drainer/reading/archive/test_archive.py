@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import drainer
-from common.errors import BinlogError, ConfigError, Corruption
 from drainer import Ddl, Transaction, txn
 from drainer.changes.row_reader import RowReader
 from drainer.reading.archive import row_items
@@ -19,6 +18,7 @@ from drainer.reading.errors import BinlogsLost, StreamEnded
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items
+from tidb_binlog.errors import BinlogError, ConfigError, Corruption
 
 SCENARIOS = sorted(path.name for path in recorded.ROOT.iterdir() if path.is_dir())
 # Rows that were deleted while a column was being added or dropped and did not have it: an archive has what

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import drainer
-from common.errors import BinlogError
 from drainer.changes.model import Ddl
 from tests.spark.support.replay_world import SOURCES
+from tidb_binlog.errors import BinlogError
 
 TRIALS = 12
 Read = list[tuple[object, ...]]

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 import drainer
-from common.errors import ConfigError, Corruption
 from drainer.reading.archive import archive_source
 from drainer.reading.archive.archive_source import ArchiveSource
 from drainer.txn import Ddl, Transaction
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items
+from tidb_binlog.errors import ConfigError, Corruption
 
 PLACES = ("_file", "_pos", "_start_ts")
 

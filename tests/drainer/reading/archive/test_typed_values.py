@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from common.table_info import DECIMAL, FieldType
 from drainer.reading.archive import archive_source
 from drainer.reading.archive.archive_source import ArchiveSource
 from drainer.reading.archive.decode import reading
@@ -29,6 +28,7 @@ from tests.drainer.reading.archive.support import corpus, go_values
 from tests.drainer.reading.archive.support.go_values import Invalid
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items
+from tidb_binlog.table_info import DECIMAL, FieldType
 
 Rows = list[dict[str, Any]]
 Place = tuple[int, int]

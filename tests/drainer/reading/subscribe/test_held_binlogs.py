@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from common.cluster.node import NodeStatus
-from common.cluster.registry import ClusterView, NodeEntry
-from common.errors import Unavailable
 from drainer.reading.subscribe.held_binlogs import Held, held
+from tidb_binlog.cluster.node import NodeStatus
+from tidb_binlog.cluster.registry import ClusterView, NodeEntry
+from tidb_binlog.errors import Unavailable
 
 
 def view(**pumps: tuple[str, int]) -> ClusterView:

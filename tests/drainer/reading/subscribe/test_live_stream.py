@@ -11,20 +11,15 @@ from typing import Any
 
 import pytest
 
-from common import rpc
-from common.clock import ManualClock
-from common.errors import Corruption, Unavailable
-from common.tso import Ts
-from common.wire import pump_pb2
 from drainer import txn
 from drainer.changes.row_reader import RowReader
-from drainer.pull.spill import SpillDirectory
 from drainer.reading.errors import BinlogsLost, OutOfOrder, ReadingError, StreamEnded, UpstreamWentBack
 from drainer.reading.subscribe.live_stream import Item, Large, LiveStream
 from drainer.reading.subscribe.reader_position import ReaderPosition
-from drainer.rules.table_filter import TableFilter
-from drainer.schema.tracker import SchemaTracker
-from drainer.translate.translator import Translator
+from drainer.stream.pull.spill import SpillDirectory
+from drainer.stream.rules.table_filter import TableFilter
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.translate.translator import Translator
 from tests.drainer.support import recorded
 from tests.drainer.support.scripted_pump import (
     Connection,
@@ -34,6 +29,11 @@ from tests.drainer.support.scripted_pump import (
     row_payload,
     until,
 )
+from tidb_binlog import rpc
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.errors import Corruption, Unavailable
+from tidb_binlog.tso import Ts
+from tidb_binlog.wire import pump_pb2
 
 Shown = tuple[Any, ...]
 FAR_TS = 1 << 60
@@ -242,9 +242,9 @@ async def patient(stream: LiveStream, rng: random.Random) -> Item | None:
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pause before a new attempt, or between listings."""
-    monkeypatch.setattr("drainer.pull.pump_source.RETRY_FIRST_S", 1e-6)
-    monkeypatch.setattr("drainer.pull.pump_source.RETRY_MAX_S", 1e-6)
-    monkeypatch.setattr("drainer.pull.collector.LIST_GAP_S", 0.0)
+    monkeypatch.setattr("drainer.stream.pull.pump_source.RETRY_FIRST_S", 1e-6)
+    monkeypatch.setattr("drainer.stream.pull.pump_source.RETRY_MAX_S", 1e-6)
+    monkeypatch.setattr("drainer.stream.pull.collector.LIST_GAP_S", 0.0)
 
 
 @pytest.mark.parametrize("named", [False, True])

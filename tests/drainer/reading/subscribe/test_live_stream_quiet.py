@@ -7,19 +7,19 @@ import gc
 
 import pytest
 
-from common import tso
-from common.cluster.node import NodeStatus
-from common.cluster.registry import DRAINERS, ClusterView, NodeEntry
-from drainer.pull.spill import SpillDirectory
 from drainer.reading.subscribe.live_stream import LiveStream
 from drainer.reading.subscribe.named_reader import NamedReader
-from drainer.rules.table_filter import TableFilter
-from drainer.schema.tracker import SchemaTracker
-from drainer.translate.translator import Translator
+from drainer.stream.pull.spill import SpillDirectory
+from drainer.stream.rules.table_filter import TableFilter
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.translate.translator import Translator
 from tests.drainer.reading.subscribe.test_live_stream import Upstream
 from tests.drainer.support.scripted_pump import MemoryRegistry, ScriptedClient, ScriptedPump
 from tests.fakes import virtual_time
 from tests.fakes.virtual_time import LoopClock
+from tidb_binlog import tso
+from tidb_binlog.cluster.node import NodeStatus
+from tidb_binlog.cluster.registry import DRAINERS, ClusterView, NodeEntry
 
 DAY_S = 24 * 3600.0
 ASK_S = 20.0

@@ -13,17 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from common import rpc, tso
-from common.clock import SystemClock
-from common.cluster import node
-from common.cluster.node import NodeStatus
-from common.cluster.registry import DRAINERS, NodeEntry, alive_key, status_key
-from common.errors import ConfigError, PortTaken, Unavailable
-from common.etcd.client import EtcdClient
-from common.etcd.registry import EtcdRegistry, connect_registry
-from common.net.port import free_ports
-from common.net.tls import TlsConfig
-from common.wire import drainer_pb2
 from drainer.reading.subscribe.named_reader import (
     NamedReader,
     NameTaken,
@@ -34,6 +23,17 @@ from drainer.reading.subscribe.named_reader import (
 from drainer.reading.subscribe.reader_position import NotGiven
 from pump.membership.notify_drainers import Notices
 from tests import certificates
+from tidb_binlog import rpc, tso
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.cluster import node
+from tidb_binlog.cluster.node import NodeStatus
+from tidb_binlog.cluster.registry import DRAINERS, NodeEntry, alive_key, status_key
+from tidb_binlog.errors import ConfigError, PortTaken, Unavailable
+from tidb_binlog.etcd.client import EtcdClient
+from tidb_binlog.etcd.registry import EtcdRegistry, connect_registry
+from tidb_binlog.net.port import free_ports
+from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.wire import drainer_pb2
 
 pytestmark = pytest.mark.integration
 
@@ -280,8 +280,8 @@ async def test_who_slept_through_the_loss_of_its_name_stores_nothing(begin: Begi
 
 DIES = """
 import asyncio, os, signal, sys
-from common.clock import SystemClock
-from common.etcd.registry import connect_registry
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.etcd.registry import connect_registry
 from drainer.reading.subscribe.named_reader import open_reader
 
 async def main():

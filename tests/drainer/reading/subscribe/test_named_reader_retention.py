@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from common.clock import ManualClock, SystemClock
-from common.cluster import node
-from common.cluster.registry import DRAINERS
-from common.etcd.registry import EtcdRegistry, connect_registry
-from common.tso import Ts
 from drainer.reading.subscribe.named_reader import NamedReader, open_reader
 from pump.retention.policy import Policy
 from pump.retention.purger import Purger
 from pump.storage.opening import StorageLimits
-from tests.deploy.ctl.conftest import Ctl
-from tests.deploy.ctl.conftest import ctl as ctl
+from tests.deploy.binlogctl.conftest import Ctl
+from tests.deploy.binlogctl.conftest import ctl as ctl
 from tests.pump.conftest import pump as pump
 from tests.pump.support.payloads import opened, put_pair, wait_watermark
 from tests.pump.support.process import Start
+from tidb_binlog.clock import ManualClock, SystemClock
+from tidb_binlog.cluster import node
+from tidb_binlog.cluster.registry import DRAINERS
+from tidb_binlog.etcd.registry import EtcdRegistry, connect_registry
+from tidb_binlog.tso import Ts
 
 pytestmark = pytest.mark.integration
 

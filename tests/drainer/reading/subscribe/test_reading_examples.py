@@ -32,9 +32,9 @@ import pytest
 
 import drainer
 import pumpclient
-from common.net.port import free_ports
 from pumpclient import SyncPublisher, column
 from tests.pump.support.process import PumpProcess
+from tidb_binlog.net.port import free_ports
 
 ROOT = Path(__file__).resolve().parents[4]
 DEADLINE_S = 60

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from common import tso
-from common.errors import ConfigError
 from drainer.reading.subscribe.stream_start import position_of
+from tidb_binlog import tso
+from tidb_binlog.errors import ConfigError
 
 NOW_S = 1_700_000_000.0
 NOW_TS = tso.from_wall_s(NOW_S) + 77

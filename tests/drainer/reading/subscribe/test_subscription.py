@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from common.errors import Corruption
-from common.rowcodec.row_error import RowError
 from drainer import txn
 from drainer.changes.model import Row
 from drainer.reading.subscribe.named_reader import NameTaken
 from drainer.reading.subscribe.subscription import Change, Subscription
 from tests.drainer.reading.subscribe.test_live_stream import Cluster
+from tidb_binlog.errors import Corruption
+from tidb_binlog.rowcodec.row_error import RowError
 
 PLACE = 12
 """Of the transaction that is broken, among all items."""

@@ -15,11 +15,11 @@ from typing import Any, Self
 
 import pytest
 
-from common.errors import Corruption
 from drainer.changes.model import Transaction
 from drainer.reading.errors import StreamEnded
 from drainer.reading.subscribe.named_reader import NameTaken
 from drainer.reading.subscribe.subscription_sync import AHEAD, SyncSubscription, _Handful
+from tidb_binlog.errors import Corruption
 
 _lines, _first = inspect.getsourcelines(SyncSubscription.__next__)
 LAST_LINE = _first + len(_lines) - 1

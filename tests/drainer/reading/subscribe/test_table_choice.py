@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from common.errors import ConfigError
 from drainer.reading.errors import NoSuchTable
 from drainer.reading.subscribe.table_choice import check_exist, choose, read_patterns
-from drainer.rules.rule_set import Rules
+from drainer.stream.rules.rule_set import Rules
+from tidb_binlog.errors import ConfigError
 
 NAMES = [
     f"{schema}.{table}" for schema, table in itertools.product(("shop", "Shop2", "a"), ("t", "tmp_1", "o"))

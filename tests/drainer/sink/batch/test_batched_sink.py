@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from common.clock import ManualClock, SystemClock
-from common.errors import BinlogError, ConfigError, Conflict, Corruption, DownstreamError
 from drainer import Ddl, Retry, SinkEnded, Transaction
 from drainer.checkpoint.fencing import WentBack
 from drainer.checkpoint.savepoint import Savepoint
@@ -25,6 +23,8 @@ from drainer.sink.runner import HELD, Runner
 from drainer.testing.sink_contract import Life
 from drainer.testing.stream import Stream
 from drainer.txn import INSERT
+from tidb_binlog.clock import ManualClock, SystemClock
+from tidb_binlog.errors import BinlogError, ConfigError, Conflict, Corruption, DownstreamError
 
 Items = Sequence[Transaction | Ddl]
 

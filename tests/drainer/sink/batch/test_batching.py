@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from common.errors import Conflict
 from drainer.checkpoint.fencing import WentBack
 from drainer.sink.batch.batching import Batch, Batching, Item, rest_of
 from drainer.txn import Ddl, LargeTransaction, TableEvents, Transaction
+from tidb_binlog.errors import Conflict
 
 TABLE: Any = None
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import ConfigError, Conflict, Corruption
 from drainer import PositionFile, PositionTable
+from tidb_binlog.errors import ConfigError, Conflict, Corruption
 
 
 def test_a_row_moves_in_the_transaction_of_the_changes() -> None:

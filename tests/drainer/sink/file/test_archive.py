@@ -15,11 +15,6 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from common import checked, tso
-from common.clock import ManualClock
-from common.errors import Corruption, DirectoryLocked, DownstreamError, ForeignDirectory
-from common.record import RecordError, decode_file, encode_file
-from common.wire import pb_binlog_pb2 as pb
 from drainer.checkpoint.value import Checkpoint
 from drainer.formats import binlog_directory, binlog_file
 from drainer.formats import compression as segment_compression
@@ -27,16 +22,21 @@ from drainer.formats.binlog_directory import BinlogDirectory
 from drainer.formats.compression import Stopped
 from drainer.formats.obinlog.writer import ObinlogWriter, definition_json
 from drainer.formats.segment_index import STRIDE, SegmentIndex
-from drainer.pull.merged import MergedBatch, Spilled
 from drainer.sink.file import file_sink
 from drainer.sink.file import table_definitions as archive_tables
 from drainer.sink.file.archive import Archive
 from drainer.sink.file.file_sink import ArchiveStart, where_to_go_on
 from drainer.sink.file.segments import DAY_S, ArchiveSegments
+from drainer.stream.pull.merged import MergedBatch, Spilled
 from drainer.txn import Ddl, Transaction
 from tests.drainer.support import recorded
 from tests.drainer.support.archive_life import CLUSTER_ID, Life, Ready, payloads, whole
 from tests.drainer.support.relay_world import items
+from tidb_binlog import checked, tso
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.errors import Corruption, DirectoryLocked, DownstreamError, ForeignDirectory
+from tidb_binlog.record import RecordError, decode_file, encode_file
+from tidb_binlog.wire import pb_binlog_pb2 as pb
 
 LONG_AFTER_S = 2_000_000_000.0  # upstream: whatever was recorded is old
 

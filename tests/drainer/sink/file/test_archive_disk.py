@@ -9,11 +9,6 @@ from typing import TypeVar
 
 import pytest
 
-from common import filesystem
-from common.clock import ManualClock
-from common.errors import BinlogError
-from common.record import decode_file
-from common.wire import pb_binlog_pb2 as pb
 from drainer.ddl.derive.derive import same_names
 from drainer.formats import binlog_directory
 from drainer.formats.binlog_directory import Broken, DiskFull
@@ -27,6 +22,11 @@ from drainer.txn import Ddl
 from tests.crash.faults import disk
 from tests.crash.faults.disk import CUTS, ERROR, FREEZE, ROOT, SHORT, TEAR, Disk, Fault
 from tests.drainer.support.relay_world import items
+from tidb_binlog import filesystem
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.errors import BinlogError
+from tidb_binlog.record import decode_file
+from tidb_binlog.wire import pb_binlog_pb2 as pb
 
 T = TypeVar("T")
 

@@ -6,19 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from common.clock import SystemClock
 from drainer.checkpoint.savepoint import Savepoint
-from drainer.control.pause_and_reload import Control
 from drainer.ddl.policy import Policy
-from drainer.pull.merged import Merged, MergedBatch
-from drainer.rules.rule_change import RuleChange
-from drainer.schema.tracker import SchemaTracker
+from drainer.operate.control.pause_and_reload import Control
 from drainer.sink.file.archive import Archive
 from drainer.sink.file.file_sink import ArchiveStart, FileSink
 from drainer.sink.runner import Runner
-from drainer.translate.translator import Translator
+from drainer.stream.pull.merged import Merged, MergedBatch
+from drainer.stream.rules.rule_change import RuleChange
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.translate.translator import Translator
 from tests.drainer.support.archive_life import payloads
 from tests.drainer.support.basis_world import Upstream, keyed, routes
+from tidb_binlog.clock import SystemClock
 
 
 async def test_rules_change_when_all_before_is_in_the_archive(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from urllib.request import url2pathname
 
 import pytest
 
-from common.errors import ConfigError, DownstreamError
 from drainer.sink.kafka import claim_store
 from drainer.sink.kafka.claim_store import open_store
+from tidb_binlog.errors import ConfigError, DownstreamError
 
 
 def read(uri: str) -> bytes:

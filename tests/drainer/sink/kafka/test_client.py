@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from common.errors import BinlogError
 from drainer.sink.kafka import client as kafka_client
 from drainer.sink.kafka.client import Answered, Client, TopicFacts, producer_config
 from drainer.sink.kafka.settings import ClientSettings
 from tests.fakes.kafka import MSG_SIZE_TOO_LARGE, PRODUCE, MockKafka
+from tidb_binlog.errors import BinlogError
 
 TOPIC = "changes"
 IN_FLIGHT = 5

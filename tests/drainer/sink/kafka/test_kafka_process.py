@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from common.wire import secondary_binlog_pb2 as pb
 from drainer.formats.obinlog.writer import commit_ts_of
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import Rows, verify
 from tests.fakes.kafka import Message, MockKafka
 from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, status, stored, until
+from tidb_binlog.wire import secondary_binlog_pb2 as pb
 
 pytestmark = pytest.mark.integration
 TRANSACTIONS = 6000

@@ -10,9 +10,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from common.clock import ManualClock
-from common.errors import DownstreamError
-from common.wire import secondary_binlog_pb2 as pb
 from drainer.formats.obinlog.writer import ObinlogWriter
 from drainer.sink.kafka import client as kafka_client
 from drainer.sink.kafka.client import TopicFacts
@@ -31,6 +28,9 @@ from tests.fakes.kafka import (
     Message,
     MockKafka,
 )
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.errors import DownstreamError
+from tidb_binlog.wire import secondary_binlog_pb2 as pb
 
 Make = Callable[..., Life]
 

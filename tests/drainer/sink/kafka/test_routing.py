@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import DownstreamError
 from drainer.sink.kafka.routing import FIRST, KEY, NAME_MAX, TABLE, TS, Topics, partition_of
+from tidb_binlog.errors import DownstreamError
 
 LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from common.clock import ManualClock
-from common.errors import DownstreamError
 from drainer.formats.messages.message import Message
 from drainer.formats.messages.opening import open_format
 from drainer.sink.kafka.client import TopicFacts
@@ -25,6 +23,8 @@ from tests.drainer.support.kafka_life import TOPIC, Life, until_dead
 from tests.drainer.support.relay_world import items
 from tests.fakes.kafka import Message as Stored
 from tests.fakes.kafka import MockKafka
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.errors import DownstreamError
 
 
 @pytest.fixture

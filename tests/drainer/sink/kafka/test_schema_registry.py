@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from common.errors import ConfigError, Rejected, Unavailable
-from common.net.port import free_ports
-from common.net.tls import TlsConfig
 from drainer.sink.kafka.schema_registry import SchemaRegistry
 from tests.certificates import authority, leaf, write
+from tidb_binlog.errors import ConfigError, Rejected, Unavailable
+from tidb_binlog.net.port import free_ports
+from tidb_binlog.net.tls import TlsConfig
 
 SCHEMA = '{"type":"string"}'
 

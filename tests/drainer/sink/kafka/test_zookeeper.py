@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from common.errors import BinlogError, ConfigError, Unavailable
 from drainer.sink.kafka.zookeeper import brokers
+from tidb_binlog.errors import BinlogError, ConfigError, Unavailable
 
 Node = Callable[[int, str], bytes]
 """(kind of request, path) to what follows the head of the reply; `KeyError` is "no such node"."""

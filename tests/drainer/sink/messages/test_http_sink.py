@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from common.clock import ManualClock
-from common.net.tls import ClientTls, TlsConfig
 from drainer import Retry
 from drainer.formats.messages.message import Message
 from drainer.sink.messages.http_sink import Endpoint, HttpSink, Refused
 from tests import certificates
 from tests.fakes.webhook import Answer, Webhook
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.net.tls import ClientTls, TlsConfig
 
 SECRET = b"s3cret"
 TOKEN = "Bearer t0ken"

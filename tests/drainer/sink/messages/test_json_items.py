@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from common.errors import DownstreamError
 from drainer.sink.messages.json_items import JsonItems
 from drainer.testing.stream import Stream
 from drainer.txn import INSERT, UPDATE, Ddl, LargeTransaction, Transaction
+from tidb_binlog.errors import DownstreamError
 
 
 def items_of(stream: Stream) -> tuple[JsonItems, Any]:

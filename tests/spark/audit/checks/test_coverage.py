@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from common import tso
 from drainer.reading.archive.decode.definitions import of_archive
 from drainer.reading.archive.files import segments
 from drainer.reading.archive.read_options import ReadOptions
@@ -17,6 +16,7 @@ from drainer.spark.audit.checks.findings import COVERAGE, Findings
 from drainer.spark.audit.on_driver.runner import DriverRunner
 from tests.drainer.support import recorded
 from tests.spark.support.audit_world import files, records, rewrite, without_indexes, write_archive
+from tidb_binlog import tso
 
 
 def coverage(directory: Path) -> Findings:

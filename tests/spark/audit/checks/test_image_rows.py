@@ -9,11 +9,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from common.errors import ConfigError, Corruption
 from drainer.formats.obinlog.writer import definition_json
-from drainer.image.columns import ROW
-from drainer.image.manifest import Manifest, TableImage
-from drainer.image.parquet_writer import TableWriter
+from drainer.points.image.columns import ROW
+from drainer.points.image.manifest import Manifest, TableImage
+from drainer.points.image.parquet_writer import TableWriter
 from drainer.reading.archive.decode.images import Images
 from drainer.reading.archive.views.typed_changes import INVALID, schema
 from drainer.spark.audit.auditing import audit
@@ -24,6 +23,7 @@ from drainer.spark.source.spark_types import struct_of
 from drainer.txn import Ddl, TableVersion
 from tests.drainer.support.relay_world import items
 from tests.spark.support.audit_world import write_archive
+from tidb_binlog.errors import ConfigError, Corruption
 
 Stored = dict[TableVersion, list[bytes]]
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from common.errors import DownstreamError
-from deploy.playground.cluster.mariadb import MariaDbServer
-from drainer.sink.mysql.connection import Target, connect
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Target, connect
 from drainer.spark.audit.checks.reference_side import Database
+from tidb_binlog.errors import DownstreamError
 
 pytestmark = pytest.mark.integration
 

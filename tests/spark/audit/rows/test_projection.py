@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from common.rowcodec.put import put_int
-from common.rowcodec.varint import put_svarint
-from common.table_info import (
+from drainer.spark.audit.rows.projection import Projections, keeps_values
+from drainer.txn import TableVersion
+from tidb_binlog.rowcodec.put import put_int
+from tidb_binlog.rowcodec.varint import put_svarint
+from tidb_binlog.table_info import (
     DECIMAL,
     LONG,
     LONGLONG,
@@ -16,8 +18,6 @@ from common.table_info import (
     FieldType,
     TableInfo,
 )
-from drainer.spark.audit.rows.projection import Projections, keeps_values
-from drainer.txn import TableVersion
 
 
 def text(tp: int, flen: int) -> FieldType:

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from common.errors import Corruption, Rejected, Unavailable
-from common.rowcodec.keys import record_key
-from common.upstream.tidb.meta import history as tidb_history
-from common.upstream.tidb.meta import meta_keys
-from common.upstream_port import SchemaAt
 from tests.drainer.support import recorded
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.memory import Memory
 from tests.fakes.meta import RUNNING, Kind, load_history, row_value
+from tidb_binlog.errors import Corruption, Rejected, Unavailable
+from tidb_binlog.rowcodec.keys import record_key
+from tidb_binlog.upstream.tidb.meta import history as tidb_history
+from tidb_binlog.upstream.tidb.meta import meta_keys
+from tidb_binlog.upstream_port import SchemaAt
 
 
 def world(kind: Kind | None = None, scenario: str = "ddl-multischema") -> Memory:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from common.errors import Corruption, Rejected
-from common.rowcodec.keys import record_key
-from common.upstream.tidb.meta import meta_keys, stored_row
 from tests.fakes.meta import row_value
+from tidb_binlog.errors import Corruption, Rejected
+from tidb_binlog.rowcodec.keys import record_key
+from tidb_binlog.upstream.tidb.meta import meta_keys, stored_row
 
 HISTORY = "6d44444c4a6f624869ff73746f7279000000fc0000000000000068"
 DATABASES = "6d4442730000000000fa0000000000000068"

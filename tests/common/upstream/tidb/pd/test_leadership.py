@@ -5,8 +5,8 @@ from itertools import product
 
 import pytest
 
-from common.errors import Conflict, Unavailable
-from common.upstream.tidb.pd.leadership import (
+from tidb_binlog.errors import Conflict, Unavailable
+from tidb_binlog.upstream.tidb.pd.leadership import (
     Leadership,
     MembersAnswer,
     PdMember,
@@ -14,7 +14,7 @@ from common.upstream.tidb.pd.leadership import (
     answer_of_message,
     common_cluster_id,
 )
-from common.wire import pdpb_pb2
+from tidb_binlog.wire import pdpb_pb2
 
 ID = 7_000_000_000_000_000_001
 STRANGE = ID + 1

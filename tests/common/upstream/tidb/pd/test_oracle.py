@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from common import rpc, tso
-from common.clock import ManualClock
-from common.errors import BinlogError, Conflict, Corruption, Unavailable
-from common.upstream.tidb.pd import oracle as oracle_module
-from common.upstream.tidb.pd import pd_servers
-from common.upstream.tidb.pd.oracle import PdOracle
-from common.upstream.tidb.pd.pd import PdClient
-from common.wire import pdpb_pb2
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.pd import TSO_FAILED, Changed, End, Fail, FakePd, Late, Lost
+from tidb_binlog import rpc, tso
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.errors import BinlogError, Conflict, Corruption, Unavailable
+from tidb_binlog.upstream.tidb.pd import oracle as oracle_module
+from tidb_binlog.upstream.tidb.pd import pd_servers
+from tidb_binlog.upstream.tidb.pd.oracle import PdOracle
+from tidb_binlog.upstream.tidb.pd.pd import PdClient
+from tidb_binlog.wire import pdpb_pb2
 
 
 @pytest.fixture(autouse=True)

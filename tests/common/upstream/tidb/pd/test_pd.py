@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from common import rpc
-from common.errors import BinlogError, ConfigError, Conflict, Corruption, Rejected, Unavailable
-from common.net.port import free_ports
-from common.net.tls import TlsConfig
-from common.upstream.tidb.pd import pd_servers
-from common.upstream.tidb.pd.pd import NotPd, PdClient
-from common.upstream.tidb.pd.safe_point import CollectedUpTo, ServiceSafePoint
-from common.upstream.tidb.tikv.regions import StoreState
-from common.wire import pdpb_pb2
 from tests.fakes.cluster import FakeCluster, Member
 from tests.fakes.pd import GC_WORKER, Changed, Fail, FakePd, Late, Lost
+from tidb_binlog import rpc
+from tidb_binlog.errors import BinlogError, ConfigError, Conflict, Corruption, Rejected, Unavailable
+from tidb_binlog.net.port import free_ports
+from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.upstream.tidb.pd import pd_servers
+from tidb_binlog.upstream.tidb.pd.pd import NotPd, PdClient
+from tidb_binlog.upstream.tidb.pd.safe_point import CollectedUpTo, ServiceSafePoint
+from tidb_binlog.upstream.tidb.tikv.regions import StoreState
+from tidb_binlog.wire import pdpb_pb2
 
 TLS = Path(__file__).parents[4] / "golden" / "tls"
 NODE = TlsConfig(str(TLS / "ca.pem"), str(TLS / "node.pem"), str(TLS / "node.key"))

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from common import tso
-from common.errors import Corruption
-from common.upstream.tidb.pd.tso_batch import timestamps
+from tidb_binlog import tso
+from tidb_binlog.errors import Corruption
+from tidb_binlog.upstream.tidb.pd.tso_batch import timestamps
 
 
 def naive(physical: int, logical: int, suffix_bits: int, count: int) -> list[int]:

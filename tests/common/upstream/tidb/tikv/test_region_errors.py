@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import pytest
 from google.protobuf.message import Message
 
-from common.errors import Rejected, Unavailable
-from common.upstream.tidb.tikv import region_errors
-from common.upstream.tidb.tikv.region_errors import AT_ONCE_MAX, CacheChange, Pause, Pauses, decide
-from common.upstream.tidb.tikv.regions import peer_message
-from common.wire import errorpb_pb2
 from tests.fakes.region_message import region_message
 from tests.fakes.tikv import Fault
 from tests.fakes.world import TikvWorld
+from tidb_binlog.errors import Rejected, Unavailable
+from tidb_binlog.upstream.tidb.tikv import region_errors
+from tidb_binlog.upstream.tidb.tikv.region_errors import AT_ONCE_MAX, CacheChange, Pause, Pauses, decide
+from tidb_binlog.upstream.tidb.tikv.regions import peer_message
+from tidb_binlog.wire import errorpb_pb2
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import Corruption, Rejected
-from common.upstream.tidb.tikv.regions import (
+from tests.fakes.region_message import region_message
+from tidb_binlog.errors import Corruption, Rejected
+from tidb_binlog.upstream.tidb.tikv.regions import (
     Peer,
     Region,
     RegionCache,
@@ -16,8 +17,7 @@ from common.upstream.tidb.tikv.regions import (
     refuse_keyspace,
     region_of_message,
 )
-from common.wire import metapb_pb2
-from tests.fakes.region_message import region_message
+from tidb_binlog.wire import metapb_pb2
 
 PEERS = (Peer(1, 1), Peer(2, 2), Peer(3, 3, is_learner=True), Peer(4, 4, is_witness=True))
 KEYS = [b"", *(bytes((letter,)) for letter in b"abcdefgh")]

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from common.errors import Rejected, Unavailable
-from common.upstream.tidb.tikv.key_errors import Collected
-from common.upstream.tidb.tikv.snapshot import Snapshot
-from common.wire import kvrpcpb_pb2 as kv
 from tests.fakes.mvcc import PESSIMISTIC, PUT, KeyFailure, MvccLock
 from tests.fakes.tikv import Fault
 from tests.fakes.world import TikvWorld
+from tidb_binlog.errors import Rejected, Unavailable
+from tidb_binlog.upstream.tidb.tikv.key_errors import Collected
+from tidb_binlog.upstream.tidb.tikv.snapshot import Snapshot
+from tidb_binlog.wire import kvrpcpb_pb2 as kv
 
 
 async def scanned(

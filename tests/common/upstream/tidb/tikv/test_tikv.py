@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from common.clock import ManualClock
-from common.errors import Corruption, Rejected, Unavailable
-from common.rpc import UNIMPLEMENTED, UNKNOWN, RpcStatus
-from common.upstream.tidb.tikv.locks import LockResolver
-from common.upstream.tidb.tikv.regions import Store, StoreState, name_of
-from common.upstream.tidb.tikv.snapshot import Snapshot
-from common.upstream.tidb.tikv.tikv import Deadline, TikvClient
-from common.wire import errorpb_pb2
-from common.wire import kvrpcpb_pb2 as kv
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.tikv import FakeTikv, Fault, LocalChannel, LocalPd
 from tests.fakes.world import TikvWorld
+from tidb_binlog.clock import ManualClock
+from tidb_binlog.errors import Corruption, Rejected, Unavailable
+from tidb_binlog.rpc import UNIMPLEMENTED, UNKNOWN, RpcStatus
+from tidb_binlog.upstream.tidb.tikv.locks import LockResolver
+from tidb_binlog.upstream.tidb.tikv.regions import Store, StoreState, name_of
+from tidb_binlog.upstream.tidb.tikv.snapshot import Snapshot
+from tidb_binlog.upstream.tidb.tikv.tikv import Deadline, TikvClient
+from tidb_binlog.wire import errorpb_pb2
+from tidb_binlog.wire import kvrpcpb_pb2 as kv
 
 
 def stores_asked(world: TikvWorld) -> list[int]:

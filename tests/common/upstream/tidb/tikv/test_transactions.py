@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from common.errors import Rejected, Unavailable
-from common.rpc import UNIMPLEMENTED, RpcStatus
-from common.upstream.tidb.tikv.locks import LockResolver
-from common.upstream.tidb.tikv.tikv import TikvClient
-from common.upstream.tidb.tikv.transactions import QUESTIONS_MAX, REGION_QUESTIONS_MAX, TikvTransactions
-from common.upstream.tidb.tikv.txn_status import FINAL_MAX, FinalOutcomes
-from common.upstream_port import Committed, Outcome, RolledBack, Undecided, Unknown
-from common.wire import kvrpcpb_pb2 as kv
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.mvcc import DELETE, LOCK, PESSIMISTIC, PUT, ROLLBACK, KeyFailure, MvccLock, Write
 from tests.fakes.tikv import FakeTikv, Fault, LocalPd
 from tests.fakes.world import TikvWorld
+from tidb_binlog.errors import Rejected, Unavailable
+from tidb_binlog.rpc import UNIMPLEMENTED, RpcStatus
+from tidb_binlog.upstream.tidb.tikv.locks import LockResolver
+from tidb_binlog.upstream.tidb.tikv.tikv import TikvClient
+from tidb_binlog.upstream.tidb.tikv.transactions import QUESTIONS_MAX, REGION_QUESTIONS_MAX, TikvTransactions
+from tidb_binlog.upstream.tidb.tikv.txn_status import FINAL_MAX, FinalOutcomes
+from tidb_binlog.upstream_port import Committed, Outcome, RolledBack, Undecided, Unknown
+from tidb_binlog.wire import kvrpcpb_pb2 as kv
 
 KEY, SECONDARY = b"t\x80primary", b"t\x80secondary"
 HOUR_MS, SHORT_MS = 3_600_000, 3000

@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from common import tso
-from common.errors import Unavailable
-from common.upstream.tidb.pd.safe_point import CollectedUpTo
-from common.upstream.tidb.tikv.transactions import TikvTransactions
-from common.upstream_port import Committed, Outcome, RolledBack, Undecided, Unknown
 from tests.fakes.mvcc import ROLLBACK
 from tests.fakes.tikv import Fault
 from tests.fakes.world import TikvWorld
+from tidb_binlog import tso
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.upstream.tidb.pd.safe_point import CollectedUpTo
+from tidb_binlog.upstream.tidb.tikv.transactions import TikvTransactions
+from tidb_binlog.upstream_port import Committed, Outcome, RolledBack, Undecided, Unknown
 
 KEY = b"t\x80primary"
 

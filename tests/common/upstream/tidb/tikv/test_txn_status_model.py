@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from common.wire import errorpb_pb2
 from tests.common.upstream.tidb.tikv.test_snapshot import scanned
 from tests.fakes.mvcc import DELETE, PUT
 from tests.fakes.tikv import Fault
 from tests.fakes.world import TikvWorld
+from tidb_binlog.wire import errorpb_pb2
 
 LETTERS = [bytes((letter,)) for letter in b"abcdefghij"]
 KEYS = st.sampled_from(LETTERS)

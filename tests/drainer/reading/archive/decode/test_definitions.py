@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import ConfigError
-from common.table_info import LONG, LONGLONG, VARCHAR, TableInfo
 from drainer.reading.archive.decode import ddl_history
 from drainer.reading.archive.decode.definitions import Definitions, number_of
 from drainer.reading.archive.files.location import Location
@@ -23,6 +21,8 @@ from tests.drainer.reading.archive.support.corpus import Values
 from tests.drainer.support import recorded
 from tests.drainer.support.apply_life import column
 from tests.drainer.support.relay_world import items
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.table_info import LONG, LONGLONG, VARCHAR, TableInfo
 
 A, B, C = column(1, "a", LONG), column(2, "b", VARCHAR), column(3, "c", VARCHAR)
 

@@ -10,10 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.errors import Corruption
-from common.rowcodec import compile_table
-from common.rowcodec.encoder import RowEncoder
-from common.rowcodec.plan import TablePlan
 from drainer.formats.pb.writer import PbEncoder
 from drainer.reading.archive.decode.pb_walk import PbWalker, Shape
 from drainer.reading.archive.decode.records import Row
@@ -21,6 +17,10 @@ from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableEvents, TableVersion, 
 from tests.common.rowcodec.tables import binary, key, kind, table
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items
+from tidb_binlog.errors import Corruption
+from tidb_binlog.rowcodec import compile_table
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.rowcodec.plan import TablePlan
 
 
 class Current:

@@ -9,9 +9,6 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from common.errors import ConfigError, Corruption
-from common.record import encode_file
-from common.rowcodec.encoder import RowEncoder
 from drainer.config.relay_format import FORMATS
 from drainer.reading.archive.decode import coverage, definitions, reading
 from drainer.reading.archive.decode.definitions import Definitions
@@ -25,6 +22,9 @@ from tests.drainer.reading.archive.support import corpus
 from tests.drainer.reading.archive.support.corpus import Change, Values
 from tests.drainer.support.payloads import sent
 from tests.drainer.support.relay_world import items
+from tidb_binlog.errors import ConfigError, Corruption
+from tidb_binlog.record import encode_file
+from tidb_binlog.rowcodec.encoder import RowEncoder
 
 SCENARIO = "keys"
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import Corruption
 from drainer.config.relay_format import FORMATS
 from drainer.reading.archive.decode.records import Changes
 from drainer.txn import Ddl, Transaction
@@ -15,6 +14,7 @@ from tests.drainer.reading.archive.support import corpus
 from tests.drainer.reading.archive.support.corpus import Change, Values
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items
+from tidb_binlog.errors import Corruption
 
 KINDS = ("insert", "update", "delete")
 # Rows that Go writes under a wrong name: of a table renamed with others, or in a renamed database.

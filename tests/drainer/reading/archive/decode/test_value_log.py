@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 
-from common.binlog import PREWRITE
-from common.errors import ConfigError, Corruption
-from common.record import VALUE_FOOTER, VALUE_FOOTER_MAGIC, decode_value, encode_value
 from drainer.reading.archive.decode import coverage, reading
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.files.location import Location
@@ -19,6 +16,9 @@ from drainer.reading.archive.files.selection import Selection
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.reading.archive.support.corpus import Change, Values
 from tests.drainer.support.relay_world import items
+from tidb_binlog.binlog import PREWRITE
+from tidb_binlog.errors import ConfigError, Corruption
+from tidb_binlog.record import VALUE_FOOTER, VALUE_FOOTER_MAGIC, decode_value, encode_value
 
 SCENARIO = "basic"
 

@@ -15,13 +15,13 @@ from random import Random
 import pytest
 
 import drainer
-from common.errors import BinlogError, Corruption
-from common.record import encode_file
 from drainer.config.options import DrainerConfig
 from drainer.formats import binlog_file, compression, segment_index
 from drainer.formats.binlog_file import SYNCED, Synced
 from drainer.formats.obinlog.writer import definition_json
 from drainer.formats.segment_index import SegmentIndex
+from drainer.points.restore.options import RestoreOptions
+from drainer.points.restore.restoring import Restoration
 from drainer.reading.archive.archive_source import ArchiveSource
 from drainer.reading.archive.archive_source import read as read_part
 from drainer.reading.archive.decode import reading
@@ -31,8 +31,6 @@ from drainer.reading.archive.files.selection import Selection
 from drainer.reparo.archive_survey import surveyed
 from drainer.reparo.options import ReparoConfig
 from drainer.reparo.viewing import Viewer
-from drainer.restore.options import RestoreOptions
-from drainer.restore.restoring import Restoration
 from drainer.sink.file import table_definitions
 from drainer.spark.audit.auditing import audit
 from drainer.spark.replay.archive_range import ArchiveRange
@@ -41,6 +39,8 @@ from drainer.spark.replay.plan import plan as replay_plan
 from drainer.spark.source.stream_archive import StreamArchive
 from drainer.spark.source.stream_offsets import Admission
 from tests.spark.support.replay_world import our_archive
+from tidb_binlog.errors import BinlogError, Corruption
+from tidb_binlog.record import encode_file
 
 SCENARIO = "basic"
 Reader = Callable[[Path, int, int], object]

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-from common.errors import BinlogError, ConfigError
 from drainer.reading.archive.files import location as locations
 from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.segments import survey
@@ -16,6 +15,7 @@ from drainer.reading.archive.files.selection import Selection
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.reading.archive.support.corpus import Values
 from tests.drainer.support.relay_world import items
+from tidb_binlog.errors import BinlogError, ConfigError
 
 SECRET = "s3cr3t-key"
 

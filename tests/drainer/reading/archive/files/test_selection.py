@@ -6,10 +6,10 @@ import pickle
 
 import pytest
 
-from common import tso
-from common.errors import ConfigError
 from drainer.reading.archive.files.selection import Selection, parse_bound
 from drainer.txn import DELETE, INSERT
+from tidb_binlog import tso
+from tidb_binlog.errors import ConfigError
 
 SECOND_MS = 1_795_316_645_000  # 2026-11-22 03:04:05 UTC
 

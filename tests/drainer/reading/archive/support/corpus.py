@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common.record import decode_file
-from common.rowcodec.plan import TablePlan
 from drainer.config.relay_format import PAYLOAD
 from drainer.ddl.derive.derive import same_names
 from drainer.formats import binlog_file, segment_index
@@ -29,6 +27,8 @@ from drainer.sink.file.records import ArchiveRecords
 from drainer.txn import DELETE, INSERT, Ddl, Item, TableVersion, Transaction
 from tests.drainer.support import recorded
 from tests.pump.support.corpus import SAFE
+from tidb_binlog.record import decode_file
+from tidb_binlog.rowcodec.plan import TablePlan
 
 CLUSTER_ID = 7
 EVERYTHING = Selection()

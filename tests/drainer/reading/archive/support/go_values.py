@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from common.table_info import (
+from tidb_binlog.table_info import (
     BIT,
     DATE,
     DATETIME,

@@ -1,0 +1,199 @@
+"""Configuration, declaring: the fields of a daemon's frozen dataclass, with their keys, flags and kinds.
+
+Holds  a value has the type of its kind: what is given as text, or in the file, becomes that or a `ValueError`
+       that says what is expected
+Tests  tests/common/config/test_loading.py
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from tidb_binlog import quantities
+from tidb_binlog.observe import log
+
+OptionKind = Literal[
+    "str", "texts", "int", "float", "bool", "size", "duration", "retention", "list", "ints", "table", "tables"
+]
+_METADATA: Final = "option"
+_TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """Where one field comes from, how its text is read, and all that its users are told of it.
+
+    `written` is the default as a user would write it. The rest is as `option` has it.
+    """
+
+    key: str | None
+    flag: str | None
+    help: str
+    kind: OptionKind
+    secret: bool
+    deprecated: bool
+    written: Any
+    more: str
+    unit: str
+    live: bool
+    starter: bool
+    example: str
+    go_default: Any
+
+
+def option(
+    default: Any,
+    *,
+    key: str | None,
+    flag: str | None = None,
+    help: str,
+    kind: OptionKind = "str",
+    secret: bool = False,
+    deprecated: bool = False,
+    more: str = "",
+    unit: str = "",
+    live: bool = False,
+    starter: bool = False,
+    example: str = "",
+    go_default: Any = None,
+) -> Any:
+    """A field of a config dataclass.
+
+    `key` is the (dotted) TOML key, `flag` the command line's name. Kinds: `size` becomes bytes, `duration`
+    and `retention` seconds, `list` a tuple of texts, `texts` one text or such a tuple, `ints` of numbers or
+    their texts, `table` a dict, `tables` a tuple of dicts (the last three only in the file; default None:
+    empty; annotate a table as `Mapping`). The default may be written as a user would.
+
+    `help` is the line of `-h`, without a full stop; `more` the sentences that the reference has after it, and
+    `example` lines of TOML that it shows. `unit`: what a bare number counts, where the kind does not say it.
+    `live`: a reload (SIGHUP) changes it in the running daemon. `starter`: it is in the short file that users
+    copy. `deprecated`: accepted for old files, not in the help. `go_default`: what the Go program's shipped
+    file has; in a file it counts as not set, and the class's field `go_defaults` names this field then.
+    """
+    is_secret = secret or log.is_secret_key(key or flag or "")
+    entry = Option(
+        key, flag, help, kind, is_secret, deprecated, default, more, unit, live, starter, example, go_default
+    )
+    if isinstance(default, str | int | float) and kind in ("size", "duration", "retention"):
+        default = convert(kind, default)
+    if kind in ("list", "ints") and not isinstance(default, tuple):
+        default = tuple(default)
+    metadata = {_METADATA: entry}
+    if kind == "table":
+        return dataclasses.field(
+            default_factory=lambda: dict(default or {}), metadata=metadata, repr=not entry.secret
+        )
+    if kind == "tables":
+        return dataclasses.field(default_factory=tuple, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata, repr=not entry.secret)
+
+
+def options(cls: type[Any]) -> dict[str, Option]:
+    """The options of a config class by field name."""
+    return {
+        field.name: field.metadata[_METADATA]
+        for field in dataclasses.fields(cls)
+        if _METADATA in field.metadata
+    }
+
+
+def defaults(cls: type[Any]) -> dict[str, Any]:
+    """The default of each option by field name, as the field holds it."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(cls):
+        if _METADATA in field.metadata:
+            make = field.default_factory
+            found[field.name] = field.default if make is dataclasses.MISSING else make()
+    return found
+
+
+def table_notes(cls: type[Any]) -> dict[str, str]:
+    """What config classes say of whole tables of the file, in their class variables `table_notes`."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        found |= vars(base).get("table_notes", {})
+    return found
+
+
+def variable(env_prefix: str, flag: str) -> str:
+    """The environment variable that stands for a flag."""
+    return f"{env_prefix.rstrip('_')}_{flag.upper().replace('-', '_')}"
+
+
+_EXPECTED: Final[dict[str, str]] = {
+    "str": "a text in quotes is expected",
+    "texts": "a text, or a list of texts, is expected",
+    "int": "a whole number is expected",
+    "float": "a number is expected",
+    "bool": "true or false is expected",
+    "size": 'a size like "10 GiB" is expected',
+    "duration": 'a duration like "1m30s" is expected',
+    "retention": 'days as a whole number, or a duration like "12h", are expected',
+    "list": "a list is expected",
+    "ints": "a list is expected",
+    "table": "a table is expected",
+    "tables": "a list of tables is expected",
+}
+
+
+def convert(kind: OptionKind, value: Any) -> Any:
+    """A file's (or default's) value as the field holds it; `ValueError` says what is expected."""
+    expected = _EXPECTED[kind]
+    is_int = isinstance(value, int) and not isinstance(value, bool)
+    if kind == "str" and isinstance(value, str):
+        return value
+    if kind == "texts" and isinstance(value, str):
+        return value
+    if kind == "texts" and isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    if kind == "int" and is_int:
+        return value
+    if kind == "float" and (is_int or isinstance(value, float)):
+        return _finite(float(value))
+    if kind == "bool" and isinstance(value, bool):
+        return value
+    if kind == "size" and (is_int or isinstance(value, str)):
+        return quantities.size_bytes(value)
+    if kind == "duration" and (is_int or isinstance(value, str | float)):
+        return quantities.duration_s(value)
+    if kind == "retention" and (is_int or isinstance(value, str)):
+        return quantities.retention_s(value)
+    if kind in ("list", "ints") and isinstance(value, list):
+        if kind == "ints" and not all(isinstance(item, str | int) for item in value):
+            raise ValueError("a list of texts or whole numbers is expected")
+        if kind == "list" and not all(isinstance(item, str) for item in value):
+            raise ValueError("a list of texts is expected")
+        return tuple(value)
+    if kind == "table" and isinstance(value, dict):
+        return value
+    if kind == "tables" and isinstance(value, list) and all(isinstance(item, dict) for item in value):
+        return tuple(value)
+    raise ValueError(expected)
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError(_EXPECTED["float"])
+    return value
+
+
+def convert_text(kind: OptionKind, text: str) -> Any:
+    """A value given on the command line or in the environment."""
+    if kind == "bool":
+        if text in _TRUE or text in _FALSE:
+            return text in _TRUE
+        raise ValueError(_EXPECTED["bool"])
+    if kind in ("int", "float"):
+        try:
+            return int(text, 0) if kind == "int" else _finite(float(text))
+        except ValueError:
+            raise ValueError(_EXPECTED[kind]) from None
+    if kind == "list":
+        return tuple(item.strip() for item in text.split(",") if item.strip())
+    if kind in ("ints", "table", "tables"):
+        raise ValueError("this can only be set in the file")
+    return convert(kind, text)

@@ -1,0 +1,37 @@
+"""Foreign document: what others store where we read, taken without trust.
+
+In     JSON from etcd, from nodes and from the downstream: anybody may have written it
+Holds  whatever is wrong with it ends in one error that names it, never in a traceback: an entry that one hand
+       spoiled would otherwise end every process that reads it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import msgspec
+
+from tidb_binlog.errors import Corruption
+
+UNREADABLE: Final = (
+    ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError, RecursionError,
+)  # fmt: skip
+"""What reading a document of another form raises: 1e999 is infinite, brackets go deeper than the stack."""
+
+
+@contextmanager
+def reading(what: str, *, hint: str = "") -> Iterator[None]:
+    """Anything of `UNREADABLE` becomes a `Corruption` that says what cannot be read."""
+    try:
+        yield
+    except UNREADABLE as error:
+        why = f"{type(error).__name__} {error}" if isinstance(error, KeyError | IndexError) else str(error)
+        raise Corruption(f"{what} cannot be read: {why}", hint=hint) from None
+
+
+def typed(data: bytes | str, form: Any, what: str, *, hint: str = "") -> Any:
+    """The document as a value of the type `form`. Raises `Corruption`."""
+    with reading(what, hint=hint):
+        return msgspec.json.decode(data, type=form)

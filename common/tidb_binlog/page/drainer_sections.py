@@ -1,0 +1,279 @@
+"""Drainer sections: what the page of a drainer shows of it.
+
+In     the document of its /status
+Out    headline, facts, the way of the stream with its lag, what waits for a decision, lanes, pumps, verify
+Holds  a decision is a command to copy: a page changes nothing
+Tests  tests/common/page/test_sections.py
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Final
+
+from tidb_binlog.page.markup import ROWS_MAX, Markup, element, facts, first, join, table
+from tidb_binlog.page.moments import NOTHING, command, place, wall
+from tidb_binlog.page.template import count, size
+from tidb_binlog.page.way import Stage, picture
+from tidb_binlog.quantities import span
+from tidb_binlog.status.drainer import (
+    DdlStatus,
+    DrainerDocument,
+    LagStatus,
+    LaneStatus,
+    MismatchStatus,
+    SourceStatus,
+    VerifyStatus,
+    WaitingDdl,
+)
+
+_LANES: Final = ("lane", "queued", "state", "tries")
+_PUMPS: Final = ("pump", "state", "position", "behind", "held", "says")
+_REWRITE: Final = "rewrite"
+
+
+def headline(document: DrainerDocument) -> str:
+    """What it does while nothing is wrong."""
+    if not document.lag:
+        return document.doing or f"This drainer is {document.state}"
+    if not document.lag.behind_s:
+        return "Up to date with the upstream"
+    eta_s = document.lag.eta_s
+    soon = f"; caught up in about {span(eta_s)}" if eta_s else ""
+    return f"{span(document.lag.total_s)} behind the upstream{soon}"
+
+
+def sections(document: DrainerDocument) -> Iterator[tuple[str, Markup]]:
+    """Titles and what stands below them."""
+    yield "Now", facts(_facts(document))
+    if document.lag:
+        yield "Way of the stream", _way(document.lag)
+    if document.ddl:
+        yield (
+            f"Waiting for a decision ({len(document.ddl.waiting):,})",
+            _waiting(document.ddl, document.node_id),
+        )
+    if document.lanes:
+        yield f"Lanes ({len(document.lanes):,})", _lanes(document.lanes)
+    if document.pumps:
+        yield f"Streams of pumps ({len(document.pumps):,})", _pumps(document.pumps)
+    yield "Retention", _retention(document)
+    yield "Last verify", _verify(document.verify or None)
+    if document.drift and (document.drift.rows or document.drift.texts):
+        yield "Rows that were not as they should be", _mismatches(document.drift)
+    if document.went_back:
+        rows = ((wall(one.time), one.why) for one in reversed(document.went_back))
+        found = table("The downstream went back", ("time", "why"), rows, len(document.went_back))
+        yield "The downstream went back", found
+
+
+def _facts(document: DrainerDocument) -> Iterator[tuple[str, object]]:
+    yield "applied up to", place(document.applied_ts or 0)
+    yield "checkpoint", place(document.last_ts)
+    if document.doing:
+        yield "doing", document.doing
+    if document.waits_for:
+        yield "waits for", document.waits_for
+    if lag := document.lag:
+        yield "speed", f"{lag.rows_per_s:,.0f} rows/s, {lag.transactions_per_s:,.0f} transactions/s"
+        yield "since the start", f"{document.rows or 0:,} rows, {document.transactions or 0:,} transactions"
+    if document.control:
+        control = document.control
+        limits = [f"{control.rate_rows:,} rows/s"] if control.rate_rows else []
+        limits += [f"{size(control.rate_bytes)}/s"] if control.rate_bytes else []
+        yield "rate limit", " and ".join(limits) or "none"
+    if standby := document.standby:
+        yield "standing by for", span(standby.waiting_s)
+        if standby.trouble:
+            yield "a takeover would fail", element("span", standby.trouble, class_="wrong")
+
+
+def _way(lag: LagStatus) -> Markup:
+    """The stages of `drainer.operate.status.lag`."""
+    where = f"at pump {lag.pump}" if lag.pump else "at the pumps"
+    stages = (
+        Stage("Write", lag.write_s, where),
+        Stage("Index and sort", lag.sort_wait_s, "an open transaction" if lag.start_ts else "at the pumps"),
+        Stage("Pull", lag.pull_s, "on the way to here"),
+        Stage("Merge, translate", lag.queue_s, "queue before the lanes"),
+        Stage("Apply", lag.apply_s, "lanes, downstream"),
+    )
+    reason = element("p", "Held up by: ", lag.reason) if lag.reason else ""
+    return join(picture(stages, f"Where the lag of {span(lag.total_s)} comes from"), reason)
+
+
+# -- waiting DDL ---------------------------------------------------------------------------------------------
+
+
+def _waiting(ddl: DdlStatus, node_id: str) -> Markup:
+    said = [f"runs now: {ddl.progress}"] if ddl.progress else []
+    said += [f"missing downstream: {', '.join(ddl.missing[:ROWS_MAX])}"] if ddl.missing else []
+    parts: list[object] = [element("p", one) for one in said]
+    if ddl.full:
+        parts.append(
+            element("p", "The disk for what waits is full: the stream stands still.", class_="wrong")
+        )
+    if not ddl.waiting:
+        return join(*parts, element("p", "No DDL waits.", class_="soft"))
+    shown = first(_one(waiting, node_id) for waiting in ddl.waiting)
+    parts += shown
+    if left := len(ddl.waiting) - len(shown):
+        parts.append(element("p", f"{left:,} more: ", command(f"binlogctl ddl list {_node(node_id)}")))
+    held = f"The checkpoint stays at {ddl.held_at}; {size(ddl.kept_bytes)} of rows are kept."
+    return join(*parts, element("p", held, class_="soft"))
+
+
+def _one(waiting: WaitingDdl, node_id: str) -> Markup:
+    tables = ", ".join(waiting.tables[:ROWS_MAX])
+    pairs: list[tuple[str, object]] = [
+        ("tables", tables),
+        ("state", waiting.state),
+        ("commit", place(waiting.commit_ts)),
+        ("waits since", wall(waiting.since_ms / 1000)),
+        ("rows kept", size(waiting.kept_bytes)),
+    ]
+    if waiting.decision:
+        pairs.append(("decided", join(waiting.decision, f": {waiting.text}" if waiting.text else "")))
+    lines = [command(line) for line in commands(waiting, node_id)]
+    shown = (
+        join(
+            element("p", "Possible decisions; copy the one you want:"),
+            element("ul", *(element("li", line) for line in lines), class_="commands"),
+        )
+        if lines
+        else element("p", "Nothing is to be decided now.", class_="soft")
+    )
+    return element(
+        "article",
+        element("h3", f"Job {waiting.job_id}"),
+        element("pre", waiting.query, tabindex="0") if waiting.query else "",
+        element("p", waiting.reason) if waiting.reason else "",
+        facts(pairs),
+        shown,
+        class_="card wrong" if lines else "card",
+    )
+
+
+def commands(waiting: WaitingDdl, node_id: str) -> list[str]:
+    """What decides about it, a line for each decision that makes sense now."""
+    return [
+        f"binlogctl ddl {decision} {waiting.job_id}{_TEXT if decision == _REWRITE else ''} {_node(node_id)}"
+        for decision in waiting.possible
+    ]
+
+
+_TEXT: Final = " --text 'ALTER TABLE ...'"
+
+
+def _node(node_id: str) -> str:
+    return f"--node-id={shlex.quote(node_id)}"
+
+
+# -- lanes, pumps, verify ------------------------------------------------------------------------------------
+
+
+def _lanes(lanes: list[LaneStatus]) -> Markup:
+    """Those that wait first, then the fullest."""
+    full = sum(one.full for one in lanes)
+    waiting = sum(bool(one.waiting_for) for one in lanes)
+    said = f"{waiting:,} wait, {full:,} are full, {size(sum(one.queued_bytes for one in lanes))} are queued."
+    worst = sorted(lanes, key=lambda one: (not one.waiting_for, -one.queued_bytes, one.lane))
+    rows = (
+        (
+            one.lane,
+            size(one.queued_bytes) + (" (full)" if one.full else ""),
+            _lane_state(one),
+            one.tries or NOTHING,
+        )
+        for one in worst
+    )
+    return join(element("p", said, class_="soft"), table("Lanes", _LANES, rows, len(lanes)))
+
+
+def _lane_state(lane: LaneStatus) -> object:
+    if not lane.waiting_for:
+        return "works" if lane.queued_bytes else "has nothing to do"
+    since = f", for {span(lane.waiting_s)}" if lane.waiting_s else ""
+    return element("span", f"waits: {lane.waiting_for}{since}", class_="wrong")
+
+
+def _pumps(pumps: dict[str, SourceStatus]) -> Markup:
+    """Those that hold the stream or are away first."""
+    worst = sorted(pumps.items(), key=lambda pair: (not pair[1].holds, pair[1].connected, pair[0]))
+    rows = (
+        (
+            node_id,
+            one.state if one.connected else element("span", "not connected", class_="wrong"),
+            place(one.position),
+            span(one.lag_s),
+            size(one.held_bytes + one.spilled_bytes),
+            "; ".join(filter(None, ("holds the stream" if one.holds else "", one.error))) or NOTHING,
+        )
+        for node_id, one in worst
+    )
+    return table("Streams of pumps", _PUMPS, rows, len(pumps))
+
+
+def _retention(document: DrainerDocument) -> Markup:
+    said = "Pumps keep what lies above the checkpoint as long as they can; each pump's page says how long."
+    pairs: list[tuple[str, object]] = [("checkpoint", place(document.last_ts))]
+    if document.ddl and document.ddl.held_at:
+        pairs.append(("held by a waiting DDL at", place(document.ddl.held_at)))
+    if document.relay:
+        relay = document.relay
+        shown = "none" if not relay.on else f"waits: {relay.waiting_for}" if relay.waiting_for else "on"
+        pairs.append(("relay log", shown))
+    if document.archive:
+        pairs.append(("last in the archive", place(document.archive.last_commit_ts)))
+        if document.archive.waiting_for:
+            pairs.append(("the archive waits for", document.archive.waiting_for))
+    return join(facts(pairs), element("p", said, class_="soft"))
+
+
+def _verify(verify: VerifyStatus | None) -> Markup:
+    if verify is None:
+        said = "This drainer compares nothing by itself (verify-every). To compare now: "
+        return element("p", said, command("binlogctl verify --drainer-config drainer.toml"), class_="soft")
+    pairs: list[tuple[str, object]] = []
+    if verify.state:
+        state = element("span", verify.state, class_="wrong" if verify.wrong else "right")
+        pairs += [
+            ("result", state),
+            ("at", place(verify.ts)),
+            ("ended", wall(verify.ended_s)),
+            ("compared", f"{count(verify.rows, 'row')} of {count(verify.tables, 'table')}"),
+            ("held the stream for", f"{verify.held_ms:.1f} ms"),
+        ]
+    else:
+        pairs.append(("result", "none yet"))
+    if verify.running_since_s:
+        pairs.append(("runs since", f"{wall(verify.running_since_s)} {verify.progress}"))
+    if verify.next_s:
+        pairs.append(("next", wall(verify.next_s)))
+    if verify.failures:
+        tries = count(verify.failures, "time")
+        pairs.append(("did not come to an end", f"{tries}: {verify.trouble}"))
+    wrong = ((name, f"{rows:,}") for name, rows in verify.wrong_rows.items())
+    left_out = verify.not_compared.items()
+    return join(
+        facts(pairs),
+        table("Rows that differ", ("table", "rows that differ"), wrong, len(verify.wrong_rows))
+        if verify.wrong_rows
+        else "",
+        table("Not compared", ("table", "why it was not compared"), left_out, verify.left_out)
+        if left_out
+        else "",
+    )
+
+
+def _mismatches(found: MismatchStatus) -> Markup:
+    rows = [
+        (name, f"{number:,} rows were not there, or there already") for name, number in found.rows.items()
+    ]
+    rows += [
+        (name, f"{number:,} values of {column} were no text")
+        for name, columns in found.texts.items()
+        for column, number in columns.items()
+    ]
+    return table("Rows that were not as they should be", ("table", "what"), rows, len(rows))

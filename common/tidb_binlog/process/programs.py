@@ -1,0 +1,52 @@
+"""Programs: starts a command where the packages that it needs are there.
+
+In   the name of a command's module and the extra that it needs
+Out  an error of one line and exit status 1 where a package of the extra is missing, or where a module of an
+     application hides one of ours
+Why  nothing but the standard library and the release is imported here: a module that needs a package which is
+     not installed must be able to say so
+Tests  tests/deploy/test_programs.py
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, NoReturn
+
+from tidb_binlog import version
+
+OWN: Final = frozenset({"tidb_binlog", "pump", "pumpclient", "drainer", "binlogctl", "binlog_playground"})
+WRONG_CONFIGURATION: Final = 1
+_VERSION: Final = frozenset({"-V", "--V", "-version", "--version"})
+
+
+def run(program: str, module: str, extra: str) -> NoReturn:
+    """Call `main` of `module`; ends the process where something cannot be imported."""
+    try:
+        sys.exit(importlib.import_module(module).main())
+    except ImportError as error:
+        missing = (error.name or "").partition(".")[0]
+        if not missing or missing in sys.stdlib_module_names:
+            raise
+        if missing in OWN:
+            why = hidden(missing)
+            if not why:
+                raise
+        elif set(sys.argv[1:]) & _VERSION:
+            sys.stdout.write(version.text())
+            sys.exit(0)
+        else:
+            why = f"the package {missing} is missing (pip install 'tidb-binlog[{extra}]')"
+        sys.stderr.write(f"{program}: error: {why}\n")
+        sys.exit(WRONG_CONFIGURATION)
+
+
+def hidden(package: str) -> str:
+    """What hides a package of ours from Python, in words; "": nothing does."""
+    found = find_spec(package)
+    if found is None or not found.origin or Path(found.origin).with_name("py.typed").exists():
+        return ""
+    return f"{found.origin} hides the package `{package}`: rename it, or put it into a package of your own"

@@ -1,0 +1,182 @@
+"""Reload: a running daemon reads its configuration again (SIGHUP, `PUT /reload`).
+
+Drives  `tidb_binlog.config.changes`
+Holds   a file that cannot be taken changes nothing: every live option that changed is checked and prepared
+        before the first one is put in place. What needs a restart is named, one line each, at every reload
+        until it is there, and the rest is taken
+Never   ends the daemon: it goes on with what was in force
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import IO, Any, Final, Generic, TypeVar
+
+from tidb_binlog.clock import Clock
+from tidb_binlog.config import declaring
+from tidb_binlog.config.changes import changes, following
+from tidb_binlog.errors import ConfigError, Rejected
+from tidb_binlog.observe import log, metrics
+from tidb_binlog.status.reload import ReloadStatus
+
+SUCCESSFUL: Final = metrics.gauge(
+    "binlog_common_config_last_reload_successful",
+    "1 if the configuration file was taken when it was read last.",
+)
+SUCCESS_TIME: Final = metrics.gauge(
+    "binlog_common_config_last_reload_success_timestamp_seconds", "When a reload was last taken; 0: none yet."
+)
+RELOADS: Final = metrics.counter(
+    "binlog_common_config_reloads_total", "Reloads of the configuration file, by result.", ["result"]
+)
+SUCCESSFUL.set(1.0)  # the start has read it
+LOG_FIELDS: Final = ("log_level", "log_file", "log_format")
+_logger = log.get("reload")
+
+C = TypeVar("C")
+Commit = Callable[[], Awaitable[int] | None]
+Prepare = Callable[[C], Commit]
+
+
+@dataclass(frozen=True, slots=True)
+class Live(Generic[C]):
+    """Options that can change while running. `prepare` checks new values, raises `ConfigError` or `Rejected`
+    and changes nothing; what it returns puts them in place and cannot fail. Where they are `placed`, it is
+    awaited, gives the commit_ts after which they are in force, and may yet be `Rejected`. `always`: prepared
+    at every reload, whatever changed. `stale`: keys of options that name a file which has changed."""
+
+    fields: frozenset[str]
+    prepare: Prepare[C]
+    placed: bool = False
+    always: bool = False
+    stale: Callable[[C], Iterable[str]] = lambda _: ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """Keys that changed; those that wait for a restart; after which commit_ts rules are in force, None if
+    they did not change."""
+
+    keys: list[str]
+    commit_ts: int | None = None
+    needs_restart: list[str] = field(default_factory=list)
+
+
+class Reload(Generic[C]):
+    """`settings` are those in force. `read` loads the configuration as at the start: flags, environment and
+    file."""
+
+    def __init__(
+        self,
+        settings: C,
+        read: Callable[[], C],
+        clock: Clock,
+    ) -> None:
+        self.settings = settings
+        self.status = ReloadStatus()
+        self._read = read
+        self._clock = clock
+        self._live: list[Live[C]] = []
+        self._running = asyncio.Lock()
+
+    def add(
+        self,
+        fields: Iterable[str],
+        prepare: Prepare[C],
+        *,
+        placed: bool = False,
+        always: bool = False,
+        stale: Callable[[C], Iterable[str]] = lambda _: (),
+    ) -> None:
+        """How these options (names of fields, declared `live`) are put in place; `placed` ones at most once.
+        Again, `prepare` replaces the one before. A live option without it is only noted in `settings`: what
+        looks there when it needs it has the value then."""
+        names = frozenset(fields)
+        declared = declaring.options(type(self.settings))
+        assert all(declared[name].live for name in names), names
+        one = Live(names, prepare, placed, always, stale)
+        self._live = [*(live for live in self._live if live.fields != names), one]
+
+    @contextlib.asynccontextmanager
+    async def kept_out(self) -> AsyncIterator[C]:
+        """The settings in force, and no reload meanwhile: for who builds something of them and says only
+        afterwards how it is changed."""
+        async with self._running:
+            yield self.settings
+
+    async def run(self) -> Reloaded:
+        """Put what changed in place. Raises `ConfigError` for a file that is wrong, `Rejected` where rules
+        cannot change now; nothing is changed then."""
+        if self._running.locked():  # the downstream may be away for hours, and the log was rotated
+            self._do_always()
+            _logger.info("the configuration is read again once what is being built stands")
+        async with self._running:
+            try:
+                found = await self._run()
+            except (ConfigError, Rejected) as error:
+                _logger.error("the configuration was not taken: all is as it was", error=error)
+                self._note(ReloadStatus(ok=False, error=str(error)))
+                raise
+            except Exception as error:  # nobody expected it, and the alert is to say it all the same
+                self._note(ReloadStatus(ok=False, error=f"unexpected {type(error).__name__}: {error}"))
+                raise
+            for key in found.needs_restart:
+                _logger.warning(f"{key}: needs a restart")
+            _logger.info("configuration read again", changed=found.keys, rules_behind=found.commit_ts)
+            self._note(ReloadStatus(changed=found.keys, needs_restart=found.needs_restart))
+            return found
+
+    def _do_always(self) -> None:
+        """What every reload does, with the settings in force. What fails, the reload will tell."""
+        with contextlib.suppress(ConfigError):
+            for commit in [live.prepare(self.settings) for live in self._live if live.always]:
+                commit()
+
+    async def on_signal(self) -> None:
+        """`run` for who has nobody to answer to."""
+        with contextlib.suppress(ConfigError, Rejected):
+            await self.run()
+
+    async def _run(self) -> Reloaded:
+        fresh = self._read()
+        found = changes(self.settings, fresh, _not_here(self.settings))
+        taken = following(self.settings, fresh, found)
+        stale = {live.fields: set(live.stale(taken)) for live in self._live}
+        touched = [
+            live
+            for live in self._live
+            if live.always or live.fields & found.live.keys() or stale[live.fields]
+        ]
+        commits = [(live.placed, live.prepare(taken)) for live in touched]
+        commit_ts = None
+        for _, commit in sorted(commits, key=lambda one: not one[0]):  # what may yet be refused first
+            answer = commit()
+            commit_ts = commit_ts if answer is None else await answer
+        self.settings = taken
+        keys = set(found.live.values()).union(*stale.values())
+        return Reloaded(sorted(keys), commit_ts, sorted(found.fixed.values()))
+
+    def _note(self, status: ReloadStatus) -> None:
+        status.time_s = round(self._clock.wall_s(), 3)
+        self.status = status
+        SUCCESSFUL.set(float(status.ok))
+        RELOADS.labels("success" if status.ok else "failure").inc()
+        if status.ok:
+            SUCCESS_TIME.set(status.time_s)
+
+
+def _not_here(settings: Any) -> frozenset[str]:
+    named: Callable[[], Iterable[str]] | None = getattr(settings, "restart_only", None)
+    return frozenset() if named is None else frozenset(named())
+
+
+def add_logging(reload: Reload[Any], stream: IO[str] | None = None) -> None:
+    """Let every reload open the log anew, as `logrotate` asks for; `stream`: where it goes without a file."""
+
+    def logging(fresh: Any) -> Commit:
+        return log.prepared(fresh.log_level, fresh.log_file, fresh.log_format, stream=stream)
+
+    reload.add(LOG_FIELDS, logging, always=True)

@@ -1,0 +1,15 @@
+"""`python -m binlog_playground`: the program, or one line about a package that it lacks."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from tidb_binlog.process import programs
+
+
+def main() -> NoReturn:
+    programs.run("binlog-playground", "binlog_playground.program", "playground")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""What MariaDB cannot hold although TiDB does: the documented list, each with its reason.
+
+A row that differs only inside these limits is counted and named in the report instead of being a difference.
+Anything that a Drainer could do better does not belong here.
+
+Tests  tests/deploy/binlog_playground/check/test_verify.py
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from binlog_playground.check.verify import Canonical, ColumnForm, Limit, Raw, TableName
+
+_CODECS: Final = {"latin1": "cp1252", "ascii": "ascii"}
+
+
+def _outside_charset(column: ColumnForm, expected: Canonical, actual: Canonical) -> bool:
+    """The column's character set does not have the text, and what is there is what is stored then."""
+    if not _is_outside(column, expected):
+        return False
+    if isinstance(expected, str) and actual == _with_marks(expected, _CODECS[column.charset]):
+        return True
+    return actual == _as_bytes(column, expected)
+
+
+def _is_outside(column: ColumnForm, expected: Canonical) -> bool:
+    codec = _CODECS.get(column.charset)
+    if codec is None or expected is None:
+        return False
+    if isinstance(expected, Raw):
+        return True
+    try:
+        expected.encode(codec)
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _with_marks(text: str, codec: str) -> str:
+    return text.encode(codec, "replace").decode(codec)
+
+
+def _as_bytes(column: ColumnForm, expected: Canonical) -> Canonical:
+    """How bytes that are kept as they are show: each is a character of latin1, as MySQL has it."""
+    if not _is_outside(column, expected):
+        return expected
+    raw = bytes.fromhex(expected.hex) if isinstance(expected, Raw) else str(expected).encode()
+    return "".join(_latin1(byte) for byte in raw)
+
+
+def _latin1(byte: int) -> str:
+    try:
+        return bytes([byte]).decode("cp1252")
+    except UnicodeDecodeError:  # five bytes that the code page leaves out
+        return chr(byte)
+
+
+def _negative_zero(column: ColumnForm, expected: Canonical, actual: Canonical) -> bool:
+    return column.repr == "double" and expected == "-0.0" and actual == "0.0"
+
+
+MISPLACED: Final = "rows in the wrong partition"
+MISPLACED_REASON: Final = (
+    "TiDB took them there by EXCHANGE PARTITION ... WITHOUT VALIDATION; what changed them later left both"
+    " images of a row, or wrote over another row, while the binlog has the change alone"
+)
+_UNCHECKED_EXCHANGE: Final = re.compile(
+    r"alter\s+table\s+(?:`?(\w+)`?\.)?`?(\w+)`?\s+exchange\s+partition\b.*\bwithout\s+validation", re.I | re.S
+)
+
+
+def misplaced(statements: Iterable[tuple[str, str]]) -> dict[TableName, str]:
+    """Tables into which rows were put without a check of their partition. `statements`: (schema, query)."""
+    found = {}
+    for schema, query in statements:
+        match = _UNCHECKED_EXCHANGE.search(query)
+        if match is not None:
+            found[match[1] or schema, match[2]] = MISPLACED
+    return found
+
+
+MARIADB: Final[tuple[Limit, ...]] = (
+    Limit(
+        "text outside the character set",
+        "TiDB stores any UTF-8 text in latin1 and ascii columns; MariaDB stores these characters, and "
+        "of other text the bytes where they fit",
+        _outside_charset,
+        _as_bytes,
+    ),
+    Limit(
+        "negative zero",
+        "MariaDB shows the FLOAT or DOUBLE -0 as 0, whatever it was given",
+        _negative_zero,
+    ),
+)

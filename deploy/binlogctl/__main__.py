@@ -1,0 +1,15 @@
+"""`python -m binlogctl`: the program, or one line about a package that it lacks."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from tidb_binlog.process import programs
+
+
+def main() -> NoReturn:
+    programs.run("binlogctl", "binlogctl.program", "server")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Node name: which node an operator means by an id, or by the beginning of one.
+
+Holds  an exact id wins over ids that begin with it; what fits more than one node is refused
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+
+from tidb_binlog.cluster.node import NodeStatus
+from tidb_binlog.cluster.registry import DRAINERS, KINDS, PUMPS, ClusterView, NodeEntry
+from tidb_binlog.errors import FlagError, Rejected
+
+
+def role(kind: str, status: NodeStatus) -> str:
+    """What a node is, in words: a pump, a drainer, or a reader, which is registered as drainers are."""
+    return "reader" if status.is_reader else kind[:-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One node. `kind` as in `tidb_binlog.cluster.registry`."""
+
+    kind: str
+    entry: NodeEntry
+
+    @property
+    def node_id(self) -> str:
+        return self.entry.status.node_id
+
+    @property
+    def label(self) -> str:
+        return f"{role(self.kind, self.entry.status)} {self.node_id}"
+
+
+def kinds(kind: str) -> tuple[str, ...]:
+    """The kinds that `-kind` names; "" all. Raises `FlagError`."""
+    if not kind:
+        return KINDS
+    by_name = {"pump": PUMPS, "drainer": DRAINERS, PUMPS: PUMPS, DRAINERS: DRAINERS}
+    if kind not in by_name:
+        raise FlagError(f"kind {kind!r} is unknown", hint="use pump or drainer")
+    return (by_name[kind],)
+
+
+def find(view: ClusterView, name: str, kind: str = "") -> Found:
+    """The node that is meant. Raises `Rejected` for none and for several, `FlagError` for the kind and for no
+    name: it begins every node's, so that of a script without a value the only node would be closed."""
+    if not name:
+        raise FlagError("no node is named", hint="`binlogctl nodes` lists them")
+    nodes = [Found(one, entry) for one in kinds(kind) for _, entry in sorted(view.of(one).items())]
+    exact = [found for found in nodes if found.node_id == name]
+    fitting = exact or [found for found in nodes if found.node_id.startswith(name)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        hint = "pass -kind pump or -kind drainer" if exact else "give more of the id"
+        raise Rejected(f"{name!r} may be " + ", ".join(found.label for found in fitting), hint=hint)
+    close = difflib.get_close_matches(name, [found.node_id for found in nodes], n=1, cutoff=0.6)
+    hint = f"did you mean {close[0]}?" if close else "`binlogctl nodes` lists them"
+    raise Rejected(f"there is no {kind or 'node'} {name!r}", hint=hint)

@@ -1,0 +1,237 @@
+"""Overview: what a cluster's nodes say, on one page: where each is, and what needs the operator.
+
+In     registry entries, each node's /status (None: there is none, and why), prepared transactions, the time
+Out    an `Overview`: one line a node, troubles by severity
+Holds  what a node does not say is not guessed: a Go node gives a position and nothing else
+Never  trusts a document's form: what is not what it should be counts as not said
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from binlogctl.cluster import in_doubt
+from tidb_binlog import time_text, tso
+from tidb_binlog.cluster.node import CLOSING, OFFLINE, ONLINE, PAUSED, PAUSING
+from tidb_binlog.cluster.registry import DRAINERS, PUMPS
+from tidb_binlog.errors import Corruption
+from tidb_binlog.page.nodes import QUIET_S
+from tidb_binlog.status.codec import read
+from tidb_binlog.status.drainer import DrainerDocument, LagStatus
+from tidb_binlog.status.pump import PumpDocument, PumpStatus
+from tidb_binlog.status.troubles import ERROR, WARNING, Trouble, of_drainer, of_pump
+from tidb_binlog.upstream.standalone.layout import Prepared
+
+EQUAL: Final = "equal"
+NOTHING_PREPARED: Final[Mapping[int, Prepared]] = {}
+STAGES: Final = ("write", "sort_wait", "pull", "queue", "apply")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSnapshot:
+    """A node. `alive` as in `tidb_binlog.cluster.registry`; `told_ts`: its position by the registry;
+    `update_ts`: when it said so; `document`: its /status, else `error` says why there is none. `reader`: a
+    program."""
+
+    kind: str
+    node_id: str
+    address: str
+    state: str
+    alive: bool | None
+    told_ts: int
+    update_ts: int
+    document: Mapping[str, Any] | None
+    error: str = ""
+    reader: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"{'reader' if self.reader else self.kind[:-1]} {self.node_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLine:
+    """What is shown of a node. `behind_s`: of the upstream, by what it says itself where its position is not
+    older than a quiet stream makes it; `stages_s`: of a drainer's lag, all of
+    STAGES or none."""
+
+    kind: str
+    node_id: str
+    address: str
+    state: str
+    alive: bool | None
+    answers: bool
+    position_ts: int
+    behind_s: float | None
+    stages_s: Mapping[str, float]
+    doing: str
+    reader: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    now_ts: int
+    nodes: tuple[NodeLine, ...]
+    troubles: tuple[Trouble, ...]
+
+    @property
+    def worst(self) -> str:
+        """The highest severity, "" for none."""
+        severities = {trouble.severity for trouble in self.troubles}
+        return next((one for one in (ERROR, WARNING) if one in severities), "")
+
+
+def build(
+    nodes: Sequence[NodeSnapshot],
+    now_s: float,
+    prepared: Mapping[int, Prepared] | Corruption = NOTHING_PREPARED,
+) -> Overview:
+    """`now_s`: seconds since 1970 on this host, used where no node tells the upstream's time. `prepared`:
+    entries of the standalone upstream by start_ts, or why they cannot be read."""
+    clocks = [read(seen.document, PumpDocument).commit_ts for seen in nodes if seen.kind == PUMPS]
+    now_ts = max(clocks, default=0) or tso.from_wall_s(now_s)
+    lines = tuple(_line(seen, now_ts) for seen in nodes)
+    troubles = [trouble for seen in nodes for trouble in _troubles(seen, now_ts)]
+    troubles += _of_all(nodes) + _of_upstream(prepared, now_ts)
+    troubles.sort(key=lambda trouble: (trouble.severity != ERROR, trouble.node))
+    return Overview(now_ts, lines, tuple(troubles))
+
+
+def _seconds(now_ts: int, ts: int) -> float:
+    return max(0.0, tso.physical_s(now_ts) - tso.physical_s(ts))
+
+
+# Lines -----------------------------------------------------------------------------------------------------
+
+
+def _line(seen: NodeSnapshot, now_ts: int) -> NodeLine:
+    stages: dict[str, float] = {}
+    said_s: float | None = None
+    if seen.kind == PUMPS:
+        pump = read(seen.document, PumpDocument).pump
+        position, doing = (0, "") if pump is None else (pump.watermark, _pump_doing(pump))
+        lag_s = None if pump is None else pump.stages.sorted.lag_s
+        said_s = lag_s if isinstance(lag_s, float) else None
+    else:
+        drainer = read(seen.document, DrainerDocument)
+        position, doing = drainer.applied_ts or drainer.last_ts, _drainer_doing(drainer)
+        if drainer.lag:
+            stages, said_s = _stages(drainer.lag), drainer.lag.behind_s
+    position = position or seen.told_ts
+    behind_s = _seconds(now_ts, position) if position and seen.state != OFFLINE else None
+    if behind_s is not None and behind_s < QUIET_S and said_s is not None:
+        behind_s = said_s
+    return NodeLine(
+        seen.kind,
+        seen.node_id,
+        seen.address,
+        seen.state,
+        seen.alive,
+        seen.document is not None,
+        position,
+        behind_s,
+        stages,
+        doing,
+        seen.reader,
+    )
+
+
+def _stages(lag: LagStatus) -> dict[str, float]:
+    """All of STAGES, or none."""
+    found = {name: getattr(lag, f"{name}_s") for name in STAGES}
+    return {} if None in found.values() else found
+
+
+def _pump_doing(pump: PumpStatus) -> str:
+    if pump.leaving is not None and pump.leaving.waits_for:
+        return f"closing: waits for {pump.leaving.waits_for}"
+    return f"{pump.open_prewrites} open prewrites"
+
+
+def _drainer_doing(drainer: DrainerDocument) -> str:
+    if not drainer.lag:
+        return drainer.doing
+    said = [f"{drainer.lag.rows_per_s:,.0f} rows/s", drainer.doing]
+    if drainer.verify and drainer.verify.state == EQUAL:
+        said.append(f"equal at {time_text.utc(drainer.verify.ts)}")
+    return ", ".join(filter(None, said))
+
+
+# Troubles --------------------------------------------------------------------------------------------------
+
+
+def _troubles(seen: NodeSnapshot, now_ts: int) -> list[Trouble]:
+    label = seen.label
+    if seen.state == OFFLINE:
+        return []
+    if absent := _absence(seen, label, now_ts):
+        return [absent]
+    if seen.kind == PUMPS:
+        found = of_pump(read(seen.document, PumpDocument), label)
+    else:
+        found = of_drainer(read(seen.document, DrainerDocument), seen.node_id, label)
+    if seen.state in (PAUSING, CLOSING) and seen.kind == DRAINERS:
+        found.append(Trouble(WARNING, label, f"is {seen.state}"))
+    return found
+
+
+def _absence(seen: NodeSnapshot, label: str, now_ts: int) -> Trouble | None:
+    """A node that is not there."""
+    pump = seen.kind == PUMPS
+    waits = (
+        "drainers wait for what it holds" if pump else "pumps keep what it has not read as long as they can"
+    )
+    back = "start it again; if it never comes back: `binlogctl forget " + seen.node_id + "`"
+    if seen.state == PAUSED and seen.document is None:
+        # A reader is a program that ended in order; what it holds or loses the pumps say.
+        return Trouble(WARNING if seen.reader else ERROR, label, f"is paused: {waits}", back)
+    if seen.alive is False:
+        return Trouble(ERROR, label, f"is dead: {waits}", back)
+    if seen.document is None:
+        renewed = (
+            "" if seen.alive else f"; it last renewed its entry {_seconds(now_ts, seen.update_ts):.0f} s ago"
+        )
+        where = f"is {seen.state} but does not answer at {seen.address}: {seen.error}{renewed}"
+        return Trouble(ERROR, label, where, "see its log; can this host reach it?")
+    return None
+
+
+def _of_all(nodes: Sequence[NodeSnapshot]) -> list[Trouble]:
+    found = _twins(nodes)
+    there = [seen for seen in nodes if seen.alive is not False]
+    if not any(seen.kind == PUMPS and seen.state == ONLINE for seen in there):
+        found.append(Trouble(ERROR, "cluster", "no pump is online: no binlogs are taken", "start a pump"))
+    if not any(seen.kind == DRAINERS and seen.state == ONLINE for seen in there):
+        found.append(
+            Trouble(ERROR, "cluster", "no drainer is online: nothing is replicated", "start a drainer")
+        )
+    return found
+
+
+def _twins(nodes: Sequence[NodeSnapshot]) -> list[Trouble]:
+    """Two entries with one address: one process answers for both, and one of them never comes back."""
+    sharing: dict[str, list[NodeSnapshot]] = {}
+    for seen in nodes:
+        if seen.state != OFFLINE and seen.address:
+            sharing.setdefault(seen.address, []).append(seen)
+    hint = "one process answers there; take the other one out: `binlogctl forget NODE`"
+    named = {
+        address: " and ".join(one.label for one in found)
+        for address, found in sharing.items()
+        if len(found) > 1
+    }
+    return [
+        Trouble(ERROR, "cluster", f"{names} are both registered at {address}", hint)
+        for address, names in named.items()
+    ]
+
+
+def _of_upstream(prepared: Mapping[int, Prepared] | Corruption, now_ts: int) -> list[Trouble]:
+    if isinstance(prepared, Corruption):
+        return [Trouble(ERROR, "upstream", f"its table of transactions: {prepared.message}", prepared.hint)]
+    return [
+        Trouble(ERROR if one.abandoned else WARNING, "upstream", f"{one.seen}; {in_doubt.WHY}", in_doubt.MEND)
+        for one in in_doubt.doubts(prepared, tso.physical_s(now_ts))
+    ]

@@ -1,0 +1,107 @@
+"""Top's view: which nodes stand where, and which lines of the page a small terminal shows.
+
+In     keys as they were typed, how many lines the page has and the window
+Out    the next view; the nodes in its order; the lines that are in the window
+Holds  the window never leaves the page, whatever the page has become since
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from binlogctl.cluster.overview import NodeLine, Overview
+
+SORTS: Final[Mapping[str, Callable[[NodeLine], Any]]] = {
+    "name": lambda line: (),
+    "address": lambda line: line.address,
+    # what needs somebody first: dead, without an answer, in a state that passes
+    "state": lambda line: (line.alive is not False, line.answers, line.state == "online", line.state),
+    "behind": lambda line: (line.behind_s is None, -(line.behind_s or 0.0)),
+}
+"""What `-sort` and the keys choose from. Names decide between equals."""
+
+_SEQUENCES: Final[Mapping[str, str]] = {
+    **{f"\x1b{mark}A": "up" for mark in "[O"},
+    **{f"\x1b{mark}B": "down" for mark in "[O"},
+    **{f"\x1b{mark}H": "home" for mark in "[O"},
+    **{f"\x1b{mark}F": "end" for mark in "[O"},
+    "\x1b[1~": "home",
+    "\x1b[4~": "end",
+    "\x1b[5~": "page up",
+    "\x1b[6~": "page down",
+    "k": "up",
+    "j": "down",
+    "g": "home",
+    "G": "end",
+    "b": "page up",
+    " ": "page down",
+}
+_UNFINISHED: Final = re.compile(r"\x1b(?:[\[O][0-9;]*)?")
+_ONE_KEY: Final = re.compile(rf"\x1b[\[O][0-9;]*[A-Za-z~]|{_UNFINISHED.pattern}\Z|.", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """`first` is the line of the page that the window begins with."""
+
+    sort: str = "name"
+    is_reversed: bool = False
+    first: int = 0
+    is_over: bool = False
+
+
+def keys(typed: str) -> tuple[list[str], str]:
+    """The keys of what was typed, and the beginning of one that is not all there yet."""
+    found = _ONE_KEY.findall(typed)
+    rest = found.pop() if found and _UNFINISHED.fullmatch(found[-1]) else ""
+    return [_SEQUENCES.get(one, one) for one in found], rest
+
+
+def pressed(view: View, key: str, lines: int, window: int) -> View:
+    """After one key. `window`: how many of the page's lines are seen at once."""
+    if key in ("q", "Q"):
+        return dataclasses.replace(view, is_over=True)
+    if key == "s":
+        following = [*SORTS, *SORTS][list(SORTS).index(view.sort) + 1]
+        return dataclasses.replace(view, sort=following, is_reversed=False)
+    if key == "r":
+        return dataclasses.replace(view, is_reversed=not view.is_reversed)
+    steps = {
+        "up": -1,
+        "down": 1,
+        "page up": 1 - window,
+        "page down": window - 1,
+        "home": -lines,
+        "end": lines,
+    }
+    return within(dataclasses.replace(view, first=view.first + steps.get(key, 0)), lines, window)
+
+
+def within(view: View, lines: int, window: int) -> View:
+    """With its window inside the page."""
+    return dataclasses.replace(view, first=max(0, min(view.first, lines - window)))
+
+
+def ordered(seen: Overview, view: View) -> Overview:
+    """The same, its nodes in the view's order."""
+    rank = SORTS[view.sort]
+    nodes = sorted(seen.nodes, key=lambda line: line.node_id)
+    nodes = sorted(nodes, key=rank)
+    if view.is_reversed:
+        nodes.reverse()
+    return dataclasses.replace(seen, nodes=tuple(nodes))
+
+
+def bar(view: View, seen: Overview | None, lines: int, window: int) -> str:
+    """The line below the page: what is wrong, which may be out of sight, what is seen of it, and the keys."""
+    counts = Counter(trouble.severity for trouble in seen.troubles) if seen else Counter[str]()
+    wrong = "".join(f"{number} {name}{'s' * (number > 1)}, " for name, number in sorted(counts.items()))
+    order = f"by {view.sort}{', reversed' if view.is_reversed else ''}"
+    last = min(lines, view.first + window)
+    part = f"lines {view.first + 1}-{last} of {lines}, " if lines > window else ""
+    return f"{wrong}{part}{order}  s: sort  r: reverse  up/down, page up/down: scroll  q: end"

@@ -1,0 +1,104 @@
+"""binlogctl status: a cluster on one page.
+
+Tests  tests/deploy/binlogctl/cluster/test_in_doubt.py
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from binlogctl.cli.command_line import Call
+from binlogctl.cli.commands import DONE, JSON, NOT_WELL, SOON
+from binlogctl.cluster import snapshot
+from binlogctl.cluster.overview import STAGES, NodeLine, Overview
+from binlogctl.net import connection
+from tidb_binlog import time_text
+from tidb_binlog.cluster.liveness import life
+from tidb_binlog.cluster.registry import DRAINERS, PUMPS
+from tidb_binlog.observe import show
+from tidb_binlog.quantities import span
+from tidb_binlog.status.troubles import ERROR, WARNING, Trouble
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+
+EXIT_CODES: Final = {"": DONE, WARNING: SOON, ERROR: NOT_WELL}
+_PUMP: Final = ("pump", "address", "state", "sorted up to", "behind", "doing")
+_DRAINER: Final = ("drainer", "address", "state", "applied up to", "behind", "doing")
+_LAG: Final = ("drainer", *(name.replace("_", " ") for name in STAGES))
+
+
+async def run(call: Call) -> int:
+    """Print it once."""
+    async with connection.cluster(call.settings) as (registry, client):
+        seen = await snapshot.take(registry, client, call.settings.tls)
+    print_once(seen, call.output)
+    return EXIT_CODES[seen.worst]
+
+
+def print_once(seen: Overview, output: str) -> None:
+    if output == JSON:
+        show.print_json(snapshot.document(seen))
+    else:
+        show.console().print(page(seen))
+
+
+def page(seen: Overview) -> Group:
+    """Tables of pumps and drainers, and what is wrong."""
+    from rich.console import Group
+
+    pumps = [_row(line, seen.now_ts) for line in seen.nodes if line.kind == PUMPS]
+    drainers = [_row(line, seen.now_ts) for line in seen.nodes if line.kind == DRAINERS]
+    lags = [(one.node_id, *map(span, one.stages_s.values())) for one in seen.nodes if one.stages_s]
+    parts: list[RenderableType] = [
+        show.table(f"{len(pumps)} pumps at {time_text.local(seen.now_ts)}", _PUMP, pumps),
+        show.table(f"{len(drainers)} drainers", _DRAINER, drainers),
+    ]
+    if lags:
+        parts.append(show.table("where the time between upstream and downstream goes", _LAG, lags))
+    if not seen.troubles:
+        parts.append(show.text("all is well", style="green"))
+    parts += [
+        show.text(_trouble_line(trouble), style="red" if trouble.severity == ERROR else "yellow")
+        for trouble in seen.troubles
+    ]
+    return Group(*parts)
+
+
+def _trouble_line(trouble: Trouble) -> str:
+    hint = f" ({trouble.hint})" if trouble.hint else ""
+    return f"{trouble.severity}: {trouble.node} {trouble.text}{hint}"
+
+
+def _state(line: NodeLine) -> str:
+    """The registry's word, and what speaks against it."""
+    alive = life(line.state, line.alive)
+    if alive == "dead":
+        return f"{line.state}, dead"
+    return line.state if line.answers or alive == "no" else f"{line.state}, no answer"
+
+
+def _row(line: NodeLine, now_ts: int) -> list[str]:
+    behind = "" if line.behind_s is None else span(line.behind_s)
+    position = _position(line.position_ts, now_ts) if line.position_ts else ""
+    name = f"{line.node_id} (reader)" if line.reader else line.node_id
+    return [name, line.address, _state(line), position, behind, line.doing]
+
+
+def _position(ts: int, now_ts: int) -> str:
+    """Its time, with the date if that is not today's."""
+    day, time, _ = time_text.local(ts).split()
+    return time if day == time_text.local(now_ts).split()[0] else f"{day} {time}"
+
+
+def lines(seen: Overview) -> list[str]:
+    """The same as plain lines."""
+    found = []
+    for line in seen.nodes:
+        behind = "position unknown" if line.behind_s is None else f"{span(line.behind_s)} behind"
+        stages = " ".join(f"{name}={value:.1f}s" for name, value in line.stages_s.items())
+        answers = "" if line.answers else ", does not answer"
+        role = "reader" if line.reader else line.kind[:-1]
+        parts = (f"{role} {line.node_id}: {line.state}{answers}", behind, stages, line.doing)
+        found.append(", ".join(part for part in parts if part))
+    return found + [_trouble_line(trouble) for trouble in seen.troubles]

@@ -1,0 +1,258 @@
+"""Nodes: pumps and drainers of the registry, against what was found at their addresses.
+
+In     `NodeFacts` of each, the upstream's cluster id, the time
+Out    findings: dead nodes, wrong ones, foreign ones, versions, roles that no node has
+Tests  tests/deploy/binlogctl/doctor/checks/test_checks.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from binlogctl.doctor.checks.addresses import check_address, check_duplicates
+from binlogctl.doctor.facts import NodeFacts
+from binlogctl.doctor.findings import Finding, error, info, ok, unchecked, warning
+from tidb_binlog import tso
+from tidb_binlog.cluster import node as states
+from tidb_binlog.cluster.registry import DRAINERS, PUMPS
+from tidb_binlog.quantities import span
+from tidb_binlog.status.troubles import ERROR, WARNING
+
+BEAT_LATE_S: Final = 60.0
+"""Older than that, the entry of a node without a lease says that it is dead: the slowest beats every 2 s."""
+
+
+def check_nodes(
+    nodes: Sequence[NodeFacts], cluster_id: int | None, now_s: float, *, one_host: bool
+) -> list[Finding]:
+    """`now_s` by the upstream's clock if it is known, else ours."""
+    current = [node for node in nodes if node.state != states.OFFLINE]
+    findings: list[Finding] = []
+    for node in current:
+        findings += check_address(node, one_host=one_host)
+        findings += _liveness(node, now_s)
+        findings += _identity(node, current, cluster_id)
+        findings += _complaints(node)
+    findings += check_duplicates(current)
+    findings += _roles(current)
+    findings += _versions(current)
+    return findings
+
+
+def _liveness(node: NodeFacts, now_s: float) -> list[Finding]:
+    late_s = tso.age_s(node.update_ts, now_s) if node.update_ts else None
+    dead = node.alive is False or (node.alive is None and late_s is not None and late_s > BEAT_LATE_S)
+    if node.state in (states.ONLINE, states.CLOSING, states.PAUSING):
+        if dead and node.answer is None:
+            return [_dead(node, late_s)]
+        if node.answer is None:
+            return [_silent(node)]
+        return [ok("node.reachable", node.label, f"{node.state}, answers at {node.host}")]
+    if node.state == states.PAUSED:
+        return [_paused(node)]
+    return [
+        warning(
+            "node.state",
+            node.label,
+            f"its entry has the unknown state {node.state!r}",
+            "no other node knows this state",
+            f"binlogctl -cmd update-{node.kind.removesuffix('s')} -node-id {node.node_id} -state paused",
+        )
+    ]
+
+
+def _dead(node: NodeFacts, late_s: float | None) -> Finding:
+    since = "" if late_s is None else f", last heard of {span(late_s)} ago"
+    if node.kind == PUMPS:
+        why = (
+            "drainers wait for the binlogs that this pump has, so replication of the whole cluster stands"
+            " still until it is back"
+        )
+        mend = f"start it again; if its disk is lost for good: {node.forget}   # then copy the data anew"
+    else:
+        why = (
+            "nothing is replicated by it, and pumps keep binlogs for it as long as it counts as live; a Go"
+            " pump does not start while such a drainer does not answer"
+        )
+        mend = f"start it again; if it never comes back: {node.forget}"
+    return error(
+        "node.dead", node.label, f"{node.state} in the registry, but its process is gone{since}", why, mend
+    )
+
+
+def _silent(node: NodeFacts) -> Finding:
+    lives = "lives (its lease is held)" if node.alive else "seems to live"
+    host, _, port = node.host.rpartition(":")
+    return error(
+        "node.reachable",
+        node.label,
+        f"{lives}, but does not answer at {node.host}: {node.error or 'nothing was heard'}",
+        "TiDB, pumps and drainers use this address; if they reach it no better than this host does, writes or"
+        " replication stand still",
+        f"{node.curl('/status')}   # firewall of {host}, port {port}; TLS flags; advertise-addr",
+    )
+
+
+def _paused(node: NodeFacts) -> Finding:
+    if node.kind == PUMPS:
+        return warning(
+            "node.paused",
+            node.label,
+            "paused",
+            "drainers wait for a paused pump, because binlogs that no other node has lie there: replication"
+            " of the whole cluster stands still",
+            f"start it again; if it never comes back: {node.forget}",
+        )
+    return warning(
+        "node.paused",
+        node.label,
+        f"paused, at {node.max_commit_ts}",
+        "nothing is replicated by it; once retention has passed its checkpoint it needs a new snapshot",
+        f"start it again; if it never comes back: {node.forget}",
+    )
+
+
+def _identity(node: NodeFacts, nodes: Sequence[NodeFacts], cluster_id: int | None) -> list[Finding]:
+    answer = node.answer
+    if answer is None:
+        return []
+    if answer.foreign:
+        return _foreign(node, nodes)
+    if answer.node_id is not None and answer.node_id != node.node_id:
+        return [
+            error(
+                "node.identity",
+                node.label,
+                f"at {node.host} answers {answer.node_id}",
+                "a drainer that wants this node's binlogs asks another one, and finds none",
+                f"correct advertise-addr of the two; if {node.node_id} is gone: {node.forget}",
+            )
+        ]
+    if None not in (answer.cluster_id, cluster_id) and answer.cluster_id != cluster_id:
+        return [
+            error(
+                "node.cluster",
+                node.label,
+                f"belongs to cluster {answer.cluster_id}, the upstream is {cluster_id}",
+                "its binlogs are of another cluster; it refuses every write and every pull of this one",
+                "correct pd-urls of this node, give it an empty data-dir, and restart it",
+            )
+        ]
+    return _other_registry(node, nodes)
+
+
+def _foreign(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[Finding]:
+    found = [
+        info(
+            "node.foreign",
+            node.label,
+            "a Go node: it keeps no lease",
+            "that it is dead shows only by its entry's age; pause or close it before its host goes away",
+        )
+    ]
+    found += _other_registry(node, nodes)
+    found.append(
+        unchecked(
+            "node.identity",
+            node.label,
+            "does not say its node id, cluster or version",
+            "a wrong node at this address would not be noticed",
+            f"{node.curl('/status')}   # and compare with the node's own log",
+        )
+    )
+    return found
+
+
+def _other_registry(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[Finding]:
+    known = node.answer.known if node.answer is not None else None
+    ours = {other.node_id for other in nodes if other.kind == PUMPS}
+    if known is None or node.kind != PUMPS or node.node_id in known or not ours:
+        return []
+    return [
+        error(
+            "node.cluster",
+            node.label,
+            f"its registry has {len(known)} pumps, and not itself",
+            "it is registered in another etcd than this one: it lives in two clusters, or in none",
+            "correct pd-urls of this node and restart it",
+        )
+    ]
+
+
+def _complaints(node: NodeFacts) -> list[Finding]:
+    if node.answer is None:
+        return []
+    finding = {ERROR: error, WARNING: warning}
+    return [
+        finding[trouble.severity](
+            "node.trouble",
+            node.label,
+            trouble.text,
+            "the node says so itself",
+            trouble.hint or f"see the log of {node.label}",
+        )
+        for trouble in node.answer.troubles
+    ]
+
+
+def _roles(nodes: Sequence[NodeFacts]) -> list[Finding]:
+    pumps = [node for node in nodes if node.kind == PUMPS]
+    online = [node for node in pumps if node.state == states.ONLINE]
+    found = []
+    if not pumps:
+        found.append(
+            error(
+                "cluster.pumps",
+                "cluster",
+                "no pump is registered",
+                "a TiDB server with binlog on does not start, or stops its transactions",
+                "pump -pd-urls URLS -data-dir DIR   # start at least one",
+            )
+        )
+    elif not online:
+        found.append(
+            error(
+                "cluster.pumps",
+                "cluster",
+                f"none of {len(pumps)} pumps is online",
+                "TiDB cannot write binlogs: with ignore-error its data diverges, without it transactions"
+                " fail",
+                "start the pumps again",
+            )
+        )
+    elif len(online) == 1:
+        found.append(
+            info(
+                "cluster.pumps",
+                "cluster",
+                "one pump is online",
+                "while it restarts, transactions of TiDB wait for it",
+                "start a second pump on another host",
+            )
+        )
+    if not any(node.kind == DRAINERS for node in nodes):
+        found.append(info("cluster.drainers", "cluster", "no drainer is registered", "nothing is replicated"))
+    return found
+
+
+def _versions(nodes: Sequence[NodeFacts]) -> list[Finding]:
+    versions: dict[str, list[str]] = {}
+    for node in nodes:
+        if node.answer is not None and node.answer.version is not None:
+            versions.setdefault(node.answer.version, []).append(node.label)
+    if len(versions) < 2:
+        return [
+            ok("cluster.versions", "cluster", f"every node that tells runs {version}") for version in versions
+        ]
+    shown = "; ".join(f"{version}: {', '.join(labels)}" for version, labels in sorted(versions.items()))
+    return [
+        warning(
+            "cluster.versions",
+            "cluster",
+            shown,
+            "nodes of different releases are meant for the time of an"
+            " upgrade; later each has other bugs and other options",
+            "pip install --upgrade 'tidb-binlog[server]' on the older hosts: pumps one by one, then drainers",
+        )
+    ]

@@ -1,0 +1,169 @@
+"""Storage: disks of pumps against their floors, and retention against the checkpoints of drainers.
+
+In     `NodeFacts` of pumps and drainers, the upstream's time
+Out    findings: volumes that can never work, that are full or nearly so; drainers that binlogs were purged
+       for, or soon will be
+Tests  tests/deploy/binlogctl/doctor/checks/test_checks.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from binlogctl.doctor.facts import DiskFacts, NodeFacts
+from binlogctl.doctor.findings import Finding, error, info, ok, unchecked, warning
+from tidb_binlog import tso
+from tidb_binlog.cluster import node as states
+from tidb_binlog.cluster.registry import DRAINERS, PUMPS
+
+GO_FLOOR: Final = 10 << 30
+"""What a Go pump's stop-write-at-available-space is unless its file says otherwise."""
+ALARM_S: Final = 20 * 3600.0
+_NEAR: Final = 1.25
+_KEY: Final = "storage.stop-write-at-available-space"
+
+
+def check_disk(subject: str, disk: DiskFacts, *, floor_is_guess: bool = False) -> list[Finding]:
+    """One pump's file system."""
+    floor = disk.floor if disk.floor is not None else GO_FLOOR
+    guess = " (assumed, the default)" if floor_is_guess else ""
+    seen = f"{_size(disk.available)} free" + (f" of {_size(disk.capacity)}" if disk.capacity else "")
+    seen += f", prewrites are refused below {_size(floor)}{guess}"
+    if disk.capacity is not None and disk.capacity <= floor:
+        return [
+            error(
+                "pump.disk",
+                subject,
+                seen,
+                "the whole volume is smaller than the free space that is asked"
+                " for: this pump never takes a write, and TiDB with it cannot commit",
+                f'set {_KEY} = "{_size(max(disk.capacity // 10, 1 << 20))}" and reload the pump (SIGHUP),'
+                " or give it a larger volume",
+            )
+        ]
+    if disk.available <= floor:
+        return [
+            error(
+                "pump.disk",
+                subject,
+                seen,
+                "the pump refuses prewrites now; when all do, TiDB cannot commit",
+                "free or add space; or lower gc, or set storage.retention-free-space above"
+                f" {_size(floor)} so that the oldest binlogs go first",
+            )
+        ]
+    if disk.available <= floor * _NEAR:
+        return [
+            warning(
+                "pump.disk",
+                subject,
+                seen,
+                "little is left until prewrites are refused",
+                "free or add space, or lower gc",
+            )
+        ]
+    return [ok("pump.disk", subject, seen)]
+
+
+def check_disks(nodes: Sequence[NodeFacts]) -> list[Finding]:
+    """All pumps that answer."""
+    findings: list[Finding] = []
+    for node in nodes:
+        if node.kind != PUMPS or node.state == states.OFFLINE or node.answer is None:
+            continue
+        disk = node.answer.disk
+        if disk is None:
+            findings.append(
+                unchecked(
+                    "pump.disk",
+                    node.label,
+                    "does not tell its free space",
+                    "a full disk stops TiDB's transactions",
+                    f"{node.curl('/metrics')} | grep size_bytes",
+                )
+            )
+        else:
+            findings += check_disk(node.label, disk, floor_is_guess=disk.floor is None)
+    return findings
+
+
+def check_retention(nodes: Sequence[NodeFacts], now_s: float) -> list[Finding]:
+    """Each drainer that is not offline against each pump that answers."""
+    pumps = [
+        one for one in nodes if one.kind == PUMPS and one.state != states.OFFLINE and one.answer is not None
+    ]
+    drainers = [one for one in nodes if one.kind == DRAINERS and one.state != states.OFFLINE]
+    findings: list[Finding] = []
+    for drainer in drainers:
+        if drainer.max_commit_ts <= 0:
+            findings.append(info("retention", drainer.label, "has no checkpoint yet"))
+            continue
+        found = [finding for pump in pumps for finding in _pair(pump, drainer, now_s)]
+        findings += found or (
+            [ok("retention", drainer.label, "pumps hold all that it needs")] if pumps else []
+        )
+    unknown = [pump for pump in pumps if pump.answer is not None and pump.answer.age_s is None]
+    if unknown and drainers:
+        findings.append(
+            unchecked(
+                "retention",
+                ", ".join(pump.label for pump in unknown),
+                "does not tell how long it keeps binlogs",
+                "a drainer that is about to lose binlogs is not noticed",
+                "compare gc of its configuration with the age of each drainer's checkpoint",
+            )
+        )
+    return findings
+
+
+def _pair(pump: NodeFacts, drainer: NodeFacts, now_s: float) -> list[Finding]:
+    answer = pump.answer
+    assert answer is not None
+    if answer.gc_ts is not None and drainer.max_commit_ts < answer.gc_ts:
+        return [
+            error(
+                "retention",
+                drainer.label,
+                f"its checkpoint {drainer.max_commit_ts} lies before {answer.gc_ts},"
+                f" up to which {pump.label} has purged",
+                "binlogs that it has not applied are gone: going on would leave a hole",
+                f"copy the data of the upstream anew and start {drainer.node_id} from that copy's timestamp,"
+                f" or {drainer.forget}",
+            )
+        ]
+    left_s = _left_s(pump, drainer, now_s)
+    age_s = answer.age_s
+    if left_s is None or age_s is None:
+        return []
+    # With a short retention a drainer that is up to date must not raise the alarm.
+    if left_s >= min(ALARM_S if answer.alarm_s is None else answer.alarm_s, age_s / 2):
+        return []
+    behind_s = tso.age_s(drainer.max_commit_ts, now_s)
+    idle = drainer.answer is None
+    return [
+        warning(
+            "retention",
+            drainer.label,
+            f"{behind_s / 3600:.1f} h behind; {pump.label} keeps binlogs for"
+            f" {age_s / 3600:.1f} h" + (", and the drainer does not run" if idle else ""),
+            "binlogs that it needs are purged soon, or, while it counts as live, fill the pump's disk",
+            f"start or speed up {drainer.node_id}; raise gc of the pumps for the time being; if it is not"
+            f" needed any more: {drainer.forget}",
+        )
+    ]
+
+
+def _left_s(pump: NodeFacts, drainer: NodeFacts, now_s: float) -> float | None:
+    answer = pump.answer
+    if answer is None or answer.age_s is None:
+        return None
+    by_age = answer.age_s - tso.age_s(drainer.max_commit_ts, now_s)
+    return min(by_age, answer.left_s.get(drainer.node_id, by_age))
+
+
+def _size(size: int) -> str:
+    for unit, factor in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20)):
+        if size >= factor:
+            return f"{size / factor:.4g} {unit}"
+    return f"{size} B"

@@ -1,0 +1,203 @@
+"""Upstream: members of PD (or etcd), TiKV stores, and TiDB servers.
+
+In     what was found at each address
+Out    findings: who does not answer, who belongs to another cluster, whether one more may fail; which TiDB
+       servers write no binlog
+Tests  tests/deploy/binlogctl/doctor/checks/test_checks.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from binlogctl.cluster import in_doubt
+from binlogctl.doctor.facts import MemberFacts, StoreFacts, TidbFacts
+from binlogctl.doctor.findings import Finding, error, info, ok, unchecked, warning
+from tidb_binlog.errors import Corruption
+from tidb_binlog.upstream.standalone.layout import Prepared
+
+BINLOG_ON: Final = "On"
+BINLOG_SKIPPING: Final = "Skipping"
+_RESTORE: Final = (
+    "what it skipped is lost to replication: copy the data anew, then have it write binlogs again: {curl}"
+)
+
+
+def check_members(members: Sequence[MemberFacts]) -> list[Finding]:
+    """Client URLs of one cluster, configured ones and those that members report."""
+    findings: list[Finding] = []
+    answering = [member for member in members if member.error is None]
+    ids = {member.cluster_id for member in answering if member.cluster_id is not None}
+    if len(ids) > 1:
+        shown = "; ".join(f"{member.url}: {member.cluster_id}" for member in answering)
+        findings.append(
+            error(
+                "upstream.cluster",
+                "PD",
+                f"pd-urls name {len(ids)} clusters: {shown}",
+                "nodes register in one registry or the other, whichever answers first",
+                "leave only URLs of one cluster in pd-urls of every node",
+            )
+        )
+    for member in members:
+        if member.error is not None:
+            findings.append(_silent(member, others=len(answering)))
+        elif member.has_leader is False:
+            findings.append(
+                error(
+                    "upstream.leader",
+                    member.url,
+                    "there is no leader",
+                    "no timestamps and no registry: nothing commits until a majority of members is back",
+                    "start the members that do not run",
+                )
+            )
+        else:
+            findings.append(
+                ok("upstream.reachable", member.url, f"{member.name or 'answers'} {member.version}".strip())
+            )
+    findings += _spare(members, answering)
+    return findings
+
+
+def _silent(member: MemberFacts, *, others: int) -> Finding:
+    seen = str(member.error)
+    mend = f"curl -sv {member.url}/health   # start it, open the firewall, or correct pd-urls"
+    if not others:
+        return error(
+            "upstream.reachable",
+            member.url,
+            seen,
+            "without PD (or etcd) no node gets a timestamp or finds the others",
+            mend,
+        )
+    why = (
+        "nodes that have this URL lose seconds at every reconnect, and one more failure may end the cluster"
+        if member.configured
+        else "a member of the cluster is not reachable at the URL that it tells: nodes led to it wait in vain"
+    )
+    return warning("upstream.reachable", member.url, seen, why, mend)
+
+
+def _spare(members: Sequence[MemberFacts], answering: Sequence[MemberFacts]) -> list[Finding]:
+    """Whether one more member may fail."""
+    count = len({member.name or member.url for member in members})
+    there = len({member.name or member.url for member in answering})
+    if not there:
+        return []
+    need = count // 2 + 1
+    if there < need:
+        return [
+            error(
+                "upstream.quorum",
+                "PD",
+                f"{there} of {count} members answer",
+                "that is no majority: nothing can be written, and no timestamp is given",
+                "start the members that do not run",
+            )
+        ]
+    if there - 1 >= need:
+        return []
+    if count == 1:
+        return [info("upstream.quorum", "PD", "one member", "when it is away, nothing commits")]
+    return [info("upstream.quorum", "PD", f"{there} of {count} members answer", "none may fail any more")]
+
+
+def check_stores(stores: Sequence[StoreFacts]) -> list[Finding]:
+    """TiKV stores that are not tombstones."""
+    findings = []
+    for store in stores:
+        subject = f"TiKV store {store.store_id} at {store.address}"
+        if store.error is not None:
+            findings.append(
+                warning(
+                    "upstream.store",
+                    subject,
+                    store.error,
+                    "pumps ask TiKV what became of transactions, drainers for"
+                    " DDL: regions that have their leader there are not answered from here",
+                    f"nc -vz {store.address.replace(':', ' ')}   # start it, or open the firewall",
+                )
+            )
+        elif store.state != "Up":
+            findings.append(
+                info("upstream.store", subject, f"is {store.state}", "it is being taken out of the cluster")
+            )
+        else:
+            findings.append(ok("upstream.store", subject, f"Up {store.version}".strip()))
+    return findings
+
+
+def check_prepared(prepared: Mapping[int, Prepared] | Corruption, now_s: float) -> list[Finding]:
+    """Transactions of the standalone upstream that only an application's database can end."""
+    check, subject = "upstream.prepared", "transactions"
+    if isinstance(prepared, Corruption):
+        why = "every query for the outcome of a transaction fails on this: pumps wait, and drainers too"
+        return [error(check, subject, prepared.message, why, prepared.hint or "read that key with etcdctl")]
+    return [
+        (error if one.abandoned else warning)(check, subject, one.seen, in_doubt.WHY, in_doubt.MEND)
+        for one in in_doubt.doubts(prepared, now_s)
+    ]
+
+
+def check_tidb(servers: Sequence[TidbFacts], *, expected: bool, asked: bool) -> list[Finding]:
+    """`expected`: a TiDB cluster is upstream; `asked`: the operator named servers himself."""
+    if not servers:
+        if not expected and not asked:
+            return []
+        return [
+            unchecked(
+                "tidb.binlog",
+                "TiDB",
+                "no TiDB server is registered in etcd",
+                "a server that writes no binlog makes both sides differ",
+                "binlogctl doctor -tidb HOST:STATUS_PORT,...",
+            )
+        ]
+    return [finding for server in servers for finding in _tidb(server)]
+
+
+def _tidb(server: TidbFacts) -> list[Finding]:
+    subject = f"TiDB {server.address}"
+    if server.skipping or server.binlog == BINLOG_SKIPPING:
+        return [
+            error(
+                "tidb.skipping",
+                subject,
+                "it skips binlogs: ignore-error has tripped",
+                "everything it has committed since is missing downstream, without another word",
+                _RESTORE.format(curl=server.curl("/binlog/recover")),
+            )
+        ]
+    if server.binlog is None or server.binlog == "Unknown":
+        return [
+            unchecked(
+                "tidb.binlog",
+                subject,
+                server.error or "does not say whether it writes binlogs",
+                "a server that writes none makes both sides differ",
+                f"{server.curl('/info')} | grep binlog_status",
+            )
+        ]
+    if server.binlog != BINLOG_ON:
+        return [
+            error(
+                "tidb.binlog",
+                subject,
+                f"binlog is {server.binlog}",
+                "what is written through this server never reaches the downstream",
+                "set [binlog] enable = true in its configuration and restart it; then copy the data anew",
+            )
+        ]
+    if server.error is not None:
+        return [
+            warning(
+                "tidb.reachable",
+                subject,
+                f"registered with binlog {server.binlog}, but {server.error}",
+                "whether ignore-error has tripped since is not known",
+                server.curl("/binlog/recover?op=status"),
+            )
+        ]
+    return [ok("tidb.binlog", subject, f"binlog is on {server.version}".strip())]

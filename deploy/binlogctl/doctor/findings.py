@@ -1,0 +1,119 @@
+"""Findings: what an examination says. Values only.
+
+Holds  a warning or an error says why it matters and what mends it, as a command or SQL that can be copied; a
+       check that could not be made says what it would take
+Never  holds a secret or a row value: the caller passes texts that may be shown
+Tests  tests/deploy/binlogctl/doctor/checks/test_checks.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from binlogctl.cli.commands import NOT_WELL, SOON
+
+
+class Severity(StrEnum):
+    """From best to worst."""
+
+    OK = "ok"
+    INFO = "info"
+    UNCHECKED = "unchecked"
+    WARNING = "warning"
+    ERROR = "error"
+
+    @property
+    def rank(self) -> int:
+        return _RANKS[self]
+
+
+_RANKS: Final = {severity: rank for rank, severity in enumerate(Severity)}
+EXIT_WARNING: Final = SOON
+EXIT_ERROR: Final = NOT_WELL
+EXIT_CODES: Final = {Severity.WARNING: EXIT_WARNING, Severity.ERROR: EXIT_ERROR}
+"""Of the worst finding; everything milder is 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. `check` is a stable name (`pump.disk`), `subject` what it is about."""
+
+    severity: Severity
+    check: str
+    subject: str
+    seen: str
+    why: str = ""
+    mend: str = ""
+
+    def __post_init__(self) -> None:
+        if self.severity.rank >= Severity.UNCHECKED.rank:
+            assert self.why, f"{self.check} does not say why it matters"
+            assert self.mend, f"{self.check} does not say what mends it"
+
+
+def ok(check: str, subject: str, seen: str) -> Finding:
+    return Finding(Severity.OK, check, subject, seen)
+
+
+def info(check: str, subject: str, seen: str, why: str = "", mend: str = "") -> Finding:
+    return Finding(Severity.INFO, check, subject, seen, why, mend)
+
+
+def unchecked(check: str, subject: str, seen: str, why: str, mend: str) -> Finding:
+    """A check that could not be made: `why` says what stays unknown, `mend` what it takes."""
+    return Finding(Severity.UNCHECKED, check, subject, seen, why, mend)
+
+
+def warning(check: str, subject: str, seen: str, why: str, mend: str) -> Finding:
+    return Finding(Severity.WARNING, check, subject, seen, why, mend)
+
+
+def error(check: str, subject: str, seen: str, why: str, mend: str) -> Finding:
+    return Finding(Severity.ERROR, check, subject, seen, why, mend)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All findings, worst first; of equal severity in the order in which things were looked at."""
+
+    findings: tuple[Finding, ...]
+
+    @classmethod
+    def of(cls, findings: Iterable[Finding]) -> Report:
+        unique = dict.fromkeys(findings)
+        return cls(tuple(sorted(unique, key=lambda finding: -finding.severity.rank)))
+
+    @property
+    def worst(self) -> Severity:
+        return max(
+            (finding.severity for finding in self.findings), key=_RANKS.__getitem__, default=Severity.OK
+        )
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES.get(self.worst, 0)
+
+    def count(self, severity: Severity) -> int:
+        return sum(finding.severity is severity for finding in self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs. Keys stay as they are between releases."""
+        return {
+            "worst": str(self.worst),
+            "exit_code": self.exit_code,
+            "counts": {str(severity): self.count(severity) for severity in Severity},
+            "findings": [
+                {
+                    "severity": str(finding.severity),
+                    "check": finding.check,
+                    "subject": finding.subject,
+                    "seen": finding.seen,
+                    "why": finding.why,
+                    "mend": finding.mend,
+                }
+                for finding in self.findings
+            ],
+        }

@@ -1,0 +1,108 @@
+"""Answers: what a pump or a drainer says of itself over HTTP, ours or the Go one's, as facts.
+
+In     the bodies of /status and /metrics
+Out    `Answer`; None for what no node says
+Why    a Go node tells little: no id of its own, no cluster, no version. Its metrics have the disk and what it
+       purged, under the names that ours have too
+Tests  tests/deploy/binlogctl/doctor/checks/test_checks.py
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+from binlogctl.doctor.facts import Answer, DiskFacts
+from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.status.codec import read
+from tidb_binlog.status.drainer import DrainerDocument
+from tidb_binlog.status.pump import PumpDocument, RetentionStatus
+from tidb_binlog.status.troubles import WARNING, Trouble, of_drainer, of_pump
+from tidb_binlog.tso import LOGICAL_BITS
+
+_SAMPLE: Final = re.compile(
+    r"^(?P<name>[a-z_]+)(?:\{(?P<labels>[^}]*)\})? (?P<value>-?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]{1,2})?)\s*$",
+    re.MULTILINE,
+)
+_SIZE: Final = "binlog_pump_storage_storage_size_bytes"
+_GC: Final = "binlog_pump_storage_gc_ts"
+
+
+def read_pump(status: bytes, exposition: bytes = b"") -> Answer | None:
+    """A pump's. None if the status is not a pump's."""
+    document = _document(status)
+    if document is None or "CommitTS" not in document or "Checkpoint" not in document:
+        return None
+    listed = document.get("status")
+    known = frozenset(map(str, listed)) if isinstance(listed, dict) else None
+    sizes = _samples(exposition)
+    size = sizes.get(f'{_SIZE}{{type="capacity"}}')
+    capacity = None if size is None else int(size)
+    available = sizes.get(f'{_SIZE}{{type="available"}}')
+    pump = read(document, PumpDocument).pump
+    if pump is None:
+        disk = None if available is None else DiskFacts(int(available), capacity)
+        purged_ms = sizes.get(_GC)
+        gc_ts = None if purged_ms is None else int(purged_ms) << LOGICAL_BITS
+        return Answer(foreign=True, known=known, disk=disk, gc_ts=gc_ts)
+    free, retention = pump.disk.available, pump.retention or RetentionStatus()
+    return Answer(
+        foreign=False,
+        node_id=pump.node_id or None,
+        cluster_id=pump.cluster_id,
+        version=pump.version or None,
+        time_s=pump.time_s,
+        known=known,
+        disk=None if free is None else DiskFacts(free, capacity, pump.disk.floor),
+        gc_ts=pump.gc_ts,
+        age_s=retention.age_s,
+        alarm_s=retention.alarm_s,
+        left_s={
+            one.node_id: one.left_s for one in retention.drainers if not one.lost and one.left_s is not None
+        },
+        troubles=tuple(of_pump(read(document, PumpDocument), pump.node_id)),
+    )
+
+
+def read_drainer(status: bytes) -> Answer | None:
+    """A drainer's. None if the status is not a drainer's."""
+    raw = _document(status)
+    if raw is None or "LastTS" not in raw:
+        return None
+    if "NodeID" not in raw:
+        return Answer(foreign=True)
+    document = read(raw, DrainerDocument)
+    troubles = of_drainer(document, document.node_id, document.node_id)
+    troubles += [
+        Trouble(WARNING, document.node_id, f"pump {node_id}: {one.error}")
+        for node_id, one in (document.pumps or {}).items()
+        if not one.connected and one.error
+    ]
+    return Answer(
+        foreign=False,
+        node_id=document.node_id or None,
+        cluster_id=document.cluster_id or None,
+        version=document.version or None,
+        time_s=document.time or None,
+        troubles=tuple(troubles),
+    )
+
+
+def _document(body: bytes) -> dict[str, Any] | None:
+    try:
+        document = json.loads(body)
+    except UNREADABLE:
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _samples(exposition: bytes) -> dict[str, float]:
+    text = exposition.decode("utf-8", "replace")
+    found: dict[str, float] = {}
+    for match in _SAMPLE.finditer(text):
+        name = match["name"]
+        if name in (_SIZE, _GC):
+            labels = f"{{{match['labels']}}}" if match["labels"] else ""
+            found[f"{name}{labels}"] = float(match["value"])
+    return found

@@ -1,0 +1,118 @@
+"""Shown: the parts of a comparison's result as texts, the same in the terminal, on the page and in JSON.
+
+Values only. A value is shown as the literal that it is, so that NULL, an empty text and the text 'NULL' look
+different; what is too long is cut, and says how long it is. JSON has the whole value.
+
+Tests  tests/drainer/compare/report/test_terminal.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from drainer.compare.verify.result import (
+    How,
+    Kind,
+    Name,
+    RowDifference,
+    State,
+    TableResult,
+    Values,
+    Verification,
+)
+from tidb_binlog.page.template import count
+
+VALUE_MAX: Final = 120
+NO_SIDE: Final = "no row"
+
+
+def name_text(name: Name) -> str:
+    return f"{name[0]}.{name[1]}"
+
+
+def names_text(names: tuple[Name, ...]) -> str:
+    return ", ".join(map(name_text, names))
+
+
+def whole(value: bytes) -> str:
+    """A literal as text; bytes that are none are written as escapes."""
+    return value.decode("utf-8", "backslashreplace")
+
+
+def short(value: bytes) -> str:
+    text = whole(value)
+    if len(text) <= VALUE_MAX:
+        return text
+    return f"{text[:VALUE_MAX]}... ({len(value):,} bytes)"
+
+
+def key_text(table: TableResult, found: RowDifference) -> str:
+    """`id=7, part='x'`; of a table without a key how many rows of these values there are."""
+    if found.copies is not None:
+        return f"no key: {found.copies[0]:,} upstream, {found.copies[1]:,} downstream"
+    return ", ".join(
+        f"{column.name}={short(value)}" for column, value in zip(table.key_columns, found.key, strict=True)
+    )
+
+
+def compared_values(table: TableResult, found: RowDifference) -> Iterator[tuple[str, str, str]]:
+    """Column, upstream, downstream: of a changed row what differs, of another one all that it has."""
+    for number, column in enumerate(table.row_columns):
+        if found.kind is not Kind.CHANGED or column.name in found.columns:
+            yield column.name, _side(found.upstream, number), _side(found.downstream, number)
+
+
+def _side(values: Values | None, number: int) -> str:
+    return NO_SIDE if values is None else short(values[number])
+
+
+def how_text(table: TableResult) -> str:
+    """How a table was compared, and what of it was not."""
+    apart = [one for one in table.columns if one.how is How.NOT_COMPARED]
+    by_value = [one.name for one in table.columns if one.how is How.VALUES]
+    parts = ["checksums" if table.how is How.CHECKSUM else "row by row"]
+    if table.how is How.CHECKSUM and by_value:
+        parts.append(f"by value: {', '.join(by_value)}")
+    if apart:
+        reasons = ", ".join(f"{one.name} ({one.why})" if one.why else one.name for one in apart)
+        parts.append(f"not compared: {reasons}")
+    if table.other_columns:
+        parts.append(f"only downstream: {', '.join(table.other_columns)}")
+    return "; ".join(parts)
+
+
+def about(table: TableResult) -> str:
+    """The last column of a list of tables."""
+    if table.state is State.NOT_COMPARABLE:
+        return table.why
+    return "; ".join(filter(None, (table.why, how_text(table))))
+
+
+def verdict(found: Verification) -> str:
+    """One sentence."""
+    tables = count(len(found.tables), "table")
+    apart = sum(one.state is State.NOT_COMPARABLE for one in found.tables)
+    rest = f"; {count(apart, 'table')} could not be compared" if apart else ""
+    if found.state is State.DIFFERS:
+        wrong = [one for one in found.tables if one.state is State.DIFFERS]
+        differ = "1 row differs" if found.wrong == 1 else f"{found.wrong:,} rows differ"
+        return f"{differ} in {len(wrong):,} of {tables}{rest}; {compared_text(found)}"
+    if found.state is State.EQUAL:
+        return f"downstream equals upstream: {tables}; {compared_text(found)}"
+    if not found.tables:
+        return "nothing was compared: no table is there that the filters let through"
+    equal = sum(one.state is State.EQUAL for one in found.tables)
+    return f"not wholly comparable: {equal:,} of {tables} are equal{rest}; {compared_text(found)}"
+
+
+def compared_text(found: Verification) -> str:
+    """`compared 30,000 rows in 12 chunks, 3 read whole`."""
+    whole = f", {found.read_whole:,} read whole" if found.read_whole else ""
+    return f"compared {count(found.rows, 'row')} in {count(found.chunks, 'chunk')}{whole}"
+
+
+def kinds_text(table: TableResult) -> str:
+    """`2 missing, 1 changed`."""
+    counts = ((table.missing, Kind.MISSING), (table.extra, Kind.EXTRA), (table.changed, Kind.CHANGED))
+    return ", ".join(f"{number:,} {kind}" for number, kind in counts if number)

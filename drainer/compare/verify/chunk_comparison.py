@@ -1,0 +1,197 @@
+"""Chunk comparison: whether a part of a table has the same rows on both sides, and which differ.
+
+Drives  two sessions of one moment at a time, one of each side, whose servers work side by side
+In      a `ComparedTable`, a condition
+Out     rows counted, `RowDifference`s
+Holds   where both servers print values alike they sum up the part; only what differs is read: first by
+        buckets, then the rows of the buckets that differ. Otherwise rows are read and compared by meaning
+        (`row_parts`), and so they are where a server refuses the sum, or cannot make a row's hash
+        Whichever way: rows that were read are as many as the server counts at the same moment, and what was
+        drilled explains the difference of the whole, else it is an error, and never "equal"
+Tests   tests/drainer/compare/verify/test_verifying.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from drainer.compare.verify import checksum
+from drainer.compare.verify.checksum import Sum
+from drainer.compare.verify.compared_table import DOWNSTREAM, UPSTREAM, ComparedTable
+from drainer.compare.verify.result import RowDifference
+from drainer.compare.verify.row_differences import Printed
+from drainer.compare.verify.row_parts import Found, PartedComparison, SideRows
+from drainer.compare.verify.sides import Sides
+from drainer.mysql.chunks.chunk import Chunk, check_rows
+from drainer.mysql.errors import NOT_ALLOWED, StatementRefused
+from tidb_binlog.errors import DownstreamError
+
+_FEW: Final = 2_000
+_BUCKET_ROWS: Final = 200
+_SIDES: Final = ("upstream", "downstream")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What was found in a part of a table. `differences` are the first ones, the counts are all; `all` gives
+    each once. `computed`: changed rows that differ only in columns that the servers compute. `is_read`: its
+    rows were read whole, and not summed up by the servers."""
+
+    rows: int
+    downstream_rows: int
+    differences: tuple[RowDifference, ...] = ()
+    missing: int = 0
+    extra: int = 0
+    changed: int = 0
+    computed: int = 0
+    is_read: bool = False
+    found: Found | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_equal(self) -> bool:
+        return not (self.missing or self.extra or self.changed)
+
+    def all(self) -> Iterable[RowDifference]:
+        return self.differences if self.found is None else self.found.all()
+
+    def settled(self) -> Part:
+        """Its counts alone."""
+        return replace(self, differences=(), found=None)
+
+
+class ChunkComparison:
+    """Parts of one table at one moment. Raises `SessionError` and what the moment's sessions raise,
+    `DownstreamError` where a server gives other rows than it counts.
+
+    `upstream_rows` replaces the reading of rows upstream: of a table whose rows are others downstream.
+    `keep_all`: every difference is wanted.
+    """
+
+    def __init__(
+        self,
+        table: ComparedTable,
+        sides: Sides,
+        executor: Executor,
+        *,
+        upstream_rows: Callable[[Chunk], Iterable[Printed]] | None = None,
+        keep_all: bool = False,
+    ) -> None:
+        self._table = table
+        self._sides = sides
+        self._executor = executor
+        self._upstream_rows = upstream_rows
+        self._rows = PartedComparison(table, keep_all=keep_all)
+
+    def compare(self, chunk: Chunk) -> Part:
+        """The rows of a chunk, on both sides."""
+        where = chunk.condition()
+        if self._upstream_rows is not None:
+            return self._read(where, edited=self._upstream_rows(chunk))
+        if not self._table.is_by_checksum:
+            return self._read(where)
+        try:
+            here, there = self._sums(where)
+            if not (here.is_whole and there.is_whole):
+                return self._read(where)
+            return Part(here.rows, there.rows) if here == there else self._drill(where, here, there)
+        except StatementRefused as error:
+            if error.number in NOT_ALLOWED:
+                raise
+            return self._read(where)
+
+    # -- sums -----------------------------------------------------------------------------------------
+
+    def _sums(self, where: bytes) -> tuple[Sum, Sum]:
+        answers = self._both(lambda side: checksum.sum_queries(self._table, side, where))
+        here, there = (sum(map(checksum.read_sum, rows), Sum()) for rows in answers)
+        return here, there
+
+    def _drill(self, where: bytes, here: Sum, there: Sum) -> Part:
+        """Rows of the buckets that differ, if these are what makes the whole differ."""
+        if max(here.rows, there.rows) <= _FEW:
+            return self._read(where)
+        buckets = min(checksum.BUCKETS_MAX, max(here.rows, there.rows) // _BUCKET_ROWS)
+        answers = self._both(lambda side: checksum.bucket_queries(self._table, side, where, buckets))
+        ours, theirs = (_by_bucket(one) for one in answers)
+        wrong = [one for one in sorted({*ours, *theirs}) if ours.get(one) != theirs.get(one)]
+        if (sum(ours.values(), Sum()), sum(theirs.values(), Sum())) != (here, there) or not wrong:
+            return self._read(where)
+        counts = tuple(sum(side.get(one, Sum()).rows for one in wrong) for side in (ours, theirs))
+        part = self._read(where, wrong, buckets, counts=counts)
+        return replace(part, rows=here.rows, downstream_rows=there.rows, is_read=False)
+
+    # -- rows -----------------------------------------------------------------------------------------
+
+    def _read(
+        self,
+        where: bytes,
+        chosen: Iterable[int] = (),
+        buckets: int = 1,
+        *,
+        counts: tuple[int, ...] = (),
+        edited: Iterable[Printed] | None = None,
+    ) -> Part:
+        """Rows of some buckets, or all, compared by meaning. `counts`: how many each side has of them."""
+        if not counts:
+            answers = self._both(lambda side: checksum.count_queries(self._table, side, where))
+            counts = tuple(sum(int(row[0] or 0) for row in side) for side in answers)
+        with closing(SideRows(self._table)) as ours, closing(SideRows(self._table)) as theirs:
+
+            def take(side: int) -> None:
+                queries = checksum.row_queries(self._table, side, where, chosen, buckets)
+                with self._sides.of(side).session() as connection:
+                    for query in queries:
+                        (ours, theirs)[side].take(connection.stream_printed(query))
+
+            downstream = self._executor.submit(take, DOWNSTREAM)
+            try:
+                take(UPSTREAM) if edited is None else ours.take(edited)
+            finally:
+                downstream.exception()  # its session is given back before anything else is done
+            downstream.result()
+            for side, rows in enumerate((ours, theirs)):
+                if side == DOWNSTREAM or edited is None:  # of edited rows their source is checked
+                    check_rows(f"{_SIDES[side]} {self._table.label}", rows.count, counts[side])
+            found = self._rows.compare(ours, theirs)
+            part = part_of(ours.count, theirs.count, found)
+        if part.extra - part.missing != theirs.count - ours.count:
+            raise DownstreamError(
+                f"{self._table.label}: the differences that were found do not explain that upstream has"
+                f" {ours.count:,} rows and downstream {theirs.count:,}",
+                hint="this is an error of the comparison: report it",
+            )
+        return part
+
+    # -- servers --------------------------------------------------------------------------------------
+
+    def _both(self, queries: Callable[[int], list[bytes]]) -> tuple[list[Printed], list[Printed]]:
+        """The answers of both sides, which work at the same time."""
+        theirs = self._executor.submit(self._ask, DOWNSTREAM, queries(DOWNSTREAM))
+        try:
+            ours = self._ask(UPSTREAM, queries(UPSTREAM))
+        except BaseException:
+            theirs.exception()  # its session is given back before anything else is done
+            raise
+        return ours, theirs.result()
+
+    def _ask(self, side: int, queries: Iterable[bytes]) -> list[Printed]:
+        with self._sides.of(side).session() as connection:
+            return [row for query in queries for row in connection.printed(query)]
+
+
+def part_of(rows: int, downstream_rows: int, found: Found) -> Part:
+    counts = {kind.value: number for kind, number in found.counts.items()}
+    first = tuple(found.first)
+    return Part(rows, downstream_rows, first, **counts, computed=found.computed, is_read=True, found=found)
+
+
+def _by_bucket(rows: Iterable[Printed]) -> dict[int, Sum]:
+    found: dict[int, Sum] = {}
+    for row in rows:
+        number = int(row[0] or 0)
+        found[number] = found.get(number, Sum()) + checksum.read_sum(row)
+    return found

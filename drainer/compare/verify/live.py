@@ -1,0 +1,228 @@
+"""Live verification: the upstream and the downstream of a running Drainer, at moments that it holds for us.
+
+Drives  `open_moment` of `drainer.points.snapshot` on the event loop, `Verifying` on a thread of its own
+In      a Drainer's settings, its upstream, how its stream is held
+Out     `Verification`
+Holds   tables, names, columns and rows are those that a Drainer with these settings writes: the tracked
+        schema at the first moment of each look says which there are
+Stops   a cancelled run gives its moment back and leaves its state file, from which the next one goes on
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from drainer.compare.verify import listing
+from drainer.compare.verify.compared_table import ComparedTable
+from drainer.compare.verify.drainer_lag import Lag
+from drainer.compare.verify.result import Name, OnDifference, Verification
+from drainer.compare.verify.sides import Side, Sides, seen_at, sides_at_rest
+from drainer.compare.verify.state_file import StateFile
+from drainer.compare.verify.table_work import Wanted
+from drainer.compare.verify.verifying import Pace, Progress, Stopped, Verifying
+from drainer.config.downstream import target_of
+from drainer.config.options import DrainerConfig
+from drainer.config.upstream import upstream_target_of
+from drainer.mysql.chunks.table_size import table_size
+from drainer.mysql.connection import connect
+from drainer.mysql.errors import SessionError, TransientError, safe_text
+from drainer.mysql.literal.quoting import string_literal
+from drainer.points.load import upstream_schema
+from drainer.points.load.contents import contents_of
+from drainer.points.snapshot.drainer_hold import DrainerHold
+from drainer.points.snapshot.moment import Moment, open_moment
+from drainer.reading.subscribe.table_choice import TablePattern
+from drainer.stream.rules.rule_set import read_rules
+from tidb_binlog import time_text, tso
+from tidb_binlog.clock import Clock, SystemClock
+from tidb_binlog.errors import ConfigError, DownstreamError, Unavailable
+from tidb_binlog.upstream_port import Upstream
+
+STATE: Final = "verify-state.jsonl"
+_NAMED: Final = 10
+_TABLES: Final = (
+    b"SELECT TABLE_SCHEMA,TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE='BASE TABLE'"
+    b" AND LOWER(TABLE_SCHEMA) IN (%b) ORDER BY 1,2"
+)
+T = TypeVar("T")
+
+
+@dataclass
+class LiveVerification:
+    """`hold` None: nothing writes, both sides are compared as they are. `selected`: as of `listing`.
+    `state`: where progress is kept, None for nowhere. `lag`: of the Drainer that the pace gives way to."""
+
+    settings: DrainerConfig
+    upstream: Upstream
+    hold: DrainerHold | None
+    pace: Pace = field(default_factory=Pace)
+    selected: Sequence[TablePattern] = ()
+    state: Path | None = None
+    on_difference: OnDifference | None = None
+    on_progress: Callable[[Progress], None] | None = None
+    lag: Lag | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    compared: dict[Name, ComparedTable] = field(default_factory=dict)
+    """How each table was compared, when it is done."""
+
+    def __post_init__(self) -> None:
+        if not self.settings.to_database:
+            raise ConfigError(
+                f"db-type is {self.settings.db_type!r}: verify compares databases",
+                hint="an archive is audited with binlog-spark audit",
+            )
+        self._rules = read_rules(self.settings)
+        self._source = upstream_target_of(self.settings)
+        self._target = target_of(self.settings)
+        self._of_tidb = not self.settings.from_outcome_table
+        self._schema_version = 0
+        self._stop = threading.Event()
+        self._awaited: Future[Any] | None = None
+
+    async def run(self) -> Verification:
+        """Raises `Unavailable`, `Rejected`, `DownstreamError`, `ConfigError`, `Corruption`."""
+        self._loop = asyncio.get_running_loop()
+        thread = asyncio.create_task(asyncio.to_thread(self._run))
+        try:
+            return await asyncio.shield(thread)
+        except asyncio.CancelledError:
+            self._stop.set()
+            if self._awaited is not None:
+                self._awaited.cancel()
+            await asyncio.gather(thread, return_exceptions=True)
+            raise
+
+    def _run(self) -> Verification:
+        notes = listing.notes(self._rules)
+        with self._journal() as journal, _own_errors():
+            verifying = Verifying(
+                self._moment,
+                self._listing,
+                pace=self.pace,
+                on_difference=self.on_difference,
+                on_progress=self.on_progress,
+                journal=journal,
+                behind=self._behind if self.lag is not None else None,
+                clock=self.clock,
+                stop=self._stop,
+            )
+            found = verifying.run(repr(self._source), repr(self._target), notes)
+            self.compared = verifying.compared()
+            if not self.selected:
+                found = replace(found, notes=(*found.notes, *self._others(found)))
+            if journal is not None and journal.resumed:
+                since = time_text.utc(tso.from_wall_s(journal.began_s))
+                said = f"{journal.resumed} chunks were found equal by runs of this comparison since {since}"
+                found = replace(found, notes=(*found.notes, said))
+        return found
+
+    def _behind(self) -> float | None:
+        assert self.lag is not None
+        return self._on_loop(self.lag.seconds())
+
+    @contextmanager
+    def _journal(self) -> Iterator[StateFile | None]:
+        if self.state is None:
+            yield None
+            return
+        of = repr((self._source, self._target, self._rules.text, [one.text for one in self.selected]))
+        journal = StateFile(self.state, of, self.clock.wall_s())
+        is_done = False
+        try:
+            yield journal
+            is_done = True
+        finally:
+            journal.close(finished=is_done)
+
+    def _others(self, found: Verification) -> list[str]:
+        """Tables of the same databases that nothing of upstream goes to."""
+        known = {(schema.lower(), name.lower()) for schema, name in (one.downstream for one in found.tables)}
+        if not known:
+            return []
+        schemas = b",".join(string_literal(schema) for schema in sorted({schema for schema, _ in known}))
+        with closing(connect(self._target)) as connection:
+            there = connection.rows(_TABLES % schemas)
+        names = [f"{schema}.{name}" for schema, name in there if (schema.lower(), name.lower()) not in known]
+        if not names:
+            return []
+        more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+        return [f"the downstream has {', '.join(names[:_NAMED])}{more} besides: not compared"]
+
+    # -- moments --------------------------------------------------------------------------------------
+
+    def _moment(self) -> Sides:
+        return self._on_loop(self._open())
+
+    async def _open(self) -> Sides:
+        if not self._of_tidb:
+            # Jobs that programs publish do not say when they were finished: what was there before is.
+            self._schema_version = await upstream_schema.newest_version(self.upstream.history)
+        sessions = self.pace.workers + 1
+        if self.hold is None:
+            ts = await self.upstream.oracle.timestamp()
+            return await asyncio.to_thread(sides_at_rest, ts, self._source, self._target, sessions)
+        moment = await open_moment(self.settings, self.upstream, self.hold, sessions)
+        return sides_of(self.settings, moment, self._loop)
+
+    def _listing(self, sides: Sides) -> list[Wanted]:
+        found = self._on_loop(self._listed(sides.ts))
+        if self.on_progress is None:
+            return found
+        with closing(sides.upstream.describe()) as connection:
+            return [
+                replace(one, rows_expected=sum(table_size(connection, *name).rows for name in one.upstream))
+                for one in found
+            ]
+
+    async def _listed(self, ts: int) -> list[Wanted]:
+        tracker = await upstream_schema.schema_at(self.upstream.history, ts, self._schema_version)
+        contents = contents_of(tracker, self._rules)
+        return listing.listing(contents, self._rules, self.selected)
+
+    def _on_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The value of a coroutine, for the thread that compares. Raises `Stopped`."""
+        self._awaited = awaited = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        if self._stop.is_set():
+            awaited.cancel()
+        try:
+            return awaited.result()
+        except CancelledError:
+            raise Stopped from None
+        finally:
+            self._awaited = None
+
+
+def sides_of(settings: DrainerConfig, moment: Moment, loop: asyncio.AbstractEventLoop) -> Sides:
+    """A moment as another thread reads it. `loop`: on which it was opened, and is closed."""
+    source = upstream_target_of(settings)
+    if not settings.from_outcome_table:
+        source = seen_at(source, moment.ts)
+    return Sides(
+        moment.ts,
+        Side(source, moment.upstream.session),
+        Side(target_of(settings), moment.downstream.session),
+        close=lambda: asyncio.run_coroutine_threadsafe(moment.close(), loop).result(),
+        downstream_ts=moment.downstream.downstream_ts,
+        held_ms=moment.downstream.held_ms,
+        waiting=frozenset(name.lower() for name in moment.downstream.waiting),
+    )
+
+
+@contextmanager
+def _own_errors() -> Iterator[None]:
+    try:
+        yield
+    except TransientError as error:
+        raise Unavailable(f"a session was lost: {safe_text(error)}", hint="run the command again") from None
+    except SessionError as error:
+        raise DownstreamError(
+            f"a server refused to be compared: {safe_text(error)}",
+            hint="the users of [syncer.from] and [syncer.to] need SELECT on every table",
+        ) from None

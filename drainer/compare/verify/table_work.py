@@ -1,0 +1,197 @@
+"""Table work: how far the comparison of one downstream table is.
+
+In     how it is to be compared, its chunks, what was found in each
+Out    the chunks that are left, `TableResult`
+Holds  what was equal stays equal as long as columns and key stay; a table that was altered begins anew.
+       Without every chunk a table is not equal
+Tests  tests/drainer/compare/verify/test_verifying.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from drainer.compare.verify.chunk_comparison import Part
+from drainer.compare.verify.compared_table import ComparedTable
+from drainer.compare.verify.edited_rows import Edited
+from drainer.compare.verify.result import ComparedColumn, How, Name, RowDifference, State, TableResult, listed
+from drainer.mysql.chunks.chunk import Chunk, Place
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A downstream table with the upstream's ones that go there. `left_out`: columns, in lower case, that
+    are not written. `why_not`: the reason for which its rows need not be equal, "" for none.
+    `rows_expected`: as a server estimates them. `edited`: the tables upstream, where row rules make other
+    rows of theirs. `published`: columns of each table upstream that its definition has and a row shows, in
+    lower case; () where nothing is published."""
+
+    upstream: tuple[Name, ...]
+    downstream: Name
+    left_out: frozenset[str] = frozenset()
+    why_not: str = ""
+    rows_expected: int = 0
+    edited: tuple[Edited, ...] = ()
+    published: tuple[frozenset[str], ...] = ()
+
+    @property
+    def label(self) -> str:
+        return ".".join(self.downstream)
+
+
+@dataclass(slots=True)
+class TableWork:
+    """`edited`: those of `wanted` that are there. `is_described`: what both sides have is known at this look.
+
+    `listed`: the first differences, with the number of their chunk. `refusal`: why it could not be read at
+    the last moment; `absent`: a side that lacks it.
+    """
+
+    wanted: Wanted
+    how: ComparedTable | None = None
+    edited: tuple[Edited, ...] = ()
+    chunks: list[Chunk] = field(default_factory=list)
+    is_cut: bool = False
+    is_described: bool = False
+    equal: dict[int, Part] = field(default_factory=dict)
+    wrong: dict[int, Part] = field(default_factory=dict)
+    listed: list[tuple[int, RowDifference]] = field(default_factory=list)
+    refusal: str = ""
+    absent: str = ""
+    is_gone: bool = False
+    rows_absent: int = 0
+    seconds: float = 0.0
+
+    # -- what is left ---------------------------------------------------------------------------------
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing is left to do at the look that is under way."""
+        if self.wanted.why_not or self.is_gone or self.refusal or self.absent:
+            return True
+        return self.is_described and self.is_cut and not any(self.left())
+
+    @property
+    def is_right(self) -> bool:
+        """No later look is needed."""
+        if self.wanted.why_not or self.is_gone:
+            return True
+        if self.wrong or self.refusal or self.absent or not self.is_settled:
+            return False
+        return self.how is not None and self.how.is_whole
+
+    @property
+    def trouble(self) -> str:
+        """Why a later look is needed."""
+        wrong = sum(part.missing + part.extra + part.changed for part in self.wrong.values())
+        said = f"{wrong:,} rows differed" if wrong else "its columns differed"
+        return self.refusal or self.absent or said
+
+    def left(self) -> Iterator[Chunk]:
+        """Chunks that are known and not compared at this look."""
+        for chunk in self.chunks:
+            if chunk.number not in self.equal and chunk.number not in self.wrong:
+                yield chunk
+
+    def look_again(self) -> None:
+        """What differed is to be compared once more."""
+        self.wrong.clear()
+        self.listed.clear()
+        self.refusal = self.absent = ""
+        self.is_described = False
+
+    def take(self, how: ComparedTable) -> None:
+        """How the table is compared now; if that is not as before nothing counts that was compared."""
+        self.is_described = True
+        if how != self.how:
+            self.how = how
+            self.chunks, self.is_cut = [], False
+            self.equal, self.wrong, self.listed = {}, {}, []
+
+    def resume(self, how: ComparedTable, parts: Iterable[tuple[Chunk, Part]]) -> None:
+        """What earlier runs found equal; from the first gap on it is cut and compared anew. Chunks of two
+        runs may have one number and other ends: one counts only where the last one ends."""
+        self.take(how)
+        known = {(chunk.number, chunk.low): (chunk, part) for chunk, part in parts}
+        number = 0
+        low: Place = ()
+        while not self.is_cut and (entry := known.get((number, low))) is not None:
+            chunk, part = entry
+            self.chunks.append(chunk)
+            self.equal[number] = part
+            self.is_cut = chunk.is_last
+            number, low = number + 1, chunk.high
+
+    def found(self, chunk: Chunk, part: Part, seconds: float) -> None:
+        self.seconds += seconds
+        (self.equal if part.is_equal else self.wrong)[chunk.number] = part.settled()
+        both = [*self.listed, *((chunk.number, one) for one in part.differences)]
+        both.sort(key=lambda entry: entry[0])
+        self.listed = both[: len(listed(one for _, one in both))]
+
+    # -- result ---------------------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for part in (*self.equal.values(), *self.wrong.values()))
+
+    def columns(self) -> tuple[ComparedColumn, ...]:
+        return self.how.columns if self.how is not None else ()
+
+    def so_far(self) -> TableResult:
+        """Names and columns, for who takes differences one by one."""
+        wanted = self.wanted
+        return TableResult(wanted.upstream, wanted.downstream, State.DIFFERS, columns=self.columns())
+
+    def result(self) -> TableResult:
+        parts = [*self.equal.values(), *self.wrong.values()]
+        state, why = self._state()
+        how = self.how
+        return TableResult(
+            upstream=self.wanted.upstream,
+            downstream=self.wanted.downstream,
+            state=state,
+            why=why,
+            columns=self.columns(),
+            how=How.NOT_COMPARED if how is None else How.CHECKSUM if how.is_by_checksum else How.VALUES,
+            chunks=len(parts),
+            read_whole=sum(part.is_read for part in parts),
+            rows=sum(part.rows for part in parts) + self.rows_absent,
+            downstream_rows=sum(part.downstream_rows for part in parts),
+            missing=sum(part.missing for part in parts) + self.rows_absent,
+            extra=sum(part.extra for part in parts),
+            changed=sum(part.changed for part in parts),
+            computed=sum(part.computed for part in parts),
+            differences=tuple(one for _, one in self.listed),
+            other_columns=() if how is None else how.only_downstream,
+            seconds=self.seconds,
+        )
+
+    def _computed(self) -> str:
+        """Of rows in which all that is written is right."""
+        parts = self.wrong.values()
+        number = sum(part.computed for part in parts)
+        if not number or self.how is None:
+            return ""
+        names = ", ".join(one.name for one in self.how.pairs if one.is_generated)
+        return f"{number:,} rows differ only in what each server computes by itself ({names})"
+
+    def _state(self) -> tuple[State, str]:
+        if self.wanted.why_not:
+            return State.NOT_COMPARABLE, self.wanted.why_not
+        if self.absent:
+            return State.DIFFERS, self.absent
+        if self.refusal:
+            return (State.DIFFERS if self.wrong else State.NOT_COMPARABLE), self.refusal
+        if self.how is None or not self.is_settled:
+            return State.NOT_COMPARABLE, "it was not compared to its end"
+        if self.how.missing:
+            names = ", ".join(self.how.missing)
+            return State.DIFFERS, f"downstream has no column {names}"
+        if self.wrong:
+            return State.DIFFERS, self._computed()
+        if self.how.unknown:
+            said = "; ".join(f"column {one.name}: {one.why}" for one in self.how.unknown)
+            return State.NOT_COMPARABLE, said
+        return State.EQUAL, ""

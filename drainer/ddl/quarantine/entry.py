@@ -1,0 +1,88 @@
+"""Entry: what the quarantine has durable of one DDL, or of refused rows, and of the tables that wait for it.
+
+Values only. What is done with them: `waiting_tables`; how they are stored: `store`.
+
+Tests  tests/drainer/ddl/quarantine/test_waiting_tables_model.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple, TypeAlias
+
+from drainer.ddl.rules import REWRITE, SKIP
+from drainer.mysql.rows.change import Position
+
+RETRY: Final = "retry"
+DECISIONS: Final = (RETRY, SKIP, REWRITE)
+
+ROWS: Final = 10**12
+"""From here on an entry's number is of refused rows, which wait for the downstream to be corrected; below it
+is a DDL job's. Upstreams number jobs and tables together, and never come so far."""
+
+SHARED: Final = "waits for other tables with the same target:"
+"""How the reason of an entry begins that needs no decision once the others have the DDL."""
+
+Name: TypeAlias = tuple[str, str]
+"""(schema, table) in lower case; ("db", "") is every table of the database."""
+
+
+class Floor(NamedTuple):
+    """The highest checkpoint allowed, with the schema version that belongs to it."""
+
+    commit_ts: int
+    schema_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do with a waiting DDL: `text` is what to run instead, of a rewrite."""
+
+    action: str
+    text: str = ""
+    number: int = 0  # in the list of all decisions
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One waiting DDL: a row of `tidb_binlog.quarantine`. `position`: up to where its tables are applied.
+
+    `before` is the shape of the tables when it was refused; `intent_ts` the DDL of this queue that is under
+    way downstream (0: none), `intent` the shape before that one. An entry with the intent of a DDL that is to
+    come stays, and its queue with it, until that DDL has come again and is over.
+    """
+
+    job_id: int
+    commit_ts: int
+    floor: Floor
+    tables: Mapping[Name, int]
+    position: Position
+    query: str
+    reason: str
+    since_ms: int = 0
+    decision: Decision | None = None
+    before: Mapping[str, str | None] = field(default_factory=dict)
+    intent_ts: int = 0
+    intent: Mapping[str, str | None] = field(default_factory=dict)
+
+    @property
+    def is_rows(self) -> bool:
+        """No DDL: rows up to `commit_ts`, and what comes after them."""
+        return self.job_id >= ROWS
+
+    @property
+    def waits_for_shards(self) -> bool:
+        return self.reason.startswith(SHARED)
+
+    @property
+    def done(self) -> bool:
+        """Its own DDL is over; what is left are rows after it."""
+        return self.is_rows or self.position.complete_ts >= self.commit_ts
+
+    def decided(self, decision: Decision) -> Entry:
+        return replace(self, decision=decision)
+
+
+def name_of(schema: str, table: str) -> Name:
+    return schema.lower(), table.lower()

@@ -1,0 +1,115 @@
+"""Chunk: a part of a table between two places in the order of a key.
+
+In     the key's columns and the literals of both places
+Out    the condition that its rows fulfil, for a WHERE on either side; text to keep it by
+Holds  `low` belongs to the chunk and `high` to the next one, so chunks that follow each other have every row
+       once. An end without literals is open: first and last chunk have what lies beyond all known keys
+Why    a condition names columns and never the table, so it fits the table downstream, whatever its name is
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from drainer.mysql.literal.quoting import quote_name
+from tidb_binlog.errors import Corruption, DownstreamError
+
+Place = tuple[bytes, ...]
+"""Literals of the key's columns; () beyond all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Rows of a table from `low` on and before `high`; without `key` the whole table.
+
+    `number` counts the chunks of a table from 0 in the order of the key.
+    """
+
+    number: int
+    key: tuple[str, ...] = ()
+    low: Place = ()
+    high: Place = ()
+
+    @property
+    def is_last(self) -> bool:
+        return not self.high
+
+    def where(self) -> bytes:
+        """`` WHERE `a`>=1 AND `a`<5 ``, with a blank in front; nothing for the whole table."""
+        found = self.condition()
+        return b" WHERE " + found if found else b""
+
+    def condition(self) -> bytes:
+        """The condition alone, fit to be joined with AND; b"" for the whole table."""
+        parts = []
+        if self.low:
+            parts.append(at_or_after(self.key, self.low))
+        if self.high:
+            parts.append(before(self.key, self.high))
+        return b" AND ".join(parts)
+
+    def stored(self) -> str:
+        """Text that `of_stored` reads."""
+        low, high = ([_text(literal) for literal in place] for place in (self.low, self.high))
+        return json.dumps([self.number, list(self.key), low, high])
+
+    @classmethod
+    def of_stored(cls, text: str) -> Self:
+        try:
+            number, key, low, high = json.loads(text)
+            return cls(int(number), tuple(key), tuple(map(_bytes, low)), tuple(map(_bytes, high)))
+        except (ValueError, TypeError, AttributeError):
+            raise Corruption(
+                f"{text[:80]!r} is no chunk of a table", hint="begin anew, without the stored progress"
+            ) from None
+
+
+class RowsLost(DownstreamError):
+    """A server gave other rows of a chunk than it counts there at the same moment."""
+
+
+def check_rows(label: str, read: int, count: int) -> None:
+    """Raises `RowsLost` unless as many rows were read as the server counts."""
+    if read != count:
+        raise RowsLost(
+            f"{label}: {read:,} rows came, and the server counts {count:,}",
+            hint="something cuts its answers: a proxy, a limit for this user, a row that was changed by hand",
+        )
+
+
+def at_or_after(key: Sequence[str], place: Place) -> bytes:
+    """`a`>=1, or of several columns (`a`>1 OR (`a`=1 AND `b`>=2)): servers use the key for it."""
+    return _compared(key, place, b">", b">=")
+
+
+def after(key: Sequence[str], place: Place) -> bytes:
+    return _compared(key, place, b">", b">")
+
+
+def before(key: Sequence[str], place: Place) -> bytes:
+    return _compared(key, place, b"<", b"<")
+
+
+def _compared(key: Sequence[str], place: Place, outer: bytes, last: bytes) -> bytes:
+    """The row of columns compared with a row of literals, which no server looks up in an index as a row."""
+    terms = []
+    same: list[bytes] = []
+    names = [quote_name(name) for name in key]
+    for number, (name, literal) in enumerate(zip(names, place, strict=True), 1):
+        sign = last if number == len(names) else outer
+        terms.append(b" AND ".join([*same, name + sign + literal]))
+        same.append(name + b"=" + literal)
+    if len(terms) == 1:
+        return terms[0]
+    return b"(" + b" OR ".join([terms[0], *(b"(%b)" % term for term in terms[1:])]) + b")"
+
+
+def _text(literal: bytes) -> str:
+    return literal.decode("utf-8", "surrogateescape")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

@@ -1,0 +1,103 @@
+"""Printed column: what a server is asked for, so that a column's value comes without loss.
+
+In     a column as the server describes it (not as a definition calls it: a publisher's database may have JSON
+       as text)
+Out    its family; the expression whose text is the value, the expression whose text is a literal
+Holds  the session is one of `drainer.mysql.connection`: UTC, a backslash escapes. What depends on a
+       default of the display is not asked for: FLOAT and DOUBLE(M,D) are shown rounded, so they come as the
+       double that they are or widen to
+
+    family       value                          literal
+    integer      1                              1; ZEROFILL 0001
+    year         2023                           2023; 0000 is the number 0, '0' would be 2000
+    bit          CAST(c AS UNSIGNED)            the same
+    floating     c*1e0, shortest exact text     '1.5': without quotes it were a DECIMAL of 30 digits at most
+    decimal      1.50                           the same
+    text         CONVERT(c USING utf8mb4)       QUOTE of it
+    binary       the bytes                      x'00ff'
+    enum         CAST(c AS UNSIGNED), index     QUOTE of the name; 0/*enum*/ for no element
+    set          CAST(c AS UNSIGNED), mask      the same
+    times        2023-02-28 01:02:03            with quotes
+    json         CONVERT(c USING utf8mb4)       QUOTE of it
+
+Tests  tests/drainer/mysql/chunks/test_both_ways.py
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from drainer.mysql.literal.downstream_column import DownstreamColumn
+from drainer.mysql.literal.literals import ENUM_ZERO
+from drainer.mysql.literal.quoting import quote_name
+
+
+class Family(Enum):
+    """Types that are printed and written alike."""
+
+    INTEGER = "integer"
+    YEAR = "year"
+    BIT = "bit"
+    FLOATING = "floating"
+    DECIMAL = "decimal"
+    TEXT = "text"
+    BINARY = "binary"
+    ENUM = "enum"
+    SET = "set"
+    DATE = "date"
+    DATETIME = "datetime"
+    TIMESTAMP = "timestamp"
+    TIME = "time"
+    JSON = "json"
+    OTHER = "other"  # a type that upstream's definitions have no word for
+
+    __hash__ = object.__hash__
+
+
+_FAMILIES: Final = {
+    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint"), Family.INTEGER),
+    **dict.fromkeys(("float", "double"), Family.FLOATING),
+    **dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), Family.TEXT),
+    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), Family.BINARY),
+    **{family.value: family for family in Family if family.value not in ("integer", "floating", "other")},
+}
+TIMES: Final = frozenset({Family.DATE, Family.DATETIME, Family.TIMESTAMP, Family.TIME})
+_VALUES: Final = {
+    Family.BIT: b"CAST(%b AS UNSIGNED)",
+    Family.FLOATING: b"%b*1e0",
+    Family.TEXT: b"CONVERT(%b USING utf8mb4)",
+    Family.ENUM: b"CAST(%b AS UNSIGNED)",
+    Family.SET: b"CAST(%b AS UNSIGNED)",
+    Family.JSON: b"CONVERT(%b USING utf8mb4)",  # CAST gives NULL for more than max_allowed_packet
+    Family.OTHER: b"CAST(%b AS CHAR)",
+}
+_UTF8: Final = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii"})
+
+
+def family_of(column: DownstreamColumn) -> Family:
+    return _FAMILIES.get(column.type, Family.OTHER)
+
+
+def value(column: DownstreamColumn) -> bytes:
+    """Expression whose text, as the server prints it, is the value; NULL for NULL."""
+    return _VALUES.get(family_of(column), b"%b") % quote_name(column.name)
+
+
+def literal(column: DownstreamColumn) -> bytes:
+    """Expression whose text is a literal of the value, NULL for NULL."""
+    family, name = family_of(column), quote_name(column.name)
+    if family is Family.TEXT and column.charset in _UTF8:
+        return b"QUOTE(%b)" % name
+    if family in (Family.TEXT, Family.JSON, Family.OTHER):
+        return b"QUOTE(%b)" % value(column)
+    if family is Family.ENUM:
+        return b"IF(%b=0,'%b',QUOTE(CONVERT(%b USING utf8mb4)))" % (name, ENUM_ZERO, name)
+    if family is Family.BINARY:
+        shown = b"CONCAT('x''',HEX(%b),'''')" % name
+    elif family in TIMES or family is Family.FLOATING:
+        shown = b"CONCAT('''',%b,'''')" % value(column)
+    else:
+        shown = value(column)
+    # Asked of the column itself: CONCAT is NULL as well where a text would be larger than max_allowed_packet.
+    return b"IF(%b IS NULL,'NULL',%b)" % (name, shown) if column.nullable else shown

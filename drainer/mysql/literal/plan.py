@@ -1,0 +1,417 @@
+"""SQL plan of one table version: literals, keys and predicates from encoded rows.
+
+Functions are generated when they are first used. A plan may be used from several threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final
+
+from drainer.mysql.literal.charset import Charset
+from drainer.mysql.literal.condition import assigned, equals, json_to_compare
+from drainer.mysql.literal.downstream_column import DownstreamColumn
+from drainer.mysql.literal.key_literal import key_literal
+from drainer.mysql.literal.keys import Key, KeyList, Keys, Values, find_keys, key_list
+from drainer.mysql.literal.literals import NULL, ColumnSql, column_sql, integer_literal
+from drainer.mysql.literal.quoting import quote_name
+from drainer.mysql.literal.row_source import ROW_NAMES, row_source
+from tidb_binlog.rowcodec.layout import Image
+from tidb_binlog.rowcodec.plan import RowReaders
+from tidb_binlog.rowcodec.row_error import RowError
+from tidb_binlog.table_info import ENUM, JSON, Column, Index, TableInfo
+
+_IMAGES: Final = {image.value: image for image in Image}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What of a table is written where rows go to; column ids.
+
+    `unknown` columns are not there, `unwritten` ones are there and computed. `charsets`: of the columns whose
+    character set is narrower than utf8mb4. `watched` columns are in a unique key there. `casts_json`: JSON is
+    a type of its own there, which no text equals. `there`: what columns are there, for comparing.
+    `alternatives`: keys of several columns are not written as a list of rows.
+    """
+
+    unknown: frozenset[int] = frozenset()
+    unwritten: frozenset[int] = frozenset()
+    charsets: Mapping[int, Charset] = field(default_factory=dict)
+    watched: frozenset[int] = frozenset()
+    casts_json: bool = False
+    there: Mapping[int, DownstreamColumn] = field(default_factory=dict)
+    alternatives: bool = False
+
+
+EVERYTHING: Final = Written()
+
+
+class SqlPlan:
+    """Renders rows of one table version.
+
+    Keys: `insert_key` and its like give exact identity bytes, `insert_lane_key` and its like coarse ones,
+    under which everything collides that the server may take for equal. All functions raise `RowError` for a
+    row that cannot be right; key functions read only the part of the row that they need.
+    """
+
+    def __init__(
+        self, info: TableInfo, defaults_from: TableInfo | None = None, written: Written = EVERYTHING
+    ) -> None:
+        described: list[ColumnSql] = []
+
+        def convert(column: Column, place: int) -> Any:
+            entry = column_sql(column, place)
+            if written.casts_json and column.type.tp == JSON:
+                entry = replace(entry, compare=json_to_compare)
+            charset = written.charsets.get(column.id)
+            if charset is not None and entry.quoted and column.type.tp != JSON:
+                entry = replace(entry, store=charset.literal, compare=charset.literal, charset=charset)
+            there = written.there.get(column.id)
+            if there is not None and column.type.tp != JSON:
+                entry = replace(entry, compare=key_literal(entry, there))
+            described.append(entry)
+            return entry.conversion
+
+        self._readers = RowReaders(info, convert, defaults_from)
+        self._sql = tuple(described)
+        self._watched = written.watched
+        self._keys: Keys = find_keys(self._readers.layout, self._sql, written.unknown)
+        self._name = f"{info.name} ({info.id})"
+        self.columns: tuple[Column, ...] = self._readers.layout.columns
+        here = [place for place, column in enumerate(self.columns) if column.id not in written.unknown]
+        self._compared = tuple(here)
+        self._stored = tuple(place for place in here if self.columns[place].id not in written.unwritten)
+        self.stored_columns: tuple[Column, ...] = tuple(self.columns[place] for place in self._stored)
+        self.column_list: bytes = b",".join(quote_name(column.name) for column in self.stored_columns)
+        self.key_columns: tuple[Column, ...] = tuple(
+            self.columns[place] for place in (self._keys.row.places if self._keys.row else ())
+        )
+        self._alternatives = written.alternatives
+        self.key_index: Index | None = self._keys.row.index if self._keys.row else None
+        self._enums = tuple(place for place in self._stored if self.columns[place].type.tp == ENUM)
+        self.has_enum: bool = bool(self._enums)
+        self._narrow = tuple(place for place in self._stored if self._sql[place].charset is not None)
+        self.has_narrow_text: bool = bool(self._narrow)
+        self.has_opaque_unique_key: bool = self._keys.opaque
+
+    # -- literals ---------------------------------------------------------------------------------
+
+    @cached_property
+    def insert_literals(self) -> Callable[[bytes], bytes]:
+        """`(1,'abc',NULL)` of an INSERT row, in the order of `column_list`."""
+        strict = self._readers.strict
+        source = self._rendering()
+        return self._readers.of_insert(
+            self._stored, source, lambda row: self._render(strict.insert(row)), extra=self._names
+        )
+
+    @cached_property
+    def update_literals(self) -> Callable[[bytes, int], bytes]:
+        """`(1,'abc',NULL)` of the new half of an UPDATE row; `split` is its offset."""
+        strict = self._readers.strict
+        return self._readers.of_new_half(
+            self._stored,
+            self._rendering(),
+            lambda row, split: self._render(strict.update(row)[1]),
+            extra=self._names,
+        )
+
+    @cached_property
+    def _names(self) -> dict[str, Any]:
+        names: dict[str, Any] = {"render": self._render, **ROW_NAMES}
+        for entry in self._sql:
+            names.update(entry.names)
+        return names
+
+    def _rendering(self) -> list[str]:
+        """Statements that turn v0, v1, ... into a row literal; odd values go to `render`."""
+        entries = [(f"v{place}", self._sql[place]) for place in self._stored]
+        return row_source(entries, f"render({self._values('v', self._stored)})")
+
+    def _render(self, values: Values) -> bytes:
+        sql = self._sql
+        return b"(%b)" % b",".join(
+            NULL if values[place] is None else sql[place].store(values[place]) for place in self._stored
+        )
+
+    # -- the key of the row -----------------------------------------------------------------------
+
+    @cached_property
+    def insert_key(self) -> Callable[[bytes], bytes]:
+        """Identity bytes of an INSERT row."""
+        return self._of_insert(self._row_key.places, self._row_key.identity, self._digits("v"))
+
+    @cached_property
+    def delete_key(self) -> Callable[[bytes], bytes]:
+        """Identity bytes of a DELETE row."""
+        return self._of_delete(self._row_key.places, self._row_key.identity, self._digits("v"))
+
+    @cached_property
+    def update_keys(self) -> Callable[[bytes], tuple[bytes, bytes, int]]:
+        """Old and new identity bytes of an UPDATE row, and the offset of its new half."""
+        return self._of_update(self._row_key.places, self._row_key.identity, digits=True)
+
+    @cached_property
+    def insert_lane_key(self) -> Callable[[bytes], bytes]:
+        """Coarse key of an INSERT row."""
+        if self._is_exact:
+            return self.insert_key
+        return self._of_insert(self._row_key.places, self._row_key.normal_form)
+
+    @cached_property
+    def delete_lane_key(self) -> Callable[[bytes], bytes]:
+        """Coarse key of a DELETE row."""
+        if self._is_exact:
+            return self.delete_key
+        return self._of_delete(self._row_key.places, self._row_key.normal_form)
+
+    @cached_property
+    def update_both_keys(self) -> Callable[[bytes], tuple[tuple[bytes, bytes], tuple[bytes, bytes], int]]:
+        """Identity and coarse key of the old and of the new image, and the offset of the new half.
+
+        The old half is walked once for both kinds of key.
+        """
+        key = self._row_key
+        return self._of_update(key.places, lambda values: (key.identity(values), key.normal_form(values)))
+
+    @cached_property
+    def key_literal_of_insert(self) -> Callable[[bytes], bytes]:
+        """What stands for an INSERT row in a condition made by `key_list`."""
+        if self.key_is_literal:
+            return self.insert_key
+        return self._of_insert(self._row_key.places, self.key_list.literal)
+
+    @cached_property
+    def key_literal_of_delete(self) -> Callable[[bytes], bytes]:
+        if self.key_is_literal:
+            return self.delete_key
+        return self._of_delete(self._row_key.places, self.key_list.literal)
+
+    @cached_property
+    def _key_literals_of_update(self) -> Callable[[bytes], tuple[bytes, bytes, int]]:
+        if self.key_is_literal:
+            return self.update_keys
+        return self._of_update(self._row_key.places, self.key_list.literal)
+
+    def key_literal_of_update_old(self, row: bytes) -> bytes:
+        return self._key_literals_of_update(row)[0]
+
+    def key_literal_of_update_new(self, row: bytes) -> bytes:
+        return self._key_literals_of_update(row)[1]
+
+    @property
+    def _row_key(self) -> Key:
+        if self._keys.row is None:
+            raise RowError(f"table {self._name} has no key")
+        return self._keys.row
+
+    @property
+    def _is_exact(self) -> bool:
+        """No two different identities can be one key for the server."""
+        return not any(self._row_key.strings)
+
+    @cached_property
+    def key_is_literal(self) -> bool:
+        """The identity of a single integer is its digits, which are also its literal."""
+        places = self._row_key.places
+        return len(places) == 1 and self._sql[places[0]].compare is integer_literal
+
+    @cached_property
+    def key_list(self) -> KeyList:
+        """How a condition on several row keys is written."""
+        return key_list(self._row_key, self._sql, alternatives=self._alternatives)
+
+    def _digits(self, prefix: str) -> str:
+        """Expression of the identity of an all-integer key, "" for other keys."""
+        key = self._row_key
+        if not key.integers:
+            return ""
+        template = ",".join("%d" for _ in key.places)
+        return f'b"{template}" % (' + "".join(f"{prefix}{place}, " for place in key.places) + ")"
+
+    def update_split(self, row: bytes) -> int:
+        """Offset of the new half of an UPDATE row, of a table with or without a key."""
+        return self._split_reader(row)
+
+    @cached_property
+    def _split_reader(self) -> Callable[[bytes], int]:
+        strict = self._readers.strict
+        return self._readers.of_update(
+            (), (), ["return split"], lambda row: strict.update(row)[2], whole=False
+        )
+
+    # -- other unique keys, whole rows ------------------------------------------------------------
+
+    def unique_keys(self, image: Image | str, row: bytes) -> list[bytes]:
+        """Coarse keys of an image under every unique index but the row key's; none where a NULL is in it.
+
+        `image` is "insert", "old", "new" or "delete". `has_opaque_unique_key` tells of an index whose values
+        are not known here.
+        """
+        values = self._image(image)(row)
+        return [
+            b"%d:%b" % (key.index.id if key.index else 0, key.normal_form(values))
+            for key in self._keys.others
+            if not key.has_null(values)
+        ]
+
+    def unique_values(self, image: Image | str, row: bytes) -> tuple[Any, ...] | None:
+        """Exact values of an image in all columns of further unique keys; None if they are not known here."""
+        if self._keys.opaque:
+            return None
+        values = self._image(image)(row)
+        return tuple(values[place] for place in self._unique_places)
+
+    @cached_property
+    def _unique_places(self) -> tuple[int, ...]:
+        ours = {place for key in self._keys.others for place in key.places}
+        theirs = {place for place, column in enumerate(self.columns) if column.id in self._watched}
+        return tuple(sorted(ours | theirs))
+
+    def literals_of(self, image: Image | str, row: bytes) -> bytes:
+        """`(1,'abc',NULL)` of any image, the slow way."""
+        return self._render(self._image(image)(row))
+
+    def literals_by_column(self, image: Image | str, row: bytes) -> dict[str, bytes | None]:
+        """What to compare each column with, by its name in lower case; None for NULL."""
+        values = self._image(image)(row)
+        return {
+            self.columns[place].name.lower(): None
+            if values[place] is None
+            else self._sql[place].compare(values[place])
+            for place in self._compared
+        }
+
+    def full_row_predicate(self, image: Image | str, row: bytes) -> bytes:
+        """`` `a`<=>1 AND `b`<=>'x' ``: exactly the rows that equal the image, byte by byte."""
+        values = self._image(image)(row)
+        return b" AND ".join(equals(self._sql[place], values[place]) for place in self._compared)
+
+    def assignments(self, image: Image | str, row: bytes) -> bytes:
+        """`` `a`=1,`b`='x' ``: what makes any row the image."""
+        values = self._image(image)(row)
+        return b",".join(assigned(self._sql[place], values[place]) for place in self._stored)
+
+    def has_enum_zero(self, image: Image | str, row: bytes) -> bool:
+        """Whether an ENUM holds no element, which strict mode refuses."""
+        values = self._image(image)(row)
+        return any(values[place] == 0 for place in self._enums)
+
+    def foreign_text(self, image: Image | str, row: bytes) -> list[str]:
+        """Columns whose character set downstream does not have the text of this image."""
+        values = self._image(image)(row)
+        found = []
+        for place in self._narrow:
+            value, charset = values[place], self._sql[place].charset
+            if value is not None and charset is not None and not charset.holds(value):
+                found.append(self.columns[place].name)
+        return found
+
+    def _image(self, image: Image | str) -> Callable[[bytes], Values]:
+        image = _IMAGES[image] if isinstance(image, str) else image
+        if image is Image.INSERT:
+            return self._insert_values
+        if image is Image.DELETE:
+            return self._delete_values
+        if image is Image.OLD:
+            return lambda row: self._update_values(row)[0]
+        return lambda row: self._update_values(row)[1]
+
+    @cached_property
+    def _insert_values(self) -> Callable[[bytes], Values]:
+        return self._of_insert(self._readers.all_places, lambda values: values, whole=True)
+
+    @cached_property
+    def _delete_values(self) -> Callable[[bytes], Values]:
+        return self._of_delete(self._readers.all_places, lambda values: values, whole=True)
+
+    @cached_property
+    def _update_values(self) -> Callable[[bytes], tuple[Values, Values, int]]:
+        return self._of_update(self._readers.all_places, lambda values: values, whole=True)
+
+    # -- generated functions ----------------------------------------------------------------------
+
+    def _of_insert(
+        self,
+        places: Collection[int],
+        finish: Callable[[Values], Any],
+        digits: str = "",
+        *,
+        whole: bool = False,
+    ) -> Callable[..., Any]:
+        strict = self._readers.strict
+
+        def slow(row: bytes) -> Any:
+            return finish(strict.insert(row))
+
+        return self._readers.of_insert(
+            places, self._finishing(places, digits), slow, whole=whole, extra={"finish": finish}
+        )
+
+    def _of_delete(
+        self,
+        places: Collection[int],
+        finish: Callable[[Values], Any],
+        digits: str = "",
+        *,
+        whole: bool = False,
+    ) -> Callable[..., Any]:
+        strict = self._readers.strict
+
+        def slow(row: bytes) -> Any:
+            return finish(strict.delete(row))
+
+        return self._readers.of_delete(
+            places, self._finishing(places, digits), slow, whole=whole, extra={"finish": finish}
+        )
+
+    def _of_update(
+        self,
+        places: Collection[int],
+        finish: Callable[[Values], Any],
+        *,
+        digits: bool = False,
+        whole: bool = False,
+    ) -> Callable[..., Any]:
+        strict = self._readers.strict
+
+        def slow(row: bytes) -> Any:
+            old, new, split = strict.update(row)
+            return finish(old), finish(new), split
+
+        old = (digits and self._digits("o")) or f"finish({self._values('o', places)})"
+        new = (digits and self._digits("v")) or f"finish({self._values('v', places)})"
+        nulls = [] if whole else ["if nulls: return slow(b)"]
+        return self._readers.of_update(
+            places,
+            places,
+            [*nulls, f"return {old}, {new}, split"],
+            slow,
+            whole=whole,
+            extra={"finish": finish},
+        )
+
+    def _finishing(self, places: Collection[int], digits: str) -> list[str]:
+        result = digits or f"finish({self._values('v', places)})"
+        if len(places) == len(self.columns) and not digits:
+            return [f"return {result}"]
+        return ["if nulls: return slow(b)", f"return {result}"]
+
+    def _values(self, prefix: str, places: Collection[int]) -> str:
+        """A tuple of raw values with None at the places that were not read."""
+        wanted = set(places)
+        parts = (f"{prefix}{place}" if place in wanted else "None" for place in self._readers.all_places)
+        return "(" + "".join(f"{part}, " for part in parts) + ")"
+
+
+def compile_sql(
+    info: TableInfo,
+    *,
+    defaults_from: TableInfo | None = None,
+    written: Written = EVERYTHING,
+    kind: type[SqlPlan] = SqlPlan,
+) -> SqlPlan:
+    """Plan for a table version; `defaults_from` as in `compile_table`, `kind` says what its rows are."""
+    return kind(info, defaults_from, written)

@@ -1,0 +1,108 @@
+"""One row change on its way to a lane, and what a lane needs to know of its table.
+
+Values only. A change is a plain tuple, because there is one for every row:
+
+    (table, op, key, row, split)
+
+`row` stays encoded; `split` is the offset of the new image inside an UPDATE row. `key` are the identity
+bytes of the row that the change puts or removes, b"" in a table without a key.
+
+Tests  tests/drainer/mysql/rows/test_row_fold.py, tests/drainer/mysql/rows/test_statement.py
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final, TypeAlias
+
+from drainer.mysql.literal.plan import SqlPlan
+from drainer.mysql.rows.causality import Spread
+from drainer.txn import TableVersion
+
+PUT_INSERT: Final = 0  # an INSERT row: the key is new
+PUT_MOVED: Final = 1  # an UPDATE row that moved to this key: the key is new
+PUT_UPDATE: Final = 2  # an UPDATE row that kept its key
+REMOVE: Final = 3  # a DELETE row: the key is gone
+REMOVE_OLD: Final = 4  # an UPDATE row that moved away: its old key is gone
+APPEND: Final = 5  # table without key: one more such row
+REPLACE_ONE: Final = 6  # table without key: one row equal to the old image becomes the new image
+DROP_ONE: Final = 7  # table without key: one row equal to the image disappears
+
+COMPLETE: Final = -1
+
+
+class Form(Enum):
+    """How the rows of a table are written."""
+
+    REPLACE = auto()  # REPLACE: nothing but the row key can collide, and nothing is lost with the old row
+    UPSERT = auto()  # INSERT ... ON DUPLICATE KEY UPDATE: the same, and what upstream does not know stays
+    REWRITE = auto()  # delete first, then INSERT: further keys may collide; a collision is an error
+    KEYLESS = auto()  # one row equal to the image
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableTarget:
+    """A table version as the lanes see it. Identity is the key of every map over tables.
+
+    `fold_id`: tables with the same one are one table downstream. `gentle`: a form of REWRITE that leaves
+    rows in place whose unique values did not change, because something downstream would go with the row; of
+    KEYLESS, one that updates a row. `repeats`: rows may come again: an engine without transactions may keep a
+    part of a batch, lanes may have applied a part of what waits.
+    `fillers`: columns that only the downstream has, and what a born row gets there.
+    """
+
+    version: TableVersion
+    sql: SqlPlan
+    spread: Spread
+    lane: int  # where the table is pinned; meaningless unless spread is BY_TABLE
+    name: bytes  # qualified and quoted
+    form: Form
+    fold_id: int
+    keyed: bool = True
+    gentle: bool = False
+    fillers: tuple[tuple[str, bytes], ...] = ()
+    repeats: bool = False
+
+    @property
+    def label(self) -> str:
+        """As it is called downstream."""
+        return ".".join(self.version.downstream)
+
+
+Change: TypeAlias = tuple[TableTarget, int, bytes, bytes, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Up to where a lane has applied: all of `commit_ts`, or its first `rows` row events."""
+
+    commit_ts: int
+    rows: int = COMPLETE
+
+    @property
+    def complete_ts(self) -> int:
+        """Everything at or below it is applied."""
+        return self.commit_ts if self.rows == COMPLETE else self.commit_ts - 1
+
+    def order_key(self) -> tuple[int, int]:
+        """Positions in the order of the stream: a complete transaction comes after any part of it."""
+        return (self.commit_ts, self.rows if self.rows != COMPLETE else 1 << 62)
+
+    def covers(self, commit_ts: int, ordinal: int) -> bool:
+        """Whether row event `ordinal` of the transaction was applied before."""
+        if commit_ts != self.commit_ts:
+            return commit_ts < self.commit_ts
+        return self.rows == COMPLETE or ordinal < self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Consecutive changes of one lane. Chunks end where a transaction ends, unless it is too large."""
+
+    sequence: int  # of the lane, from 1
+    changes: list[Change]
+    first_ts: int  # commit_ts of the first change
+    position: Position  # after the last change
+    size_bytes: int
+    cut: bool = False  # holds a part of a transaction whose other parts are in other chunks of the lane

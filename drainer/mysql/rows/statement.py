@@ -1,0 +1,277 @@
+"""Statements: the net effect of a batch as multi-row SQL.
+
+In     folded changes, the server's limits
+Out    statements as bytes, each with the numbers of rows it may affect (None where the server's count says
+       nothing), whether it needs the lax session, and the text that the downstream cannot hold
+Holds  a statement stays below `bytes_max` unless one row alone is larger
+Why    REPLACE is the cheapest text form for a table whose only unique key is the row key (measured); INSERT
+       ... ON DUPLICATE KEY UPDATE is as cheap and keeps what only the downstream has; with further unique
+       keys rows are deleted first and inserted then, so that a 1062 is drift and not a lost row
+
+What the counts say. DELETE and INSERT count exactly. REPLACE and ON DUPLICATE KEY UPDATE count one for a new
+row, one or two for a row that was there: more than that means that rows were there already. A table
+without key is a multiset of images: what was added and dropped again in a batch never goes out, and equal
+images to drop are one DELETE with a LIMIT.
+
+Nothing here is escaped twice: literals come from `sql_literal`, ready for the fixed session.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from drainer.mysql.literal.literals import ENUM_ZERO
+from drainer.mysql.literal.quoting import quote_name
+from drainer.mysql.rows.change import (
+    APPEND,
+    DROP_ONE,
+    PUT_INSERT,
+    PUT_MOVED,
+    REMOVE,
+    Change,
+    Form,
+    TableTarget,
+)
+from drainer.mysql.rows.keyless_net import KeylessNet, keyless_net
+from drainer.mysql.rows.row_fold import TableFold
+from tidb_binlog.table_info import INTEGER_TYPES
+
+ROWS_MAX: Final = 1000
+Text = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """`expected`: the least and the most rows that the server may say it affected.
+
+    `foreign_text`: (column, values) whose character set downstream does not have the text. `alone`: rows
+    written where none of their keys is any more; 0 where that is not known.
+    """
+
+    table: TableTarget
+    sql: bytes
+    expected: tuple[int, int] | None
+    lax: bool = False
+    foreign_text: Text = ()
+    alone: int = 0
+
+    def overwrote(self, affected: int) -> bool:
+        """Whether rows took the place of others that no event removed. Where events are filtered, that is
+        nothing unusual."""
+        most = self.expected[1] if self.expected is not None else self.alone
+        return bool(most) and affected > most and self.table.keyed and not self.table.version.partial
+
+    def drift(self, affected: int) -> int:
+        """Rows that were there and should not, or the reverse; at least so many."""
+        if self.expected is None:
+            return 0
+        least, most = self.expected
+        return max(least - affected, affected - most, 0)
+
+
+def statements(
+    folds: Iterable[TableFold], bytes_max: int, *, replaying: bool, cut: bool = False
+) -> Iterator[Statement]:
+    """All statements of a batch. `replaying`: rows may already be there or be gone (safe mode).
+
+    `cut`: the batch has a part of a transaction only. What the rows were is known, but a row of another part
+    may hold a unique value until its turn comes.
+    """
+    for net in folds:
+        again = replaying or net.table.repeats
+        yield from removals(net, bytes_max, replaying=again, cut=cut)
+        yield from writes(net, bytes_max, replaying=again, cut=cut)
+
+
+def removals(net: TableFold, bytes_max: int, *, replaying: bool, cut: bool = False) -> Iterator[Statement]:
+    """What has to go before anything is written."""
+    if net.table.keyed:
+        repeats = replaying or net.table.version.partial
+        for table, changes in _by_target(net, net.removals(replaying=repeats, cut=cut)):
+            yield from _deletes(table, changes, bytes_max, counts=not (repeats or cut))
+
+
+def writes(net: TableFold, bytes_max: int, *, replaying: bool, cut: bool = False) -> Iterator[Statement]:
+    """All the rest; tables without key have nothing else."""
+    if not net.table.keyed:
+        yield from _keyless(net.ordered, bytes_max)
+        return
+    repeats = replaying or net.table.version.partial
+    absent, present = net.writes(replaying=repeats, cut=cut)
+    for table, changes in _by_target(net, present):
+        surplus = None if repeats or cut else sum(net.first[change[2]][1] > PUT_MOVED for change in changes)
+        if table.form is Form.REPLACE:
+            yield from _writes(table, _head(table, b"REPLACE INTO "), changes, b"", bytes_max, surplus)
+        else:
+            head = _head(table, b"INSERT INTO ")
+            yield from _writes(table, head, changes, _on_duplicate(table), bytes_max, surplus)
+    for table, changes in _by_target(net, absent):
+        head = _head(table, b"REPLACE INTO " if repeats or cut else b"INSERT INTO ")
+        # The row of the key is gone: what else a REPLACE counts are rows that held a value of another key.
+        surplus = None if replaying or cut else 0
+        yield from _writes(table, head, changes, b"", bytes_max, surplus, alone=True)
+
+
+def _by_target(net: TableFold, changes: list[Change]) -> Iterable[tuple[TableTarget, list[Change]]]:
+    """Targets of one table may name other columns: a statement has rows of one target."""
+    if not changes:
+        return ()
+    if not net.mixed:
+        return ((net.table, changes),)
+    groups: dict[TableTarget, list[Change]] = {}
+    for change in changes:
+        groups.setdefault(change[0], []).append(change)
+    return groups.items()
+
+
+def _cut(
+    items: list[bytes], space: int, joint: int = 1, rows_max: int = ROWS_MAX
+) -> Iterator[tuple[int, int]]:
+    """Ranges of items that fit into `space` bytes with `joint` bytes between them, a thousand at most."""
+    start = 0
+    size = 0
+    for index, item in enumerate(items):
+        size += len(item) + joint
+        if index > start and (size > space or index - start >= rows_max):
+            yield start, index
+            start, size = index, len(item) + joint
+    if start < len(items):
+        yield start, len(items)
+
+
+# -- tables with a key -----------------------------------------------------------------------------
+
+
+def _key_literals(table: TableTarget, changes: list[Change]) -> list[bytes]:
+    sql = table.sql
+    if sql.key_is_literal:
+        return [change[2] for change in changes]
+    by_op: dict[int, Callable[[bytes], bytes]] = {
+        REMOVE: sql.key_literal_of_delete,
+        PUT_INSERT: sql.key_literal_of_insert,
+        PUT_MOVED: sql.key_literal_of_update_new,
+    }
+    return [by_op.get(change[1], sql.key_literal_of_update_old)(change[3]) for change in changes]
+
+
+def _deletes(
+    table: TableTarget, removals: list[Change], bytes_max: int, *, counts: bool
+) -> Iterator[Statement]:
+    keys = table.sql.key_list
+    head = b"DELETE FROM " + table.name + b" WHERE "
+    space = bytes_max - len(head) - keys.size_bytes
+    literals = _key_literals(table, removals)
+    for start, end in _cut(literals, space, keys.joint_bytes, keys.rows_max or ROWS_MAX):
+        sql = head + keys.condition(literals[start:end])
+        yield Statement(table, sql, (end - start, end - start) if counts else None)
+
+
+def _head(table: TableTarget, verb: bytes) -> bytes:
+    columns = table.sql.column_list
+    if table.fillers:
+        columns = b",".join([columns, *(quote_name(name) for name, _ in table.fillers)])
+    return verb + table.name + b" (" + columns + b") VALUES "
+
+
+def _on_duplicate(table: TableTarget) -> bytes:
+    """Every column, key text too: the server may take another text for the same key."""
+    sql = table.sql
+    whole_numbers = {column.id for column in sql.key_columns if column.type.tp in INTEGER_TYPES}
+    columns = [column for column in sql.stored_columns if column.id not in whole_numbers]
+    names = [quote_name(column.name) for column in columns or sql.stored_columns]
+    return b" ON DUPLICATE KEY UPDATE " + b",".join(b"%b=VALUES(%b)" % (name, name) for name in names)
+
+
+def _images(table: TableTarget, changes: list[Change]) -> list[bytes]:
+    insert, update = table.sql.insert_literals, table.sql.update_literals
+    # Only an UPDATE row has a second half, and never at its beginning.
+    images = [update(change[3], change[4]) if change[4] else insert(change[3]) for change in changes]
+    if not table.fillers:
+        return images
+    more = b"".join(b"," + literal for _, literal in table.fillers) + b")"
+    return [image[:-1] + more for image in images]
+
+
+def _writes(
+    table: TableTarget,
+    head: bytes,
+    changes: list[Change],
+    tail: bytes,
+    bytes_max: int,
+    surplus: int | None,
+    *,
+    alone: bool = False,
+) -> Iterator[Statement]:
+    """Images between `head` and `tail`.
+
+    `surplus`: by how much the count may exceed the rows; None: it says nothing.
+    """
+    images = _images(table, changes)
+    lax: list[bytes] = []
+    if table.sql.has_enum:
+        lax = [image for image, change in zip(images, changes, strict=True) if _is_lax(table, image, change)]
+        if lax:
+            apart = set(lax)
+            images = [image for image in images if image not in apart]
+    foreign = _foreign_text(table, changes) if table.sql.has_narrow_text else ()
+    for some, is_lax in ((images, False), (lax, True)):
+        for start, end in _cut(some, bytes_max - len(head) - len(tail)):
+            sql = head + b",".join(some[start:end]) + tail
+            rows = end - start
+            expected = None if surplus is None else (rows, rows + min(rows, surplus))
+            yield Statement(table, sql, expected, is_lax, foreign, rows if alone else 0)
+            foreign = ()
+
+
+def _is_lax(table: TableTarget, image: bytes, change: Change) -> bool:
+    """Whether no strict session takes the image. A text may hold the same token."""
+    return ENUM_ZERO in image and table.sql.has_enum_zero(_image_name(change), change[3])
+
+
+def _image_name(change: Change) -> str:
+    return "new" if change[4] else "insert"
+
+
+def _foreign_text(table: TableTarget, changes: list[Change]) -> Text:
+    found: Counter[str] = Counter()
+    for change in changes:
+        found.update(table.sql.foreign_text(_image_name(change), change[3]))
+    return tuple(found.items())
+
+
+# -- tables without a key --------------------------------------------------------------------------
+
+
+def _keyless(ordered: list[Change], bytes_max: int) -> Iterator[Statement]:
+    """Changes of a table without key: images to drop, then images to add."""
+    if all(change[1] == APPEND for change in ordered):
+        found = KeylessNet(ordered)
+    else:
+        found = keyless_net(ordered, keeps_rows=ordered[0][0].gentle)
+    for changes in found.dropped:
+        table, op, _, row, _ = changes[0]
+        predicate = table.sql.full_row_predicate("delete" if op == DROP_ONE else "old", row)
+        count = len(changes)
+        sql = b"DELETE FROM " + table.name + b" WHERE " + predicate + b" LIMIT %d" % count
+        yield Statement(table, sql, (count, count))
+    for pairs in found.turned:
+        yield _turned(*pairs[0], len(pairs))
+    groups: dict[TableTarget, list[Change]] = {}
+    for change in found.appended:
+        groups.setdefault(change[0], []).append(change)
+    for table, changes in groups.items():
+        yield from _writes(table, _head(table, b"INSERT INTO "), changes, b"", bytes_max, 0)
+
+
+def _turned(met: Change, image: Change, count: int) -> Statement:
+    """So many rows become another image where they are."""
+    table = image[0]
+    predicate = met[0].sql.full_row_predicate("old", met[3])
+    assignments = table.sql.assignments("new", image[3])
+    sql = b"UPDATE %b SET %b WHERE %b LIMIT %d" % (table.name, assignments, predicate, count)
+    lax = table.sql.has_enum and table.sql.has_enum_zero("new", image[3])
+    foreign = _foreign_text(table, [image] * count) if table.sql.has_narrow_text else ()
+    return Statement(table, sql, (count, count), lax, foreign)

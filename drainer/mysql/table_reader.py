@@ -1,0 +1,199 @@
+"""Table reader: what a table is downstream, read from information_schema.
+
+In     a connection, a schema and a name in any case
+Out    `DownstreamTable`, or None if there is no such table
+Holds  names come back as the downstream writes them; of several tables that differ only in case, the exact
+       one is meant
+Never  fails on what it does not know: expression parts of keys have no column name, old servers no
+       GENERATION_EXPRESSION
+
+Blocking, some milliseconds. Raises `SessionError`, and `DownstreamError` when a name is ambiguous.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from drainer.mysql.connection import Connection
+from drainer.mysql.errors import NOT_ALLOWED, NoSuchTable, SessionError, StatementRefused
+from drainer.mysql.literal.downstream_column import DownstreamColumn
+from drainer.mysql.literal.quoting import qualified, quote_name
+from drainer.mysql.rows.column_match import Dialect, DownstreamTable, KeyPart, UniqueKey
+from tidb_binlog.errors import DownstreamError
+
+_COLUMNS: Final = (
+    "SELECT COLUMN_NAME, DATA_TYPE, CHARACTER_MAXIMUM_LENGTH, NUMERIC_SCALE, DATETIME_PRECISION, IS_NULLABLE,"
+    " COLUMN_DEFAULT, EXTRA, CHARACTER_SET_NAME, COLLATION_NAME, COLUMN_TYPE FROM information_schema.COLUMNS"
+    " WHERE TABLE_SCHEMA=%s AND TABLE_NAME=%s ORDER BY ORDINAL_POSITION"
+)
+_KEYS: Final = (
+    "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS"
+    " WHERE TABLE_SCHEMA=%s AND TABLE_NAME=%s AND NON_UNIQUE=0 ORDER BY INDEX_NAME, SEQ_IN_INDEX"
+)
+_TRIGGERS: Final = (
+    "SELECT 1 FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA=%s AND EVENT_OBJECT_TABLE=%s LIMIT 1"
+)
+_SEES_TRIGGERS: Final = (
+    "SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE='TRIGGER'"
+    " UNION SELECT 1 FROM information_schema.SCHEMA_PRIVILEGES"
+    " WHERE PRIVILEGE_TYPE='TRIGGER' AND %s LIKE TABLE_SCHEMA"
+    " UNION SELECT 1 FROM information_schema.TABLE_PRIVILEGES"
+    " WHERE PRIVILEGE_TYPE='TRIGGER' AND TABLE_SCHEMA=%s AND TABLE_NAME=%s LIMIT 1"
+)
+# On MariaDB this would open every table of the schema: InnoDB's own list is asked there.
+_REFERENCES: Final = (
+    "SELECT 1 FROM information_schema.REFERENTIAL_CONSTRAINTS"
+    " WHERE UNIQUE_CONSTRAINT_SCHEMA=%s AND REFERENCED_TABLE_NAME=%s LIMIT 1"
+)
+_REFERENCES_MARIADB: Final = "SELECT 1 FROM information_schema.INNODB_SYS_FOREIGN WHERE REF_NAME=%s LIMIT 1"
+_NO_TRANSACTIONS: Final = "SELECT 1 FROM information_schema.ENGINES WHERE ENGINE=%s AND TRANSACTIONS='NO'"
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_]+")  # other names are encoded in that list
+_NOT_ALLOWED: Final = 1227
+_NO_DATABASE_FOR_USER: Final = 1044
+_NO_SUCH_COLUMN: Final = 1054
+_NAME: Final = "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE "
+_EXACT: Final = _NAME + "TABLE_SCHEMA=%s AND TABLE_NAME=%s"
+_ANY_CASE: Final = _NAME + "LOWER(TABLE_SCHEMA)=LOWER(%s) AND LOWER(TABLE_NAME)=LOWER(%s)"
+_JSON_CHECKS: Final = (
+    "SELECT CHECK_CLAUSE FROM information_schema.CHECK_CONSTRAINTS"
+    " WHERE CONSTRAINT_SCHEMA=%s AND TABLE_NAME=%s AND CHECK_CLAUSE LIKE 'json_valid(%%'"
+)
+
+
+def dialect_of(connection: Connection) -> Dialect:
+    version = connection.server_version.lower()
+    if "mariadb" in version:
+        return Dialect.MARIADB
+    return Dialect.TIDB if "tidb" in version else Dialect.MYSQL
+
+
+def read_table(connection: Connection, schema: str, name: str) -> DownstreamTable | None:
+    """The table as it is now; ends the connection's read view."""
+    connection.rollback()
+    dialect = dialect_of(connection)
+    with connection.cursor() as cursor:
+        found = _find(cursor, schema, name)
+        if found is None:
+            return None
+        place = found[:2]
+        checked = _json_columns(cursor, place) if dialect is Dialect.MARIADB else frozenset()
+        columns = tuple(_column(row, checked) for row in _rows(cursor, _COLUMNS, place))
+        table = DownstreamTable(
+            *place,
+            columns=columns,
+            unique_keys=_unique_keys(_rows(cursor, _KEYS, place)),
+            may_have_triggers=_may_have_triggers(cursor, place),
+            referenced=_is_referenced(cursor, place, dialect),
+            engine=found[2],
+            transactional=_is_transactional(cursor, found[2]),
+            dialect=dialect,
+        )
+    connection.rollback()
+    return table
+
+
+def is_absent(connection: Connection, schema: str, name: str, column: str = "") -> bool:
+    """Whether a table that `read_table` does not show, or a column of one, is not there, as a SELECT says:
+    information_schema hides what the user has no right on."""
+    shown = quote_name(column) if column else b"1"
+    try:
+        connection.rows(b"SELECT %b FROM %b LIMIT 0" % (shown, qualified(schema, name)))
+    except NoSuchTable:
+        return True
+    except StatementRefused as error:
+        if column and error.number == _NO_SUCH_COLUMN:
+            return True
+        if error.number not in (*NOT_ALLOWED, _NO_DATABASE_FOR_USER):
+            raise
+        return False
+    finally:
+        connection.rollback()
+    return False
+
+
+def _rows(cursor: Any, query: str, values: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    cursor.execute(query, values)
+    return list(cursor.fetchall())
+
+
+def _find(cursor: Any, schema: str, name: str) -> tuple[str, str, str] | None:
+    found = _rows(cursor, _EXACT, (schema, name))
+    if len(found) != 1:
+        found = _rows(cursor, _ANY_CASE, (schema, name))
+    exact = [row for row in found if row[:2] == (schema, name)]
+    found = exact or found
+    if len({row[:2] for row in found}) > 1:  # TiDB may list a table twice while its name changes
+        names = ", ".join(f"{row[0]}.{row[1]}" for row in found)
+        raise DownstreamError(
+            f"table {schema}.{name} may be any of {names} downstream",
+            hint="rename them, so that one has the name as it is written upstream",
+        )
+    return (str(found[0][0]), str(found[0][1]), str(found[0][2] or "")) if found else None
+
+
+def _column(row: tuple[Any, ...], checked: frozenset[str]) -> DownstreamColumn:
+    name, kind, length, scale, precision, nullable, default, extra, charset, collation, full = row
+    extra = str(extra or "").upper()
+    return DownstreamColumn(
+        name=str(name),
+        type=str(kind).lower(),
+        length=int(length or 0),
+        digits=int((scale if scale is not None else precision) or 0),
+        nullable=str(nullable).upper() == "YES",
+        has_default=default is not None or "AUTO_INCREMENT" in extra or "AUTO_RANDOM" in extra,
+        generated="VIRTUAL GENERATED" in extra or "STORED GENERATED" in extra or "PERSISTENT" in extra,
+        charset=str(charset or "").lower(),
+        collation=str(collation or "").lower(),
+        checks_json=str(name).lower() in checked,
+        full_type=str(full),
+    )
+
+
+def _is_transactional(cursor: Any, engine: str) -> bool:
+    """Whether its rows can be rolled back; views have no engine."""
+    if engine.lower() in ("", "innodb"):
+        return True
+    return not _rows(cursor, _NO_TRANSACTIONS, (engine,))
+
+
+def _json_columns(cursor: Any, place: tuple[str, str]) -> frozenset[str]:
+    try:
+        clauses = [str(row[0]) for row in _rows(cursor, _JSON_CHECKS, place)]
+    except NoSuchTable:
+        return frozenset()  # a release without that view makes no such checks either
+    return frozenset(
+        clause[len("json_valid(`") : -len("`)")].replace("``", "`").lower()
+        for clause in clauses
+        if clause.startswith("json_valid(`") and clause.endswith("`)")
+    )
+
+
+def _unique_keys(rows: list[tuple[Any, ...]]) -> tuple[UniqueKey, ...]:
+    """The primary key first."""
+    parts: dict[str, list[KeyPart]] = {}
+    for index, column, length in rows:
+        part = KeyPart(None if column is None else str(column), None if length is None else int(length))
+        parts.setdefault(str(index), []).append(part)
+    names = sorted(parts, key=lambda name: (name.upper() != "PRIMARY", name))
+    return tuple(UniqueKey(name, tuple(parts[name])) for name in names)
+
+
+def _may_have_triggers(cursor: Any, place: tuple[str, str]) -> bool:
+    if _rows(cursor, _TRIGGERS, place):
+        return True
+    return not _rows(cursor, _SEES_TRIGGERS, (place[0], *place))
+
+
+def _is_referenced(cursor: Any, place: tuple[str, str], dialect: Dialect) -> bool:
+    """A foreign key refers to the table, or it cannot be known."""
+    if dialect is not Dialect.MARIADB:
+        return bool(_rows(cursor, _REFERENCES, place))
+    if not all(_PLAIN.fullmatch(name) for name in place):
+        return True
+    try:
+        return bool(_rows(cursor, _REFERENCES_MARIADB, ("/".join(place),)))
+    except SessionError as error:
+        if error.number == _NOT_ALLOWED:
+            return True
+        raise

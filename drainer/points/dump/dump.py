@@ -1,0 +1,231 @@
+"""Dump: an image of what the upstream has at one timestamp T.
+
+Drives  the upstream's snapshot and history, threads that write files (`table_dump`)
+Order   T and the schema there; objects and chunks; files; the manifest, which makes an image of them
+Holds   killed at any point, the same command goes on at the same T where the upstream shows it again (TiDB).
+        Where it does not, or a table was altered after T, it begins anew at another one: an image is of one T
+Stops   when it is cancelled: files that were begun are gone
+Tests   tests/drainer/points/dump/test_dump.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from drainer.config.options import DrainerConfig
+from drainer.config.upstream import upstream_target_of
+from drainer.mysql.errors import SessionError, StatementRefused, safe_text
+from drainer.points.dump.dump_directory import DumpDirectory
+from drainer.points.dump.table_dump import TableDump
+from drainer.points.dump.writing import AGAIN, Writing
+from drainer.points.image.manifest import ROWS, Manifest, directory_of
+from drainer.points.image.objects import objects_of
+from drainer.points.load import upstream_schema
+from drainer.points.load.contents import Contents, contents_of
+from drainer.points.load.counters import FINISHING, PREPARING, Counters
+from drainer.points.load.estimate import Estimate, TableEstimate
+from drainer.points.load.table_copy import NotAsPublished, rows_wanted
+from drainer.points.load.upstream_schema import snapshot_with_schema
+from drainer.points.load.upstream_tables import UpstreamTables
+from drainer.points.snapshot.sessions import SnapshotLost, SnapshotTooOld, UpstreamSnapshot
+from drainer.stream.rules.rule_set import read_rules
+from drainer.stream.schema.tracker import SchemaTracker
+from tidb_binlog.clock import Clock, SystemClock
+from tidb_binlog.errors import Rejected, Unavailable
+from tidb_binlog.observe import log
+from tidb_binlog.time_text import utc
+from tidb_binlog.upstream_port import Upstream
+
+logger = log.get("dump")
+T = TypeVar("T")
+
+LOSSES_MAX: Final = 20
+_PAUSE_S: Final = 0.5
+_ROWS_A_SECOND: Final = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Dumped:
+    """`rows` were read by this run; `kept`: of an earlier one."""
+
+    ts: int
+    tables: int
+    rows: int
+    kept: int
+    seconds: float
+    directory: str
+
+
+class Dump:
+    """One run. `rate_rows`: rows a second at most, 0: no limit."""
+
+    def __init__(
+        self,
+        settings: DrainerConfig,
+        upstream: Upstream,
+        directory: str,
+        *,
+        rate_rows: int = 0,
+        counters: Counters | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.counters = counters or Counters()
+        self._settings = settings
+        self._upstream = upstream
+        self._path = directory
+        self._rate_rows = rate_rows
+        self._clock = clock or SystemClock()
+        self._rules = read_rules(settings)
+        self._target = upstream_target_of(settings)
+        self._workers = settings.worker_count
+
+    async def plan(self) -> Estimate:
+        """What it would do. Nothing is written, nothing is locked."""
+        ts = await self._upstream.oracle.timestamp()
+        history = self._upstream.history
+        version = await upstream_schema.newest_version(history) if self._settings.from_outcome_table else 0
+        contents = self._contents(await upstream_schema.schema_at(history, ts, version))
+        tables = await self._asked(self._estimates, contents)
+        rows = sum(one.rows for one in tables)
+        seconds = rows / (self._rate_rows or _ROWS_A_SECOND)
+        return Estimate(ts, tuple(tables), len(contents.views), len(contents.sequences), seconds)
+
+    async def run(self) -> Dumped:
+        """Raises `Rejected`, `Conflict`, `Unavailable`, `Corruption`."""
+        began_s = self._clock.monotonic_s()
+        place = DumpDirectory(self._path)
+        try:
+            made = await self._passes(place)
+        finally:
+            place.close()
+        done = self.counters.view()
+        seconds = self._clock.monotonic_s() - began_s
+        kept = done.rows - done.rows_here
+        return Dumped(made.commit_ts, len(made.tables), done.rows_here, kept, seconds, self._path)
+
+    async def _passes(self, place: DumpDirectory) -> Manifest:
+        at_ts = 0 if self._settings.from_outcome_table else place.ts
+        losses = 0
+        while True:
+            try:
+                return await self._pass(place, at_ts)
+            except SnapshotTooOld as error:
+                if not at_ts:
+                    raise
+                why = error.message
+            except (SnapshotLost, NotAsPublished) as error:
+                losses += 1
+                if losses > LOSSES_MAX:
+                    raise
+                why = error.message
+                await asyncio.sleep(_PAUSE_S)
+            at_ts = 0
+            logger.warning("the image begins anew at a later timestamp", reason=why)
+            self.counters.say(PREPARING, f"at a later timestamp: {why}")
+
+    # -- one timestamp ---------------------------------------------------------------------------
+
+    async def _pass(self, place: DumpDirectory, at_ts: int) -> Manifest:
+        async with snapshot_with_schema(
+            self._settings,
+            self._upstream,
+            self._workers + 1,
+            at_ts=at_ts,
+            hold_name=f"binlog_dump_{self._settings.name}",
+        ) as (snapshot, tracker):
+            contents = self._contents(tracker)
+            await asyncio.to_thread(place.begin, snapshot.ts)
+            tables = await self._rows(snapshot, contents, place)
+            self.counters.say(FINISHING)
+            return await asyncio.to_thread(self._finish, snapshot.ts, tracker, contents, tables, place)
+
+    def _contents(self, tracker: SchemaTracker) -> Contents:
+        """Raises `Rejected` for several tables that go into one."""
+        contents = contents_of(tracker, self._rules)
+        shared = sorted({".".join(one.target) for one in contents.tables if one.shared})
+        if shared:
+            raise Rejected(
+                f"several tables are routed to {', '.join(shared)}: an image has one table for each",
+                hint="write the image without table-migrate-rule, and give the routes to the restore",
+            )
+        return contents
+
+    def _finish(
+        self,
+        ts: int,
+        tracker: SchemaTracker,
+        contents: Contents,
+        tables: list[TableDump],
+        place: DumpDirectory,
+    ) -> Manifest:
+        places = {one.name: one.target for one in (*contents.tables, *contents.views, *contents.sequences)}
+        objects_of(tracker, lambda schema, table: places.get((schema, table))).store(self._path)
+        found = [table.writer.table_image() for table in tables]
+        made = Manifest(ts, utc(ts), repr(self._target), "", (), tuple(found), ROWS, objects=True)
+        made.store(self._path)
+        place.end()
+        return made
+
+    # -- rows ------------------------------------------------------------------------------------
+
+    async def _rows(
+        self, snapshot: UpstreamSnapshot, contents: Contents, place: DumpDirectory
+    ) -> list[TableDump]:
+        tables = await self._asked(self._tables, snapshot, contents)
+        rows = sum(one.size.rows for one in tables)
+        self.counters.begin(snapshot.ts, len(tables), rows)
+        work = Writing(
+            snapshot,
+            place,
+            self.counters,
+            self._clock,
+            workers=self._workers,
+            rate_rows=self._rate_rows,
+        )
+        thread = asyncio.create_task(asyncio.to_thread(work.run, tables))
+        try:
+            await asyncio.shield(thread)
+        except asyncio.CancelledError:
+            work.stop.set()
+            with contextlib.suppress(BaseException):
+                await thread
+            raise
+        return tables
+
+    async def _asked(self, function: Callable[..., T], *arguments: object) -> T:
+        """Of the upstream, on a thread."""
+        try:
+            return await asyncio.to_thread(function, *arguments)
+        except StatementRefused as error:
+            raise Rejected(
+                f"upstream {self._target!r}: {safe_text(error)}",
+                hint="check the rights of the user in [syncer.from]",
+            ) from None
+        except SessionError as error:
+            raise Unavailable(f"upstream {self._target!r}: {safe_text(error)}", hint=AGAIN) from None
+
+    def _tables(self, snapshot: UpstreamSnapshot, contents: Contents) -> list[TableDump]:
+        """The largest first."""
+        with closing(UpstreamTables(self._target, snapshot)) as upstream:
+            found = [
+                TableDump.of(source, upstream.table(source.name), upstream.size(source.name), self._path)
+                for source in contents.tables
+                if source.copies
+            ]
+        return sorted(found, key=lambda one: (-one.size.size_bytes, one.source.name))
+
+    def _estimates(self, contents: Contents) -> list[TableEstimate]:
+        found = []
+        with closing(UpstreamTables(self._target, None)) as upstream:
+            for source in contents.tables:
+                upstream.table(source.name)  # that it is there, and may be read
+                size = upstream.size(source.name)
+                way = "by row rules" if source.edit is not None else ""
+                target, chunks = directory_of(*source.target), size.chunks(rows_wanted(size))
+                found.append(TableEstimate(source.label, target, size.rows, size.size_bytes, chunks, way))
+        return found

@@ -1,0 +1,169 @@
+"""Writing: all chunks of all tables become files, by several threads.
+
+Drives  one thread that cuts tables into chunks, threads that write a file each (`table_dump`)
+Holds   a chunk is known to the directory before its file is begun. A file that is there is not made again.
+        The first error ends all of it
+Stops   `stop`, from any thread; `run` raises `Ended` then
+Tests   tests/drainer/points/dump/test_dump.py
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from drainer.mysql.chunks.chunk import Chunk
+from drainer.mysql.errors import SessionError, StatementRefused, safe_text
+from drainer.points.dump.dump_directory import DumpDirectory
+from drainer.points.dump.table_dump import TableDump
+from drainer.points.image.manifest import directory_of
+from drainer.points.image.parquet_writer import Part
+from drainer.points.load.copier import Ended
+from drainer.points.load.copying import Pace
+from drainer.points.load.counters import Counters
+from drainer.points.load.table_copy import NotAsPublished
+from drainer.points.snapshot.sessions import SnapshotLost, SnapshotTooOld, UpstreamSnapshot
+from tidb_binlog.backoff import Backoff
+from tidb_binlog.clock import Clock
+from tidb_binlog.errors import Rejected, Unavailable
+
+CUT_AT_ONCE: Final = 64
+TRIES_MAX: Final = 8
+_POLL_S: Final = 0.1
+_ALTERED: Final = frozenset({1054, 1072, 1146, 1176})
+AGAIN: Final = "run the same command again: it goes on where it stopped"
+_NO_MORE: Final = None
+Job = tuple[TableDump, Chunk]
+T = TypeVar("T")
+
+
+class Writing:
+    """One pass at one timestamp. Blocks."""
+
+    def __init__(
+        self,
+        snapshot: UpstreamSnapshot,
+        place: DumpDirectory,
+        counters: Counters,
+        clock: Clock,
+        *,
+        workers: int,
+        rate_rows: int = 0,
+    ) -> None:
+        self.stop = threading.Event()
+        self._snapshot = snapshot
+        self._place = place
+        self._counters = counters
+        self._workers = workers
+        self._pace = Pace(rate_rows, self.stop, clock)
+        self._jobs: queue.Queue[Job | None] = queue.Queue(2 * workers)
+        self._errors: list[BaseException] = []
+
+    def run(self, tables: Sequence[TableDump]) -> None:
+        """Raises `SnapshotLost`, `SnapshotTooOld`, `NotAsPublished`, `Rejected`, `Unavailable`, `Corruption`,
+        `Ended`."""
+        threads = [
+            threading.Thread(target=self._work, name=f"dump-{number}") for number in range(self._workers)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for table in tables:
+                table.writer.begin()
+                for chunk in self._chunks(table):
+                    if (there := table.writer.has(chunk.number)) is not None:
+                        self._counters.known(there.rows)
+                    else:
+                        self._put((table, chunk))
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            for _ in threads:
+                self._put_end()
+            for thread in threads:
+                thread.join()
+        if self._errors:
+            raise self._errors[0]
+        if self.stop.is_set():
+            raise Ended
+
+    def _chunks(self, table: TableDump) -> Iterator[Chunk]:
+        name = directory_of(*table.source.target)
+        last: Chunk | None = None
+        for last in self._place.chunks(name):
+            yield last
+        while last is None or not last.is_last:
+            found = self._tried(table, table.cut, self._snapshot, last, CUT_AT_ONCE)
+            self._place.add(name, found)
+            yield from found
+            last = found[-1]
+
+    # -- workers ---------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            while (job := self._take()) is not None:
+                table, chunk = job
+                self._counters.at(table.source.label)
+                part = self._tried(table, self._written, table, chunk)
+                self._counters.copied(part.rows, part.bytes, compared=False)
+        except BaseException as error:
+            self._fail(error)
+
+    def _written(self, table: TableDump, chunk: Chunk) -> Part:
+        with self._snapshot.session() as session:
+            return table.write(session, chunk, self._snapshot.ts, self._pace)
+
+    def _tried(self, table: TableDump, work: Callable[..., T], *arguments: object) -> T:
+        """What passes is tried again; anything else comes in an operator's words."""
+        backoff, tries = Backoff(0.05, 5.0), 0
+        while True:
+            try:
+                return work(*arguments)
+            except (SnapshotLost, SnapshotTooOld):
+                raise
+            except StatementRefused as error:
+                what = f"upstream table {table.source.label}: {safe_text(error)}"
+                if error.number in _ALTERED:
+                    raise NotAsPublished(f"{what}: it was altered after T", hint=AGAIN) from None
+                raise Rejected(
+                    what, hint=f"check the rights of the user in [syncer.from], then {AGAIN}"
+                ) from None
+            except SessionError as error:
+                tries += 1
+                if tries >= TRIES_MAX:
+                    raise Unavailable(f"upstream: {safe_text(error)}", hint=AGAIN) from None
+            if self.stop.wait(backoff.next_s()):
+                raise Ended
+
+    def _fail(self, error: BaseException) -> None:
+        if not isinstance(error, Ended):
+            self._errors.append(error)
+        self.stop.set()
+
+    def _take(self) -> Job | None:
+        while not self.stop.is_set():
+            try:
+                return self._jobs.get(timeout=_POLL_S)
+            except queue.Empty:
+                continue
+        return None
+
+    def _put(self, job: Job) -> None:
+        while not self.stop.is_set():
+            try:
+                return self._jobs.put(job, timeout=_POLL_S)
+            except queue.Full:
+                continue
+        raise Ended
+
+    def _put_end(self) -> None:
+        """Nothing where all of it ends anyway."""
+        while not self.stop.is_set():
+            try:
+                return self._jobs.put(_NO_MORE, timeout=_POLL_S)
+            except queue.Full:
+                continue
+        return None

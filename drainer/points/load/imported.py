@@ -1,0 +1,124 @@
+"""Imported: the checkpoint of a downstream that another tool has filled from a backup.
+
+Drives  the checkpoint store of a database, the savepoint of any other sink; the registry
+In      where the backup stands (`drainer.checkpoint.backup_position`)
+Holds   stored as a load's end: all lanes at T, the schema of T, `consistent`. So no safe mode follows
+Never   touches a downstream that has a checkpoint, unless told so; a Drainer that runs; takes the backup of
+        another cluster, or one of a time that is still to come
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from drainer.checkpoint.backup_position import BackupPosition
+from drainer.checkpoint.inspection import Inspection, inspect
+from drainer.checkpoint.load_progress import DONE, LoadProgress, LoadState, refuse_unfinished
+from drainer.checkpoint.savepoint import Savepoint, adopt_cluster
+from drainer.checkpoint.value import Checkpoint
+from drainer.config.downstream import row_target_of, target_of
+from drainer.config.options import DrainerConfig
+from drainer.mysql.connection import Connection, Target, connect
+from drainer.mysql.errors import SessionError
+from drainer.points.load.job import blocking, said
+from drainer.points.load.store_checkpoint import forget_checkpoint, keep_from, store_stop, table_of
+from drainer.stream.schema.upstream_schema import read_schema
+from tidb_binlog.cluster.registry import Registry
+from tidb_binlog.errors import Conflict, Rejected
+from tidb_binlog.upstream_port import Upstream
+
+_THERE = "start the Drainer, or replace the checkpoint with -yes"
+
+
+async def store_imported(
+    settings: DrainerConfig,
+    upstream: Upstream,
+    nodes: Registry,
+    backup: BackupPosition,
+    *,
+    replace: bool = False,
+) -> str:
+    """Where it is stored now, in words. Raises `Rejected`, `Conflict`, `DownstreamError`, `Unavailable`."""
+    now_ts = await upstream.oracle.timestamp()
+    if backup.cluster_id not in (0, upstream.cluster_id):
+        raise Rejected(
+            f"{backup.path} is of cluster {backup.cluster_id}, the upstream is {upstream.cluster_id}",
+            hint="check the directory, and pd-urls of the drainer's file",
+        )
+    if backup.ts > now_ts:
+        raise Rejected(
+            f"{backup.path} is at {backup.ts}, which is above the upstream's {now_ts}",
+            hint="check the directory, and pd-urls of the drainer's file",
+        )
+    if settings.to_database:
+        return await _in_database(settings, upstream, nodes, backup.ts, now_ts, replace)
+    return await _as_file(settings, upstream, nodes, backup.ts, replace)
+
+
+async def _in_database(
+    settings: DrainerConfig, upstream: Upstream, nodes: Registry, ts: int, now_ts: int, replace: bool
+) -> str:
+    target, cluster_id = target_of(settings), upstream.cluster_id
+    found = await blocking(target, _inspect, settings, target, cluster_id)
+    _refuse(found, cluster_id, replace)
+    tracker = await read_schema(upstream.history, ts, 0, at_ts=settings.load_schema_snapshot)
+    await keep_from(settings, nodes, ts)
+    living = [name for name, entry in (await nodes.view()).drainers.items() if entry.alive]
+    if not found.is_empty:
+        await blocking(target, _forget, settings, target, cluster_id)
+    load = found.load
+
+    def end_load(connection: Connection) -> None:
+        if load is not None and load.is_unfinished:
+            progress = LoadProgress(settings.checkpoint_schema, cluster_id)
+            progress.clear(connection)
+            progress.put_state(connection, LoadState(load.run, DONE, ts, load.mode, load.program))
+
+    try:
+        await asyncio.to_thread(
+            store_stop, settings, cluster_id, target, tracker, ts, now_ts, living, end_load
+        )
+    except SessionError as error:
+        raise said(target, error) from None
+    return (
+        f"{settings.checkpoint_schema}.{table_of(settings)} of {row_target_of(settings, target) or target!r}"
+    )
+
+
+async def _as_file(
+    settings: DrainerConfig, upstream: Upstream, nodes: Registry, ts: int, replace: bool
+) -> str:
+    await asyncio.to_thread(adopt_cluster, settings.data_dir, upstream.cluster_id)
+    savepoint = Savepoint(settings.data_dir)
+    stored = await asyncio.to_thread(savepoint.load)
+    if stored is not None and not replace:
+        raise Rejected(f"{savepoint.path} is there already, at {stored.commit_ts}", hint=_THERE)
+    await keep_from(settings, nodes, ts)
+    await asyncio.to_thread(savepoint.save, Checkpoint(ts, True, 0))
+    return savepoint.path
+
+
+def _inspect(settings: DrainerConfig, target: Target, cluster_id: int) -> Inspection:
+    table, row_target = table_of(settings), row_target_of(settings, target)
+    return inspect(target, settings.checkpoint_schema, cluster_id, table=table, row_target=row_target)
+
+
+def _refuse(found: Inspection, cluster_id: int, replace: bool) -> None:
+    if not replace:
+        refuse_unfinished(found.load)
+    if found.sessions:
+        raise Conflict(
+            f"a Drainer works on this downstream (sessions {', '.join(map(str, found.sessions))})",
+            hint="stop it first",
+        )
+    if not found.is_empty and not replace:
+        raise Rejected(f"the downstream has a checkpoint of cluster {cluster_id}", hint=_THERE)
+
+
+def _forget(settings: DrainerConfig, target: Target, cluster_id: int) -> None:
+    connection: Connection = connect(target)
+    try:
+        forget_checkpoint(settings, cluster_id, connection)
+        connection.commit()
+    finally:
+        connection.close()

@@ -1,0 +1,178 @@
+"""Load: copies what the upstream has at one timestamp T, so that a Drainer goes on from there.
+
+Drives  the passes (`timestamp_pass`), the session that shows that this load runs
+Order   1. what is stored downstream says whether this begins a load, goes on with one, or is refused
+        2. T: the snapshot is opened, the schema at T read, what is there compared with what is wanted
+        3. databases, sequences and tables are made; all chunks are copied; views are made
+        4. the checkpoint at T is stored, in one transaction with the end of the load
+Holds   killed at any point, the same command goes on. Where T is gone (a publisher's database shows it to one
+        process only, a TiDB collects it), or a table was altered after T, another T takes its place: what was
+        copied is compared with it, and copied anew where it differs
+Never   runs beside a Drainer of the same name, or beside another load
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from drainer.checkpoint.load_progress import LOAD_ROLE, LoadProgress, LoadState
+from drainer.config.downstream import target_of
+from drainer.config.options import DrainerConfig
+from drainer.config.upstream import upstream_target_of
+from drainer.mysql.connection import Connection
+from drainer.mysql.session import DownstreamSession
+from drainer.mysql.session_lock import Claims, claim, holder_of
+from drainer.points.load.begin import to_go_on_with
+from drainer.points.load.counters import PREPARING, Counters
+from drainer.points.load.job import Job, blocking
+from drainer.points.load.reconcile import Mode
+from drainer.points.load.table_copy import NotAsPublished
+from drainer.points.load.timestamp_pass import Passed, TimestampPass
+from drainer.points.snapshot.sessions import SnapshotLost, SnapshotTooOld
+from drainer.stream.rules.rule_set import read_rules
+from tidb_binlog.clock import Clock, SystemClock
+from tidb_binlog.cluster.registry import Registry
+from tidb_binlog.errors import ConfigError, Conflict
+from tidb_binlog.observe import log
+from tidb_binlog.upstream_port import Upstream
+
+logger = log.get("load")
+
+LOSSES_MAX: Final = 50
+"""Timestamps that may be lost in one run; each leaves less to do."""
+PAUSE_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """`rows` were copied by this run, `compared` were there already and are equal. `missing`: what the
+    downstream could not have, one line each. `before`: an earlier run had done all of it."""
+
+    ts: int
+    tables: int
+    rows: int
+    compared: int
+    seconds: float
+    missing: tuple[str, ...] = ()
+    before: bool = False
+
+
+class Load:
+    """One run. `rate_rows`: rows a second at most, 0: no limit. Raises `ConfigError`."""
+
+    def __init__(
+        self,
+        settings: DrainerConfig,
+        upstream: Upstream,
+        nodes: Registry,
+        *,
+        mode: Mode = Mode.NEW,
+        rate_rows: int = 0,
+        counters: Counters | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if not settings.to_database:
+            raise ConfigError(
+                f"db-type is {settings.db_type!r}: a load writes into a database",
+                hint="-to archive writes an image; kafka and other sinks begin with the stream",
+            )
+        self.counters = counters or Counters()
+        self._settings = settings
+        self._upstream = upstream
+        self._nodes = nodes
+        self._mode = mode
+        self._rate_rows = rate_rows
+        self._clock = clock or SystemClock()
+        self._rules = read_rules(settings)
+        self._target = target_of(settings)
+        self._source = upstream_target_of(settings)
+        self._progress = LoadProgress(settings.checkpoint_schema, upstream.cluster_id)
+        self._session = DownstreamSession(self._target, self._claim)
+
+    async def run(self) -> Loaded:
+        """Raises `Rejected`, `Conflict`, `DownstreamError`, `Unavailable`, `ConfigError`, `Corruption`."""
+        began_s = self._clock.monotonic_s()
+        try:
+            known = await blocking(self._target, self._begin)
+            if known is not None and not known.is_unfinished:
+                return Loaded(known.ts, 0, 0, 0, 0.0, before=True)
+            passed = await self._passes(known, await self._upstream.oracle.timestamp())
+        finally:
+            await asyncio.to_thread(self._session.close)
+        done = self.counters.view()
+        seconds = self._clock.monotonic_s() - began_s
+        return Loaded(passed.ts, passed.tables, done.rows_here, done.rows_compared, seconds, passed.missing)
+
+    def _claim(self, connection: Connection) -> None:
+        """Mark the session. Raises `Conflict`."""
+        connection.keep_alive()
+        name = Claims(self._settings.checkpoint_schema, self._upstream.cluster_id).name(LOAD_ROLE)
+        if not claim(connection, name) and (holder := holder_of(connection, name)):
+            raise Conflict(
+                f"another load into this downstream runs (its session there is {holder})",
+                hint=f"wait for its end; of a process that is gone, KILL {holder} there ends the session",
+            )
+
+    def _begin(self) -> LoadState | None:
+        """The load to go on with, or that is done; None: a new one begins. Raises `Rejected`, `Conflict`."""
+        settings, cluster_id = self._settings, self._upstream.cluster_id
+        self._session.open()
+        state = to_go_on_with(settings, cluster_id, self._mode)
+        if state is not None:
+            if self._mode is Mode.NEW:
+                self._mode = Mode(state.mode)
+            return state
+        with self._session.connection() as connection:
+            self._progress.create(connection)
+            connection.commit()
+        return None
+
+    async def _passes(self, known: LoadState | None, run: int) -> Passed:
+        """One timestamp after the other, until everything is copied at one."""
+        job = Job(
+            self._settings,
+            self._upstream,
+            self._nodes,
+            self._rules,
+            self._target,
+            self._source,
+            self._session,
+            self._progress,
+            run,
+            self._mode,
+            self._rate_rows,
+            self._settings.worker_count,
+            self.counters,
+            self._clock,
+        )
+        at_ts = known.ts if known is not None and not self._settings.from_outcome_table else 0
+        losses = 0
+        while True:
+            forget = known is None and self._mode is Mode.REPLACE
+            try:
+                stored_ts = known.ts if known is not None else 0
+                return await TimestampPass(job, stored_ts, forget=forget).run(at_ts)
+            except SnapshotTooOld as error:
+                if not at_ts:
+                    raise
+                at_ts = 0
+                self._say(error.message)
+            except (SnapshotLost, NotAsPublished) as error:
+                losses += 1
+                if losses > LOSSES_MAX:
+                    raise
+                self._say(error.message)
+                await asyncio.sleep(PAUSE_S)
+            known = await blocking(self._target, self._stored) or known
+
+    def _say(self, why: str) -> None:
+        logger.warning("the load goes on at a later timestamp", reason=why)
+        self.counters.say(PREPARING, f"at a later timestamp: {why}")
+
+    def _stored(self) -> LoadState | None:
+        with self._session.connection() as connection:
+            state = self._progress.state(connection)
+            connection.rollback()
+        return state if state is not None and state.is_unfinished else None

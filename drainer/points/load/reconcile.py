@@ -1,0 +1,196 @@
+"""Reconcile: what becomes of each table downstream when a load begins, or goes on.
+
+In     the contents that are wanted, what is stored of an earlier run, what is downstream, the mode
+Out    tables to keep as they are, to begin with, to give up; or why the load is refused
+Holds  nothing that the load did not put there goes unless REPLACE says so. Tables with one target share its
+       fate: what one of them began anew, all do
+
+    stored             upstream now             at the same T   at another T
+    nothing            there                    begins          begins
+    the same digest    keyed, alone             goes on         goes on: chunks are compared
+    the same digest    keyless, or not alone    goes on         begins anew, where rows may be there
+    another digest     there                    -               begins anew
+    any                not there                -               is given up
+
+Why    at another T rows may be gone or others. Where a key says which they are, a part of a table is set
+       right by itself; elsewhere all of it is copied again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from drainer.checkpoint.load_progress import LoadedTable, TableState
+from drainer.points.load.contents import Contents, Source
+from tidb_binlog.errors import Rejected
+
+Name = tuple[str, str]
+_SHOWN = 5
+
+
+class Mode(Enum):
+    """What may be downstream in tables that are loaded: NEW nothing, REPLACE anything (it goes), APPEND rows
+    that stay."""
+
+    NEW = "new"
+    REPLACE = "replace"
+    APPEND = "append"
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """A table downstream. `kind` as `ddl_effect` has it; `has_rows`: at least one."""
+
+    kind: str
+    has_rows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """`given_up`: what is stored of them goes, and what the load made of them downstream."""
+
+    kept: tuple[tuple[Source, LoadedTable], ...] = ()
+    begun: tuple[tuple[Source, LoadedTable], ...] = ()
+    given_up: tuple[LoadedTable, ...] = ()
+
+    @property
+    def all(self) -> list[tuple[Source, LoadedTable]]:
+        return sorted((*self.kept, *self.begun), key=lambda pair: pair[1].number)
+
+
+def reconcile(
+    contents: Contents,
+    stored: Sequence[LoadedTable],
+    there: Mapping[Name, There],
+    mode: Mode,
+    *,
+    same_ts: bool,
+    has_rows: Collection[int],
+    keyless: Collection[Name],
+) -> Reconciled:
+    """`there`: of all targets. `has_rows`: numbers of tables of which rows were copied. `keyless`: names
+    upstream of tables whose rows no key tells apart.
+
+    Raises `Rejected`.
+    """
+    by_source = {one.source: one for one in stored}
+    sources = (*contents.tables, *contents.sequences, *contents.views)
+    groups: dict[Name, list[Source]] = {}
+    for source in sources:
+        groups.setdefault(source.target, []).append(source)
+    wanted = {source.name for source in sources}
+    given_up = [one for one in stored if one.source not in wanted]
+    shrunk = {one.target for one in given_up}
+    kept: list[tuple[Source, LoadedTable]] = []
+    begun: list[tuple[Source, LoadedTable]] = []
+    number = max((one.number for one in stored), default=-1) + 1
+    refusals = _Refusals(mode, has_rows)
+    safe = {one.number for one in stored if same_ts or one.number not in has_rows}
+    for target, group in groups.items():
+        known = [by_source.get(source.name) for source in group]
+        if target not in shrunk and _goes_on(group, known, mode, safe, keyless):
+            kept += [(source, one) for source, one in zip(group, known, strict=True) if one is not None]
+            continue
+        ours = [one for one in stored if one.target == target]
+        made = refusals.made(group, ours, there.get(target), keyless)
+        for source in group:
+            earlier = by_source.get(source.name)
+            if earlier is not None:
+                given_up.append(earlier)
+            begun.append(
+                (
+                    source,
+                    LoadedTable(number, source.name, target, source.digest, made, TableState.PLANNED),
+                )
+            )
+            number += 1
+    refusals.check()
+    return Reconciled(tuple(kept), tuple(begun), tuple(given_up))
+
+
+def _goes_on(
+    group: Sequence[Source],
+    known: Sequence[LoadedTable | None],
+    mode: Mode,
+    safe: Collection[int],
+    keyless: Collection[Name],
+) -> bool:
+    """Whether what is stored of a target still counts. `safe`: all rows of these are as they should be."""
+    for source, one in zip(group, known, strict=True):
+        if one is None or one.definition != source.digest or one.target != source.target:
+            return False
+        apart = len(group) == 1 and source.name not in keyless and (one.made or mode is not Mode.APPEND)
+        if one.number not in safe and not apart:
+            return False
+    return True
+
+
+class _Refusals:
+    """Gathered, so that one run says all of them."""
+
+    def __init__(self, mode: Mode, has_rows: Collection[int]) -> None:
+        self._mode = mode
+        self._copied = has_rows
+        self._has_rows: list[Name] = []
+        self._not_there: list[Name] = []
+        self._cannot_append: list[Name] = []
+        self._other_kind: list[Name] = []
+
+    def made(
+        self,
+        group: Sequence[Source],
+        ours: Sequence[LoadedTable],
+        there: There | None,
+        keyless: Collection[Name],
+    ) -> bool:
+        """Whether the load makes the table itself, and may drop what is there."""
+        target, creates = group[0].target, group[0].creates
+        if any(one.made for one in ours):
+            return True
+        if there is None:
+            if not creates:
+                self._not_there.append(target)
+            return True
+        if there.kind != group[0].kind and self._mode is not Mode.REPLACE:
+            self._other_kind.append(target)
+        if self._mode is Mode.REPLACE:
+            return creates
+        rows_are_ours = any(one.number in self._copied for one in ours)
+        if self._mode is Mode.APPEND:
+            if rows_are_ours or (there.has_rows and any(one.name in keyless for one in group)):
+                self._cannot_append.append(target)
+        elif there.has_rows and not rows_are_ours:
+            self._has_rows.append(target)
+        return False
+
+    def check(self) -> None:
+        if self._has_rows:
+            raise Rejected(
+                f"the downstream has rows already in {_names(self._has_rows)}",
+                hint="-replace removes what is there and loads anew, -append adds to it; or leave these"
+                " tables out (ignore-table)",
+            )
+        if self._other_kind:
+            raise Rejected(
+                f"the downstream has something else under the names of {_names(self._other_kind)}",
+                hint="remove it there, or use -replace",
+            )
+        if self._not_there:
+            raise Rejected(
+                f"{_names(self._not_there)} is not there downstream, and the rules do not let DDL run there",
+                hint="create it there, or leave it out (ignore-table)",
+            )
+        if self._cannot_append:
+            raise Rejected(
+                f"rows cannot be added to {_names(self._cannot_append)}: no key tells those that are"
+                " there from those that were begun to be loaded",
+                hint="empty it there, or use -replace",
+            )
+
+
+def _names(names: Iterable[Name]) -> str:
+    listed = [".".join(name) for name in names]
+    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    return ", ".join(listed[:_SHOWN]) + more

@@ -1,0 +1,117 @@
+"""Store checkpoint: the end of a load, as if a Drainer had stopped gracefully at its timestamp.
+
+Drives  the checkpoint store, the registry; the checkpoint's tables, of which `-replace` takes what an earlier
+        life left
+Holds   the schema at T, all lanes at T and `consistent` are stored in one transaction with the end of the
+        load: there is no moment at which a Drainer could start from something else. So it starts without safe
+        mode, and a Go drainer can take the row over
+Tests   tests/drainer/points/load/test_load.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from drainer.checkpoint import table_setup
+from drainer.checkpoint.load_progress import DONE, LoadProgress, LoadState
+from drainer.checkpoint.schema_snapshot import SchemaChanges
+from drainer.checkpoint.store import CheckpointStore
+from drainer.checkpoint.value import DEFAULT_TABLE, Checkpoint
+from drainer.config.downstream import row_target_of, target_of
+from drainer.config.options import DrainerConfig
+from drainer.mysql.connection import Connection, Target, connect
+from drainer.mysql.errors import NoSuchTable
+from drainer.mysql.literal.quoting import qualified
+from drainer.stream.schema.tracker import SchemaTracker
+from tidb_binlog.cluster.node import PAUSED, NodeStatus
+from tidb_binlog.cluster.registry import DRAINERS, Registry
+from tidb_binlog.errors import Rejected
+
+
+def table_of(settings: DrainerConfig) -> str:
+    """The table of the checkpoint row."""
+    return settings.checkpoint_table if settings.checkpoint_type else DEFAULT_TABLE
+
+
+def store_end(
+    settings: DrainerConfig,
+    cluster_id: int,
+    target: Target,
+    tracker: SchemaTracker,
+    state: LoadState,
+    now_ts: int,
+    living: Collection[str],
+) -> None:
+    """Blocks. `now_ts`: drawn now. Raises `SessionError`, `Conflict`."""
+    progress = LoadProgress(settings.checkpoint_schema, cluster_id)
+
+    def end(connection: Connection) -> None:
+        progress.hold(connection, state.run)
+        progress.clear(connection)
+        progress.put_state(connection, LoadState(state.run, DONE, state.ts, state.mode, state.program))
+
+    store_stop(settings, cluster_id, target, tracker, state.ts, now_ts, living, end)
+
+
+def store_stop(
+    settings: DrainerConfig,
+    cluster_id: int,
+    target: Target,
+    tracker: SchemaTracker,
+    ts: int,
+    now_ts: int,
+    living: Collection[str],
+    also: Callable[[Connection], None],
+) -> None:
+    """As if a Drainer had stopped at `ts`; `also` is done in the same transaction. As `store_end`."""
+    store = CheckpointStore(
+        target,
+        cluster_id,
+        schema=settings.checkpoint_schema,
+        table=table_of(settings),
+        row_target=row_target_of(settings, target),
+        owner=settings.name,
+    )
+    try:
+        lanes = 1 if settings.dispatches_whole else settings.worker_count
+        store.start(lanes, ts, now_ts, initial_is_given=True, living=living)
+        store.save_schema(SchemaChanges(ts, tracker.version, tracker.last_job_id, tracker.dump(), whole=True))
+        checkpoint = Checkpoint(ts, True, tracker.version, epoch=store.epoch)
+        store.together(also, lanes_at=ts, checkpoint=checkpoint)
+    finally:
+        store.close()
+
+
+def forget_checkpoint(settings: DrainerConfig, cluster_id: int, connection: Connection) -> None:
+    """Nothing is stored of the cluster any more; in the transaction of `connection`, where the row is too."""
+    schema = settings.checkpoint_schema
+    for name in table_setup.NAMES:
+        _delete(connection, schema, name, b"cluster_id=%d" % cluster_id)
+    row_target = row_target_of(settings, target_of(settings))
+    if row_target is None:
+        _delete(connection, schema, table_of(settings), b"clusterID=%d" % cluster_id)
+        return
+    elsewhere = connect(row_target)
+    try:
+        _delete(elsewhere, schema, table_of(settings), b"clusterID=%d" % cluster_id)
+        elsewhere.commit()
+    finally:
+        elsewhere.close()
+
+
+def _delete(connection: Connection, schema: str, table: str, which: bytes) -> None:
+    try:
+        connection.run(b"DELETE FROM " + qualified(schema, table) + b" WHERE " + which)
+    except NoSuchTable:
+        pass
+
+
+async def keep_from(settings: DrainerConfig, nodes: Registry, ts: int) -> None:
+    """In the registry the Drainer of these settings stands at `ts` and is paused, so that pumps keep what
+    follows for it. Raises `Rejected` where it runs."""
+    name = settings.name
+    entry = (await nodes.view()).drainers.get(name)
+    if entry is not None and entry.alive:
+        raise Rejected(f"drainer {name} is running", hint="stop it first, and start it afterwards")
+    status = NodeStatus(name, settings.advertised, PAUSED, ts, ts)
+    await nodes.put(DRAINERS, status, entry.mod_revision if entry is not None else None)

@@ -1,0 +1,180 @@
+"""Pass: one timestamp T from the snapshot that is opened to the checkpoint that is stored.
+
+Drives  the upstream's snapshot and history, `preparing`, `copying`, `store_checkpoint`
+Holds   what is refused is refused before anything is written. From then on the registry has the Drainer's
+        name, paused at T: pumps keep what it will need, and one that leaves waits for it
+Stops   when it is cancelled: workers roll back what they have begun
+Tests   tests/drainer/points/load/test_load.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from drainer.checkpoint.load_progress import LOADING, LoadState
+from drainer.ddl.run.runner import DdlRunner
+from drainer.mysql.connection import Connection
+from drainer.mysql.errors import SessionError
+from drainer.mysql.rows.column_match import FULL, DownstreamTable
+from drainer.mysql.rows.table_target import missing
+from drainer.mysql.session import DownstreamSession
+from drainer.mysql.table_reader import read_table
+from drainer.points.load.contents import Contents, contents_of
+from drainer.points.load.copying import Copying
+from drainer.points.load.counters import FINISHING
+from drainer.points.load.definitions import Definitions
+from drainer.points.load.job import Job, blocking, insist, said
+from drainer.points.load.preparing import Preparing, Stored, copied, look
+from drainer.points.load.reconcile import Mode, Reconciled
+from drainer.points.load.store_checkpoint import forget_checkpoint, keep_from, store_end
+from drainer.points.load.table_copy import TableCopy
+from drainer.points.load.upstream_schema import snapshot_with_schema
+from drainer.points.load.upstream_tables import UpstreamTables
+from drainer.points.snapshot.sessions import UpstreamSnapshot
+from drainer.stream.schema.tracker import SchemaTracker
+from tidb_binlog.observe import log
+
+logger = log.get("load")
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """`missing`: what the downstream could not have, one line each."""
+
+    ts: int
+    tables: int
+    missing: tuple[str, ...]
+
+
+class TimestampPass:
+    """`stored_ts`: what is stored was copied at, 0: nothing is. `forget`: an old checkpoint goes first."""
+
+    def __init__(self, job: Job, stored_ts: int, *, forget: bool) -> None:
+        self._job = job
+        self._stored_ts = stored_ts
+        self._forget = forget
+        self._copying: Copying | None = None
+
+    async def run(self, at_ts: int) -> Passed:
+        """`at_ts`: at that timestamp again; 0: now. Raises as `Load.run`, and `SnapshotLost`,
+        `SnapshotTooOld`, `NotAsPublished`: not at this T."""
+        job = self._job
+        async with snapshot_with_schema(
+            job.settings,
+            job.upstream,
+            job.workers + 1,
+            at_ts=at_ts,
+            hold_name=f"binlog_load_{job.settings.name}",
+        ) as (snapshot, tracker):
+            passed = await self._load(snapshot, tracker)
+            await self._end(snapshot.ts, tracker)
+            return passed
+
+    async def _load(self, snapshot: UpstreamSnapshot, tracker: SchemaTracker) -> Passed:
+        job, ts = self._job, snapshot.ts
+        contents = contents_of(tracker, job.rules)
+        state = LoadState(job.run, LOADING, ts, job.mode.value, job.settings.name)
+        runner = DdlRunner(job.target, tracker, job.rules.router.route)
+        try:
+            found = await blocking(job.target, self._look, contents, ts)
+            definitions = Definitions(runner, tracker.version)
+            preparing = Preparing(job.session, job.progress, definitions, state, found)
+            await keep_from(job.settings, job.nodes, ts)
+            await blocking(job.target, preparing.store, self._replace)
+            await blocking(job.target, preparing.make_databases, contents, tracker)
+            await blocking(job.target, preparing.make_tables)
+            await self._copy(snapshot, copied(found.all), preparing)
+            job.counters.say(FINISHING)
+            await blocking(job.target, preparing.make_views)
+        finally:
+            await asyncio.to_thread(runner.close)
+        return Passed(ts, len(contents.tables), tuple(definitions.missing))
+
+    def _look(self, contents: Contents, ts: int) -> Reconciled:
+        job = self._job
+        with job.session.connection() as connection:
+            same_ts = ts == self._stored_ts
+            return look(connection, job.progress, contents, job.mode, same_ts=same_ts)
+
+    def _replace(self, connection: Connection) -> None:
+        if self._forget:
+            forget_checkpoint(self._job.settings, self._job.upstream.cluster_id, connection)
+            self._job.progress.clear(connection)
+
+    # -- rows -----------------------------------------------------------------------------------------
+
+    async def _copy(self, snapshot: UpstreamSnapshot, pairs: Sequence[Stored], preparing: Preparing) -> None:
+        job = self._job
+        copying = Copying(
+            snapshot,
+            job.target,
+            job.progress,
+            job.run,
+            job.counters,
+            workers=job.workers,
+            rate_rows=job.rate_rows,
+            log_values=job.settings.log_values,
+            clock=job.clock,
+        )
+
+        def work() -> None:
+            with contextlib.closing(UpstreamTables(job.source, snapshot)) as upstream:
+                ordered = self._sized(upstream, snapshot.ts, pairs, copying.wait)
+                copying.run(ordered, lambda table: preparing.begin_anew(table.number))
+
+        thread = asyncio.create_task(blocking(job.target, work, tries=1))
+        try:
+            await asyncio.shield(thread)
+        except asyncio.CancelledError:
+            copying.stop()
+            with contextlib.suppress(BaseException):
+                await thread
+            raise
+
+    def _sized(
+        self,
+        upstream: UpstreamTables,
+        ts: int,
+        pairs: Sequence[Stored],
+        wait: Callable[[float], bool],
+    ) -> Iterator[TableCopy]:
+        """The largest first: at the end no worker is alone with it."""
+        job = self._job
+        sizes = {one.number: insist(upstream.size, source.name, wait=wait) for source, one in pairs}
+        job.counters.begin(ts, len(pairs), sum(size.rows for size in sizes.values()))
+        session = DownstreamSession(job.target)
+        try:
+            for source, one in sorted(pairs, key=lambda pair: -sizes[pair[1].number].size_bytes):
+                there = insist(_read, session, one.target, wait=wait)
+                if there is None:
+                    raise missing(source.version)
+                here = insist(upstream.table, source.name, wait=wait)
+                sync_mode = job.settings.to_sync_mode or FULL
+                size, has_others = sizes[one.number], job.mode is Mode.APPEND and not one.made
+                yield TableCopy.of(one.number, source, here, there, size, sync_mode, has_others=has_others)
+        finally:
+            session.close()
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    async def _end(self, ts: int, tracker: SchemaTracker) -> None:
+        job = self._job
+        state = LoadState(job.run, LOADING, ts, job.mode.value, job.settings.name)
+        now_ts = await job.upstream.oracle.timestamp()
+        nodes = (await job.nodes.view()).drainers
+        living = [name for name, entry in nodes.items() if entry.alive]
+        cluster_id = job.upstream.cluster_id
+        try:
+            await asyncio.to_thread(
+                store_end, job.settings, cluster_id, job.target, tracker, state, now_ts, living
+            )
+        except SessionError as error:
+            raise said(job.target, error) from None
+
+
+def _read(session: DownstreamSession, name: tuple[str, str]) -> DownstreamTable | None:
+    with session.connection() as connection:
+        return read_table(connection, *name)

@@ -1,0 +1,107 @@
+"""Upstream schema of a load: the tracked schema at T, where the history is all that knows it, too; with the
+upstream's tables at that T.
+
+Drives  the upstream's history; of a publisher's upstream the catalogue; the upstream's snapshot
+Order   which version the history has, then T, then the schema at T: so no job falls between
+In      T; which schema version the history had before T was drawn
+Out     the tracker as a Drainer has it that begins after T
+Why     a job enters the history after its commit_ts was drawn. After the catalogue's fence none can enter
+        with one drawn before T, so what the history has then is all there is up to T (`published_at`)
+Never   guesses: a job that a program wrote itself (`Publisher.ddl`) does not say when it was finished. One
+        that came while T was drawn is below or above it, so another T has to be drawn
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from drainer.config.upstream_options import UpstreamOptions
+from drainer.points.snapshot.sessions import SnapshotLost, UpstreamSnapshot
+from drainer.points.snapshot.upstream import open_upstream_snapshot
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.schema.upstream_schema import read_at, read_whole
+from tidb_binlog import ddl_job
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.upstream_port import SchemaHistory, Upstream
+
+
+class Catalog(Protocol):
+    """Of a standalone upstream."""
+
+    async def fence(self) -> None: ...
+
+
+def catalog_of(upstream: Upstream) -> Catalog:
+    """Raises `ConfigError` where programs cannot publish."""
+    found: Catalog | None = getattr(upstream, "catalog", None)
+    if found is None:
+        raise ConfigError(
+            "[syncer.from] has an outcome-table, and the upstream is a TiDB",
+            hint="leave outcome-table out; of programs that publish, pd-urls names their etcd",
+        )
+    return found
+
+
+async def newest_version(history: SchemaHistory, *, finished_ts: int | None = None) -> int:
+    """The highest schema version of all jobs, or of those that say that they were finished by then; 0: none
+    was."""
+    newest = 0
+    async for page in history.pages():
+        for source in page:
+            job = ddl_job.head(source) or ddl_job.parse(source)
+            if finished_ts is None or 0 < job.finished_ts <= finished_ts:
+                newest = max(newest, job.effective_version)
+    return newest
+
+
+async def schema_at(history: SchemaHistory, ts: int, version_before: int = 0) -> SchemaTracker:
+    """Of a TiDB, as it was at `ts`; of others, as far as the history tells now. `version_before`:
+    `newest_version`, asked before `ts` was drawn."""
+    if (found := await read_at(history, ts)) is not None:
+        return found
+    version = max(version_before, await newest_version(history, finished_ts=ts))
+    return await read_whole(history, version, ts)
+
+
+async def published_at(
+    history: SchemaHistory, catalog: Catalog, ts: int, version_before: int
+) -> SchemaTracker:
+    """Of programs that publish, as it was at `ts`, whatever was under way. Raises `SnapshotLost`."""
+    await catalog.fence()
+    newest = version_before
+    async for page in history.pages():
+        for source in page:
+            job = ddl_job.head(source) or ddl_job.parse(source)
+            if not job.finished_ts and job.effective_version > version_before:
+                raise SnapshotLost(
+                    f"DDL job {job.id} was published while the timestamp was drawn",
+                    hint="run the same command again",
+                )
+            if 0 < job.finished_ts <= ts:
+                newest = max(newest, job.effective_version)
+    return await read_whole(history, newest, ts)
+
+
+@asynccontextmanager
+async def snapshot_with_schema(
+    settings: UpstreamOptions, upstream: Upstream, sessions: int, *, at_ts: int, hold_name: str
+) -> AsyncIterator[tuple[UpstreamSnapshot, SchemaTracker]]:
+    """The upstream's tables at one timestamp, and their schema then. `at_ts`: at that one again; 0: now. It
+    stays held for who comes back where the block ends with an error. Raises as `open_upstream_snapshot`, and
+    `SnapshotLost`."""
+    history, of_tidb = upstream.history, not settings.from_outcome_table
+    version = 0 if of_tidb else await newest_version(history)
+    snapshot = await open_upstream_snapshot(settings, upstream, sessions, at_ts=at_ts, hold_name=hold_name)
+    is_done = False
+    try:
+        if of_tidb:
+            tracker = await schema_at(history, snapshot.ts)
+        else:
+            catalog = catalog_of(upstream)
+            tracker = await published_at(history, catalog, snapshot.ts, version)
+        yield snapshot, tracker
+        is_done = True
+    finally:
+        await snapshot.close(keep=not is_done)

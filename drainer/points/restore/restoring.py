@@ -1,0 +1,261 @@
+"""Restoring: an image goes into a database, then the archive up to the timestamp; then all is compared.
+
+Drives  the engine of `reparo` twice, under one job; `check`
+Order   what is wrong with image, archive and destination is said before anything is written. The archive
+        begins where the image ends, and only after the image was compared
+Holds   killed anywhere and started again, it goes on: its position is stored with the rows
+Never   writes over tables that have rows, unless they are this job's own
+
+Tests   tests/drainer/points/restore/test_restoring.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+
+from drainer.config.downstream import target_of
+from drainer.mysql.connection import Target, connect
+from drainer.mysql.literal.quoting import qualified
+from drainer.mysql.table_reader import read_table
+from drainer.points.image.manifest import Manifest
+from drainer.points.restore.checking import Checked, check
+from drainer.points.restore.image_source import ImageSource
+from drainer.points.restore.options import RestoreOptions
+from drainer.points.restore.outcome import Outcome
+from drainer.reading.archive.decode.definitions import of_archive
+from drainer.reading.archive.files.payload import PB
+from drainer.reading.archive.files.segments import Survey
+from drainer.reading.archive.files.selection import Selection
+from drainer.reparo.applying import Application, Stream, Watch
+from drainer.reparo.archive_source import ArchiveSource
+from drainer.reparo.archive_survey import surveyed
+from drainer.reparo.archived_tables import ArchivedTables
+from drainer.reparo.job import check_no_drainer, inspected
+from drainer.reparo.summary import Summary
+from drainer.reparo.viewing import Viewer
+from drainer.stream.rules.rule_set import Rules
+from drainer.txn import Item
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.errors import ConfigError, Conflict, Rejected
+from tidb_binlog.time_text import utc
+
+_CLOCK = SystemClock()
+Say = Callable[[str], None]
+
+
+def _unseen(seen: object, rows: Callable[[], int]) -> None:
+    pass
+
+
+@dataclass
+class Restoration:
+    """One run. `say` gets a line for each step; `watch` what is read, for who shows progress."""
+
+    options: RestoreOptions
+    stop: asyncio.Event
+    say: Say = lambda line: None
+    watch: Watch = _unseen
+
+    def __post_init__(self) -> None:
+        options = self.options
+        options.validate()
+        self._manifest = Manifest.load(options.image) if options.image else None
+        self._survey: Survey | None = None
+        self._unsure = ""  # whether the archive has all after the image
+        if options.stop_ts and options.stop_ts < self.begin_ts:
+            raise ConfigError(
+                f"the restore is to end at {options.stop_ts}, before its image or backup of {self.begin_ts}",
+                hint="take an earlier image",
+            )
+        if options.archive and options.stop_ts != self.begin_ts:
+            self._survey = surveyed(options.application(begin_ts=self.begin_ts))
+            self._check_reach(self._survey)
+        self._rules = options.application(begin_ts=self.begin_ts).rules
+        self._target = target_of(options.settings)
+
+    @property
+    def begin_ts(self) -> int:
+        return self._manifest.commit_ts if self._manifest is not None else self.options.begin_ts
+
+    def _check_reach(self, survey: Survey) -> None:
+        """Raises `Rejected` where the archive does not have all from the image to the end."""
+        if survey.kind != PB:
+            raise Rejected(
+                f"{self.options.archive} is a relay log, whose older files are gone",
+                hint="name the directory of a Drainer with db-type = file",
+            )
+        first, stop = survey.segments[0], self.options.stop_ts
+        if first.index and (first.first_ts is None or first.first_ts > self.begin_ts + 1):
+            raise Rejected(
+                f"the archive begins with {first.name}, at commit_ts {first.first_ts}: what was committed"
+                f" before and after {self.begin_ts} is not there",
+                hint="take a later image, or bring the older files back",
+            )
+        if first.first_ts is None or first.first_ts > self.begin_ts + 1:
+            self._unsure = (
+                f"the archive begins at commit_ts {first.first_ts or 'unknown'}, after {self.begin_ts}: right"
+                " only if its Drainer began there or earlier. What was committed between them is not there"
+            )
+        survey.plan(Selection(self.begin_ts + 1, stop))  # before anything is written
+        if stop and (last_ts := survey.last_ts()) < stop:
+            raise Rejected(
+                f"the archive ends at commit_ts {last_ts} ({utc(last_ts)}), before that time",
+                hint="wait until its Drainer has come there, or leave -until away: up to the archive's end",
+            )
+
+    # -- what would be done ----------------------------------------------------------------------
+
+    def plan(self) -> Outcome:
+        """Counts, and changes nothing. Blocks."""
+        began_s, found = _CLOCK.monotonic_s(), self._outcome()
+        if self._manifest is not None:
+            allowed = [one for one in self._manifest.tables if self._rules.allows(one.schema, one.table)]
+            found.tables, found.rows = len(allowed), sum(one.rows for one in allowed)
+            found.notes += [f"image: {one.rows:,} rows of {one.shown}" for one in allowed]
+        if self._survey is not None:
+            config = self.options.application(begin_ts=self.begin_ts)
+            summary = Viewer(config, self._survey, self.stop.is_set).count_all()
+            found.changes, found.ddl = summary.rows, summary.ddl
+            found.upto_ts = self.options.stop_ts or summary.upto_ts or self.begin_ts
+            found.notes += [
+                f"archive: {rows:,} row changes of {name}" for name, rows in summary.rows_by_table.items()
+            ]
+        found.seconds = round(_CLOCK.monotonic_s() - began_s, 3)
+        return found
+
+    def _outcome(self) -> Outcome:
+        notes = [self._unsure] if self._unsure else []
+        return Outcome(self.options.job.name, self.begin_ts, self.options.stop_ts, notes=notes)
+
+    # -- doing it --------------------------------------------------------------------------------
+
+    async def run(self) -> Outcome:
+        """Raises what `reparo` does, and `Rejected` for a destination that has other rows."""
+        began_s, found = _CLOCK.monotonic_s(), self._outcome()
+        await asyncio.to_thread(check_no_drainer, self._target)
+        done_ts = await self._done_ts()
+        whole = True
+        if self._manifest is not None and done_ts <= self.begin_ts:
+            whole = await self._image(done_ts, found)
+        if whole and found.is_equal and self._survey is not None:
+            whole = await self._changes(found)
+        if whole and found.is_equal and self._survey is not None:
+            await self._compare(found, self._all_items, "destination")
+        found.finished = whole and not self.stop.is_set()
+        found.seconds = round(_CLOCK.monotonic_s() - began_s, 3)
+        return found
+
+    async def _done_ts(self) -> int:
+        """Up to where earlier runs came; 0 for none. Numbers of the image lie below every commit_ts."""
+        job = self.options.job
+        stored = (await inspected(self._target, job, _CLOCK)).stored
+        if stored.state is None:
+            if self._manifest is not None:
+                await asyncio.to_thread(self._check_empty)
+            return 0
+        checkpoint = stored.state.checkpoint
+        done_ts = checkpoint.commit_ts if checkpoint is not None else 0
+        highest = max([done_ts, *(one.commit_ts for one in stored.lanes)])
+        if self.options.stop_ts and highest > self.options.stop_ts:
+            raise Conflict(
+                f"an earlier run of this restore went on to commit_ts {highest} already",
+                hint="there is no way back: drop the tables and the database tidb_binlog_reparo, begin anew",
+            )
+        if done_ts >= self.begin_ts and not await asyncio.to_thread(self._has_table):
+            raise Conflict(
+                f"an earlier run of this restore came to commit_ts {done_ts}, and none of its tables is at"
+                " the destination any more",
+                hint="drop the database tidb_binlog_reparo too, and begin anew",
+            )
+        return done_ts
+
+    def _image_source(self) -> ImageSource:
+        assert self._manifest is not None
+        return ImageSource(self.options.image, self._manifest, self._rules)
+
+    def _check_empty(self) -> None:
+        with closing(connect(self._target)) as connection:
+            for name in self._image_source().targets():
+                if read_table(connection, *name) is None:
+                    continue
+                if connection.rows(b"SELECT 1 FROM %b LIMIT 1" % qualified(*name)):
+                    raise Rejected(
+                        f"{'.'.join(name)} has rows at the destination already",
+                        hint="drop it, leave it out with a filter, or restore into another server",
+                    )
+
+    def _has_table(self) -> bool:
+        if self._manifest is None:
+            return True
+        targets = self._image_source().targets()
+        with closing(connect(self._target)) as connection:
+            return not targets or any(read_table(connection, *name) is not None for name in targets)
+
+    async def _image(self, done_ts: int, found: Outcome) -> bool:
+        """Whether it is there as a whole."""
+        assert self._manifest is not None
+        found.tables = len(self._image_source().targets())
+        if done_ts < self.begin_ts:
+            self.say(f"the image of {utc(self.begin_ts)} goes into {self._target!r}")
+            config = replace(self.options.application(begin_ts=0), stop_tso=0)
+
+            def opened(target: Target, rules: Rules, ends: ExitStack) -> Stream:
+                return self._image_source()
+
+            application = Application(config, None, self.stop, self.options.job, opened)
+            summary = await application.run(self.watch)
+            found.rows, found.upto_ts = summary.rows, summary.upto_ts
+            if not self._took(summary, found):
+                return False
+        found.upto_ts = self.begin_ts
+        await self._compare(found, self._image_items, "image")
+        return True
+
+    def _took(self, summary: Summary, found: Outcome) -> bool:
+        for name, rows in summary.drift.items():
+            found.drift[name] = found.drift.get(name, 0) + rows
+        return summary.finished
+
+    async def _changes(self, found: Outcome) -> bool:
+        self.say(f"the changes after {utc(self.begin_ts)} are applied")
+        config = self.options.application(begin_ts=self.begin_ts)
+        application = Application(config, self._survey, self.stop, self.options.job)
+        summary = await application.run(self.watch)
+        found.changes, found.ddl = summary.rows, summary.ddl
+        found.upto_ts = max(summary.upto_ts, self.begin_ts)
+        return self._took(summary, found)
+
+    # -- comparing -------------------------------------------------------------------------------
+
+    async def _compare(self, found: Outcome, items: Callable[[ExitStack], Iterator[Item]], what: str) -> None:
+        if self._manifest is None:
+            found.notes.append(
+                "what the backup has is not known here: it was not compared; `binlogctl verify` compares the"
+                " destination with an upstream"
+            )
+            return
+        self.say(f"the {what} is compared")
+        checked = await asyncio.to_thread(self._checked, items)
+        found.compared += checked.rows
+        found.different += checked.different
+        found.not_compared = checked.not_compared
+
+    def _checked(self, items: Callable[[ExitStack], Iterator[Item]]) -> Checked:
+        with ExitStack() as ends:
+            return check(self._target, self._image_source().versions(), items(ends))
+
+    def _image_items(self, ends: ExitStack) -> Iterator[Item]:
+        yield from self._image_source().rows()
+
+    def _all_items(self, ends: ExitStack) -> Iterator[Item]:
+        """The image, and the changes of the archive, as they were applied."""
+        yield from self._image_source().rows()
+        survey, target, rules = self._survey, self._target, self._rules
+        assert survey is not None
+        tables = ArchivedTables(of_archive(survey.location, survey), target, rules.router.route)
+        ends.callback(tables.close)
+        selection = Selection(self.begin_ts + 1, self.options.stop_ts)
+        yield from ArchiveSource(survey, selection, tables, rules).whole_items()

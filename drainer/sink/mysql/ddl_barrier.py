@@ -1,0 +1,134 @@
+"""DDL barrier: what happens to one DDL while all lanes are drained.
+
+Drives  the quarantine, which decides about it; the relay log, the DDL runner, the checkpoint store
+Holds   the intent is durable before the statement runs; the checkpoint that passes the DDL is stored with
+        its end, in one transaction. After a crash the shape of the downstream decides whether it had run
+
+Tests  tests/drainer/sink/mysql/test_mysql_sink_modes.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from drainer import metrics
+from drainer.checkpoint.keeper import CheckpointKeeper
+from drainer.checkpoint.value import Intent
+from drainer.ddl.quarantine.controller import QuarantineController
+from drainer.ddl.quarantine.early_drop import EarlyDrops
+from drainer.ddl.rules import APPLY, REWRITE
+from drainer.ddl.run.runner import DdlRunner
+from drainer.sink.mysql.lane_feed import LaneFeed
+from drainer.txn import Ddl
+from tidb_binlog.clock import Clock
+from tidb_binlog.errors import DownstreamError
+from tidb_binlog.observe import log
+
+logger = log.get("drainer.ddl_barrier")
+
+PROGRESS_S: Final = 2.0
+
+
+class DdlBarrier:
+    """`pending`: the intent that the last life of this drainer left. `keep_schema` is called for every DDL.
+
+    `early`: of an upstream that can be asked about a job that is half done.
+    """
+
+    def __init__(
+        self,
+        runner: DdlRunner,
+        keeper: CheckpointKeeper,
+        pending: Intent | None,
+        clock: Clock,
+        keep_schema: Callable[[int], None],
+        quarantine: QuarantineController,
+        feed: LaneFeed,
+        early: EarlyDrops | None = None,
+    ) -> None:
+        self._early = early
+        self._quarantine = quarantine
+        quarantine.log_kept = lambda ddl: feed.log_ddl(ddl, None)
+        self._feed = feed
+        self._keep_schema = keep_schema
+        self._runner = runner
+        self._keeper = keeper
+        self._pending = pending
+        self._clock = clock
+        self.doing = ""
+        self.progress = ""
+        """How far the statement under way is, in the downstream's words."""
+
+    async def apply(self, ddl: Ddl) -> bool:
+        """Run it, pass over it, or let its tables wait; then the stream continues after it. Whether it ran:
+        then all lanes stand at it, stored."""
+        keeper = self._keeper
+        if ddl.half_done and self._early is not None:
+            await self._early.half_done(ddl.job_id)
+        ruling = await self._quarantine.judge(ddl, keeper.schema_version)
+        ran = False
+        if ruling.action in (APPLY, REWRITE):
+            self.doing = f"running DDL job {ddl.job_id}"
+            asking = asyncio.create_task(self._ask_progress(ddl))
+            started_s = self._clock.monotonic_s()
+            try:
+                ran = await self._execute(ddl, ruling.text or None)
+            finally:
+                asking.cancel()
+                self.doing = self.progress = ""
+            metrics.DDL_SECONDS.observe(self._clock.monotonic_s() - started_s)
+        else:
+            logger.info("DDL not applied", job_id=ddl.job_id, commit_ts=ddl.commit_ts, reason=ruling.reason)
+        keeper.schema_version = max(keeper.schema_version, ddl.schema_version)
+        keeper.schema_ts = ddl.commit_ts
+        self._keep_schema(ddl.commit_ts)
+        if not ran:
+            return False
+        metrics.EVENTS.labels("DDL").inc()
+        await keeper.end_ddl(ddl.commit_ts)
+        logger.info("DDL applied", job_id=ddl.job_id, commit_ts=ddl.commit_ts)
+        return True
+
+    async def _ask_progress(self, ddl: Ddl) -> None:
+        while True:
+            await asyncio.sleep(PROGRESS_S)
+            self.progress = await asyncio.to_thread(self._runner.progress, ddl)
+
+    async def _execute(self, ddl: Ddl, text: str | None) -> bool:
+        """Whether it has taken effect; else its tables wait."""
+        runner, call = self._runner, self._keeper.call
+        intent, self._pending = self._pending, None
+        if intent is not None and intent.commit_ts == ddl.commit_ts:
+            if await call(runner.had_run, intent, ddl, text):
+                logger.info("DDL had run before the last stop", job_id=ddl.job_id)
+                return True
+        else:
+            before = await call(runner.before, ddl)
+            reason = ddl.refused or self._quarantine.dependencies.in_the_way(ddl)
+            if reason and text is None:  # what the downstream would make of it loses rows
+                await self._feed.log_ddl(ddl, None)
+                await self._quarantine.refused(ddl, self._keeper.schema_version, before, reason)
+                return False
+            if self._keeper.safe_mode.covers(ddl.commit_ts) and await call(runner.already_done, ddl):
+                logger.warning("DDL was downstream already", job_id=ddl.job_id)
+                return True
+            if (
+                text is None
+                and self._quarantine.may_wait
+                and (what := await call(runner.converts_at_length, ddl))
+            ):
+                await self._feed.log_ddl(ddl, None)
+                reason = f"runs beside the stream: {what}"
+                await self._quarantine.run_beside(ddl, self._keeper.schema_version, before, reason)
+                return False
+            intent = Intent(ddl.commit_ts, ddl.job_id, ddl.query, before)
+            await self._feed.log_ddl(ddl, text)
+            await self._keeper.begin_ddl(intent)
+        try:
+            await call(runner.run, ddl, text)
+        except DownstreamError as error:
+            await self._quarantine.refused(ddl, self._keeper.schema_version, intent.before, error.message)
+            return False
+        return True

@@ -1,0 +1,113 @@
+"""Lane feed: what was cut goes to the lanes, with a relay log as soon as all of it is durable there.
+
+Drives  the relay log, if there is one
+Holds   lanes get chunks in the order in which they were cut. While one lot is being synced the next one is
+        cut, but not a third: the log bounds what waits
+Stops   `settled` returns when nothing is under way; it raises what made it impossible to feed the lanes
+
+Tests  tests/drainer/sink/mysql/test_lane_feed.py, tests/drainer/app/test_recovery.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from drainer.mysql.rows.change import Chunk
+from drainer.relay.relay_log import RelayLog
+from drainer.sink.mysql.lane_set import LaneSet
+from drainer.stream.pull.merged import Spilled
+from drainer.txn import Ddl, TableVersion, Transaction
+
+# Transactions go to the lanes at the latest after this many row events, so that lanes work while more are
+# being cut. With a relay log more of them share a sync, and the thread switches around it.
+ROWS: Final = 400
+ROWS_LOGGED: Final = 1600
+
+
+class LaneFeed:
+    """`on_failed` is called with an error at once."""
+
+    def __init__(self, relay: RelayLog | None, on_failed: Callable[[BaseException], None]) -> None:
+        self._relay = relay
+        self._on_failed = on_failed
+        self._under_way: asyncio.Future[None] | None = None
+        if relay is not None:
+            relay.watch(on_failed)
+        self.rows = ROWS if relay is None else ROWS_LOGGED
+        """So many row events are enough to feed the lanes."""
+
+    @property
+    def logs(self) -> bool:
+        return self._relay is not None
+
+    @property
+    def waiting_for(self) -> str:
+        """What the log waits for, "" if nothing."""
+        return self._relay.waiting_for if self._relay is not None else ""
+
+    def append(self, transaction: Transaction) -> None:
+        """Into the log with it, before it is dispatched."""
+        if self._relay is not None:
+            self._relay.append(transaction)
+
+    async def log_large(self, spilled: Spilled, pieces: AsyncIterator[Transaction]) -> None:
+        """A large transaction, of which nothing may go to a lane before this returns; not without its last
+        piece."""
+        relay = self._relay
+        if relay is None:
+            return
+        if relay.keeps_payloads:
+            tables, rows, whole = set[TableVersion](), 0, False
+            async for piece in pieces:
+                tables.update(events.table for events in piece.tables)
+                rows += sum(len(events.rows) for events in piece.tables)
+                whole = piece.last
+            if whole and tables:
+                relay.append_large(spilled, tables, rows)
+        else:
+            async for piece in pieces:
+                relay.append(piece)
+                if not relay.has_room:
+                    await relay.sync()
+        await relay.sync()
+
+    async def log_ddl(self, ddl: Ddl, text: str | None) -> None:
+        """It will run, with `text` if not with its own."""
+        if self._relay is not None:
+            self._relay.append(ddl, text)
+            await self._relay.sync()
+
+    async def give(self, lanes: LaneSet, upto_ts: int) -> None:
+        """Everything cut so far, every change at or below `upto_ts`, and maybe more."""
+        if self._relay is None:
+            lanes.hand_over(upto_ts)
+            return
+        await self.settled()
+        self._under_way = asyncio.ensure_future(self._give(lanes, lanes.cut(), upto_ts))
+        self._under_way.add_done_callback(self._note)
+
+    async def _give(self, lanes: LaneSet, cut: list[tuple[int, Chunk]], upto_ts: int) -> None:
+        assert self._relay is not None
+        await self._relay.sync()
+        lanes.offer(cut, upto_ts)
+
+    def _note(self, done: asyncio.Future[None]) -> None:
+        if not done.cancelled() and (error := done.exception()) is not None:
+            self._on_failed(error)
+
+    async def settled(self) -> None:
+        """What was given is with the lanes."""
+        if self._under_way is not None:
+            await asyncio.shield(self._under_way)
+            self._under_way = None
+
+    def done(self, stored_ts: int) -> None:
+        """The stored checkpoint: what lies below it is not needed any more."""
+        if self._relay is not None:
+            self._relay.done(stored_ts)
+
+    async def close(self) -> None:
+        if self._relay is not None:
+            await self._relay.close()

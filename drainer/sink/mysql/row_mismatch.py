@@ -1,0 +1,92 @@
+"""Drift: where the downstream turned out not to be what it should be, counted per table.
+
+In     what lanes saw when they committed: rows that a statement should have touched and did not (or the
+       reverse), texts that a column's character set does not have
+Out    sums per table and column, metrics, at most one line a minute and table in the log
+Never  names a row or a value
+
+Tests  tests/drainer/sink/mysql/test_lane_mariadb.py
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Final
+
+from drainer import metrics
+from tidb_binlog.clock import Clock
+from tidb_binlog.observe import log
+from tidb_binlog.status.drainer import MismatchStatus
+
+logger = log.get("drainer.drift")
+
+LINE_EVERY_S: Final = 60.0
+
+
+class Drift:
+    """Used by all lanes. One for the life of a process."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._rows: Counter[str] = Counter()
+        self._texts: dict[str, Counter[str]] = {}
+        self._logged_s: dict[tuple[str, str], float] = {}
+        self._last_s = 0.0  # wall time of the last row that was counted, 0 before it
+
+    def rows(self) -> dict[str, int]:
+        """Rows by table; those with none are not there."""
+        with self._lock:
+            return dict(self._rows)
+
+    def texts(self) -> dict[str, dict[str, int]]:
+        """Values that the column's character set could not hold, by table and column."""
+        with self._lock:
+            return {table: dict(columns) for table, columns in self._texts.items()}
+
+    def status(self) -> MismatchStatus:
+        """For `/status`."""
+        return MismatchStatus(rows=self.rows(), texts=self.texts(), last_s=self._last_s)
+
+    def note_rows(self, table: str, rows: int, first_ts: int, last_ts: int) -> None:
+        with self._lock:
+            self._rows[table] += rows
+            self._last_s = self._clock.wall_s()
+            total = self._rows[table]
+        metrics.DRIFT_ROWS.labels(table).inc(rows)
+        if self._may_log("rows", table):
+            logger.warning(
+                "downstream rows were not as expected",
+                table=table,
+                rows=rows,
+                rows_since_start=total,
+                first_commit_ts=first_ts,
+                last_commit_ts=last_ts,
+            )
+
+    def note_texts(self, table: str, column: str, values: int, first_ts: int, last_ts: int) -> None:
+        with self._lock:
+            columns = self._texts.setdefault(table, Counter())
+            columns[column] += values
+            total = columns[column]
+        metrics.FOREIGN_TEXT.labels(table, column).inc(values)
+        if self._may_log(column, table):
+            logger.warning(
+                "text that the downstream's character set does not have",
+                table=table,
+                column=column,
+                values=values,
+                values_since_start=total,
+                first_commit_ts=first_ts,
+                last_commit_ts=last_ts,
+            )
+
+    def _may_log(self, what: str, table: str) -> bool:
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            logged_s = self._logged_s.get((what, table))
+            if logged_s is not None and now_s - logged_s < LINE_EVERY_S:
+                return False
+            self._logged_s[what, table] = now_s
+            return True

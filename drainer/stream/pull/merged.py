@@ -1,0 +1,64 @@
+"""Merged stream: what a merger gives, in order of commit_ts, and what all that follows takes. Values only.
+
+Tests  tests/drainer/stream/pull/test_merger.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spilled:
+    """A joined payload that is too large to wait in memory and lies on disk; rows only, never a DDL.
+
+    `read(offset, size)` blocks and returns fewer bytes only at the end. `checksum` is of everything from
+    field 5 on, which begins at `contents_offset`. `release` says that it will not be read any
+    more, so that more may be pulled; the disk space is free again when the last reference goes.
+    """
+
+    commit_ts: int
+    start_ts: int
+    size: int
+    contents_offset: int
+    checksum: int
+    read: Callable[[int, int], bytes]
+    release: Callable[[], None] = lambda: None
+
+    @property
+    def contents(self) -> tuple[int, int, int]:
+        """What two copies of one transaction have in common: start_ts, and size and checksum of the rest."""
+        return self.start_ts, self.size - self.contents_offset, self.checksum
+
+
+class Merged(NamedTuple):
+    """One binlog of the merged stream: a joined payload, and the DDL job document if it is a finished DDL.
+
+    The payload of a large transaction is b"" here, and `spilled` says where it is.
+    """
+
+    commit_ts: int
+    payload: bytes
+    job: dict[str, Any] | None = None
+    spilled: Spilled | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MergedBatch:
+    """A piece of the merged stream. Every commit_ts at or below `watermark` is in it or came before it."""
+
+    entries: list[Merged]
+    watermark: int
+
+    def facts(self) -> dict[str, int]:
+        """For a trace."""
+        return stretch(self.entries) | {"watermark": self.watermark}
+
+
+def stretch(entries: Sequence[Merged]) -> dict[str, int]:
+    """How many, and from which commit_ts to which; for a trace."""
+    if not entries:
+        return {"binlogs": 0}
+    return {"binlogs": len(entries), "first_ts": entries[0].commit_ts, "last_ts": entries[-1].commit_ts}

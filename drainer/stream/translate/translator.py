@@ -1,0 +1,385 @@
+"""Translator: one binlog of the merged stream becomes a Transaction of row events, or a Ddl.
+
+In     Merged(commit_ts, payload, job), in order; rules (filters, routes, columns, loopback), which may change
+Out    Transaction (rows still encoded, tables resolved, filtered ones left out) or Ddl (with the reason if
+       it is not to run downstream)
+Holds  the schema tracker sees every DDL, also those that are filtered or skipped; the ordinal of a row does
+       not depend on filters; a transaction of which nothing is left is an empty one, in its place; the same
+       object stands for a table until a DDL changes that table
+Never  drops a binlog in silence: what cannot be understood raises `Corruption` with its commit_ts
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from google.protobuf.message import DecodeError
+
+from drainer.mysql import sql_tokens
+from drainer.stream.pull import large_txn
+from drainer.stream.pull.merged import Merged, Spilled
+from drainer.stream.pull.pull_message import Undecodable
+from drainer.stream.rules.rule_history import Era, RuleHistory
+from drainer.stream.rules.rule_set import Rules
+from drainer.stream.rules.table_filter import TableFilter
+from drainer.stream.schema.catalog import TABLE_ID_MAX
+from drainer.stream.schema.tracker import SchemaTracker, UnknownTable, is_system_schema
+from drainer.stream.translate import ddl_filter
+from drainer.stream.translate.loopback_rows import MarkRows, is_mark_table
+from drainer.stream.translate.row_events import REPAIR_HINT, row_events
+from drainer.stream.translate.row_filter import CLOSED, RowGate, screened
+from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, TableEvents, TableVersion, Tracked, Transaction
+from tidb_binlog.ddl_job import ActionType, DdlJob, action_name
+from tidb_binlog.errors import Corruption
+from tidb_binlog.table_info import SchemaState
+from tidb_binlog.wire import binlog_pb2
+
+if TYPE_CHECKING:
+    from drainer.stream.translate.row_edit import RowEdit
+
+PASSED_OVER: Final = "listed in ignore-txn-commit-ts"
+_ROW_KINDS: Final = (INSERT, UPDATE, DELETE)
+
+_LAST_TYPE_IN_USE: Final = int(binlog_pb2.Rollback)
+# Tables with routes or left-out columns that are remembered as such; with more of them plans are made anew.
+_PLACED_MAX: Final = 50_000
+
+
+class Translator:
+    """Resolves tables by the tracked schema and applies the rules. A name filter alone is rules, too.
+
+    `looped`: transactions dropped because a drainer of our channel wrote them.
+    """
+
+    def __init__(self, schema: SchemaTracker, rules: Rules | TableFilter) -> None:
+        self._schema = schema
+        self._gates: dict[int, RowGate] = {}
+        self._generation = schema.generation
+        self._placed: dict[TableVersion, TableVersion] = {}
+        self.looped = 0
+        self.rules = Rules()
+        self._eras: deque[Era] = deque()  # of an earlier life, still to come
+        self.replace_rules(rules if isinstance(rules, Rules) else Rules(names=rules))
+
+    # -- rules ----------------------------------------------------------------------------------------
+
+    def replace_rules(self, rules: Rules) -> None:
+        """Rules from here on, between two transactions. Raises `ConfigError`, and keeps the old ones, if they
+        contradict each other for a table that exists."""
+        self.check_rules(rules)
+        self.take_rules(rules)
+
+    def check_rules(self, rules: Rules) -> None:
+        """Raises `ConfigError` as `replace_rules` would."""
+        by_columns = not (rules.columns.is_empty and rules.rows.is_empty)
+        if by_columns or not rules.router.is_empty:
+            for name in self._schema.names():
+                if rules.allows(*name):
+                    rules.router.route(*name)
+                    table = self._schema.table_named(*name) if by_columns else None
+                    if table is not None:
+                        rules.columns.left_out(*name, table.info)
+                        _row_edit(rules, table)
+
+    def take_rules(self, rules: Rules) -> None:
+        """`replace_rules` for rules that were checked."""
+        self._eras.clear()
+        self._enter(rules)
+
+    def replay(self, history: RuleHistory) -> None:
+        """Rules as they were, each from its place of the stream on, until others are taken."""
+        self._enter(history.eras[0].rules)
+        self._eras = deque(history.eras[1:])
+
+    def _enter(self, rules: Rules) -> None:
+        self.rules = rules
+        self._gates.clear()
+        self._placed.clear()
+
+    def _follow_eras(self, commit_ts: int) -> None:
+        while self._eras and self._eras[0].after_ts < commit_ts:
+            self._enter(self._eras.popleft().rules)
+
+    def names(self) -> list[tuple[str, str]]:
+        """All tables of the tracked schema, whether they replicate or not."""
+        return list(self._schema.names())
+
+    def route(self, schema: str, table: str = "") -> tuple[str, str]:
+        """The downstream name of a table, or with "" of a database, by the rules of now."""
+        return self.rules.router.route(schema, table)
+
+    def placed(self, table: TableVersion) -> TableVersion:
+        """The table as it is written downstream: with its target and without the columns left out."""
+        if self.rules.keep_all_as_is:
+            return table
+        known = self._placed.get(table)
+        if known is None:
+            known = self.rules.placed(table)
+            if len(self._placed) >= _PLACED_MAX:
+                self._placed.clear()
+            self._placed[table] = known
+        return known
+
+    def replicated(self, table_id: int) -> TableVersion | None:
+        """A table as its rows of now are written; None for one that is not there, or does not replicate."""
+        try:
+            return self._gate_of(self._schema.table_for(table_id, self._schema.version)).table
+        except UnknownTable:
+            return None
+
+    def runs(self, table: TableVersion, action: int, query: str) -> bool:
+        """Whether filters let a statement on a table that replicates run downstream."""
+        events = sql_tokens.events_of(query, action)
+        return self.rules.sync_ddl and not self.rules.events.ignores_ddl(
+            table.schema, table.name, events, query
+        )
+
+    # -- binlogs --------------------------------------------------------------------------------------
+
+    def translate(self, merged: Merged) -> Item:
+        """Raises `Corruption` (unknown table, broken payload) or `ConfigError` (contradicting rules)."""
+        commit_ts, payload = merged.commit_ts, merged.payload
+        if self._eras:
+            self._follow_eras(commit_ts)
+        passed_over = commit_ts in self.rules.passed_over
+        try:
+            message = binlog_pb2.Binlog.FromString(payload)
+        except DecodeError as error:
+            if passed_over:
+                return Transaction(commit_ts, commit_ts, (), len(payload))
+            raise Undecodable(
+                f"binlog with commit_ts {commit_ts} ({len(payload)} bytes) cannot be decoded: {error}",
+                hint=REPAIR_HINT,
+            ) from None
+        if message.ddl_job_id:
+            return self._ddl(merged, message, passed_over)
+        if passed_over:
+            return Transaction(message.start_ts, commit_ts, (), len(payload))
+        if message.tp > _LAST_TYPE_IN_USE:
+            raise Corruption(
+                f"binlog with commit_ts {commit_ts} is of obsolete type {message.tp}", hint=REPAIR_HINT
+            )
+        value = message.prewrite_value
+        if not value and not message.HasField("prewrite_value"):
+            raise Corruption(
+                f"commit without prewrite: binlog with start_ts {message.start_ts} and commit_ts {commit_ts} "
+                "has neither rows nor a DDL",
+                hint=REPAIR_HINT,
+            )
+        try:
+            prewrite = binlog_pb2.PrewriteValue.FromString(value)
+        except DecodeError as error:
+            raise Undecodable(
+                f"rows of the binlog with commit_ts {commit_ts} cannot be decoded: {error}", hint=REPAIR_HINT
+            ) from None
+        tables = self._tables(prewrite, commit_ts)
+        return Transaction(message.start_ts, commit_ts, tables, len(payload), True, payload)
+
+    def pieces(self, spilled: Spilled) -> Iterator[Transaction]:
+        """A large transaction, as `translate` has it, in pieces. Raises as `translate`, before the first.
+
+        Rules must not be replaced before the last piece is made.
+        """
+        self._follow_eras(spilled.commit_ts)
+        empty = Transaction(spilled.start_ts, spilled.commit_ts, (), spilled.size)
+        if spilled.commit_ts in self.rules.passed_over:
+            return iter((empty,))
+        gates: dict[TableVersion, RowGate] = {}
+        if self.rules.channel_id is not None:
+            marks = large_txn.pieces(spilled, lambda *of: self._resolve(gates, *of, marks=True))
+            for piece in marks:
+                for one in piece.tables:
+                    if gates[one.table].is_ours(one.kinds, one.rows, spilled.commit_ts):
+                        self.looped += 1
+                        return iter((empty,))
+            gates = {}
+        found = large_txn.pieces(spilled, lambda *of: self._resolve(gates, *of))
+        return (screened(piece, gates) for piece in found)
+
+    def _resolve(
+        self,
+        gates: dict[TableVersion, RowGate],
+        table_id: int,
+        schema_version: int,
+        commit_ts: int,
+        *,
+        marks: bool = False,
+    ) -> TableVersion | None:
+        """The table of an id, with its gate noted. `marks`: only mark tables, also filtered ones."""
+        self.catch_up(commit_ts, schema_version)
+        gate = self.gate(table_id, schema_version, commit_ts)
+        table = gate.table
+        if marks:
+            table = self._schema.table_for(table_id, schema_version) if gate.mark is not None else None
+        if table is not None:
+            gates[table] = gate
+        return table
+
+    # -- rows -----------------------------------------------------------------------------------------
+
+    def _tables(self, prewrite: binlog_pb2.PrewriteValue, commit_ts: int) -> tuple[TableEvents, ...]:
+        schema_version = prewrite.schema_version
+        self.catch_up(commit_ts, schema_version)
+        gates = self._gates
+        tables = []
+        ordinal = 0
+        for mutation in prewrite.mutations:
+            table_id = mutation.table_id
+            gate = gates.get(table_id)
+            if gate is None or schema_version < gate.version:
+                gate = self.gate(table_id, schema_version, commit_ts)
+            sequence = mutation.sequence[:]  # a slice is several times faster than list()
+            if gate.opens:
+                kinds, rows = row_events(mutation, sequence, commit_ts)
+                if gate.plain:
+                    if rows:
+                        tables.append(TableEvents(gate.table, kinds, rows, ordinal))  # type: ignore[arg-type]
+                elif gate.is_ours(kinds, rows, commit_ts):
+                    self.looped += 1
+                    return ()
+                else:
+                    tables.extend(gate.passed(kinds, rows, ordinal, commit_ts))
+            ordinal += len(sequence)
+        return tuple(tables)
+
+    def catch_up(self, commit_ts: int, schema_version: int) -> None:
+        """Bring the schema to where a transaction is, before its tables are asked for."""
+        schema = self._schema
+        schema.catch_up(commit_ts, schema_version)
+        if schema.generation != self._generation:
+            self._generation = schema.generation
+            self._gates.clear()
+
+    def gate(self, table_id: int, schema_version: int, commit_ts: int) -> RowGate:
+        """What becomes of the rows of a table id. Raises `UnknownTable`, or `ConfigError` as `placed`."""
+        schema = self._schema
+        if schema.is_truncated(table_id) or table_id > TABLE_ID_MAX:
+            self._gates[table_id] = CLOSED
+            return CLOSED
+        try:
+            table = schema.table_for(table_id, schema_version)
+        except UnknownTable as error:
+            raise UnknownTable(
+                f"transaction with commit_ts {commit_ts} has rows of an unknown table: {error.message} "
+                f"(rows were written at schema version {schema_version})",
+                hint=f"find the DDL job that made table id {table_id} with `ADMIN SHOW DDL JOBS` upstream; "
+                "it must be in the DDL history before the drainer can go on",
+            ) from None
+        gate = self._gate_of(table)
+        if schema_version >= table.version or gate is CLOSED:
+            self._gates[table_id] = gate
+        return gate
+
+    def _gate_of(self, table: TableVersion) -> RowGate:
+        rules = self.rules
+        mark = None
+        if rules.channel_id is not None and is_mark_table(table.schema, table.name):
+            mark = MarkRows(table.info, rules.channel_id)
+        dropped = rules.events.ignored_rows(table.schema, table.name)
+        wanted = not is_system_schema(table.schema) and rules.allows(table.schema, table.name)
+        if not wanted or len(dropped) == len(_ROW_KINDS):
+            return CLOSED if mark is None else RowGate(table.version, mark=mark)
+        return RowGate(table.version, self.placed(table), dropped, mark, _row_edit(rules, table))
+
+    # -- DDL ------------------------------------------------------------------------------------------
+
+    def _ddl(self, merged: Merged, message: binlog_pb2.Binlog, passed_over: bool) -> Ddl:
+        commit_ts, job_id = merged.commit_ts, message.ddl_job_id
+        query = message.ddl_query.decode("utf-8", "surrogateescape")
+        if message.ddl_schema_state == SchemaState.DELETE_ONLY:
+            reason = "delete-only state: the column is on its way out, the job's last binlog drops it"
+            version = self._schema.version
+            return Ddl(
+                commit_ts, job_id, ActionType.DROP_COLUMN, "", query, (), version, reason, half_done=True
+            )
+        if merged.job is None:
+            if passed_over:
+                return Ddl(
+                    commit_ts, job_id, ActionType.NONE, "", query, (), self._schema.version, PASSED_OVER
+                )
+            raise Corruption(
+                f"DDL binlog with commit_ts {commit_ts} came without its job {job_id}",
+                hint=f"check `ADMIN SHOW DDL JOBS` of the upstream for job {job_id}",
+            )
+        job = DdlJob.from_document(merged.job)
+        if not passed_over and not job.may_have_binlog:
+            raise Corruption(
+                f"the DDL binlog of commit_ts {commit_ts} is committed, but its job {job.id}"
+                f" ({action_name(job.action)}) is {job.state_name} in the history: {query}",
+                hint="compare with `ADMIN SHOW DDL JOBS` of the upstream; ignore-txn-commit-ts ="
+                f" [{commit_ts}] passes over this binlog",
+            )
+        self._schema.catch_up(commit_ts, 0)
+        change = self._schema.apply(job)
+        verdict = ddl_filter.Verdict(change.tables, skip=PASSED_OVER if passed_over else "")
+        if not passed_over:
+            skip = self._skip_reason(job, change.tables)
+            known = self._schema.names() if not self.rules.router.is_empty else ()
+            verdict = (
+                ddl_filter.Verdict(change.tables, skip=skip)
+                if skip
+                else ddl_filter.judge(job, change, self.rules, known)
+            )
+        before, after = change.before, change.after
+        if verdict.tables != change.tables:
+            before, after = (_of_names(tracked, verdict.tables) for tracked in (before, after))
+        names = {(one.schema, one.name) for one in (*before, *after)}
+        return Ddl(
+            commit_ts=commit_ts,
+            job_id=job_id,
+            action=job.action,
+            schema=change.schema,
+            query=query,
+            tables=verdict.tables,
+            schema_version=job.schema_version if job.took_effect else self._schema.version,
+            skip=verdict.skip,
+            job=merged.job,
+            instead=verdict.instead,
+            refused=verdict.refused,
+            before=before,
+            after=after,
+            targets=() if verdict.skip else self._targets(verdict.tables),
+            unread=frozenset(name for name in names if not self.rules.allows(*name)),
+            shared=() if verdict.skip else self.sharing(verdict.tables),
+            apart=self.rules.disjoint_shards,
+        )
+
+    def sharing(self, names: Sequence[tuple[str, str]]) -> tuple[Tracked, ...]:
+        """Other tables, as they are now, that replicate into the targets of these."""
+        if self.rules.router.is_empty:
+            return ()
+        known, own = list(self._schema.names()), {(schema.lower(), name.lower()) for schema, name in names}
+        shared = {other for name in names for other in ddl_filter.sharing(name, self.rules, known)}
+        others = sorted(name for name in shared if tuple(map(str.lower, name)) not in own)
+        return tuple(one for one in map(self._schema.tracked, others) if one is not None)
+
+    def _targets(self, names: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+        router = self.rules.router
+        return () if router.is_empty else tuple(router.route(*name) for name in names)
+
+    def _skip_reason(self, job: DdlJob, names: Sequence[tuple[str, str]]) -> str:
+        if not job.took_effect:
+            return f"the job did not take effect upstream: it is {job.state_name}"
+        if names and all(is_system_schema(schema) for schema, _ in names):
+            return "system schema"
+        if any(document["id"] > TABLE_ID_MAX for document in _documents(job)):
+            return "internal table of the upstream"
+        return "" if self.rules.sync_ddl else "sync-ddl is false"
+
+
+def _row_edit(rules: Rules, table: TableVersion) -> RowEdit | None:
+    if rules.rows.is_empty:
+        return None
+    from drainer.stream.translate.row_edit import row_edit  # most Drainers start without
+
+    return row_edit(rules, table)
+
+
+def _of_names(tables: Iterable[Tracked], names: Collection[tuple[str, str]]) -> tuple[Tracked, ...]:
+    return tuple(one for one in tables if (one.schema, one.name) in names)
+
+
+def _documents(job: DdlJob) -> Sequence[dict[str, Any]]:
+    return (job.table_info,) if job.table_info is not None else job.table_infos

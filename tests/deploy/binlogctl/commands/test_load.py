@@ -1,0 +1,70 @@
+"""binlogctl load: what it asks for, and what it shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from binlogctl.cli import command_line
+from binlogctl.cli.command_line import Call
+from binlogctl.commands import load
+from drainer.points.load.counters import COPYING, Counters, Progress
+from drainer.points.load.estimate import Estimate, TableEstimate
+from drainer.points.load.load import Loaded
+from tidb_binlog.errors import FlagError
+
+
+def call(*argv: str) -> Call:
+    found = command_line.parse(["load", *argv], {})
+    assert isinstance(found, Call)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ((), "needs -drainer-config"),
+        (("-drainer-config", "x.toml", "-rate", "-5"), "rate is -5"),
+    ],
+)
+async def test_what_makes_no_sense_is_said_before_anything_is_asked(argv: tuple[str, ...], said: str) -> None:
+    with pytest.raises(FlagError, match=said):
+        await load.run(call(*argv))
+
+
+def test_two_modes_are_one_too_many() -> None:
+    with pytest.raises(FlagError, match="two ways"):
+        load._mode(call("-replace", "-append"))
+
+
+def test_the_line_says_table_rows_rate_and_time_left() -> None:
+    now = Progress(COPYING, 1, 3, 500_000, 400_000, 0, 1_000_000, 40, 90 << 20, "shop.orders")
+    assert load.line(now, 4.0) == (
+        "load: copying, at shop.orders: 500,000 rows (50% of about 1,000,000), 100,000 rows/s, 90 MiB,"
+        " about 5 s left"
+    )
+    assert load.line(Progress(), 0.0) == "load: preparing"
+
+
+def test_counters_begin_again_at_another_timestamp() -> None:
+    counters = Counters()
+    counters.begin(5, 2, 1000)
+    counters.known(100)
+    counters.copied(200, 4096, compared=False)
+    counters.copied(50, 0, compared=True)
+    now = counters.view()
+    assert (now.rows, now.rows_here, now.rows_compared, now.chunks) == (350, 200, 50, 2)
+    assert now.share == 0.35
+    counters.begin(6, 2, 1000)
+    assert (counters.view().ts, counters.view().rows) == (6, 0)
+
+
+def test_a_dry_run_and_the_end_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    tables = (TableEstimate("shop.a", "copy.a", 1_000_000, 10 << 20, 50, ""),)
+    load._print_estimate(Estimate(7, tables, 1, 0, 30.0), "table")
+    load._print_done(Loaded(408012454863044609, 1, 20, 0, 2.0, ("shop.a: key k",)), "table")
+    shown = capsys.readouterr()
+    assert "copy.a" in shown.out
+    assert "1,000,000" in shown.out
+    assert "about 30 s" in shown.out
+    assert "20 rows in 2.0 s (10 rows/s)" in shown.out
+    assert "lacks: shop.a: key k" in shown.err

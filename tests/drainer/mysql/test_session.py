@@ -1,0 +1,86 @@
+"""One connection, made when it is needed and dropped after any error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from drainer.mysql.connection import Connection, Target, connect
+from drainer.mysql.errors import ConnectionLost, StatementRefused
+from drainer.mysql.session import DownstreamSession
+from tidb_binlog.errors import Conflict, Unavailable
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def session(target: Target) -> Iterator[DownstreamSession]:
+    session = DownstreamSession(target)
+    yield session
+    session.close()
+
+
+def test_it_is_one_connection_as_long_as_nothing_fails(session: DownstreamSession) -> None:
+    assert session.current is None
+    with session.connection() as first, session.connection() as second:
+        assert first is second is session.open() is session.current
+
+
+@pytest.mark.parametrize("error", [Conflict("ours"), KeyError(1), StatementRefused(1064, "syntax")])
+def test_any_error_drops_it(session: DownstreamSession, error: Exception) -> None:
+    first = session.open()
+    with pytest.raises(type(error)), session.connection():
+        raise error
+    assert session.current is None
+    with pytest.raises(ConnectionLost):
+        first.run(b"DO 1")
+    assert session.open().rows(b"SELECT 1") == [(1,)]
+
+
+def test_what_prepares_it_is_done_on_every_connection_and_may_forbid_it(target: Target) -> None:
+    prepared: list[Connection] = []
+    allowed = True
+
+    def prepare(connection: Connection) -> None:
+        prepared.append(connection)
+        if not allowed:
+            raise Conflict("a newer one is at work")
+
+    session = DownstreamSession(target, prepare)
+    first = session.open()
+    assert session.open() is first
+    session.close()
+    second = session.open()
+    assert prepared == [first, second]
+    session.close()
+    allowed = False
+    with pytest.raises(Conflict):
+        session.open()
+    assert session.current is None
+    with pytest.raises(ConnectionLost):
+        prepared[-1].run(b"DO 1")
+
+
+def test_it_is_kept_where_a_roll_back_is_enough(session: DownstreamSession, target: Target) -> None:
+    assert not session.roll_back(), "there is nothing to keep"
+    first = session.open()
+    assert session.roll_back()
+    assert session.current is first
+    with connect(target) as other:
+        other.run(b"KILL CONNECTION %d" % first.session_id)
+    assert not session.roll_back()
+    assert session.current is None
+
+
+def test_another_target_counts_from_the_next_connection_on(
+    session: DownstreamSession, target: Target
+) -> None:
+    first = session.open()
+    session.target = replace(target, socket="", host="127.0.0.1", port=1)
+    assert session.open() is first
+    session.close()
+    session.close()
+    with pytest.raises(Unavailable):
+        session.open()

@@ -1,0 +1,112 @@
+"""What is read of a table downstream, on a real MariaDB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Connection, Target, connect
+from drainer.mysql.literal.downstream_column import DownstreamColumn
+from drainer.mysql.rows.column_match import Dialect, DownstreamTable, KeyPart, UniqueKey
+from drainer.mysql.table_reader import read_table
+from tidb_binlog.errors import DownstreamError
+
+pytestmark = pytest.mark.integration
+
+
+class Server:
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.connection: Connection = connect(target)
+
+    def run(self, *texts: str) -> None:
+        for text in texts:
+            self.connection.run(text.encode())
+
+    def read(self, name: str, schema: str = "Look") -> DownstreamTable | None:
+        return read_table(self.connection, schema, name)
+
+    def found(self, name: str, schema: str = "Look") -> DownstreamTable:
+        found = self.read(name, schema)
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def server(mariadb: MariaDbServer) -> Iterator[Server]:
+    made = Server(Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password))
+    made.run("DROP DATABASE IF EXISTS Look", "CREATE DATABASE Look")
+    yield made
+    made.run("DROP DATABASE Look")
+    made.connection.close()
+
+
+def test_columns_and_keys(server: Server) -> None:
+    server.run(
+        "CREATE TABLE Look.T (Id INT AUTO_INCREMENT PRIMARY KEY, a VARCHAR(20) CHARACTER SET latin1 NOT NULL,"
+        " b INT AS (c+1) VIRTUAL, c INT, d INT AS (c+1) STORED, e DECIMAL(10,4) NOT NULL,"
+        " f DATETIME(3) DEFAULT NOW(3), j JSON, k VARBINARY(30) NOT NULL, UNIQUE z(a(3), c), UNIQUE y(k))"
+    )
+    table = server.found("T")
+    columns = {column.name: column for column in table.columns}
+    assert list(columns) == ["Id", "a", "b", "c", "d", "e", "f", "j", "k"]
+    assert columns["Id"] == DownstreamColumn("Id", "int", nullable=False, full_type="int(11)")
+    assert (columns["a"].charset, columns["a"].length, columns["a"].has_default) == ("latin1", 20, False)
+    assert [name for name in columns if columns[name].generated] == ["b", "d"]
+    assert (columns["e"].digits, columns["f"].digits, columns["c"].nullable) == (4, 3, True)
+    assert [name for name in columns if columns[name].checks_json] == ["j"]
+    assert table.unique_keys == (
+        UniqueKey("PRIMARY", (KeyPart("Id"),)),
+        UniqueKey("y", (KeyPart("k"),)),
+        UniqueKey("z", (KeyPart("a", 3), KeyPart("c"))),
+    )
+    assert (table.may_have_triggers, table.referenced) == (False, False)
+    assert (table.engine, table.dialect) == ("InnoDB", Dialect.MARIADB)
+
+
+def test_names_in_any_case(server: Server) -> None:
+    server.run("CREATE TABLE Look.`Order` (id INT)")
+    for schema, name in (("Look", "Order"), ("look", "ORDER"), ("LOOK", "order")):
+        assert server.found(name, schema).label == "Look.Order"
+    assert server.read("nothing") is None
+    server.run("CREATE TABLE Look.`ORDER` (id INT)")
+    assert server.found("ORDER").name == "ORDER"
+    with pytest.raises(
+        DownstreamError, match=r"Look\.order may be any of Look\.(Order|ORDER), Look\.(ORDER|Order)"
+    ):
+        server.read("order")
+
+
+def test_triggers_and_references(server: Server) -> None:
+    server.run(
+        "CREATE TABLE Look.parent (id INT PRIMARY KEY)",
+        "CREATE TABLE Look.child (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES Look.parent(id))",
+        "CREATE TABLE Look.watched (id INT PRIMARY KEY)",
+        "CREATE TRIGGER Look.w BEFORE INSERT ON Look.watched FOR EACH ROW SET @a=1",
+        "CREATE TABLE Look.`odd-name` (id INT PRIMARY KEY)",
+    )
+    assert (server.found("parent").referenced, server.found("child").referenced) == (True, False)
+    assert (server.found("watched").may_have_triggers, server.found("child").may_have_triggers) == (
+        True,
+        False,
+    )
+    assert server.found("odd-name").referenced  # its name is not looked up: taken for referenced
+
+
+def test_what_an_account_may_not_see_is_taken_for_there(server: Server) -> None:
+    server.run(
+        "CREATE TABLE Look.t (id INT PRIMARY KEY)",
+        "CREATE OR REPLACE USER few@'%' IDENTIFIED BY 'f'",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON Look.* TO few@'%'",
+    )
+    few = Server(replace(server.target, user="few", password="f"))
+    assert (few.found("t").may_have_triggers, few.found("t").referenced) == (True, True)
+    few.connection.close()
+    server.run("GRANT TRIGGER ON `Look`.* TO few@'%'", "GRANT PROCESS ON *.* TO few@'%'")
+    few = Server(replace(server.target, user="few", password="f"))
+    assert (few.found("t").may_have_triggers, few.found("t").referenced) == (False, False)
+    few.connection.close()
+    server.run("DROP USER few@'%'")

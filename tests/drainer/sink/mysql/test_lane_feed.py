@@ -1,0 +1,62 @@
+"""Lane feed: a large transaction is in the relay log before any of it goes on, whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from drainer.config.relay_format import FORMATS
+from drainer.sink.mysql.lane_feed import LaneFeed
+from drainer.txn import Transaction
+from tests.drainer.relay.test_relay_log import items, opened, timestamps, transaction
+from tests.drainer.support.payloads import spilled
+
+
+async def given(pieces: Sequence[Transaction]) -> AsyncIterator[Transaction]:
+    for piece in pieces:
+        yield piece
+
+
+WHOLE = transaction(3, 60)
+PIECES = [transaction(3, 20, first=first, last=first == 40) for first in (0, 20, 40)]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+async def test_it_is_there_when_the_first_piece_goes_on(tmp_path: Path, form: str) -> None:
+    log = opened(tmp_path, 1 << 20, form=form)
+    feed = LaneFeed(log, lambda error: None)
+    feed.append(transaction(1))
+    await feed.log_large(spilled(WHOLE), given(PIECES))
+    assert log._durable == log._appended
+    await feed.close()
+    small, large = items(tmp_path)
+    assert (small.commit_ts, large.commit_ts) == (1, 3)
+    assert isinstance(large, Transaction)
+    assert [row for events in large.tables for row in events.rows] == list(WHOLE.tables[0].rows)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+async def test_a_stream_that_stops_within_it_leaves_no_record(tmp_path: Path, form: str) -> None:
+    log = opened(tmp_path, 1 << 20, form=form)
+    feed = LaneFeed(log, lambda error: None)
+    await feed.log_large(spilled(WHOLE), given(PIECES[:2]))
+    await feed.close()
+    assert timestamps(tmp_path) == []
+
+
+async def test_one_of_which_nothing_replicates_leaves_no_record(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    feed = LaneFeed(log, lambda error: None)
+    await feed.log_large(spilled(WHOLE), given([replace(WHOLE, tables=())]))
+    await feed.close()
+    assert timestamps(tmp_path) == []
+
+
+async def test_without_a_relay_log_nothing_of_it_is_read_twice() -> None:
+    feed = LaneFeed(None, lambda error: None)
+    pieces = given(PIECES)
+    await feed.log_large(spilled(WHOLE), pieces)
+    assert [piece.last async for piece in pieces] == [False, False, True]

@@ -1,0 +1,38 @@
+"""Generate common/tidb_binlog/wire/*_pb2.py and *_pb2.pyi from the .proto files of proto/.
+
+The only way stubs are made: `python tools/proto.py`. With `--out DIR` they go below DIR instead,
+which is how a test checks that the committed ones are fresh.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PROTO = ROOT / "proto"
+
+
+def generate(out: Path) -> int:
+    """Compile every .proto of proto/ into `out`; the exit status of protoc."""
+    from grpc_tools import protoc  # type: ignore[import-untyped]
+
+    sources = sorted(str(path.relative_to(PROTO)) for path in PROTO.rglob("*.proto"))
+    out.mkdir(parents=True, exist_ok=True)
+    status: int = protoc.main(
+        ["protoc", f"-I{PROTO}", f"--python_out={out}", f"--mypy_out=quiet:{out}", *sources]
+    )
+    return status
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "common", help="root that receives tidb_binlog/wire"
+    )
+    return generate(parser.parse_args().out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

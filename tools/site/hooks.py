@@ -1,0 +1,57 @@
+"""What mkdocs calls while it builds the site: links, drawings, and the files that pages link to.
+
+Tests  tests/tools/site/test_links.py
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from mkdocs.structure.files import File, Files
+
+from tools.site import flowchart, links
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+LANGUAGES: Final = {".py": "python", ".toml": "toml", ".proto": "protobuf", ".yml": "yaml", ".service": "ini"}
+DRAWING: Final = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Adds a page for each file of the tree that a page links to."""
+    pages = [(f"docs/{file.src_uri}", file.content_string) for file in files.documentation_pages()]
+    named: set[str] = set()
+    while pages:
+        page, text = pages.pop()
+        for target in links.targets(text):
+            path, _ = links.resolve(page, target)
+            if path.startswith("docs/") or path in named or not (ROOT / path).is_file():
+                continue  # what is not there is left to mkdocs, which says so
+            named.add(path)
+            content = _page(path)
+            files.append(File.generated(config, links.on_site(path), content=content))
+            if path.endswith(".md"):
+                pages.append((path, content))
+    return files
+
+
+def _page(path: str) -> str:
+    text = (ROOT / path).read_text(encoding="utf-8")
+    if path.endswith(".md"):
+        return text
+    return f"# {path}\n\n`````{LANGUAGES.get(Path(path).suffix, 'text')}\n{text.rstrip()}\n`````\n"
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Links as the site has them, drawings drawn."""
+    uri = page.file.src_uri
+    outside = uri.startswith(f"{links.SOURCE}/")
+    place = uri.removeprefix(f"{links.SOURCE}/") if outside else f"docs/{uri}"
+    if outside and not (ROOT / place).is_file():
+        return markdown  # a file that is no page: its text is not ours to change
+    return DRAWING.sub(lambda found: _drawing(found[1], page.title), links.for_site(place, markdown))
+
+
+def _drawing(source: str, title: str) -> str:
+    return f'<figure class="drawing" markdown="0">{flowchart.svg(source, f"{title}: drawing")}</figure>'
