@@ -20,7 +20,10 @@ from tidb_binlog.cluster import node
 
 PAGE = ROOT / "docs" / "architecture.md"
 TEXT = PAGE.read_text(encoding="utf-8")
-FLOWS = ("Write", "Pull", "Row", "Subscribe", "DDL", "Relay and recovery", "Archive to Spark")
+FLOWS = (
+    *("Write", "Publish", "Pull", "Row", "Subscribe", "DDL", "Relay and recovery"),
+    *("Load", "Verify", "Restore", "Archive to Spark"),
+)
 DRAWINGS = re.findall(r"```mermaid\n(.*?)```", TEXT, re.DOTALL)
 NODE = re.compile(r'  (\w+)\["([^"\[\]{}|]+)"\]')
 EDGE = re.compile(r"  (\w+) -->(?:\|[^|\"]+\|)? (\w+)")
