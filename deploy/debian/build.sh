@@ -7,7 +7,7 @@ mkdir -p "$1"
 out=$(cd "$1" && pwd)
 shift
 
-version=$(python3 -B -c 'from tidb_binlog.version import VERSION; print(VERSION)')
+version=$(PYTHONPATH=common python3 -B -c 'from tidb_binlog.version import VERSION; print(VERSION)')
 source="$out/tidb-binlog-$version"
 rm -rf "$source"
 mkdir "$source"

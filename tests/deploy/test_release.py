@@ -15,7 +15,10 @@ SECURITY = (ROOT / "SECURITY.md").read_text()
 
 def test_packaging_reads_the_number_from_the_code() -> None:
     assert "version" not in PROJECT["project"]
-    assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "tidb_binlog.version.VERSION"}
+    source = PROJECT["tool"]["hatch"]["version"]
+    read = re.search(source["pattern"], (ROOT / source["path"]).read_text())
+    assert read is not None
+    assert read["version"] == version.VERSION
     assert re.fullmatch(r"\d+\.\d+\.\d+", version.VERSION)
     assert version.text().startswith(f"Release Version: v{version.VERSION}\n")
 
