@@ -10,7 +10,6 @@ import importlib.metadata
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -30,7 +29,8 @@ from tidb_binlog.version import VERSION
 pytestmark = pytest.mark.integration
 
 PROGRAMS = ("pump", "drainer", "binlogctl", "reparo", "binlog-spark", "binlog-playground")
-NOT_OF_A_WHEEL = re.compile(r"deploy/(install\.sh|debian/|site/|compose/|grafana/provisioning/)")
+OF_AN_OPERATOR = ("*.toml", "systemd/*", "prometheus/*", "grafana/dashboards/*")
+"""What is copied from an installation, below deploy/."""
 PAGE = (ROOT / "docs" / "install.md").read_text()
 (EMBEDDER,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
 SERVERS = "import importlib.util, sys; print([n for n in sys.argv[1:] if importlib.util.find_spec(n)])"
@@ -52,19 +52,19 @@ def run(command: Iterable[object], cwd: Path, **environ: str) -> str:
     return done.stdout
 
 
+def built(kind: str, tree: Path, out: Path) -> Path:
+    """The file that the build backend makes of a tree."""
+    run([sys.executable, "-c", f"from hatchling import build; build.build_{kind}({str(out)!r})"], tree)
+    (file,) = out.iterdir()
+    return file
+
+
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Unpacked. Of a copy of the sources, since setuptools writes beside what it reads."""
-    tree, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("sdist")
-    for name in PACKAGES:
-        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for path in ROOT.iterdir():
-        if path.is_file():
-            shutil.copy(path, tree)
-    build = f"from setuptools import build_meta; build_meta.build_sdist({str(out)!r})"
-    run([sys.executable, "-c", build], tree)
-    (archive,) = out.iterdir()
+    """Unpacked."""
+    archive = built("sdist", ROOT, tmp_path_factory.mktemp("sdist"))
     assert archive.name == f"tidb_binlog-{VERSION}.tar.gz"
+    out = tmp_path_factory.mktemp("unpacked")
     with tarfile.open(archive) as packed:
         packed.extractall(out, filter="data")
     return out / f"tidb_binlog-{VERSION}"
@@ -72,35 +72,27 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("wheel")
-    build = f"from setuptools import build_meta; build_meta.build_wheel({str(out)!r})"
-    run([sys.executable, "-c", build], sdist)
-    (found,) = out.iterdir()
-    assert found.name == f"tidb_binlog-{VERSION}-py3-none-any.whl"
-    return found
+    wheel = built("wheel", sdist, tmp_path_factory.mktemp("wheel"))
+    assert wheel.name == f"tidb_binlog-{VERSION}-py3-none-any.whl"
+    return wheel
 
 
 def requirements(wheel: Path, extra: str) -> set[str]:
     """Names of all distributions that an extra needs, whatever asks for them. Empty: the core."""
     with zipfile.ZipFile(wheel) as packed:
         text = packed.read(f"tidb_binlog-{VERSION}.dist-info/METADATA").decode()
-    lines = re.findall(r"^Requires-Dist: (.+)$", text, re.M)
-    found: set[str] = set()
-    waiting = [("tidb-binlog", extra)]
-    seen = set(waiting)
+    own = re.findall(r"^Requires-Dist: (.+)$", text, re.M)
+    seen = {("tidb-binlog", extra)}
+    waiting = list(seen)
     while waiting:
-        name, wanted = waiting.pop()
-        of = lines if name == "tidb-binlog" else importlib.metadata.requires(name) or []
-        for one in map(Requirement, of):
-            if one.marker is not None and not one.marker.evaluate({"extra": wanted}):
-                continue
-            for next_one in ((one.name, part) for part in ("", *one.extras)):
-                if next_one not in seen:
-                    seen.add(next_one)
-                    waiting.append(next_one)
-        if name != "tidb-binlog":
-            found.add(name)
-    return found
+        name, its_extra = waiting.pop()
+        lines = own if name == "tidb-binlog" else importlib.metadata.requires(name) or []
+        for line in map(Requirement, lines):
+            if line.marker is None or line.marker.evaluate({"extra": its_extra}):
+                new = {(line.name, extra) for extra in ("", *line.extras)} - seen
+                seen |= new
+                waiting += new
+    return {name for name, _ in seen} - {"tidb-binlog"}
 
 
 Environment = Callable[[str], Path]
@@ -133,20 +125,25 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Enviro
     return environment
 
 
-def test_all_files_of_the_packages_are_in_it(wheel: Path) -> None:
+def test_its_packages_and_all_files_of_them_are_in_it(wheel: Path) -> None:
     """Files that are no modules, too: what a program reads of its own package is there."""
     with zipfile.ZipFile(wheel) as packed:
-        there = set(packed.namelist())
-    ours = {
-        path.relative_to(ROOT).as_posix()
-        for name in PACKAGES
-        for path in (ROOT / name).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        shipped = set(packed.namelist())
+    info = f"tidb_binlog-{VERSION}.dist-info"
+    assert {name.partition("/")[0] for name in shipped} == {*PACKAGES, info}
+    files = {
+        path: path.relative_to(directory.parent).as_posix()
+        for directory in PACKAGES.values()
+        for path in directory.rglob("*")
     }
-    assert {name for name in ours - there if not NOT_OF_A_WHEEL.match(name)} == set()
-    own = f"tidb_binlog-{VERSION}.dist-info/"
-    assert {name for name in there - ours if not name.startswith(own)} == set()
-    assert f"{own}licenses/LICENSE" in there
+    files |= {
+        path: (Path("binlogctl/deploy") / path.relative_to(ROOT / "deploy")).as_posix()
+        for name in OF_AN_OPERATOR
+        for path in (ROOT / "deploy").glob(name)
+    }
+    ours = {name for path, name in files.items() if path.is_file() and "__pycache__" not in path.parts}
+    assert {name for name in shipped if not name.startswith(info)} == ours
+    assert f"{info}/licenses/LICENSE" in shipped
 
 
 def test_the_texts_of_a_release_are_in_the_sdist(sdist: Path) -> None:
@@ -193,6 +190,17 @@ def test_commands_of_the_server_tell_their_release(environment: Environment, pro
     bin_ = environment("server")
     said = run([bin_ / program, "--version"], bin_)
     assert said.startswith(f"Release Version: v{VERSION}\n")
+
+
+def test_it_starts_beside_modules_of_an_application(environment: Environment, tmp_path: Path) -> None:
+    bin_ = environment("server")
+    for name in ("common.py", "deploy.py", "pump.py"):
+        (tmp_path / name).write_text("VALUE = 1\n")
+    program = "import common, deploy, pump, drainer, pumpclient; print(pump.VALUE, drainer.__file__)"
+    said = run([bin_ / "python", "-c", program], tmp_path)
+    assert said.startswith(f"1 {bin_.parent}")
+    for command in ([bin_ / "pump"], [bin_ / "python", "-P", "-m", "pump"], [bin_ / "binlogctl"]):
+        assert run([*command, "--version"], tmp_path).startswith("Release Version: v")
 
 
 def test_an_embedder_publishes_to_a_pump_of_the_wheel(

@@ -1,9 +1,10 @@
-"""What is said where a package of an extra is not installed: one line that names it and what to install."""
+"""Programs that start where packages are missing, or beside modules of an application called as ours."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -53,7 +54,7 @@ def test_a_command_tells_its_release_without_its_extra(flag: str) -> None:
 def test_a_fault_of_our_own_is_not_taken_for_a_missing_package() -> None:
     done = run(
         ("plyvel.x", "pump"),
-        "import tidb_binlog.process.programs\ntidb_binlog.programs.run('pump', 'pump.program', 'server')",
+        "from tidb_binlog.process import programs\nprograms.run('pump', 'pump.program', 'server')",
     )
     assert "ModuleNotFoundError" in done.stderr
 
@@ -77,3 +78,62 @@ def test_subscribe_needs_its_extra_alone() -> None:
     done = run(SUBSCRIBE, program)
     said = "drainer.subscribe needs the package prometheus_client: pip install 'tidb-binlog[subscribe]'"
     assert done.stderr.splitlines()[-1] == f"ImportError: {said}"
+
+
+APPLICATION = ("common/__init__.py", "deploy.py", "pump.py")
+"""What an application may have beside its main file."""
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Path:
+    """A directory that Python searches first, with modules of its own."""
+    (tmp_path / "common").mkdir()
+    for name in APPLICATION:
+        (tmp_path / name).write_text("VALUE = 1\n")
+    return tmp_path
+
+
+def started(application: Path, *command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=application)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("-P", "-m", "pump"),  # without -P Python starts the application's pump.py
+        ("-m", "drainer"),
+        ("-m", "drainer.reparo"),
+        ("-m", "binlogctl"),
+        *(
+            (str(Path(sys.executable).with_name(name)),)
+            for name in ("pump", "drainer", "binlogctl", "reparo")
+        ),
+    ],
+    ids=" ".join,
+)
+def test_a_program_starts_beside_modules_of_an_application(
+    application: Path, command: tuple[str, ...]
+) -> None:
+    done = started(application, sys.executable, *command, "--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Release Version: v")
+
+
+def test_an_application_imports_its_own_modules_and_ours(application: Path) -> None:
+    program = application / "program.py"
+    program.write_text(
+        "import common, deploy, pump, drainer, pumpclient\n"
+        "print(common.VALUE, deploy.VALUE, pump.VALUE, drainer.subscribe, pumpclient.connect)"
+    )
+    done = started(application, sys.executable, program)
+    assert (done.returncode, done.stdout[:6]) == (0, "1 1 1 "), done.stderr
+
+
+def test_a_module_that_hides_a_package_is_named_in_one_line(application: Path) -> None:
+    config = Path(__file__).parents[2] / "deploy" / "pump.toml"
+    done = started(application, sys.executable, "-m", "binlogctl", "config", "check", config)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"binlogctl: error: {application / 'pump.py'} hides the package `pump`: rename it, or put it into a"
+        " package of your own\n"
+    )
