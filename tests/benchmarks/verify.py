@@ -21,7 +21,7 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.compare.verify.checksum import sum_queries
 from drainer.compare.verify.compared_table import ComparedTable, compared_table
 from drainer.compare.verify.result import State
-from drainer.compare.verify.sides import sides_at_rest
+from drainer.compare.verify.row_source import sides_at_rest
 from drainer.compare.verify.table_work import Wanted
 from drainer.compare.verify.verifying import Pace, Verifying
 from drainer.mysql.connection import Target, connect

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from drainer.compare.verify import checksum
@@ -25,7 +26,7 @@ from drainer.compare.verify.compared_table import DOWNSTREAM, UPSTREAM, Compared
 from drainer.compare.verify.result import RowDifference
 from drainer.compare.verify.row_differences import Printed
 from drainer.compare.verify.row_parts import Found, PartedComparison, SideRows
-from drainer.compare.verify.sides import Sides
+from drainer.compare.verify.row_source import Sides
 from drainer.mysql.chunks.chunk import Chunk, check_rows
 from drainer.mysql.errors import NOT_ALLOWED, StatementRefused
 from tidb_binlog.errors import DownstreamError
@@ -137,7 +138,8 @@ class ChunkComparison:
     ) -> Part:
         """Rows of some buckets, or all, compared by meaning. `counts`: how many each side has of them."""
         if not counts:
-            answers = self._both(lambda side: checksum.count_queries(self._table, side, where))
+            count = partial(checksum.count_queries, self._table, where=where)
+            answers = self._both(count) if edited is None else ([], self._ask(DOWNSTREAM, count(DOWNSTREAM)))
             counts = tuple(sum(int(row[0] or 0) for row in side) for side in answers)
         with closing(SideRows(self._table)) as ours, closing(SideRows(self._table)) as theirs:
 

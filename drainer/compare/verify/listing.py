@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from drainer.compare.verify.edited_rows import Edited
 from drainer.compare.verify.result import Name
+from drainer.compare.verify.row_source import Edited
 from drainer.compare.verify.table_work import Wanted
 from drainer.points.load.contents import Contents, Source
 from drainer.reading.subscribe.table_choice import TablePattern
@@ -33,8 +33,11 @@ def listing(contents: Contents, rules: Rules, selected: Sequence[TablePattern] =
     for pattern in selected:
         if not pattern.takes_out and not any(pattern.fits(*source.name) for source in contents.tables):
             raise ConfigError(f"{pattern.text} fits no table of the upstream", hint="see the names there")
-    found = sorted(by_target.items())
-    return [_wanted(sources, rules) for _, sources in found if _is_selected(sources, selected)]
+    return [
+        _wanted(sources, rules)
+        for _, sources in sorted(by_target.items())
+        if is_selected([source.name for source in sources], selected)
+    ]
 
 
 def notes(rules: Rules) -> list[str]:
@@ -44,8 +47,8 @@ def notes(rules: Rules) -> list[str]:
     return ["ignore-txn-commit-ts passes over transactions: their rows differ, or follow from later changes"]
 
 
-def _is_selected(sources: Iterable[Source], selected: Sequence[TablePattern]) -> bool:
-    names = [source.name for source in sources]
+def is_selected(names: Sequence[Name], selected: Sequence[TablePattern]) -> bool:
+    """Whether tables that go to one, by their names upstream, are to be compared."""
     chosen, taken_out = (
         [any(one.fits(*name) for one in selected if one.takes_out is is_out) for name in names]
         for is_out in (False, True)

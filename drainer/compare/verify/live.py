@@ -23,14 +23,13 @@ from drainer.compare.verify import listing
 from drainer.compare.verify.compared_table import ComparedTable
 from drainer.compare.verify.drainer_lag import Lag
 from drainer.compare.verify.result import Name, OnDifference, Verification
-from drainer.compare.verify.sides import Side, Sides, seen_at, sides_at_rest
+from drainer.compare.verify.row_source import Side, Sides, seen_at, sides_at_rest
 from drainer.compare.verify.state_file import StateFile
 from drainer.compare.verify.table_work import Wanted
 from drainer.compare.verify.verifying import Pace, Progress, Stopped, Verifying
 from drainer.config.downstream import target_of
 from drainer.config.options import DrainerConfig
 from drainer.config.upstream import upstream_target_of
-from drainer.mysql.chunks.table_size import table_size
 from drainer.mysql.connection import connect
 from drainer.mysql.errors import SessionError, TransientError, safe_text
 from drainer.mysql.literal.quoting import string_literal
@@ -175,10 +174,9 @@ class LiveVerification:
         found = self._on_loop(self._listed(sides.ts))
         if self.on_progress is None:
             return found
-        with closing(sides.upstream.describe()) as connection:
+        with closing(sides.upstream.describe()) as tables:
             return [
-                replace(one, rows_expected=sum(table_size(connection, *name).rows for name in one.upstream))
-                for one in found
+                replace(one, rows_expected=sum(tables.rows(*name) for name in one.upstream)) for one in found
             ]
 
     async def _listed(self, ts: int) -> list[Wanted]:

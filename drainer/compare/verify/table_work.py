@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from drainer.compare.verify.chunk_comparison import Part
 from drainer.compare.verify.compared_table import ComparedTable
-from drainer.compare.verify.edited_rows import Edited
 from drainer.compare.verify.result import ComparedColumn, How, Name, RowDifference, State, TableResult, listed
+from drainer.compare.verify.row_source import SourceTable
 from drainer.mysql.chunks.chunk import Chunk, Place
 
 
@@ -23,16 +23,18 @@ from drainer.mysql.chunks.chunk import Chunk, Place
 class Wanted:
     """A downstream table with the upstream's ones that go there. `left_out`: columns, in lower case, that
     are not written. `why_not`: the reason for which its rows need not be equal, "" for none.
-    `rows_expected`: as a server estimates them. `edited`: the tables upstream, where row rules make other
-    rows of theirs. `published`: columns of each table upstream that its definition has and a row shows, in
-    lower case; () where nothing is published."""
+    `rows_expected`: as a server estimates them; `rows_known`: how many there are, 0 where only that says.
+    `edited`: the tables upstream, where a server does not show their rows as they are to be. `published`:
+    columns of each table upstream that its definition has and a row shows, in lower case; () where nothing
+    is published."""
 
     upstream: tuple[Name, ...]
     downstream: Name
     left_out: frozenset[str] = frozenset()
     why_not: str = ""
     rows_expected: int = 0
-    edited: tuple[Edited, ...] = ()
+    rows_known: int = 0
+    edited: tuple[SourceTable, ...] = ()
     published: tuple[frozenset[str], ...] = ()
 
     @property
@@ -50,7 +52,7 @@ class TableWork:
 
     wanted: Wanted
     how: ComparedTable | None = None
-    edited: tuple[Edited, ...] = ()
+    edited: tuple[SourceTable, ...] = ()
     chunks: list[Chunk] = field(default_factory=list)
     is_cut: bool = False
     is_described: bool = False
@@ -60,7 +62,6 @@ class TableWork:
     refusal: str = ""
     absent: str = ""
     is_gone: bool = False
-    rows_absent: int = 0
     seconds: float = 0.0
 
     # -- what is left ---------------------------------------------------------------------------------
@@ -148,6 +149,7 @@ class TableWork:
         parts = [*self.equal.values(), *self.wrong.values()]
         state, why = self._state()
         how = self.how
+        absent = self.wanted.rows_known if self.absent else 0
         return TableResult(
             upstream=self.wanted.upstream,
             downstream=self.wanted.downstream,
@@ -157,9 +159,9 @@ class TableWork:
             how=How.NOT_COMPARED if how is None else How.CHECKSUM if how.is_by_checksum else How.VALUES,
             chunks=len(parts),
             read_whole=sum(part.is_read for part in parts),
-            rows=sum(part.rows for part in parts) + self.rows_absent,
+            rows=sum(part.rows for part in parts) + absent,
             downstream_rows=sum(part.downstream_rows for part in parts),
-            missing=sum(part.missing for part in parts) + self.rows_absent,
+            missing=sum(part.missing for part in parts) + absent,
             extra=sum(part.extra for part in parts),
             changed=sum(part.changed for part in parts),
             computed=sum(part.computed for part in parts),

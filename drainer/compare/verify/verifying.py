@@ -29,16 +29,13 @@ from drainer.compare.verify.compared_table import (
     ComparedTable,
     compared_table,
 )
-from drainer.compare.verify.edited_rows import Edited, EditedRows
 from drainer.compare.verify.result import Name, OnDifference, TableResult, Verification
-from drainer.compare.verify.sides import Sides
+from drainer.compare.verify.row_source import Rows, Sides, SourceTable, Tables
 from drainer.compare.verify.table_work import TableWork, Wanted
 from drainer.mysql.chunks.chunk import Chunk
 from drainer.mysql.chunks.cut_key import WHOLE, key_to_compare
 from drainer.mysql.chunks.splitter import Splitter
-from drainer.mysql.connection import Connection
 from drainer.mysql.errors import StatementRefused, TransientError, safe_text
-from drainer.mysql.table_reader import is_absent, read_table
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.errors import BinlogError, Corruption, DownstreamError, Rejected, Unavailable
 from tidb_binlog.rowcodec.row_error import RowError
@@ -58,8 +55,7 @@ REFUSALS: Final = (StatementRefused, DownstreamError, RowError, Corruption)
 """What keeps one table from being read."""
 
 
-Describing = tuple[Connection, Connection]
-"""Connections of both sides that tell what tables are."""
+Describing = tuple[Tables, Tables]
 
 
 class Stopped(Exception):
@@ -260,23 +256,28 @@ class Verifying:
         if work.how is None and self.journal is not None:
             work.resume(how, self.journal.kept(work, how))
         work.take(how)
-        edited = work.edited
-        upstream_rows = EditedRows(how, edited, sides.upstream.session, sides.ts).read if edited else None
+        readers = [
+            one.reader(table, how.pairs, sides.upstream.session, sides.ts)
+            for one, table in zip(work.edited, how.upstream, strict=bool(work.edited))
+        ]
         comparison = ChunkComparison(
             how,
             sides,
             self._downstream,
-            upstream_rows=upstream_rows,
+            upstream_rows=_chained(readers) if readers else None,
             keep_all=self._look == self.pace.retries and self.on_difference is not None,
         )
         for chunk in list(work.left()):
             self._submit(work, chunk, comparison, ends_s)
-        splitter = _splitter(how, edited, min(self.pace.chunk_rows, self._budget.chunk_rows))
+        splitter = _splitter(how, work.edited, min(self.pace.chunk_rows, self._budget.chunk_rows))
         side = sides.of(UPSTREAM if len(how.upstream) == 1 else DOWNSTREAM)
         while not work.is_cut and not work.refusal:
-            with side.session() as connection:
-                last = work.chunks[-1] if work.chunks else None
-                chunks = list(itertools.islice(splitter.chunks(connection, last), _CUT_AT_ONCE))
+            if splitter.key.columns:
+                with side.session() as connection:
+                    last = work.chunks[-1] if work.chunks else None
+                    chunks = list(itertools.islice(splitter.chunks(connection, last), _CUT_AT_ONCE))
+            else:
+                chunks = [Chunk(0)]
             work.chunks += chunks
             work.is_cut = not chunks or chunks[-1].is_last
             for chunk in chunks:
@@ -304,8 +305,8 @@ class Verifying:
         """As it is now, or why it cannot be compared, "" where that is in `work`."""
         wanted = work.wanted
         above, below = describing
-        upstream = [read_table(above, *name) for name in wanted.upstream]
-        downstream = read_table(below, *wanted.downstream)
+        upstream = [above.read(*name) for name in wanted.upstream]
+        downstream = below.read(*wanted.downstream)
         there = [table for table in upstream if table is not None]
         work.edited = tuple(one for one, at in zip(wanted.edited, upstream, strict=False) if at is not None)
         work.absent = ""
@@ -403,18 +404,18 @@ class Verifying:
         )
 
 
-def seen_whole(downstream: Connection, found: ComparedTable | str) -> ComparedTable | str:
+def seen_whole(downstream: Tables, found: ComparedTable | str) -> ComparedTable | str:
     """Unless the downstream has a column that it does not show."""
     if isinstance(found, str):
         return found
-    hidden = [name for name in found.missing if not is_absent(downstream, *found.name, name)]
+    hidden = [name for name in found.missing if not downstream.lacks(*found.name, name)]
     return f"downstream does not show column {', '.join(hidden)}: {NOT_SHOWN}" if hidden else found
 
 
-def lacking(work: TableWork, side: str, connection: Connection, names: Sequence[Name]) -> str:
+def lacking(work: TableWork, side: str, tables: Tables, names: Sequence[Name]) -> str:
     """Why it cannot be compared, "" where it is absent, as `work` says then. A server shows no table to who
     may not read it: absent is what a SELECT does not find."""
-    if not all(is_absent(connection, *name) for name in names):
+    if not all(tables.lacks(*name) for name in names):
         return f"{side} does not show it: {NOT_SHOWN}"
     work.absent = f"{side} has no such table" + (" any more" if side == "upstream" else "")
     return ""
@@ -428,7 +429,11 @@ def said(error: Exception) -> str:
     return error.message if isinstance(error, BinlogError) else safe_text(error)
 
 
-def _splitter(how: ComparedTable, edited: Sequence[Edited], chunk_rows: int) -> Splitter:
+def _chained(readers: Sequence[Rows]) -> Rows:
+    return lambda chunk: itertools.chain.from_iterable(read(chunk) for read in readers)
+
+
+def _splitter(how: ComparedTable, edited: Sequence[SourceTable], chunk_rows: int) -> Splitter:
     """Cuts the upstream's table, or the downstream's one where several go there."""
     table, others = how.downstream, how.upstream
     if len(how.upstream) == 1:

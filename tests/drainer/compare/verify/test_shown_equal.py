@@ -20,7 +20,7 @@ from drainer.compare.report.repair.repair_file import RepairFile
 from drainer.compare.verify import canonical, chunk_comparison, row_parts
 from drainer.compare.verify.compared_table import NOT_SHOWN
 from drainer.compare.verify.result import How, State
-from drainer.compare.verify.sides import Sides, sides_at_rest
+from drainer.compare.verify.row_source import Sides, sides_at_rest
 from drainer.compare.verify.table_work import Wanted
 from drainer.mysql.connection import Connection
 from drainer.mysql.rows.column_match import Dialect

@@ -13,7 +13,7 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.compare.verify.chunk_comparison import Part
 from drainer.compare.verify.compared_table import ComparedTable
 from drainer.compare.verify.result import How, Kind, State
-from drainer.compare.verify.sides import Sides
+from drainer.compare.verify.row_source import Sides
 from drainer.compare.verify.table_work import TableWork, Wanted
 from drainer.compare.verify.verifying import Stopped
 from drainer.mysql.chunks.chunk import Chunk

@@ -10,7 +10,7 @@ import pytest
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.compare.verify.live import sides_of
 from drainer.compare.verify.result import Kind, State, Verification
-from drainer.compare.verify.sides import Sides
+from drainer.compare.verify.row_source import Sides
 from drainer.compare.verify.table_work import Wanted
 from drainer.compare.verify.verifying import Pace, Verifying
 from drainer.mysql.connection import Target

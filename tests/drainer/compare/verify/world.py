@@ -13,7 +13,7 @@ from typing import Any
 
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.compare.verify.result import RowDifference, TableResult, Verification
-from drainer.compare.verify.sides import Sides, sides_at_rest
+from drainer.compare.verify.row_source import Sides, sides_at_rest
 from drainer.compare.verify.table_work import Wanted
 from drainer.compare.verify.verifying import Pace, Progress, Verifying
 from drainer.mysql.connection import Connection, Target, connect
