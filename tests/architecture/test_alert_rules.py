@@ -6,6 +6,7 @@ What they say when is tried in tests/deploy/prometheus.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import pytest
 
@@ -14,18 +15,10 @@ from drainer.operate.status.lag import STAGES
 from pump.write.admission import Reason
 from tests.architecture.source import ROOT
 from tests.deploy.prometheus import exported
-from tests.deploy.prometheus.rules import Alert, alerts, records
-from tools.grafana.__main__ import DASHBOARDS
-from tools.grafana.panels import Query
+from tests.deploy.prometheus.rules import Alert, alerts, panel_queries, records
 
 RUNBOOK = "docs/alerts.md"
 each_alert = pytest.mark.parametrize("alert", alerts().values(), ids=alerts())
-PANELS = {
-    f"{name}: {panel.title}: {query.legend}": query
-    for name, dashboard in DASHBOARDS.items()
-    for panel in dashboard.panels
-    for query in panel.queries
-}
 
 
 def known() -> dict[str, frozenset[str]]:
@@ -57,10 +50,10 @@ def test_every_series_of_a_recording_rule_exists_with_its_labels(record: str) ->
     check(records()[record])
 
 
-@pytest.mark.parametrize("query", PANELS.values(), ids=PANELS)
-def test_every_series_of_a_panel_exists_with_its_labels(query: Query) -> None:
-    own = check(query.expression.replace("$__rate_interval", "1m"))
-    assert set(re.findall(r"\{\{(\w+)\}\}", query.legend)) <= own
+@pytest.mark.parametrize("query", panel_queries().values(), ids=panel_queries())
+def test_every_series_of_a_panel_exists_with_its_labels(query: Mapping[str, str]) -> None:
+    own = check(query["expr"].replace("$__rate_interval", "1m"))
+    assert set(re.findall(r"\{\{(\w+)\}\}", query["legendFormat"])) <= own
 
 
 @each_alert

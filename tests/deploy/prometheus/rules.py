@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -13,6 +14,11 @@ import yaml
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 DIRECTORY: Final = ROOT / "deploy" / "prometheus"
+DASHBOARDS: Final = {
+    path.stem: json.loads(path.read_text("utf-8"))
+    for path in sorted((ROOT / "deploy" / "grafana" / "dashboards").iterdir())
+}
+"""As Grafana loads them, by name."""
 RULE_FILES: Final = sorted(DIRECTORY.glob("*-rules.yml"))
 INSTALL: Final = "apt-get install -y --no-install-recommends prometheus, or: sh deploy/install.sh spark"
 
@@ -34,13 +40,13 @@ def _rules() -> list[dict[str, Any]]:
 @cache
 def alerts() -> dict[str, Alert]:
     """By name; each name once."""
-    found = [rule for rule in _rules() if "alert" in rule]
-    made = {
+    rules = [rule for rule in _rules() if "alert" in rule]
+    alerts = {
         rule["alert"]: Alert(rule["alert"], rule["expr"], rule["labels"], rule["annotations"])
-        for rule in found
+        for rule in rules
     }
-    assert len(made) == len(found)
-    return made
+    assert len(alerts) == len(rules)
+    return alerts
 
 
 @cache
@@ -49,11 +55,26 @@ def records() -> dict[str, str]:
     return {rule["record"]: rule["expr"] for rule in _rules() if "record" in rule}
 
 
+def panels(dashboard: str) -> list[dict[str, Any]]:
+    """Panels of a dashboard without the rows that they stand in."""
+    return [panel for panel in DASHBOARDS[dashboard]["panels"] if panel["type"] != "row"]
+
+
+def panel_queries() -> dict[str, dict[str, Any]]:
+    """Queries of all panels by dashboard, title and legend."""
+    return {
+        f"{name}: {panel['title']}: {target['legendFormat']}": target
+        for name in DASHBOARDS
+        for panel in panels(name)
+        for target in panel["targets"]
+    }
+
+
 def program(name: str) -> str:
     """Where `prometheus` or `promtool` is."""
-    found = shutil.which(name)
-    assert found is not None, f"{name} is not installed: {INSTALL}"
-    return found
+    path = shutil.which(name)
+    assert path is not None, f"{name} is not installed: {INSTALL}"
+    return path
 
 
 def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:

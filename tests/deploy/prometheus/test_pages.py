@@ -21,12 +21,11 @@ from binlogctl.cli.command_line import Call, parse
 from drainer.spark import program as binlog_spark
 from tests.deploy.prometheus import exported
 from tests.deploy.prometheus.pages import ALERTS, MONITORING, TROUBLES, shell_lines
-from tests.deploy.prometheus.rules import DIRECTORY, ROOT, alerts, promtool
+from tests.deploy.prometheus.rules import DASHBOARDS, DIRECTORY, ROOT, alerts, promtool
 from tidb_binlog import errors
 from tidb_binlog.process import daemon
 from tidb_binlog.status.drainer import DrainerDocument
 from tidb_binlog.status.pump import PumpStatus
-from tools.grafana import __main__ as dashboards
 
 LINES = sorted(set(shell_lines(ALERTS) + shell_lines(TROUBLES) + shell_lines(MONITORING)))
 OF_THE_SYSTEM = {
@@ -140,7 +139,7 @@ def test_series_and_alerts_that_the_page_names_exist() -> None:
 def test_files_and_snippets_of_the_page_are_those_there_are() -> None:
     rules = {path.name for path in DIRECTORY.glob("*.yml")}
     assert set(re.findall(r"`(\w+(?:-rules)?\.yml)`", MONITORING)) == rules
-    assert set(re.findall(r"`(\w+)\.json`", MONITORING)) == dashboards.DASHBOARDS.keys()
+    assert set(re.findall(r"`(\w+)\.json`", MONITORING)) == DASHBOARDS.keys()
     blocks = [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", MONITORING, re.M | re.S)]
     assert [set(block) for block in blocks] == [{"scheme", "tls_config"}, {"apiVersion", "providers"}]
     (block,) = re.findall(r"^```toml\n(.*?)^```$", MONITORING, re.MULTILINE | re.DOTALL)

@@ -37,7 +37,7 @@ from tests.deploy.binlogctl.conftest import Ctl
 from tests.deploy.binlogctl.conftest import ctl as ctl
 from tests.deploy.prometheus import exported
 from tests.deploy.prometheus.pages import ALERTS, MONITORING, TROUBLES, shell_lines
-from tests.deploy.prometheus.rules import RULE_FILES, alerts, program, records
+from tests.deploy.prometheus.rules import RULE_FILES, alerts, panel_queries, program, records
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support.relay_world import items
 from tests.forked import Forked
@@ -45,7 +45,6 @@ from tidb_binlog.net.port import free_ports
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import LONG, Column, FieldType, Index, IndexColumn, TableInfo
 from tidb_binlog.upstream.standalone import StandaloneUpstream
-from tools.grafana.__main__ import DASHBOARDS
 
 pytestmark = pytest.mark.integration
 
@@ -288,14 +287,10 @@ def leave_files(directory: Path, archive: Path) -> None:
 def queries() -> dict[str, str]:
     """What is asked for, by where: queries of panels as they are, of rules each series with its labels, since
     a rule that has nothing to say returns nothing."""
-    found = {}
-    for name, dashboard in DASHBOARDS.items():
-        for panel in dashboard.panels:
-            for query in panel.queries:
-                expression = query.expression.replace("$__rate_interval", RATE)
-                found[f"{name}: {panel.title}: {query.legend}"] = re.sub(
-                    r"\$(instance|name)\b", ".*", expression
-                )
+    found = {
+        name: re.sub(r"\$(instance|name)\b", ".*", query["expr"].replace("$__rate_interval", RATE))
+        for name, query in panel_queries().items()
+    }
     for name, expression in {**{one.name: one.expression for one in alerts().values()}, **records()}.items():
         for series in exported.asked_for(expression) - NEVER_HERE:
             for chosen in re.findall(rf"\b{series}(\{{[^}}]*\}})?", expression):
