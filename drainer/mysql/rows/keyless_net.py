@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from drainer.mysql.rows.change import APPEND, DROP_ONE, Change
+from drainer.mysql.rows.change import APPEND, DROP_ONE, OP, Change
 
 
 @dataclass(slots=True)
@@ -29,16 +29,19 @@ class _Row:
 
 @dataclass(slots=True)
 class KeylessNet:
+    """What statements are made of, in this order: drops, rows that turn (by groups of equal pairs), adds."""
+
     appended: list[Change] = field(default_factory=list)
     dropped: list[list[Change]] = field(default_factory=list)
     turned: list[list[tuple[Change, Change]]] = field(default_factory=list)
 
 
 def keyless_net(ordered: Iterable[Change], *, keeps_rows: bool) -> KeylessNet:
+    """What `ordered` comes to."""
     rows: dict[bytes, list[_Row]] = {}
     dropped: dict[bytes, list[Change]] = {}
     for change in ordered:
-        op, met = change[1], None
+        op, met = change[OP], None
         if op != APPEND:
             old = old_literal(change)
             waiting = rows.get(old)
@@ -48,28 +51,28 @@ def keyless_net(ordered: Iterable[Change], *, keeps_rows: bool) -> KeylessNet:
                 met = None
         if op != DROP_ONE:
             rows.setdefault(_literal(change), []).append(_Row(change, met))
-    found = KeylessNet(dropped=list(dropped.values()))
+    net = KeylessNet(dropped=list(dropped.values()))
     turned: dict[tuple[bytes, bytes], list[tuple[Change, Change]]] = {}
     for literal, those in rows.items():
         for row in those:
             if row.met is None:
-                found.appended.append(row.image)
+                net.appended.append(row.image)
             elif (old := old_literal(row.met)) != literal:
                 turned.setdefault((old, literal), []).append((row.met, row.image))
-    found.turned = [turned[pair] for pair in _in_order(turned)]
-    return found
+    net.turned = [turned[pair] for pair in _in_order(turned)]
+    return net
 
 
 def old_literal(change: Change) -> bytes:
     """The image that a change takes away."""
-    return change[0].sql.literals_of("delete" if change[1] == DROP_ONE else "old", change[3])
+    table, op, _, row, _ = change
+    return table.sql.literals_of("delete" if op == DROP_ONE else "old", row)
 
 
 def _literal(change: Change) -> bytes:
-    sql = change[0].sql
-    return (
-        sql.insert_literals(change[3]) if change[1] == APPEND else sql.update_literals(change[3], change[4])
-    )
+    """The image that a change leaves."""
+    table, _, _, row, split = change
+    return table.sql.update_literals(row, split) if split else table.sql.insert_literals(row)
 
 
 def _in_order(pairs: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

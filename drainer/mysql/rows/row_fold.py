@@ -13,20 +13,28 @@ Folding is by the binary identity of the key, never by the server's looser equal
 in bytes but are one key for the server ('abc', 'ABC') stay two entries, and since every removal runs before
 every write, `delete 'abc'` and `insert 'ABC'` cannot run in the wrong order.
 
-    first change of a key   last change   becomes
-    insert, moved in        put           a new row                     (born)
-    insert, moved in        remove        nothing
-    update, remove          put           a row to overwrite
-    update, remove          remove        a removal
+    was there before   is there after   becomes
+    no                 yes              a new row, written where no row of the key is
+    no                 no               nothing
+    yes                yes              a row to overwrite, or to remove and write, as the form has it:
+    yes                no               a removal
 
-In a table with further unique keys every row that is not born is removed before any is written: at the
-end of a consistent prefix no two live rows share a unique value, so the writes cannot collide even if
-values were swapped inside the batch. Where something downstream would go with the row (columns of its own,
-triggers), a row whose unique values are the same before and after stays and is overwritten.
+    form       a row to overwrite                                             unless it went and came back
+    REPLACE    the REPLACE removes it itself                                  the same
+    UPSERT     is updated where it is: what upstream does not know stays      is removed first
+    REWRITE    is removed before any is written                               the same
+    ... gentle stays and is updated if its unique values are the same         is removed first
 
-A part of a transaction alone may end where two rows hold one value: the one that took it later keeps it, the
-other gives it up in a further part, or its removal is there. So writes are in the order of the last changes,
-each REPLACE removing rows in its way, and after the rows that stay. A row stays only if each of
+Under REWRITE the table has further unique keys. At the end of a consistent prefix no two live rows share a
+unique value: with all rows that leave one removed, the writes cannot collide even if values were swapped
+inside the batch. A gentle table has something downstream that would go with the row (columns of its own,
+triggers).
+
+While replaying a row may be there although it was born here, or be gone: every key counts as there before.
+
+A part of a transaction alone (`cut`) may end where two rows hold one value: the one that took it later keeps
+it, the other gives it up in a further part, or its removal is there. So writes are in the order of the last
+changes, each REPLACE removing rows in its way, and after the rows that stay. A row stays only if each of
 its changes leaves its values: if another had removed it, the first one here would be where it gives one up.
 
 An image that a later one replaces is never rendered, so not all of it is checked. That loses nothing: what
@@ -40,90 +48,87 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from drainer.mysql.rows.change import (
-    APPEND,
-    PUT_INSERT,
-    PUT_MOVED,
+    ARRIVALS,
+    KEY,
+    OP,
     PUT_UPDATE,
-    REMOVE,
+    PUTS,
+    ROW,
+    TABLE,
     Change,
     Form,
     TableTarget,
+    image_after,
 )
 
 
 @dataclass(slots=True, eq=False)
 class TableFold:
-    """Net effect on one table. `first` and `last` keep those changes of each key.
+    """Net effect on one table."""
 
-    `reborn` are keys that went and came back, `passed` changes before the last one, of a gentle table.
-    `mixed`: the changes have several targets. `doubled`: a row came to a key that another had not left.
-    """
+    table: TableTarget  # of the first change; others have the same `fold_id`
+    last: dict[bytes, Change] = field(default_factory=dict)  # of each key, in the order of these changes
+    first: dict[bytes, Change] = field(default_factory=dict)  # of each key; the keys are those of `last`
+    reborn: set[bytes] = field(default_factory=set)  # keys that went and came back
+    ordered: list[Change] = field(default_factory=list)  # all changes of a table without key; else empty
+    mixed: bool = False  # the changes have several targets
+    doubled: bool = False  # a row came to a key that another had not left
+    passed: dict[bytes, list[Change]] = field(default_factory=dict)  # before the last one, of a gentle table
 
-    table: TableTarget
-    last: dict[bytes, Change] = field(default_factory=dict)
-    first: dict[bytes, Change] = field(default_factory=dict)
-    reborn: set[bytes] = field(default_factory=set)
-    ordered: list[Change] = field(default_factory=list)  # tables without key
-    mixed: bool = False
-    doubled: bool = False
-    passed: dict[bytes, list[Change]] = field(default_factory=dict)
-
-    def is_born(self, key: bytes) -> bool:
-        """The row was not there before the batch."""
-        return self.first[key][1] <= PUT_MOVED
+    def was_there(self, key: bytes) -> bool:
+        """The row was there before the batch."""
+        return self.first[key][OP] not in ARRIVALS
 
     def removals(self, *, replaying: bool, cut: bool = False) -> list[Change]:
-        """Changes whose key is to be deleted first. `replaying`: rows may be there although born here.
-
-        `cut`: these are not all changes of a transaction.
-        """
-        first, form = self.first, self.table.form
-        if form is Form.REPLACE:
+        """Changes whose key is to be deleted first."""
+        first = self.first
+        if self.table.form is Form.REPLACE:
             return [
                 change
                 for key, change in self.last.items()
-                if change[1] >= REMOVE and (replaying or first[key][1] > PUT_MOVED)
+                if change[OP] not in PUTS and (replaying or first[key][OP] not in ARRIVALS)
             ]
         return [
             change
             for key, change in self.last.items()
-            if (replaying or first[key][1] > PUT_MOVED)
+            if (replaying or first[key][OP] not in ARRIVALS)
             and not self._stays(key, change, replaying=replaying, cut=cut)
         ]
 
     def writes(self, *, replaying: bool, cut: bool = False) -> tuple[list[Change], list[Change]]:
         """Changes whose image is to be written: where no row of the key is then, and where one may be."""
-        puts = [(key, change) for key, change in self.last.items() if change[1] < REMOVE]
+        puts = [change for change in self.last.values() if change[OP] in PUTS]
         if self.table.form is not Form.REWRITE:
-            return [], [change for _, change in puts]
+            return [], puts
         if replaying or not self.table.gentle:
-            return [change for _, change in puts], []
+            return puts, []
         absent: list[Change] = []
         present: list[Change] = []
-        for key, change in puts:
-            stays = not self.is_born(key) and self._stays(key, change, replaying=False, cut=cut)
+        for change in puts:
+            key = change[KEY]
+            stays = self.was_there(key) and self._stays(key, change, replaying=False, cut=cut)
             (present if stays else absent).append(change)
         return absent, present
 
-    def _stays(self, key: bytes, change: Change, *, replaying: bool, cut: bool) -> bool:
+    def _stays(self, key: bytes, last: Change, *, replaying: bool, cut: bool) -> bool:
         """Whether a row that is there is overwritten in place."""
-        if change[1] >= REMOVE or key in self.reborn:
+        if last[OP] not in PUTS or key in self.reborn:
             return False
         if self.table.form is not Form.REWRITE:
             return True
         if not self.table.gentle or replaying:
             return False
         if not cut:
-            return _same_unique_values(self.first[key], change)
-        return all(_same_unique_values(one, one) for one in (*self.passed.get(key, ()), change))
+            return _same_unique_values(self.first[key], last)
+        return all(_same_unique_values(change, change) for change in (*self.passed.get(key, ()), last))
 
 
 def _same_unique_values(first: Change, last: Change) -> bool:
     """Whether a row has the same values under all further unique keys before and after."""
-    if first[1] != PUT_UPDATE:
+    if first[OP] != PUT_UPDATE:
         return False
-    before = first[0].sql.unique_values("old", first[3])
-    after = last[0].sql.unique_values("insert" if last[1] == PUT_INSERT else "new", last[3])
+    before = first[TABLE].sql.unique_values("old", first[ROW])
+    after = last[TABLE].sql.unique_values(image_after(last), last[ROW])
     return before is not None and before == after
 
 
@@ -132,24 +137,23 @@ def fold(changes: Iterable[Change]) -> list[TableFold]:
     tables: list[TableFold] = []
     of_target: dict[TableTarget, TableFold] = {}
     for change in changes:
-        net = of_target.get(change[0])
+        target, op, key, _, _ = change
+        net = of_target.get(target)
         if net is None:
-            net = of_target[change[0]] = _of_table(tables, change[0])
-        op = change[1]
-        if op >= APPEND:
+            net = of_target[target] = _of_table(tables, target)
+        if not target.keyed:
             net.ordered.append(change)
             continue
-        key = change[2]
         last = net.last
         if key not in last:
             net.first[key] = change
         else:
-            if op <= PUT_MOVED:
+            if op in ARRIVALS:
                 net.reborn.add(key)
-                net.doubled = net.doubled or last[key][1] < REMOVE
+                net.doubled = net.doubled or last[key][OP] in PUTS
             if net.table.gentle:
                 net.passed.setdefault(key, []).append(last[key])
-            del last[key]  # in the order of the last changes
+            del last[key]  # so that it comes last
         last[key] = change
     return tables
 

@@ -28,12 +28,17 @@ from drainer.mysql.literal.quoting import quote_name
 from drainer.mysql.rows.change import (
     APPEND,
     DROP_ONE,
+    KEY,
+    OP,
     PUT_INSERT,
     PUT_MOVED,
     REMOVE,
+    ROW,
+    TABLE,
     Change,
     Form,
     TableTarget,
+    image_after,
 )
 from drainer.mysql.rows.keyless_net import KeylessNet, keyless_net
 from drainer.mysql.rows.row_fold import TableFold
@@ -102,7 +107,7 @@ def writes(net: TableFold, bytes_max: int, *, replaying: bool, cut: bool = False
     repeats = replaying or net.table.version.partial
     absent, present = net.writes(replaying=repeats, cut=cut)
     for table, changes in _by_target(net, present):
-        surplus = None if repeats or cut else sum(net.first[change[2]][1] > PUT_MOVED for change in changes)
+        surplus = None if repeats or cut else sum(net.was_there(change[KEY]) for change in changes)
         if table.form is Form.REPLACE:
             yield from _writes(table, _head(table, b"REPLACE INTO "), changes, b"", bytes_max, surplus)
         else:
@@ -123,7 +128,7 @@ def _by_target(net: TableFold, changes: list[Change]) -> Iterable[tuple[TableTar
         return ((net.table, changes),)
     groups: dict[TableTarget, list[Change]] = {}
     for change in changes:
-        groups.setdefault(change[0], []).append(change)
+        groups.setdefault(change[TABLE], []).append(change)
     return groups.items()
 
 
@@ -148,13 +153,13 @@ def _cut(
 def _key_literals(table: TableTarget, changes: list[Change]) -> list[bytes]:
     sql = table.sql
     if sql.key_is_literal:
-        return [change[2] for change in changes]
+        return [change[KEY] for change in changes]
     by_op: dict[int, Callable[[bytes], bytes]] = {
         REMOVE: sql.key_literal_of_delete,
         PUT_INSERT: sql.key_literal_of_insert,
         PUT_MOVED: sql.key_literal_of_update_new,
     }
-    return [by_op.get(change[1], sql.key_literal_of_update_old)(change[3]) for change in changes]
+    return [by_op.get(op, sql.key_literal_of_update_old)(row) for _, op, _, row, _ in changes]
 
 
 def _deletes(
@@ -187,8 +192,7 @@ def _on_duplicate(table: TableTarget) -> bytes:
 
 def _images(table: TableTarget, changes: list[Change]) -> list[bytes]:
     insert, update = table.sql.insert_literals, table.sql.update_literals
-    # Only an UPDATE row has a second half, and never at its beginning.
-    images = [update(change[3], change[4]) if change[4] else insert(change[3]) for change in changes]
+    images = [update(row, split) if split else insert(row) for _, _, _, row, split in changes]
     if not table.fillers:
         return images
     more = b"".join(b"," + literal for _, literal in table.fillers) + b")"
@@ -228,18 +232,14 @@ def _writes(
 
 def _is_lax(table: TableTarget, image: bytes, change: Change) -> bool:
     """Whether no strict session takes the image. A text may hold the same token."""
-    return ENUM_ZERO in image and table.sql.has_enum_zero(_image_name(change), change[3])
-
-
-def _image_name(change: Change) -> str:
-    return "new" if change[4] else "insert"
+    return ENUM_ZERO in image and table.sql.has_enum_zero(image_after(change), change[ROW])
 
 
 def _foreign_text(table: TableTarget, changes: list[Change]) -> Text:
-    found: Counter[str] = Counter()
+    values: Counter[str] = Counter()
     for change in changes:
-        found.update(table.sql.foreign_text(_image_name(change), change[3]))
-    return tuple(found.items())
+        values.update(table.sql.foreign_text(image_after(change), change[ROW]))
+    return tuple(values.items())
 
 
 # -- tables without a key --------------------------------------------------------------------------
@@ -247,31 +247,31 @@ def _foreign_text(table: TableTarget, changes: list[Change]) -> Text:
 
 def _keyless(ordered: list[Change], bytes_max: int) -> Iterator[Statement]:
     """Changes of a table without key: images to drop, then images to add."""
-    if all(change[1] == APPEND for change in ordered):
-        found = KeylessNet(ordered)
+    if all(change[OP] == APPEND for change in ordered):
+        net = KeylessNet(ordered)
     else:
-        found = keyless_net(ordered, keeps_rows=ordered[0][0].gentle)
-    for changes in found.dropped:
+        net = keyless_net(ordered, keeps_rows=ordered[0][TABLE].gentle)
+    for changes in net.dropped:
         table, op, _, row, _ = changes[0]
         predicate = table.sql.full_row_predicate("delete" if op == DROP_ONE else "old", row)
         count = len(changes)
         sql = b"DELETE FROM " + table.name + b" WHERE " + predicate + b" LIMIT %d" % count
         yield Statement(table, sql, (count, count))
-    for pairs in found.turned:
+    for pairs in net.turned:
         yield _turned(*pairs[0], len(pairs))
     groups: dict[TableTarget, list[Change]] = {}
-    for change in found.appended:
-        groups.setdefault(change[0], []).append(change)
+    for change in net.appended:
+        groups.setdefault(change[TABLE], []).append(change)
     for table, changes in groups.items():
         yield from _writes(table, _head(table, b"INSERT INTO "), changes, b"", bytes_max, 0)
 
 
 def _turned(met: Change, image: Change, count: int) -> Statement:
     """So many rows become another image where they are."""
-    table = image[0]
-    predicate = met[0].sql.full_row_predicate("old", met[3])
-    assignments = table.sql.assignments("new", image[3])
+    table, row = image[TABLE], image[ROW]
+    predicate = met[TABLE].sql.full_row_predicate("old", met[ROW])
+    assignments = table.sql.assignments("new", row)
     sql = b"UPDATE %b SET %b WHERE %b LIMIT %d" % (table.name, assignments, predicate, count)
-    lax = table.sql.has_enum and table.sql.has_enum_zero("new", image[3])
+    lax = table.sql.has_enum and table.sql.has_enum_zero("new", row)
     foreign = _foreign_text(table, [image] * count) if table.sql.has_narrow_text else ()
     return Statement(table, sql, (count, count), lax, foreign)

@@ -33,6 +33,7 @@ from drainer.mysql.rows.change import (
     REMOVE,
     REMOVE_OLD,
     REPLACE_ONE,
+    ROW,
     Change,
     Chunk,
     Position,
@@ -168,7 +169,7 @@ class Dispatcher:
         changes = self._open[lane]
         self._open[lane] = []
         self._sequence[lane] += 1
-        size = sum([len(change[3]) for change in changes])
+        size = sum([len(change[ROW]) for change in changes])
         cut = self._first_ts <= self._cut_ts <= position.commit_ts
         self._ready.append((lane, Chunk(self._sequence[lane], changes, self._first_ts, position, size, cut)))
 

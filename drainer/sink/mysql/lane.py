@@ -39,7 +39,7 @@ from drainer.mysql.errors import (
     trouble_of,
 )
 from drainer.mysql.refusal import CORRECT, Ask, Refusal, RowsRefused, answer, refusal_of
-from drainer.mysql.rows.change import Chunk, TableTarget
+from drainer.mysql.rows.change import TABLE, Chunk, TableTarget
 from drainer.mysql.rows.column_match import FULL
 from drainer.mysql.rows.row_fold import fold
 from drainer.mysql.rows.statement import Statement, statements
@@ -342,7 +342,8 @@ class Lane(threading.Thread):
     def _prepare(self, work: Work) -> list[Statement]:
         changes = work.changes
         if self._replaced:
-            changes = [(self._replaced.get(change[0], change[0]), *change[1:]) for change in changes]
+            now = self._replaced
+            changes = [(now.get(table, table), op, key, row, split) for table, op, key, row, split in changes]
         try:
             folds = fold(changes)
             if self._settings.on_refused is not None:
@@ -431,8 +432,9 @@ class Lane(threading.Thread):
             return False
         logger.warning("table was changed downstream, its definition is read again", table=target.label)
         for change in work.changes:
-            if self._replaced.get(change[0], change[0]) is target:
-                self._replaced[change[0]] = fresh
+            table = change[TABLE]
+            if self._replaced.get(table, table) is target:
+                self._replaced[table] = fresh
         self._on_table_changed()
         work.prepared = None
         return True

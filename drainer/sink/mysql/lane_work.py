@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from drainer.checkpoint.safe_mode import SafeMode
 from drainer.mysql.refusal import Refusal
-from drainer.mysql.rows.change import Change, Chunk, Position, TableTarget
+from drainer.mysql.rows.change import ROW, Change, Chunk, Position, TableTarget
 from drainer.mysql.rows.statement import Statement
 from drainer.mysql.transient import Trouble
 from tidb_binlog.errors import DownstreamError
@@ -63,7 +63,7 @@ class Work:
     def range_of(self, change: Change) -> str:
         """The transactions of its chunk, most often one. Its table may have been read anew."""
         for chunk in self.batch:
-            if any(each[3] is change[3] for each in chunk.changes):
+            if any(each[ROW] is change[ROW] for each in chunk.changes):
                 return _range(chunk.first_ts, chunk.position.commit_ts)
         return self.range_text
 

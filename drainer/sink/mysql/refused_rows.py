@@ -20,7 +20,7 @@ from drainer.mysql.connection import Connection
 from drainer.mysql.errors import SessionError
 from drainer.mysql.literal.quoting import quote_name
 from drainer.mysql.refusal import Refusal, refusal_of
-from drainer.mysql.rows.change import REMOVE, Change
+from drainer.mysql.rows.change import OP, PUTS, ROW, TABLE, Change, image_after
 from drainer.mysql.rows.column_match import UniqueKey
 from drainer.mysql.rows.row_fold import TableFold, fold
 from drainer.mysql.rows.statement import Statement, removals, writes
@@ -80,9 +80,12 @@ def _refused(
 def _alone(net: TableFold) -> Iterator[tuple[Change, TableFold]]:
     """Each row that is written, as if it were the only one."""
     for key, change in net.last.items():
-        if change[1] < REMOVE:
+        if change[OP] in PUTS:
             alone = {key: change}
-            yield change, replace(net, table=change[0], last=alone, first={key: net.first[key]}, mixed=False)
+            yield (
+                change,
+                replace(net, table=change[TABLE], last=alone, first={key: net.first[key]}, mixed=False),
+            )
 
 
 def _both(connection: Connection, change: Change, when: str, key: UniqueKey, *, values: bool) -> str:
@@ -95,13 +98,13 @@ def _both(connection: Connection, change: Change, when: str, key: UniqueKey, *, 
     refused = f"; the row {_named(connection, change, values=values)} of {when} is refused"
     if there is None:
         return f"{refused}, another has its values {under}"
-    names = [column.name for column in change[0].sql.key_columns]
+    names = [column.name for column in change[TABLE].sql.key_columns]
     return f"{refused}: the row {_shown(names, there)} is there with the same values {under}"
 
 
 def _holder(connection: Connection, change: Change, key: UniqueKey) -> tuple[Any, ...] | None:
     """Row key of the row with the same values, as the server compares them."""
-    table, literals = change[0], _literals(change)
+    table, literals = change[TABLE], _literals(change)
     conditions = []
     for part in key.parts:
         literal = literals.get((part.column or "").lower())
@@ -118,7 +121,7 @@ def _holder(connection: Connection, change: Change, key: UniqueKey) -> tuple[Any
 
 def _named(connection: Connection, change: Change, *, values: bool) -> str:
     """`(id=2)`, as the server reads the literals, so that both rows are shown alike."""
-    names = [column.name for column in change[0].sql.key_columns]
+    names = [column.name for column in change[TABLE].sql.key_columns]
     if not values:
         return f"({', '.join(map(one_line, names))})"
     literals = _literals(change)
@@ -129,8 +132,7 @@ def _named(connection: Connection, change: Change, *, values: bool) -> str:
 
 
 def _literals(change: Change) -> dict[str, bytes | None]:
-    image = "new" if change[4] else "insert"
-    return change[0].sql.literals_by_column(image, change[3])
+    return change[TABLE].sql.literals_by_column(image_after(change), change[ROW])
 
 
 def _shown(names: list[str], values: Any) -> str:

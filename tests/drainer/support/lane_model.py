@@ -14,10 +14,14 @@ from drainer.mysql.rows.causality import Spread, lane_of_table
 from drainer.mysql.rows.change import (
     APPEND,
     DROP_ONE,
+    KEY,
+    OP,
     PUT_INSERT,
     PUT_UPDATE,
     REMOVE,
     REPLACE_ONE,
+    ROW,
+    SPLIT,
     Chunk,
     Form,
     TableTarget,
@@ -80,12 +84,12 @@ class Downstream:
                 continue
             rows = self.keyed.setdefault(table_id, {})
             for change in net.removals(replaying=False):
-                met = rows.pop(change[2], None) is not None
+                met = rows.pop(change[KEY], None) is not None
                 assert met, "a removal met no row: applied twice or in the wrong order"
             for change in chain(*net.writes(replaying=False)):
-                image = change[3] if change[1] == PUT_INSERT else change[3][change[4] :]
+                image = change[ROW] if change[OP] == PUT_INSERT else change[ROW][change[SPLIT] :]
                 key, _, value = image.partition(b"=")
-                assert key == change[2]
+                assert key == change[KEY]
                 rows[key] = value
 
     def _apply_ordered(self, rows: Counter[bytes], changes: list[Any]) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drainer.mysql.literal.downstream_column import DownstreamColumn
-from drainer.mysql.rows.change import APPEND, DROP_ONE, REPLACE_ONE, Change
+from drainer.mysql.rows.change import APPEND, DROP_ONE, REPLACE_ONE, ROW, SPLIT, Change
 from drainer.mysql.rows.column_match import DownstreamTable
 from drainer.mysql.rows.keyless_net import keyless_net, old_literal
 from drainer.mysql.rows.row_fold import fold
@@ -70,7 +70,7 @@ def test_each_statement_finds_its_rows_and_the_contents_are_right(
             there[old] -= len(pairs)
             there[image(PLAIN.sql.update_literals(now[3], now[4]))] += len(pairs)
         for change in found.appended:
-            there[image(PLAIN.sql.literals_of("new" if change[4] else "insert", change[3]))] += 1
+            there[image(PLAIN.sql.literals_of("new" if change[SPLIT] else "insert", change[ROW]))] += 1
         assert +there == Counter(rows)
         assert born + len(found.appended) == len(rows)
         assert keeps_rows or not found.turned

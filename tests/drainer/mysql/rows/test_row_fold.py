@@ -9,11 +9,15 @@ import pytest
 from drainer.mysql.rows.change import (
     APPEND,
     DROP_ONE,
+    KEY,
+    OP,
     PUT_INSERT,
     PUT_MOVED,
     PUT_UPDATE,
     REMOVE,
     REMOVE_OLD,
+    ROW,
+    SPLIT,
     Change,
     TableTarget,
 )
@@ -48,16 +52,16 @@ def sequences(target: TableTarget, present: set[bytes], length: int) -> list[lis
 
 
 def image(change: Change) -> bytes:
-    return (change[3] if change[1] == PUT_INSERT else change[3][change[4] :]).partition(b"=")[2]
+    return (change[ROW] if change[OP] == PUT_INSERT else change[ROW][change[SPLIT] :]).partition(b"=")[2]
 
 
 def one_by_one(changes: list[Change], rows: dict[bytes, bytes]) -> dict[bytes, bytes]:
     rows = dict(rows)
     for change in changes:
-        if change[1] in (REMOVE, REMOVE_OLD):
-            del rows[change[2]]
+        if change[OP] in (REMOVE, REMOVE_OLD):
+            del rows[change[KEY]]
         else:
-            rows[change[2]] = image(change)
+            rows[change[KEY]] = image(change)
     return rows
 
 
@@ -72,21 +76,21 @@ def test_fold_equals_the_changes_one_by_one(present: set[bytes], unique: bool) -
             (net,) = fold(changes)
             rows = dict(before)
             for change in net.removals(replaying=False):
-                assert change[2] in before, "only rows that were there before the batch are removed"
-                del rows[change[2]]
+                assert change[KEY] in before, "only rows that were there before the batch are removed"
+                del rows[change[KEY]]
             written = set()
             writes = [*chain(*net.writes(replaying=False))]
             for change in writes:
                 if unique:
-                    assert change[2] not in rows, "an INSERT would collide"
-                rows[change[2]] = image(change)
-                written.add(change[2])
+                    assert change[KEY] not in rows, "an INSERT would collide"
+                rows[change[KEY]] = image(change)
+                written.add(change[KEY])
             assert rows == one_by_one(changes, before)
             assert len(written) == len(writes)
             # A replay meets a downstream in any later state: removals come for every key that goes or moves.
             later = dict.fromkeys(KEYS, b"later")
             for change in net.removals(replaying=True):
-                later.pop(change[2])
+                later.pop(change[KEY])
             count += 1
     assert count > 100
 
@@ -102,5 +106,5 @@ def test_tables_are_folded_apart_and_keyless_changes_keep_their_order() -> None:
     ]
     first, second = fold(changes)
     assert first.table is keyless
-    assert [change[1] for change in first.ordered] == [APPEND, DROP_ONE, APPEND]
+    assert [change[OP] for change in first.ordered] == [APPEND, DROP_ONE, APPEND]
     assert list(second.last) == [b"a"]

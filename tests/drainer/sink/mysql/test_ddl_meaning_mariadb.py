@@ -31,7 +31,7 @@ from tests.drainer.support.apply_life import Life, Recording
 from tidb_binlog import binlog
 from tidb_binlog.errors import DownstreamError, Unavailable
 
-DIRECTORY = Path(__file__).resolve().parents[2] / "golden" / "meaning" / "ddl-meaning"
+DIRECTORY = Path(__file__).resolve().parents[3] / "golden" / "meaning" / "ddl-meaning"
 
 OPEN = {"m.c38"}
 """Tables with values that only a TiDB holds: 2^64-1 in an INT UNSIGNED, out of a DOUBLE."""

@@ -12,7 +12,7 @@ from collections import Counter
 
 import pytest
 
-from drainer.mysql.rows.change import COMPLETE, Chunk, Position, TableTarget
+from drainer.mysql.rows.change import COMPLETE, KEY, ROW, Chunk, Position, TableTarget
 from drainer.sink.mysql.dispatcher import Dispatcher
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 from tests.drainer.support.lane_model import Downstream, table
@@ -218,7 +218,7 @@ def test_a_restart_inside_a_transaction_skips_what_was_done() -> None:
     dispatcher = dispatcher_of([Position(6, 4)], targets)
     dispatcher.dispatch(Transaction(5, 6, (TableEvents(version, [INSERT] * 10, rows, 0),), 1))
     ((_, chunk),) = dispatcher.take()
-    assert [change[3] for change in chunk.changes] == rows[4:]
+    assert [change[ROW] for change in chunk.changes] == rows[4:]
     assert dispatcher.skipped == 4
 
 
@@ -229,4 +229,4 @@ def test_a_move_counts_as_one_row_event_on_both_lanes() -> None:
     dispatcher = dispatcher_of([Position(6, 1)] * LANES, targets)
     dispatcher.dispatch(Transaction(5, 6, (TableEvents(version, [INSERT, UPDATE], [b"k1=a", row], 0),), 1))
     changes = [change for _, chunk in dispatcher.take() for change in chunk.changes]
-    assert sorted(change[2] for change in changes) == [b"k1", b"k7"]
+    assert sorted(change[KEY] for change in changes) == [b"k1", b"k7"]

@@ -14,13 +14,13 @@ import pytest
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.lane_table import LaneTable
 from drainer.checkpoint.store import CheckpointStore
+from drainer.mysql import session_lock
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import ConnectionLost, SessionError
 from drainer.mysql.rows.change import Position, TableTarget
 from drainer.mysql.rows.column_match import PARTIAL
 from drainer.mysql.rows.table_target import target_of
 from drainer.mysql.table_reader import read_table
-from drainer.sink.mysql import session_lock
 from drainer.sink.mysql.dispatcher import Dispatcher
 from drainer.sink.mysql.lane import Lane, LaneSettings
 from drainer.sink.mysql.row_mismatch import Drift
