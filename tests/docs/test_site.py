@@ -30,7 +30,7 @@ def test_every_page_is_in_the_navigation_once() -> None:
 def test_links_of_a_page_lead_somewhere(page: str) -> None:
     for target in links.targets(TEXTS[page]):
         path, heading = links.resolve(page, target)
-        assert (ROOT / path).exists(), f"{page} links to {target}"
+        assert (ROOT / path).is_file(), f"{page} links to {target}"
         if heading:
             assert path.endswith(".md"), f"{page} links to {target}"
             anchors = links.headings((ROOT / path).read_text(encoding="utf-8"))
@@ -45,11 +45,12 @@ def test_a_page_begins_with_its_title_and_needs_no_other_host(page: str) -> None
     assert not re.search(r"!\[[^\]]*\]\(https?:|<(?:img|script|link)\b[^>]*https?:", text)
 
 
-def test_the_site_takes_nothing_from_other_hosts() -> None:
+def test_the_site_names_no_other_host_and_its_flows_are_drawn() -> None:
     settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     assert re.search(r"^  font: false$", settings, re.M)
     assert not re.search(r"https?://", settings)
     assert "strict: true" in settings
+    assert "class: mermaid\n          format: !!python/name:pymdownx.superfences.fence_code_format" in settings
 
 
 def test_the_build_fails_at_a_warning() -> None:

@@ -1,25 +1,23 @@
-"""What mkdocs calls while it builds the site: links, drawings, and the files that pages link to.
+"""Hooks that mkdocs calls while it builds the site: links, and pages of the files that pages link to.
 
-Tests  tests/tools/site/test_links.py
+Tests  tests/docs/test_links.py
 """
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any, Final
 
 from mkdocs.structure.files import File, Files
 
-from tools.site import flowchart, links
+from tools.site import links
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LANGUAGES: Final = {".py": "python", ".toml": "toml", ".proto": "protobuf", ".yml": "yaml", ".service": "ini"}
-DRAWING: Final = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds a page for each file of the tree that a page links to."""
+    """Add a page for each file of the tree that a page links to."""
     pages = [(f"docs/{file.src_uri}", file.content_string) for file in files.documentation_pages()]
     named: set[str] = set()
     while pages:
@@ -44,14 +42,10 @@ def _page(path: str) -> str:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Links as the site has them, drawings drawn."""
+    """Write links as the site has them."""
     uri = page.file.src_uri
     outside = uri.startswith(f"{links.SOURCE}/")
-    place = uri.removeprefix(f"{links.SOURCE}/") if outside else f"docs/{uri}"
-    if outside and not (ROOT / place).is_file():
+    path = uri.removeprefix(f"{links.SOURCE}/") if outside else f"docs/{uri}"
+    if outside and not (ROOT / path).is_file():
         return markdown  # a file that is no page: its text is not ours to change
-    return DRAWING.sub(lambda found: _drawing(found[1], page.title), links.for_site(place, markdown))
-
-
-def _drawing(source: str, title: str) -> str:
-    return f'<figure class="drawing" markdown="0">{flowchart.svg(source, f"{title}: drawing")}</figure>'
+    return links.for_site(path, markdown)

@@ -3,6 +3,7 @@
 In    a page's path in the tree, its text
 Out   the same text with links that the site can follow, and the files outside docs/ that it names
 Why   pages are read in the tree, where `../pump/log/writer.py` is a file, and on the site, where it is a page
+Tests tests/docs/test_links.py
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ FENCE: Final = re.compile(r"^(```+|~~~+)[^\n]*\n.*?^\1[ ]*$\n?", re.MULTILINE | 
 
 def targets(text: str) -> Iterator[str]:
     """Every link that leads to a file or heading of the tree, as it is written."""
-    for found in LINK.finditer(FENCE.sub("", text)):
-        if not re.match(r"[a-z+]+:", found["target"]):
-            yield found["target"]
+    for link in LINK.finditer(FENCE.sub("", text)):
+        if not re.match(r"[a-z+]+:", link["target"]):
+            yield link["target"]
 
 
 def resolve(page: str, target: str) -> tuple[str, str]:
@@ -45,21 +46,19 @@ def for_site(page: str, text: str) -> str:
     """The text of a page of the tree with links between pages of the site."""
     folder = posixpath.dirname(on_site(page))
 
-    def changed(found: re.Match[str]) -> str:
-        target = found["target"]
+    def changed(link: re.Match[str]) -> str:
+        target = link["target"]
         if re.match(r"[a-z+]+:|#", target):
-            return found[0]
+            return link[0]
         path, heading = resolve(page, target)
         led = posixpath.relpath(on_site(path), folder or ".")
-        return f"[{found['text']}]({led}{'#' if heading else ''}{heading})"
+        return f"[{link['text']}]({led}{'#' if heading else ''}{heading})"
 
-    kept = list(FENCE.finditer(text))
-    parts, end = [], 0
-    for fence in kept:
-        parts += [LINK.sub(changed, text[end : fence.start()]), fence[0]]
+    written, end = [], 0
+    for fence in FENCE.finditer(text):
+        written += [LINK.sub(changed, text[end : fence.start()]), fence[0]]
         end = fence.end()
-    parts.append(LINK.sub(changed, text[end:]))
-    return "".join(parts)
+    return "".join([*written, LINK.sub(changed, text[end:])])
 
 
 def slug(heading: str) -> str:
