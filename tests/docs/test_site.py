@@ -50,7 +50,7 @@ def test_the_site_names_no_other_host_and_its_flows_are_drawn() -> None:
     assert re.search(r"^  font: false$", settings, re.M)
     assert not re.search(r"https?://", settings)
     assert "strict: true" in settings
-    assert "class: mermaid\n          format: !!python/name:pymdownx.superfences.fence_code_format" in settings
+    assert "class: mermaid\n          format: !!python/name:pymdownx.superfences.fence_code" in settings
 
 
 def test_the_build_fails_at_a_warning() -> None:
