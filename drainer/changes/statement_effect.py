@@ -13,8 +13,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from drainer.changes.ddl_effect import DdlEffect, EffectKind, Name, effect, effect_kind
+from drainer.changes.ddl_effect import DdlEffect, EffectKind, Name, Names, effect, effect_kind
 from drainer.mysql.sql_tokens import tokens, unquote
+from drainer.txn import Ddl
 from tidb_binlog.ddl_job import ActionType
 
 _ACTIONS: Final = {
@@ -235,3 +236,26 @@ _VERBS: Final[dict[str, Callable[[_Words, str, int], DdlEffect | None]]] = {
     "RECOVER": _recover,
     "FLASHBACK": _recover,
 }
+
+
+def pb_ddl(commit_ts: int, text: bytes) -> Ddl:
+    """The DDL of a record."""
+    schema, query = _divided(text.decode("utf-8", "surrogateescape"))
+    names = names_of(query, schema)
+    return Ddl(commit_ts, 0, action_of(query), schema, query, names, 0)
+
+
+def _divided(text: str) -> tuple[str, str]:
+    """Current database and statement."""
+    schema, rest = "", text.strip()
+    if rest[:5].lower() == "use `":
+        end = rest.find("`; ", 5)
+        if end > 0:
+            schema, rest = rest[5:end].replace("``", "`"), rest[end + 3 :]
+    return schema, rest.strip().rstrip(";").rstrip()
+
+
+def names_of(query: str, schema: str) -> Names:
+    """(database, table) of each that the statement names; a database is ("db", "")."""
+    done = statement_effect(query, schema)
+    return tuple(dict.fromkeys(name for name in done.tables if name[0])) if done else ()

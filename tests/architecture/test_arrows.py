@@ -75,7 +75,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("decode",),
         ("columns", "read_options"),
         ("views", "table_version"),
-        ("archive_source", "arrow_reader", "row_items"),
+        ("archive_source", "row_items"),
         ("archive",),
     ),
     "drainer.spark": (

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from drainer.reading.archive.views.typed_changes import INVALID, ImageSide, schema
+from drainer.reading.archive.views.changes import INVALID, ImageSide, schema
 from drainer.txn import INSERT, TableVersion
 
 ROW: Final = "after"

@@ -157,7 +157,7 @@ class Archive:
         `batch_rows` is the most rows of a batch.
         """
         try:
-            from drainer.reading.archive import arrow_reader
+            from drainer.reading.archive.views import changes
             from drainer.reading.archive.views.view import ReadTask
         except ModuleNotFoundError as error:
             raise ConfigError(f"{error.name} is not installed", hint=EXTRA_HINT) from None
@@ -172,13 +172,13 @@ class Archive:
             Slice("", 0, survey.kind),
             options.selection,
             self._definitions,
-            arrow_reader.schema(version, columns),
+            changes.chosen_schema(version, columns),
             version,
             options.damage,
             reach=Reach(),
         )
         records = (lambda: again._records(options.selection)) if self.kind == PUMP else None
-        return arrow_reader.reader(task, again._slices(options.selection), records, batch_rows)
+        return changes.reader(task, again._slices(options.selection), records, batch_rows)
 
     # -- parts ---------------------------------------------------------------------------------------
 

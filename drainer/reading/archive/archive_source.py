@@ -21,9 +21,8 @@ from drainer.reading.archive.files import segments
 from drainer.reading.archive.files.segments import PUMP, Segment, Slice, Survey
 from drainer.reading.archive.read_options import ReadOptions
 from drainer.reading.archive.table_version import version_of
-from drainer.reading.archive.views import VIEWS, typed_changes
-from drainer.reading.archive.views.columns import unknown_column
-from drainer.reading.archive.views.view import ReadTask, View
+from drainer.reading.archive.views import VIEWS, changes
+from drainer.reading.archive.views.view import ReadTask, View, unknown_column
 from drainer.txn import TableVersion
 from tidb_binlog.errors import ConfigError
 
@@ -74,7 +73,7 @@ class ArchiveSource:
 
     @property
     def schema(self) -> pa.Schema:
-        return self.view.schema if self.version is None else typed_changes.schema(self.version)
+        return self.view.schema if self.version is None else changes.schema(self.version)
 
     def parts(self) -> list[Part]:
         """What is read apart, in the order of the archive."""

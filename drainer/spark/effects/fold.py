@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from drainer.reading.archive.columns.pb_table import together
+from drainer.reading.archive.columns.pb_arrays import together
 from drainer.reading.archive.decode import reading
 from drainer.reading.archive.decode.definitions import Definitions, KnownTables
 from drainer.reading.archive.decode.reading import PbReader, read

@@ -23,9 +23,18 @@ import pyarrow.compute as pc
 from drainer.mysql.literal.image_sql_plan import ImageSqlPlan
 from drainer.mysql.literal.plan import compile_sql
 from drainer.mysql.rows.change import PUT_INSERT, PUT_UPDATE, REMOVE
-from drainer.reading.archive.columns.pb_arrays import numbers_of
-from drainer.reading.archive.columns.pb_spans import Buffer, Events, Numbers, Spans, elements, events
-from drainer.reading.archive.columns.pb_table import names_at, names_of, shape_of
+from drainer.reading.archive.columns.pb_arrays import (
+    Buffer,
+    Events,
+    Numbers,
+    Spans,
+    elements,
+    events,
+    names_at,
+    names_of,
+    numbers_of,
+    shape_of,
+)
 from drainer.reading.archive.decode.pb_walk import EventShape, PbWalker
 from drainer.reading.archive.decode.records import Piece
 from drainer.spark.effects.batches import ARROW, digit_places

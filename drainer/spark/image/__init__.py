@@ -34,7 +34,7 @@ from drainer.points.image.manifest import (
     paths_of,
 )
 from drainer.points.image.parquet_writer import TableWriter
-from drainer.reading.archive.views.typed_changes import INVALID, schema
+from drainer.reading.archive.views.changes import INVALID, schema
 from drainer.spark.effects.operations import OPERATION, table_id
 from drainer.spark.image.table_lifetimes import Life, lives
 from drainer.spark.replay.archive_range import ArchiveRange

@@ -18,7 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from drainer.reading.archive.archive_source import ArchiveSource
-from drainer.reading.archive.views.columns import TIME
+from drainer.reading.archive.views.view import TIME
 from drainer.spark.local.ordered_rows import Row, batches
 from drainer.spark.statistics import PERCENTS
 

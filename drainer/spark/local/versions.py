@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from drainer.reading.archive.views.columns import TIME
+from drainer.reading.archive.views.view import TIME
 from drainer.spark.local.ordered_rows import Row
 
 SCHEMA: Final = pa.schema(

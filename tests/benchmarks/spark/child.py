@@ -19,9 +19,8 @@ from pyspark.sql import SparkSession
 
 from drainer.reading.archive.archive_source import ArchiveSource
 from drainer.reading.archive.decode import reading
-from drainer.reading.archive.views import typed_changes
-from drainer.reading.archive.views.columns import portions
-from drainer.reading.archive.views.view import ReadTask
+from drainer.reading.archive.views import changes
+from drainer.reading.archive.views.view import ReadTask, portions
 from drainer.spark.session import session
 from tests.benchmarks.measure import cpu_s, peak_rss_mib
 from tidb_binlog.errors import Unavailable
@@ -69,7 +68,7 @@ def plain(archive: str) -> int:
     for part in found.slices():
         selection, known = found.options.selection, found.definitions
         task = ReadTask(found.options.location, part, selection, known, found.schema, found.version)
-        typed = typed_changes.TypedRows(task)
+        typed = changes.TypedRows(task)
         for portion in portions(reading.read(task.location, part, selection, known)):
             rows += typed.batch(portion).num_rows
     return rows

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql import session_lock
 from drainer.mysql.connection import Target, connect
 from drainer.reparo import archive_source, job
 from drainer.reparo.options import SCHEMA
-from drainer.sink.mysql import session_lock
 from drainer.txn import Item
 from tests.drainer.reparo.world import apply, config_for
 from tests.drainer.support.apply_life import clean, differences, run

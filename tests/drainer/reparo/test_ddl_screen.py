@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drainer.reading.archive.decode.pb_ddl import pb_ddl
+from drainer.changes.statement_effect import pb_ddl
 from drainer.reparo.ddl_screen import screened
 from drainer.reparo.options import ReparoConfig
 from drainer.txn import Ddl

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drainer.reading.archive.decode.pb_ddl import pb_ddl
+from drainer.changes.statement_effect import pb_ddl
 from drainer.reading.archive.files.selection import Selection
 from drainer.spark.replay.epochs import is_wanted
 

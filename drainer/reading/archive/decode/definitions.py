@@ -24,8 +24,7 @@ from drainer.formats.obinlog import reader
 from drainer.formats.obinlog.writer import definition_json
 from drainer.formats.relay_payload.record import in_memory, is_payload_record, record_head
 from drainer.mysql.literal.plan import compile_sql
-from drainer.reading.archive.decode.pb_value import fits
-from drainer.reading.archive.decode.pb_walk import Shape, ShapeColumn
+from drainer.reading.archive.decode.pb_walk import Shape, ShapeColumn, fits
 from drainer.reading.archive.files.framing import file_records
 from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.payload import PB, RELAY

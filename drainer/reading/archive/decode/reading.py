@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from drainer.changes.statement_effect import pb_ddl
 from drainer.formats import binlog_file
 from drainer.formats.segment_index import UTC
 from drainer.reading.archive.decode.definitions import Definitions
-from drainer.reading.archive.decode.pb_ddl import pb_ddl
 from drainer.reading.archive.decode.pb_walk import PbWalker
 from drainer.reading.archive.decode.pump_reader import PumpReader
 from drainer.reading.archive.decode.records import Changes, Piece, Record, SchemaChange, changes

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from drainer.reading.archive.views import changes, ddl, definitions, files, transactions
+from drainer.reading.archive.views import changes, summaries
 from drainer.reading.archive.views.view import View
 
 VIEWS: Final[dict[str, View]] = {
     "changes": changes.VIEW,
-    "transactions": transactions.VIEW,
-    "ddl": ddl.VIEW,
-    "files": files.VIEW,
-    "definitions": definitions.VIEW,
+    "transactions": summaries.TRANSACTIONS,
+    "ddl": summaries.DDL,
+    "files": summaries.FILES,
+    "definitions": summaries.DEFINITIONS,
 }

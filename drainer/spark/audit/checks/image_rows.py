@@ -26,7 +26,7 @@ from drainer.mysql.rows.column_match import Dialect, DownstreamTable
 from drainer.points.image.columns import ROW, notes_name
 from drainer.points.image.manifest import ANEW, TableImage
 from drainer.reading.archive.columns.column_types import Family, family_of
-from drainer.reading.archive.views.typed_changes import INVALID
+from drainer.reading.archive.views.changes import INVALID
 from drainer.spark.audit.checks.comparison import Compared, Comparison
 from drainer.spark.audit.rows.projection import Projections
 from drainer.txn import TableVersion

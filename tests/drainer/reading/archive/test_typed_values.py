@@ -19,9 +19,8 @@ from drainer.reading.archive.archive_source import ArchiveSource
 from drainer.reading.archive.decode import reading
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.records import Changes
-from drainer.reading.archive.views import typed_changes
-from drainer.reading.archive.views.columns import portions
-from drainer.reading.archive.views.view import ReadTask
+from drainer.reading.archive.views import changes
+from drainer.reading.archive.views.view import ReadTask, portions
 from drainer.txn import TableVersion
 from tests.drainer.reading.archive.decode.test_reading_recorded import BETWEEN, LACKING_COLUMNS, WRONG_NAMES
 from tests.drainer.reading.archive.support import corpus, go_values
@@ -166,7 +165,7 @@ def typed_rows(archive: Made, table: str, way: str) -> Iterator[dict[str, Any]]:
         )
         records = reading.read(task.location, part, task.selection, task.definitions)
         for portion in portions(records):
-            yield from typed_changes.TypedRows(task).batch(portion).to_pylist()
+            yield from changes.TypedRows(task).batch(portion).to_pylist()
 
 
 @pytest.mark.parametrize(("scenario", "made_by"), MADE)

@@ -14,7 +14,7 @@ from drainer.points.image.columns import ROW
 from drainer.points.image.manifest import Manifest, TableImage
 from drainer.points.image.parquet_writer import TableWriter
 from drainer.reading.archive.decode.images import Images
-from drainer.reading.archive.views.typed_changes import INVALID, schema
+from drainer.reading.archive.views.changes import INVALID, schema
 from drainer.spark.audit.auditing import audit
 from drainer.spark.audit.checks import comparison, image_rows
 from drainer.spark.audit.checks.comparison import IMAGE, Comparison, RowReader
