@@ -32,7 +32,7 @@ from drainer.mysql.connection import Target, connect
 from drainer.mysql.errors import NoSuchTable
 from drainer.mysql.literal.quoting import qualified
 from drainer.mysql.rows.change import COMPLETE, Position
-from drainer.relay.relay_tables import RelayTables
+from drainer.relay.downstream_definitions import RelayTables
 from drainer.relay.source import RelaySource
 from drainer.sink.mysql.bounded_stream import run_to_end
 from drainer.sink.mysql.mysql_sink import MysqlSink

@@ -1,21 +1,31 @@
 """Record groups: items of the stream become groups of bytes, each for a file at offsets known beforehand.
 
-In     transactions, pieces of large ones, DDL, in the order of the stream
-Out    `RecordGroup`s for a `RelayWriter`, and which files are not needed any more
+In     transactions, pieces of large ones or as they lie on disk, DDL, in the order of the stream
+Out    `RecordGroup`s for a `group_writer.RelayWriter`, and which files are not needed any more
 Holds  records are in files in the order of the stream; a file ends after the record that made it large
-       enough
+       enough. A large transaction is copied by who writes, in stretches: it is never in memory
 Tests  tests/drainer/relay/test_relay_log.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from drainer.formats.group_writer import OpenRecord, RecordGroup
+from drainer.formats.group_writer import CopiedContents, OpenRecord, RecordGroup
 from drainer.formats.obinlog.writer import ObinlogWriter
-from drainer.txn import Ddl, Transaction
-from tidb_binlog.record import FILE_OVERHEAD, encode_file
+from drainer.formats.relay_payload import PayloadWriter
+from drainer.txn import Ddl, TableVersion, Transaction
+from tidb_binlog.protobuf_fields import Read
+from tidb_binlog.record import (
+    BINLOG_FILE_MAGIC,
+    FILE_HEADER,
+    FILE_OVERHEAD,
+    crc32c,
+    crc32c_extend,
+    encode_file,
+)
 
 CHECKSUM_BYTES: Final = 4
 
@@ -172,3 +182,70 @@ class RelayRecords(RecordGroups):
 
     def _whole(self) -> int:
         return self._size if self._open is None else self._open.start
+
+
+class PayloadRecords(RecordGroups):
+    """As `RecordGroups`."""
+
+    def __init__(
+        self,
+        index: int,
+        size: int,
+        last_ts: dict[int, int],
+        max_file_size: int,
+        observe: Callable[[int], None],
+    ) -> None:
+        self._encoder = PayloadWriter()
+        super().__init__(index, size, last_ts, max_file_size, observe, self._encoder)
+
+    def transaction(self, item: Transaction) -> None:
+        """As that of `RecordGroups`, in one step: there are tens of thousands a second."""
+        head, payload, commit_ts = self._encoder.before(item), item.payload, item.commit_ts
+        size = len(head) + len(payload)
+        checksum = crc32c_extend(crc32c(head), payload).to_bytes(CHECKSUM_BYTES, "little")
+        group = self._group
+        group.parts += (FILE_HEADER.pack(BINLOG_FILE_MAGIC, size) + head, payload, checksum)
+        size += FILE_OVERHEAD
+        self._observe(size)
+        self.waiting += size
+        self._size = group.whole = end = self._size + size
+        if commit_ts > self._highest_ts:
+            self._highest_ts = commit_ts
+        if end >= self._max_file_size:
+            self._rotate_if_large()
+
+    def rules(self, text: str) -> None:
+        """What follows goes by these rules."""
+        self._encoder.rules(text)
+
+    def large(self, commit_ts: int, tables: Sequence[TableVersion], rows: int, size: int, read: Read) -> None:
+        """A transaction of `size` bytes that has so many rows of these tables; `read` gives what the pump
+        sent."""
+        head = self._encoder.head(commit_ts, tables, rows)
+        payload_size = len(head) + size
+        self._add(FILE_HEADER.pack(BINLOG_FILE_MAGIC, payload_size) + head)
+        self._group.copies = CopiedContents(read, size, crc32c(head))
+        self._count(size + CHECKSUM_BYTES)
+        self._begin_group()
+        self._record_ended(commit_ts, payload_size)
+        self._rotate_if_large()
+
+
+class RecordSizes:
+    """`bounds` are those of the histogram."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._total = 0
+
+    def observe(self, size: int) -> None:
+        self._counts[bisect_left(self._bounds, size)] += 1
+        self._total += size
+
+    def taken(self) -> tuple[tuple[int, ...], int]:
+        """Since the last call."""
+        found = tuple(self._counts), self._total
+        self._counts = [0] * len(self._counts)
+        self._total = 0
+        return found

@@ -1,25 +1,65 @@
-"""Record readers: records of a file in the order of the file, whatever their format.
+"""Record readers: records of a file of a relay log, in the order of the file, whatever their format.
 
 In     the records of one file; for tables of which a Go drainer's says too little, the downstream
-Out    commit_ts of each, and what makes an item of the stream of it
+Out    commit_ts of each, and what makes an item of the stream of it: what went downstream
 Holds  what a record defines holds for it and for those after it: a Drainer that started again in the middle
-       of a file counts its definitions anew
-Tests  tests/drainer/app/test_recovery.py
+       of a file counts its definitions anew. Of a binlog as a pump sent it, rows are those that the
+       translator made of it: filters, row rules and masks are those of then, ordinals count filtered rows
+       too. A table that a record does not name has no row that replicates
+Never  reads a row by another definition than the one it was written by: `Corruption` where that is missing
+Tests  tests/drainer/relay/test_payload_reader.py, tests/drainer/app/test_recovery.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Protocol
+import datetime
+import functools
+import json
+import zoneinfo
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NoReturn, Protocol
+
+from google.protobuf.message import DecodeError
 
 from drainer.formats.obinlog import reader as obinlog_read
-from drainer.formats.obinlog.reader import ObinlogReader, RecordHead, Resolve, ToUtc
-from drainer.formats.relay_payload.record import is_payload_record, record_head
-from drainer.relay.payload_reader import PayloadReader, PayloadReaders
-from drainer.relay.record_time import to_utc
+from drainer.formats.obinlog.reader import ForeignTable, ObinlogReader, Resolve, ToUtc, ddl_of
+from drainer.formats.relay_payload import RecordHead, is_payload_record, record_head
+from drainer.stream.pull import large_txn
+from drainer.stream.pull.merged import Spilled
+from drainer.stream.rules.rule_history import rules_from
 from drainer.stream.rules.rule_set import Rules
-from drainer.txn import Item, TableVersion, Transaction
+from drainer.stream.translate.row_events import row_events
+from drainer.stream.translate.row_filter import RowGate, screened
+from drainer.txn import Item, TableEvents, TableVersion, Transaction
+from tidb_binlog.errors import Corruption
+from tidb_binlog.foreign_document import UNREADABLE
 from tidb_binlog.protobuf_fields import Read
+from tidb_binlog.wire import binlog_pb2
+
+
+def to_utc(time_zone: str) -> ToUtc:
+    """How TIMESTAMP texts of a record become UTC. Go drainers write local time and do not say so."""
+    if time_zone in ("UTC", "+00:00"):
+        return lambda text: text
+    try:
+        zone = zoneinfo.ZoneInfo(time_zone) if time_zone else None
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
+        raise Corruption(
+            f"the relay log has TIMESTAMPs of the time zone {time_zone!r}, which is not known here",
+            hint="install the time zone data of the system",
+        ) from None
+
+    def convert(text: str) -> str:
+        if text.startswith("0000-00-00"):
+            return text
+        whole, dot, fraction = text.partition(".")
+        local = datetime.datetime.fromisoformat(whole).replace(tzinfo=zone)
+        return f"{local.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}{dot}{fraction}"
+
+    return convert
+
+
+_HINT: Final = "restore the file from a backup; with the upstream at hand, move the binlog files away"
 
 
 class RecordReader(Protocol):
@@ -36,91 +76,187 @@ class RecordReader(Protocol):
         """By which they went, None where nothing says it."""
         ...
 
-    def is_ddl(self, read: Read, size: int) -> bool: ...
-
-    def item(self, read: Read, size: int) -> Item: ...
-
-    def pieces(self, read: Read, size: int) -> Iterator[Transaction]: ...
-
-
-class _Obinlog:
-    def __init__(self, definitions: Mapping[int, TableVersion], resolve: Resolve, zone: str) -> None:
-        self._reader = ObinlogReader(definitions, resolve)
-        self._zone = zone
-        self._to_utc: ToUtc | None = None
-        self.own = bool(zone)
-        self.rules = None
-
     def is_ddl(self, read: Read, size: int) -> bool:
-        return obinlog_read.head(read, size).ddl is not None
+        """Whether a record of this size is one of a DDL."""
+        ...
 
     def item(self, read: Read, size: int) -> Item:
-        head = obinlog_read.head(read, size)
-        if head.ddl is not None:
-            return obinlog_read.ddl(read, head)
-        return self._reader.transaction(read, head, self._utc())
+        """What the record holds: a DDL, or a whole transaction."""
+        ...
 
     def pieces(self, read: Read, size: int) -> Iterator[Transaction]:
-        return self._reader.pieces(read, obinlog_read.head(read, size), self._utc())
-
-    def _utc(self) -> ToUtc:
-        if self._to_utc is None:
-            self._to_utc = to_utc(self._zone)
-        return self._to_utc
+        """The pieces of a transaction; at least one."""
+        ...
 
 
-class _Payload:
+class PayloadReader:
+    """Reads binlogs as pumps sent them that went by the same rules, whose text is None if the file does not
+    say it."""
+
     own = True
 
-    def __init__(self, reader: PayloadReader) -> None:
-        self._reader = reader
+    def __init__(self, rules: str | None, intern: Callable[[TableVersion], TableVersion]) -> None:
+        self._text = rules
+        self._intern = intern
+        self._rules: Rules | None = None  # read when they are asked for: they may be of another release
+        self._tables: dict[int, TableVersion] = {}  # by their numbers in the file
+        self._gates: dict[int, RowGate] = {}
 
     @property
     def rules(self) -> Rules:
-        return self._reader.rules
+        """Raises `Corruption`, and `ConfigError` for what this release does not know."""
+        if self._rules is None:
+            if self._text is None:
+                raise Corruption("the file does not say which rules its records go by", hint=_HINT)
+            self._rules = rules_from(self._text) if self._text else Rules()
+        return self._rules
+
+    def define(self, tables: Iterable[tuple[int, TableVersion]]) -> None:
+        """Take the definitions that a record notes."""
+        for number, version in tables:
+            self._tables[number] = self._intern(version)
 
     def is_ddl(self, read: Read, size: int) -> bool:
+        """Whether a record of this size is one of a DDL."""
         return record_head(read, size).is_ddl
 
     def item(self, read: Read, size: int) -> Item:
+        """What a record holds. Raises `Corruption`, and what `rules` raises."""
         head = record_head(read, size)
-        return self._reader.ddl(read, head) if head.is_ddl else self._reader.transaction(read, head)
+        content, commit_ts = read(head.body, head.size - head.body), head.commit_ts
+        if head.is_ddl:
+            try:
+                return ddl_of(json.loads(content))
+            except UNREADABLE as error:
+                _fail("DDL", commit_ts, f"cannot be read: {error}")
+        try:
+            message = binlog_pb2.Binlog.FromString(content)
+            prewrite = binlog_pb2.PrewriteValue.FromString(message.prewrite_value)
+        except DecodeError as error:
+            _fail("transaction", commit_ts, f"cannot be decoded: {error}")
+        gates = {gate.table.id: gate for gate in self._of_record(head) if gate.table is not None}
+        tables: list[TableEvents] = []
+        ordinal = 0
+        for mutation in prewrite.mutations:
+            sequence: Sequence[int] = mutation.sequence[:]
+            gate = gates.get(mutation.table_id)
+            if gate is not None:
+                tables += gate.passed(*row_events(mutation, sequence, commit_ts), ordinal, commit_ts)
+            ordinal += len(sequence)
+        return Transaction(message.start_ts, commit_ts, tuple(tables), len(content))
 
     def pieces(self, read: Read, size: int) -> Iterator[Transaction]:
-        return self._reader.pieces(read, record_head(read, size))
+        """A transaction in pieces, at least one. Raises as `item`, before the first."""
+        head = record_head(read, size)
+        in_record = self._of_record(head)
+        tables = {gate.table.id: gate.table for gate in in_record if gate.table is not None}
+        gates = {gate.table: gate for gate in in_record if gate.table is not None}
+        body_size = head.size - head.body
+
+        def body(offset: int, length: int) -> bytes:
+            return read(head.body + offset, min(length, body_size - offset))
+
+        spilled = Spilled(head.commit_ts, 0, body_size, 0, 0, body)
+        for piece in large_txn.pieces(spilled, lambda table_id, *_: tables.get(table_id)):
+            yield screened(piece, gates)
+
+    def _of_record(self, head: RecordHead) -> list[RowGate]:
+        return [self._gates.get(number) or self._gate(number, head.commit_ts) for number in head.numbers]
+
+    def _gate(self, number: int, commit_ts: int) -> RowGate:
+        table, rules = self._tables.get(number), self.rules
+        if table is None:
+            _fail("transaction", commit_ts, f"has a definition ({number}) that the file does not have")
+        edit = None
+        if not rules.rows.is_empty:
+            from drainer.stream.translate.row_edit import row_edit  # most relay logs are read without
+
+            edit = row_edit(rules, table)
+        dropped = rules.events.ignored_rows(table.schema, table.name)
+        gate = self._gates[number] = RowGate(0, table, dropped, edit=edit)
+        return gate
+
+
+def _fail(what: str, commit_ts: int, why: str) -> NoReturn:
+    raise Corruption(f"{what} with commit_ts {commit_ts} of the relay log {why}", hint=_HINT) from None
+
+
+class _ObinlogReader:
+    """`zone` is what records say of their TIMESTAMPs, "" those of a Go drainer; `to_utc` goes by it."""
+
+    rules = None
+
+    def __init__(
+        self, definitions: Mapping[int, TableVersion], resolve: Resolve, zone: str, default_zone: str
+    ) -> None:
+        self._reader = ObinlogReader(definitions, resolve)
+        self._to_utc = functools.cache(lambda: to_utc(zone or default_zone))
+        self.own = bool(zone)
+
+    def is_ddl(self, read: Read, size: int) -> bool:
+        """Whether a record of this size is one of a DDL."""
+        return obinlog_read.head(read, size).ddl is not None
+
+    def item(self, read: Read, size: int) -> Item:
+        """What a record holds."""
+        head = obinlog_read.head(read, size)
+        if head.ddl is not None:
+            return obinlog_read.ddl(read, head)
+        return self._reader.transaction(read, head, self._to_utc())
+
+    def pieces(self, read: Read, size: int) -> Iterator[Transaction]:
+        """A transaction in pieces, at least one."""
+        return self._reader.pieces(read, obinlog_read.head(read, size), self._to_utc())
+
+
+def _unresolved(table: ForeignTable) -> NoReturn:
+    raise Corruption(f"nothing says how {table.schema}.{table.name} is defined", hint=_HINT)
 
 
 class RecordReaders:
-    """Along one file. `resolve` blocks."""
+    """Reads along one file. `resolve` may block; `intern` gives the object that stands for a definition;
+    `time_zone` is that of a Go drainer, "" that of this machine."""
 
-    def __init__(self, resolve: Resolve) -> None:
+    def __init__(
+        self,
+        resolve: Resolve = _unresolved,
+        intern: Callable[[TableVersion], TableVersion] = lambda version: version,
+        time_zone: str = "",
+    ) -> None:
         self._resolve = resolve
-        self._payloads = PayloadReaders()
-        self._payload: tuple[PayloadReader, _Payload] | None = None
-        self._documents: dict[int, bytes] = {}
-        self._definitions: dict[int, TableVersion] = {}
-        self._obinlogs: dict[str, _Obinlog] = {}  # by time zone
+        self._intern = intern
+        self._time_zone = time_zone
+        self._payload = PayloadReader(None, intern)
+        self._documents: dict[int, bytes] = {}  # definitions of obinlog records as they stand there
+        self._definitions: dict[int, TableVersion] = {}  # the same, decoded
+        self._obinlogs: dict[str, _ObinlogReader] = {}  # by time zone
 
     def of(self, read: Read, size: int) -> tuple[int, RecordReader]:
-        """commit_ts of the next record, and what reads it. Raises `Corruption`, `ConfigError`."""
+        """The next record's commit_ts, and what reads it, as long as wanted. Raises `Corruption`,
+        `ConfigError`."""
         if not is_payload_record(read(0, 1)):
-            found = obinlog_read.head(read, size)
-            return found.commit_ts, self._of_obinlog(found)
+            obinlog = obinlog_read.head(read, size)
+            return obinlog.commit_ts, self._of_obinlog(obinlog)
         head = record_head(read, size)
-        reader = self._payloads.of(head)
-        if self._payload is None or self._payload[0] is not reader:
-            self._payload = reader, _Payload(reader)
-        return head.commit_ts, self._payload[1]
+        if head.rules is not None:
+            self._payload = PayloadReader(head.rules, self._intern)
+        self._payload.define(head.tables)
+        return head.commit_ts, self._payload
 
-    def _of_obinlog(self, found: RecordHead) -> RecordReader:
-        for number, document in found.definitions.items():
+    def lose(self) -> None:
+        """Records were passed over: of binlogs as pumps sent them, rules and numbers of definitions may have
+        begun anew there. Rows are read by what is noted from here on, or not at all."""
+        self._payload = PayloadReader(None, self._intern)
+
+    def _of_obinlog(self, head: obinlog_read.RecordHead) -> RecordReader:
+        for number, document in head.definitions.items():
             if self._documents.get(number, document) != document:
                 # Another Drainer goes on here, and has numbers of its own.
                 self._definitions, self._obinlogs = dict(self._definitions), {}
             self._documents[number] = document
-            self._definitions[number] = obinlog_read.definition(document)
-        reader = self._obinlogs.get(found.time_zone)
+            self._definitions[number] = self._intern(obinlog_read.definition(document))
+        reader = self._obinlogs.get(head.time_zone)
         if reader is None:
-            reader = _Obinlog(self._definitions, self._resolve, found.time_zone)
-            self._obinlogs[found.time_zone] = reader
+            reader = _ObinlogReader(self._definitions, self._resolve, head.time_zone, self._time_zone)
+            self._obinlogs[head.time_zone] = reader
         return reader

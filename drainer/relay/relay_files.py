@@ -23,10 +23,8 @@ from drainer import metrics
 from drainer.config.relay_format import PAYLOAD
 from drainer.formats.binlog_directory import BinlogDirectory, DiskFull
 from drainer.formats.group_writer import RelayWriter
-from drainer.formats.record_groups import RelayRecords
-from drainer.formats.record_sizes import RecordSizes
-from drainer.formats.relay_payload.record import commit_ts_of, is_payload_record
-from drainer.formats.relay_payload.records import PayloadRecords
+from drainer.formats.record_groups import PayloadRecords, RecordSizes, RelayRecords
+from drainer.formats.relay_payload import commit_ts_of, is_payload_record
 from drainer.stream.pull.merged import Spilled
 from drainer.txn import Ddl, TableVersion, Transaction
 from tidb_binlog.clock import Clock

@@ -21,9 +21,9 @@ from drainer import metrics
 from drainer.formats import binlog_file
 from drainer.formats.binlog_directory import BinlogDirectory, BinlogFile
 from drainer.formats.binlog_file import Place
-from drainer.formats.relay_payload.record import in_memory
+from drainer.formats.relay_payload import in_memory
+from drainer.relay.downstream_definitions import RelayTables
 from drainer.relay.record_readers import RecordReader, RecordReaders
-from drainer.relay.relay_tables import RelayTables
 from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
 from drainer.stream.pull.ready_items import BATCH_BYTES, ReadyItems
 from drainer.stream.rules.rule_set import Rules

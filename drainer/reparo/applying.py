@@ -36,8 +36,7 @@ from drainer.reading.archive.files.payload import RELAY
 from drainer.reading.archive.files.segments import Survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.relay.source import RelaySchema
-from drainer.reparo.archive_source import ArchiveSource
-from drainer.reparo.archived_tables import ArchivedTables
+from drainer.reparo.archive_source import ArchivedTables, ArchiveSource
 from drainer.reparo.job import Job, check_no_drainer, inspected
 from drainer.reparo.options import SCHEMA, ReparoConfig
 from drainer.reparo.ordered_records import Seen

@@ -14,28 +14,91 @@ Blocks on a thread; `batches` and `translate` are called on the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from drainer.ddl.derive.values import Route
 from drainer.formats.segment_index import UTC
-from drainer.reading.archive.decode.pb_walk import PbWalker
+from drainer.mysql.connection import Target
+from drainer.reading.archive.decode.definitions import Definitions
+from drainer.reading.archive.decode.pb_walk import PbWalker, Shape
 from drainer.reading.archive.decode.records import Piece, SchemaChange
 from drainer.reading.archive.files.segments import Slice, Survey
 from drainer.reading.archive.files.selection import Selection
-from drainer.relay.record_time import to_utc
+from drainer.relay.downstream_definitions import DownstreamTables
+from drainer.relay.record_readers import to_utc
 from drainer.relay.source import RelaySchema
-from drainer.reparo.archived_tables import ArchivedTables
 from drainer.reparo.ddl_screen import screened
 from drainer.reparo.ordered_records import Seen, at_place, ordered
 from drainer.reparo.sink_rows import SinkRows
 from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
 from drainer.stream.pull.ready_items import ReadyItems
 from drainer.stream.rules.rule_set import Rules
-from drainer.txn import Ddl, Item, TableEvents, Transaction
+from drainer.txn import Ddl, Item, TableEvents, TableVersion, Transaction
 from tidb_binlog.errors import Corruption, DownstreamError
 from tidb_binlog.protobuf_fields import varint
 from tidb_binlog.rowcodec.varint import put_uvarint
+
+
+class ArchivedTables(DownstreamTables):
+    """Definitions of the rows of an archive, from beside it or else from the downstream.
+
+    An archive of a Go Drainer says of a column how it is called and of which type it is, not whether it is a
+    key, unsigned or which elements an ENUM has. The table downstream says it: every schema change before the
+    event has run there. Nothing is guessed.
+    """
+
+    def __init__(self, archived: Definitions, target: Target, route: Route) -> None:
+        super().__init__(target)
+        self._archived = archived
+        self._route = route
+        # Tables of the downstream under their names in the archive.
+        self._theirs = Definitions()
+
+    def forget(self) -> None:
+        """Tables downstream may have changed."""
+        super().forget()
+        self._theirs = Definitions()
+
+    def names(self) -> set[tuple[str, str]]:
+        """The names of all tables that the archive defines."""
+        return {(one.schema, one.table) for one in self._archived}
+
+    # -- what a walk asks ----------------------------------------------------------------------------
+
+    def find(
+        self,
+        schema: str,
+        table: str,
+        commit_ts: int,
+        column_names: Sequence[str],
+        fits: Callable[[TableVersion], bool],
+    ) -> TableVersion | None:
+        version = self._archived.find(schema, table, commit_ts, column_names, fits)
+        if version is not None:
+            return version
+        there = self.named(*self._route(schema, table))
+        if there is not None:
+            self._theirs.add(0, schema, table, TableVersion(there.info, schema, table, 0))
+        return self._theirs.find(schema, table, commit_ts, column_names, fits)
+
+    def guess(self, schema: str, table: str, shape: Shape) -> TableVersion:
+        columns = ", ".join(one.name for one in shape)
+        schema_there, table_there = self._route(schema, table)
+        there = self.named(schema_there, table_there)
+        lacks = "there is no such table"
+        if there is not None:
+            lacks = "it has " + ", ".join(column.name for column in there.info.columns)
+        raise DownstreamError(
+            f"the archive has rows of {schema}.{table} ({columns}) and no definition, and downstream"
+            f" ({schema_there}.{table_there}) {lacks}",
+            hint="create it there as it was upstream, or leave it out with replicate-ignore-table",
+        )
+
+    def valid(self, commit_ts: int) -> tuple[int, int]:
+        return self._archived.valid(commit_ts)
+
 
 PIECE_BYTES: Final = 4 << 20
 """Of a transaction; a larger one is decoded in pieces of so many bytes."""

@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 
 from drainer.reading.archive.decode import reading
 from drainer.reading.archive.decode.records import Piece, SchemaChange
-from drainer.reading.archive.files.segments import Slice, Survey
+from drainer.reading.archive.files.location import Location
+from drainer.reading.archive.files.segments import PUMP, Slice, Survey, survey
 from drainer.reading.archive.files.selection import Selection
-from tidb_binlog.errors import BinlogError, Corruption
+from drainer.reparo.options import ReparoConfig
+from tidb_binlog.errors import BinlogError, ConfigError, Corruption
 
 
 @dataclass(slots=True)
@@ -81,3 +83,19 @@ class _Repeated:
             location = self._survey.location
             self._known = {head.commit_ts for part in self._before for head in reading.heads(location, part)}
         return commit_ts in self._known
+
+
+def surveyed(config: ReparoConfig) -> Survey:
+    """Blocks. Raises `ConfigError` for a directory without an archive."""
+    found = survey(Location.of(config.data_dir, {}), config.kind, config.archive_zone)
+    if found.kind == PUMP:
+        raise ConfigError(
+            f"{config.data_dir} has value logs of a Pump, which are not in order of commit_ts",
+            hint="read them with `binlog-spark replay`, or let a Drainer pull them",
+        )
+    if not found.segments:
+        raise ConfigError(
+            f"{config.data_dir} has no binlog files",
+            hint="data-dir is the directory that a Drainer of db-type = file writes to",
+        )
+    return found

@@ -21,11 +21,9 @@ from collections.abc import Callable
 from typing import Final, NoReturn
 
 from drainer.reading.archive.files.segments import Survey
-from drainer.reparo.archive_survey import surveyed
 from drainer.reparo.options import ENV_PREFIX, JSON, PRINT, ReparoConfig
-from drainer.reparo.ordered_records import Seen
-from drainer.reparo.progress import show_progress
-from drainer.reparo.summary import Summary
+from drainer.reparo.ordered_records import Seen, surveyed
+from drainer.reparo.summary import Summary, show_progress
 from drainer.reparo.viewing import Viewer
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.config import loading

@@ -16,7 +16,7 @@ from dataclasses import replace
 from drainer.formats.binlog_directory import BinlogDirectory
 from drainer.mysql.connection import Target
 from drainer.reading.archive.files.selection import Selection
-from drainer.relay.relay_tables import RelayTables
+from drainer.relay.downstream_definitions import RelayTables
 from drainer.relay.source import RelaySchema, RelaySource
 from drainer.reparo.ddl_screen import screened
 from drainer.reparo.ordered_records import Seen

@@ -20,7 +20,7 @@ from typing import Final
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.ddl.policy import Policy
 from drainer.reading.archive.decode.definitions import Definitions
-from drainer.reading.archive.decode.pump_logs import PumpLogs
+from drainer.reading.archive.decode.value_log import PumpLogs
 from drainer.reading.archive.files.location import Location
 from drainer.sink.file.archive import Archive
 from drainer.sink.file.file_sink import FileSink, where_to_go_on

@@ -12,7 +12,7 @@ from tests.architecture.source import modules
 CODES = "tidb_binlog.ddl_job"
 CODES_END = 100
 ACTIONS = ("action", "ddl_action")
-OTHER_NUMBERS = ("_TAG_",)
+OTHER_NUMBERS = ("_TAG_", "_JAVA_")
 """Beginnings of constants in modules about jobs that are numbers of something else."""
 
 

@@ -13,7 +13,7 @@ def test_the_package_is_imported_from_the_zip_and_nowhere_else(tmp_path: Path) -
     path = packaging.package(tmp_path)
     names = (
         f"import sys; sys.path.insert(0, {str(path)!r})\n"
-        "import tidb_binlog.tso, drainer.formats.pb.writer, drainer.spark.packaging as here\n"
+        "import tidb_binlog.tso, drainer.formats.pb, drainer.spark.packaging as here\n"
         "print(here.__file__)"
     )
     found = subprocess.run(

@@ -1,34 +1,311 @@
-"""avro: rows in Confluent's wire format, with the schemas that TiCDC documents.
+"""Avro: rows in Confluent's wire format, with the schemas that TiCDC documents.
 
 In     transactions of encoded rows; a registry that gives ids to schemas
 Out    key and value of each row: a zero byte, four bytes of the schema's id, Avro's binary encoding
 Why    a table version has its functions from bytes to bytes; its schemas are registered once for a topic
+       Avro's long and string are what rows hold: a zigzag varint, a length as one with bytes after it. So
+       most values are slices of the row; the tag of a value that may be NULL takes the place of the flag
 Never  writes DDL or watermarks: the format has none. A delete has no value; a table without a key is refused
-
 Tests  tests/drainer/formats/messages/test_avro.py
+
+    value                        Avro
+    integers, YEAR               int, long; INT UNSIGNED long
+    BIGINT UNSIGNED              string; long on request, which turns values above 2**63 negative
+    DECIMAL                      bytes, logical type decimal; string on request
+    FLOAT, DOUBLE                double
+    BIT                          bytes, high byte first
+    dates and times, JSON        string; TIMESTAMP in UTC
+    text, ENUM, SET              string; U+FFFD for what is not UTF-8
+    BINARY, VARBINARY, BLOB      bytes
 """
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import fastavro
 
-from drainer.formats.messages.avro_columns import NULL, AvroColumn, AvroColumns, avro_string
+from drainer.formats.messages.json_rows import scaled_digits, unscaled
 from drainer.formats.messages.message import KINDS, FormatOptions, Message
 from drainer.mysql.literal.keys import row_key_places
 from drainer.mysql.rows.causality import Equality, equality_of_rows
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableVersion, Transaction
+from tidb_binlog import table_info as ti
 from tidb_binlog import tso
 from tidb_binlog.errors import ConfigError, Rejected
-from tidb_binlog.rowcodec.codegen import Conversion
+from tidb_binlog.rowcodec.binary_json import read_json
+from tidb_binlog.rowcodec.codegen import Conversion, Shape
+from tidb_binlog.rowcodec.datum import (
+    NULL_DATUM,
+    read_bytes,
+    read_double,
+    read_duration,
+    read_float,
+    read_int,
+    read_unsigned,
+)
+from tidb_binlog.rowcodec.decimals import read_decimal
 from tidb_binlog.rowcodec.plan import RowReaders
-from tidb_binlog.rowcodec.varint import put_svarint
-from tidb_binlog.table_info import Column
+from tidb_binlog.rowcodec.strict import Reader
+from tidb_binlog.rowcodec.temporal import date_text, datetime_text, duration_text
+from tidb_binlog.rowcodec.time_caches import cached_reader
+from tidb_binlog.rowcodec.values import set_text
+from tidb_binlog.rowcodec.varint import INT64_END, UINT64_END, put_svarint
+from tidb_binlog.table_info import Column, ColumnKind, FieldType
+
+Schema = dict[str, Any]
+NULL: Final = NULL_DATUM
+"""Index 0 of a union with null is the byte that a row has for NULL."""
+_VALUE: Final = b"\x02"  # index 1 of it
+_DECIMAL_MODES: Final = ("precise", "string")
+_UNSIGNED_MODES: Final = ("", "string", "long")
+_little_double: Final = struct.Struct("<d").pack
+
+
+@functools.lru_cache(maxsize=65536)
+def _length(size: int) -> bytes:
+    return put_svarint(size)
+
+
+def avro_bytes(raw: bytes) -> bytes:
+    return _length(len(raw)) + raw
+
+
+def avro_string(text: str) -> bytes:
+    return avro_bytes(text.encode())
+
+
+def avro_long(value: int) -> bytes:
+    return put_svarint(value)
+
+
+@dataclass(frozen=True, slots=True)
+class AvroColumn:
+    """How values of one column are encoded.
+
+    `piece` is an expression of the whole encoding with `{v}` for the local of a reader; `show` encodes what
+    the strict reader gives, without the tag of a union.
+    """
+
+    column: Column
+    conversion: Conversion
+    piece: str
+    show: Callable[[Any], bytes]
+    names: Mapping[str, Any] = field(default_factory=dict)
+
+    def encoded(self, value: Any) -> bytes:
+        if self.column.type.not_null:
+            return self.show(value)
+        return NULL if value is None else _VALUE + self.show(value)
+
+
+def _tag(column: Column) -> bytes:
+    return b"" if column.type.not_null else _VALUE
+
+
+def _made(
+    column: Column, read: Callable[[bytes, int], tuple[Any, int]], show: Callable[[Any], bytes]
+) -> AvroColumn:
+    """A column whose reader gives the encoding."""
+    tag = _tag(column)
+
+    def encode(b: bytes, i: int) -> tuple[bytes, int]:
+        value, end = read(b, i)
+        return tag + show(value), end
+
+    return AvroColumn(
+        column, Conversion(Shape.CALL, "", encode, {"NULL": NULL}, null="NULL"), "{v}", _cut(tag)
+    )
+
+
+def _cut(tag: bytes) -> Callable[[bytes], bytes]:
+    size = len(tag)
+    return lambda encoded: encoded[size:]
+
+
+def _signed(column: Column, place: int) -> AvroColumn:
+    """The varint as it stands in the row."""
+    conversion = Conversion(Shape.SIGNED, "", read_int, {"NULL": NULL}, raw=True, null="NULL")
+    piece = "{v}[1:]" if column.type.not_null else "NULL if {v} is NULL else b'\\2' + {v}[1:]"
+    return AvroColumn(column, conversion, piece, avro_long)
+
+
+def _unsigned(show: Callable[[int], bytes], name: str) -> Callable[[Column, int], AvroColumn]:
+    def make(column: Column, place: int) -> AvroColumn:
+        conversion = Conversion(Shape.UNSIGNED, "u", read_int)
+        piece = f"{name}({{v}})"
+        if not column.type.not_null:
+            piece = f"NULL if {{v}} is None else b'\\2' + {piece}"
+        return AvroColumn(column, conversion, piece, show, {name: show})
+
+    return make
+
+
+def _digits(value: int) -> bytes:
+    return avro_bytes(b"%d" % value)
+
+
+def _wrapped(value: int) -> bytes:
+    return avro_long(value - UINT64_END if value >= INT64_END else value)
+
+
+def _valid(datum: bytes) -> bytes:
+    """The datum of a text, or of one with U+FFFD for what is not UTF-8."""
+    raw, _ = read_bytes(datum, 0)
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return b"\x02" + _text(raw)
+    return datum
+
+
+def _text(raw: bytes) -> bytes:
+    return avro_string(raw.decode("utf-8", "replace"))
+
+
+def _string(column: Column, place: int) -> AvroColumn:
+    """The datum as it stands in the row; its flag is the tag of a union."""
+    names = {"valid": _valid}
+    conversion = Conversion(Shape.BYTES, "", read_bytes, {"NULL": NULL}, raw=True, null="NULL")
+    piece = "({v} if {v}.isascii() else valid({v}))" + ("[1:]" if column.type.not_null else "")
+    return AvroColumn(column, conversion, piece, _text, names)
+
+
+def _binary(column: Column, place: int) -> AvroColumn:
+    conversion = Conversion(Shape.BYTES, "", read_bytes, {"NULL": NULL}, raw=True, null="NULL")
+    return AvroColumn(column, conversion, "{v}[1:]" if column.type.not_null else "{v}", avro_bytes)
+
+
+@functools.cache
+def _times(is_date: bool, fsp: int, tag: bytes) -> tuple[Reader, dict[bytes, Any]]:
+    """One cache for all columns that show times alike."""
+    if is_date:
+        return cached_reader(lambda packed: tag + avro_string(date_text(packed)))
+    return cached_reader(lambda packed: tag + avro_string(datetime_text(packed, fsp)))
+
+
+def _time(column: Column, place: int) -> AvroColumn:
+    tag = _tag(column)
+    read, cache = _times(column.type.kind is ColumnKind.DATE, column.type.fsp, tag)
+    conversion = Conversion(Shape.TIME, "", read, {"NULL": NULL}, cache=cache, null="NULL")
+    return AvroColumn(column, conversion, "{v}", _cut(tag))
+
+
+def _bit(column: Column, place: int) -> AvroColumn:
+    width = (max(column.type.flen, 1) + 7) // 8
+    return _made(
+        column,
+        read_unsigned,
+        lambda value: avro_bytes(value.to_bytes(max(width, (value.bit_length() + 7) // 8), "big")),
+    )
+
+
+def _enum(column: Column, place: int) -> AvroColumn:
+    names = [avro_string(""), *(avro_string(element) for element in column.type.elems)]
+    return _made(column, read_unsigned, lambda number: names[number if number < len(names) else 0])
+
+
+def _set(column: Column, place: int) -> AvroColumn:
+    return _made(column, read_unsigned, lambda mask: avro_string(set_text(column.type, mask)))
+
+
+def _duration(column: Column, place: int) -> AvroColumn:
+    fsp = column.type.fsp
+    return _made(column, read_duration, lambda ns: avro_string(duration_text(ns, fsp)))
+
+
+_COLUMNS: Final[dict[ColumnKind, Callable[[Column, int], AvroColumn]]] = {
+    ColumnKind.SIGNED: _signed,
+    ColumnKind.YEAR: _signed,
+    ColumnKind.UNSIGNED: _unsigned(avro_long, "long_of"),
+    ColumnKind.BIT: _bit,
+    ColumnKind.ENUM: _enum,
+    ColumnKind.SET: _set,
+    ColumnKind.FLOAT: lambda column, place: _made(column, read_float, _little_double),
+    ColumnKind.DOUBLE: lambda column, place: _made(column, read_double, _little_double),
+    ColumnKind.TEXT: _string,
+    ColumnKind.BINARY: _binary,
+    ColumnKind.DATE: _time,
+    ColumnKind.DATETIME: _time,
+    ColumnKind.TIMESTAMP: _time,
+    ColumnKind.TIME: _duration,
+    ColumnKind.JSON: lambda column, place: _made(column, read_json, avro_bytes),
+}
+_TYPES: Final[dict[ColumnKind, tuple[str, str]]] = {
+    ColumnKind.YEAR: ("YEAR", "int"),
+    ColumnKind.BIT: ("BIT", "bytes"),
+    ColumnKind.ENUM: ("ENUM", "string"),
+    ColumnKind.SET: ("SET", "string"),
+    ColumnKind.FLOAT: ("FLOAT", "double"),
+    ColumnKind.DOUBLE: ("DOUBLE", "double"),
+    ColumnKind.TEXT: ("TEXT", "string"),
+    ColumnKind.BINARY: ("BLOB", "bytes"),
+    ColumnKind.DATE: ("DATE", "string"),
+    ColumnKind.DATETIME: ("DATETIME", "string"),
+    ColumnKind.TIMESTAMP: ("TIMESTAMP", "string"),
+    ColumnKind.TIME: ("TIME", "string"),
+    ColumnKind.JSON: ("JSON", "string"),
+}
+
+
+class AvroColumns:
+    """How columns are encoded, as the options say."""
+
+    def __init__(self, options: FormatOptions) -> None:
+        self._decimal, self._large = options.decimal, options.bigint_unsigned
+        _check("decimal", self._decimal, _DECIMAL_MODES)
+        _check("bigint-unsigned", self._large, _UNSIGNED_MODES)
+
+    def convert(self, column: Column, place: int) -> AvroColumn:
+        kind = column.type
+        if kind.kind is ColumnKind.DECIMAL:
+            if self._decimal == "string":
+                return _made(column, read_decimal, avro_string)
+            scale = kind.fsp
+            return _made(column, read_decimal, lambda text: avro_bytes(unscaled(scaled_digits(text, scale))))
+        if kind.kind is ColumnKind.UNSIGNED and kind.tp == ti.LONGLONG:
+            large = _unsigned(_wrapped, "wrapped") if self._large == "long" else _unsigned(_digits, "digits")
+            return large(column, place)
+        return _COLUMNS[kind.kind](column, place)
+
+    def type(self, kind: FieldType) -> Schema:
+        """Avro's type of a value that is not NULL."""
+        if kind.kind is ColumnKind.DECIMAL:
+            if self._decimal == "string":
+                return _type("DECIMAL", "string")
+            precision = kind.flen if kind.flen > 0 else 10
+            logical = {"logicalType": "decimal", "precision": precision, "scale": kind.fsp}
+            return {**_type("DECIMAL", "bytes"), **logical}
+        if kind.kind in _TYPES:
+            more = {}
+            if kind.kind is ColumnKind.BIT:
+                more = {"length": str(max(kind.flen, 1))}
+            elif kind.elems:
+                more = {"allowed": ",".join(element.replace(",", "\\,") for element in kind.elems)}
+            return _type(*_TYPES[kind.kind], **more)
+        words = " UNSIGNED" if kind.unsigned else ""
+        if kind.tp != ti.LONGLONG:
+            return _type(f"INT{words}", "long" if kind.unsigned and kind.tp == ti.LONG else "int")
+        text = kind.unsigned and self._large != "long"
+        return _type(f"BIGINT{words}", "string" if text else "long")
+
+
+def _type(tidb_type: str, avro_type: str, **more: str) -> Schema:
+    return {"connect.parameters": {"tidb_type": tidb_type, **more}, "type": avro_type}
+
+
+def _check(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        words = ", ".join(repr(one) for one in known if one)
+        raise ConfigError(f"{name} = {value!r} is no mode of avro", hint=f"use one of {words}")
+
 
 _PLANS_MAX: Final = 10_000
 _MAGIC: Final = b"\0"

@@ -24,6 +24,7 @@ from tidb_binlog.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
 from tidb_binlog.rowcodec.datum import bytes_span, read_duration, read_float, read_int
 from tidb_binlog.rowcodec.decimals import read_decimal
 from tidb_binlog.rowcodec.plan import RowReaders
+from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.rowcodec.strict import Reader
 from tidb_binlog.rowcodec.temporal import date_text, datetime_text, duration_text
 from tidb_binlog.rowcodec.time_caches import cached_reader
@@ -215,3 +216,16 @@ class JsonRows:
     def key_changed(self) -> str:
         """Condition in source: the key after an update is another one."""
         return " or ".join(f"o{place} != v{place}" for place in self.key)
+
+
+def unscaled(digits: int) -> bytes:
+    """A number as Java's BigInteger has it: big-endian, two's complement, as short as can be."""
+    return digits.to_bytes((digits + (digits < 0)).bit_length() // 8 + 1, "big", signed=True)
+
+
+def scaled_digits(text: str, scale: int) -> int:
+    """The digits of a DECIMAL with so many of them after the point; `RowError` if it has more."""
+    whole, _, fraction = text.partition(".")
+    if len(fraction) > scale:
+        raise RowError(f"DECIMAL with {len(fraction)} digits after the point, its column has {scale}")
+    return int(whole + fraction.ljust(scale, "0"))

@@ -1,4 +1,4 @@
-"""Formats of messages by their names in a configuration.
+"""Opening: formats of messages by their names in a configuration.
 
 Tests  tests/drainer/formats/messages/test_canal_json.py
 """

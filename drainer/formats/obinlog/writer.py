@@ -85,7 +85,7 @@ _OWN_BYTES: Final = b"\xca\x3e"
 _OWN_NUMBER: Final = b"\xc8\x3e"
 _OWN_SECOND: Final = b"\xd0\x3e"
 
-_NAMES: Final = {
+TYPE_NAMES: Final = {
     TINY: "tinyint",
     SHORT: "smallint",
     INT24: "mediumint",
@@ -112,7 +112,7 @@ _NAMES: Final = {
     MEDIUM_BLOB: "mediumtext",
     LONG_BLOB: "longtext",
 }
-_BINARY_NAMES: Final = {
+BINARY_NAMES: Final = {
     "char": "binary",
     "varchar": "varbinary",
     "tinytext": "tinyblob",
@@ -127,8 +127,8 @@ _BINARY_NAMES: Final = {
 
 def type_name(kind: FieldType) -> str:
     """`mysql_type` of a column; "text" for a type without a name."""
-    name = _NAMES.get(kind.tp, "text")
-    return _BINARY_NAMES.get(name, name) if kind.is_binary_string else name
+    name = TYPE_NAMES.get(kind.tp, "text")
+    return BINARY_NAMES.get(name, name) if kind.is_binary_string else name
 
 
 def _int32(value: int) -> int:

@@ -26,9 +26,9 @@ from drainer.changes.row_reader import table_of
 from drainer.reading.archive.decode import coverage, ddl_history, definitions, reading
 from drainer.reading.archive.decode.coverage import FileCoverage
 from drainer.reading.archive.decode.definitions import Definitions
-from drainer.reading.archive.decode.pump_logs import PumpLogs
 from drainer.reading.archive.decode.reading import Reach
 from drainer.reading.archive.decode.records import Record
+from drainer.reading.archive.decode.value_log import PumpLogs
 from drainer.reading.archive.files import segments
 from drainer.reading.archive.files.location import EXTRA_HINT, OPTION_PREFIX, Location
 from drainer.reading.archive.files.payload import PB, RELAY

@@ -17,11 +17,22 @@ Never  takes a number that would be a time in 1970 for a timestamp, or a time wi
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from tidb_binlog import time_text, tso
-from tidb_binlog.errors import ConfigError
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.cluster import node
+from tidb_binlog.cluster.registry import ClusterView
+from tidb_binlog.errors import ConfigError, Unavailable
+from tidb_binlog.net.http_client import HttpClient
+from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.status import codec
+from tidb_binlog.status.pump import PumpDocument
 
 Start = int | str | datetime | timedelta | None
 NOW: Final = "now"
@@ -67,3 +78,62 @@ def _position(start: object, now_ts: int, what: str) -> int:
 def _of_ms(milliseconds: int) -> int:
     """A transaction of that very millisecond is wanted."""
     return max(tso.compose(max(milliseconds, 0)) - 1, 0)
+
+
+ANSWER_S: Final = 3.0
+
+Ask = Callable[[str], Awaitable[int]]
+"""(address) -> up to where that pump has purged. Raises `Unavailable`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """`lowest`: a stream that begins after it misses nothing. `because`: whose doing that is."""
+
+    lowest: int
+    because: str
+    unknown: tuple[str, ...]
+
+
+async def held(view: ClusterView, ask: Ask) -> Held:
+    """What the pumps of the registry have."""
+    staying = {name: entry for name, entry in view.pumps.items() if entry.status.state != node.OFFLINE}
+    answers = await asyncio.gather(*(_answer(ask, entry.status.host) for entry in staying.values()))
+    found = [
+        (purged, f"pump {name} has purged what is older")
+        for name, purged in zip(staying, answers, strict=True)
+        if purged is not None
+    ]
+    found += [
+        (entry.status.max_commit_ts, f"pump {name} has left the cluster with what is older")
+        for name, entry in view.pumps.items()
+        if name not in staying
+    ]
+    lowest, because = max(found, default=(0, ""))
+    unknown = tuple(name for name, purged in zip(staying, answers, strict=True) if purged is None)
+    return Held(lowest, because if lowest else "", unknown)
+
+
+async def _answer(ask: Ask, address: str) -> int | None:
+    try:
+        return await ask(address)
+    except Unavailable:
+        return None
+
+
+def asks_pumps(tls: TlsConfig | None) -> Ask:
+    """Over HTTP, on the port on which they serve binlogs."""
+    client = HttpClient(SystemClock(), tls, ANSWER_S)
+
+    async def ask(address: str) -> int:
+        page = await client.get(address, "/status")
+        try:
+            pump = codec.read(json.loads(page.body), PumpDocument).pump
+        except ValueError:
+            pump = None
+        purged = pump.gc_ts if pump is not None else None
+        if purged is None:  # a Go pump does not say it; it refuses a pull below
+            raise Unavailable(f"{address} does not say up to where it has purged")
+        return purged
+
+    return ask

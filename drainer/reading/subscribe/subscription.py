@@ -31,7 +31,7 @@ from drainer.changes.model import Ddl, Row, Transaction
 from drainer.changes.row_reader import RowReader
 from drainer.reading.errors import BinlogsLost, StreamEnded
 from drainer.reading.large_rows import LargeRows
-from drainer.reading.subscribe import held_binlogs, stream_start, table_choice
+from drainer.reading.subscribe import stream_start, table_choice
 from drainer.reading.subscribe.live_stream import Item, Large, LiveStream, went_back
 from drainer.reading.subscribe.presence import Presence
 from drainer.reading.subscribe.stream_start import NOW, Start
@@ -195,7 +195,7 @@ class EncodedStream:
             after_ts = stream_start.position_of(NOW if start is None else start, now_ts)
         if after_ts == now_ts:
             return now_ts
-        held = await held_binlogs.held(await registry.view(), held_binlogs.asks_pumps(self._tls))
+        held = await stream_start.held(await registry.view(), stream_start.asks_pumps(self._tls))
         if after_ts is None:
             if held.unknown:
                 raise Unavailable(

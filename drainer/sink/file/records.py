@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from drainer.formats.pb.writer import PbEncoder
+from drainer.formats.pb import PbEncoder
 from drainer.formats.record_groups import RelayRecords
 from drainer.formats.segment_index import SegmentIndex
 from drainer.sink.file import table_definitions as archive_tables

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from drainer.mysql.connection import Target, connect
 from drainer.points.image.manifest import Manifest
 from drainer.reading.archive.archive_source import ArchiveSource
-from drainer.reading.archive.decode import downstream_definitions
+from drainer.relay import downstream_definitions
 from drainer.reading.archive.decode.coverage import FileCoverage
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.files.segments import DEFINITIONS, END, PUMP, Slice, Survey

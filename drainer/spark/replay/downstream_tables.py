@@ -17,7 +17,7 @@ from drainer.mysql.rows.change import Form, TableTarget
 from drainer.mysql.rows.column_match import DownstreamTable
 from drainer.mysql.rows.table_target import target_of
 from drainer.mysql.table_reader import read_table
-from drainer.reading.archive.decode import downstream_definitions
+from drainer.relay import downstream_definitions
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.files.selection import Selection
 from drainer.spark.effects.operations import table_id

@@ -12,18 +12,18 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from binlog_playground.workload.kinds import INT
-from binlog_playground.workload.tables import HANDLE, new_table
 from drainer.changes.row_reader import RowReader
 from drainer.formats.messages.message import FORMATS, FormatOptions
 from drainer.formats.messages.opening import open_format
-from drainer.formats.pb.writer import PbEncoder
+from drainer.formats.pb import PbEncoder
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 from tests.benchmarks.drainer import sysbench_like
 from tests.benchmarks.drainer.recorder import char, text
 from tests.benchmarks.measure import percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
+from tests.rig.workload.kinds import INT
+from tests.rig.workload.tables import HANDLE, new_table
 from tidb_binlog import tso
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import TableInfo

@@ -13,7 +13,7 @@ from typing import Final
 
 from drainer.formats import binlog_file, segment_index
 from drainer.formats.obinlog.column import varint
-from drainer.formats.pb.writer import PbEncoder
+from drainer.formats.pb import PbEncoder
 from drainer.formats.segment_index import SegmentIndex
 from drainer.sink.file import table_definitions as archive_tables
 from drainer.stream.rules.table_filter import TableFilter

@@ -16,7 +16,7 @@ from random import Random
 from typing import Final
 
 from drainer.formats import binlog_file, segment_index
-from drainer.formats.pb.writer import PbEncoder
+from drainer.formats.pb import PbEncoder
 from drainer.formats.segment_index import SegmentIndex
 from drainer.mysql.connection import Target, connect
 from drainer.sink.file import table_definitions as archive_tables

@@ -12,9 +12,8 @@ import pytest
 
 from drainer.config.options import DrainerConfig
 from drainer.formats.obinlog.writer import definition_document
-from drainer.formats.relay_payload.record import in_memory, record_head
-from drainer.formats.relay_payload.writer import PayloadWriter
-from drainer.relay.payload_reader import PayloadReaders
+from drainer.formats.relay_payload import PayloadWriter, in_memory, record_head
+from drainer.relay.record_readers import PayloadReader, RecordReaders
 from drainer.stream.rules.rule_set import Rules, read_rules
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator
@@ -56,26 +55,27 @@ def rules_of(name: str) -> Rules:
 
 def logged(items: Iterable[Item], rules: Iterable[Rules], per_file: int = 40) -> Iterator[tuple[Item, Item]]:
     """Each item and what is read of its record: written in files of so many."""
-    writer, readers, before = PayloadWriter(), PayloadReaders(), None
+    writer, readers, before = PayloadWriter(), RecordReaders(), None
     for number, (item, now) in enumerate(zip(items, rules, strict=False)):
         if now is not before:
             writer.rules(now.text)
             before = now
         if number % per_file == 0:
             writer.begin_file()
-            readers = PayloadReaders()
+            readers = RecordReaders()
         record = writer.ddl(item, "") if isinstance(item, Ddl) else writer.transaction(item)
         head = record_head(in_memory(record), len(record))
         assert head.commit_ts == item.commit_ts
-        reader = readers.of(head)
         read = in_memory(record)
-        if isinstance(item, Ddl):
-            yield item, reader.ddl(read, head)
-            continue
-        assert head.rows == sum(len(events.rows) for events in item.tables)
-        found = reader.transaction(read, head)
+        commit_ts, reader = readers.of(read, len(record))
+        assert commit_ts == item.commit_ts
+        found = reader.item(read, len(record))
         yield item, found
-        pieces = list(reader.pieces(read, head))
+        if isinstance(item, Ddl):
+            continue
+        assert isinstance(found, Transaction)
+        assert head.rows == sum(len(events.rows) for events in item.tables)
+        pieces = list(reader.pieces(read, len(record)))
         assert rows(found) == [row for piece in pieces for row in rows(piece)]
         assert [piece.last for piece in pieces] == [False] * (len(pieces) - 1) + [True]
 
@@ -174,14 +174,12 @@ def test_what_lacks_its_beginning_is_not_guessed() -> None:
     writer = PayloadWriter()
     version = TableVersion(INFO, "shop", "t", 1)
     first, second = (writer.transaction(made(Random(ts), ts, [version])) for ts in (1, 2))
-    head = record_head(in_memory(second), len(second))
+    read, size = in_memory(second), len(second)
     with pytest.raises(Corruption, match="does not say which rules"):
-        PayloadReaders().of(head).transaction(in_memory(second), head)
-    readers = PayloadReaders()
-    noted = record_head(in_memory(first), len(first))
-    reader = readers.of(noted._replace(tables=()))
+        RecordReaders().of(read, size)[1].item(read, size)
+    reader = PayloadReader(record_head(in_memory(first), len(first)).rules, lambda version: version)
     with pytest.raises(Corruption, match=r"commit_ts 2 .* definition \(1\) that the file does not have"):
-        reader.transaction(in_memory(second), head)
+        reader.item(read, size)
 
 
 @pytest.mark.parametrize("cut", [1, 10, 27, 40])

@@ -17,13 +17,13 @@ from drainer.config.relay_format import FORMATS, OBINLOG, PAYLOAD
 from drainer.formats import binlog_directory
 from drainer.formats.binlog_directory import BinlogDirectory, Broken
 from drainer.formats.obinlog import reader as obinlog_read
-from drainer.formats.relay_payload.record import commit_ts_of, record_head
+from drainer.formats.relay_payload import commit_ts_of, record_head
 from drainer.mysql.connection import Target
 from drainer.relay import relay_log
+from drainer.relay.downstream_definitions import RelayTables
 from drainer.relay.record_readers import RecordReaders
 from drainer.relay.relay_files import RelayFiles
 from drainer.relay.relay_log import RelayLog
-from drainer.relay.relay_tables import RelayTables
 from drainer.relay.source import RelaySource
 from drainer.txn import INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import kind, table

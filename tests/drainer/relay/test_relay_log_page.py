@@ -10,7 +10,7 @@ from pathlib import Path
 
 from drainer.config.options import ENV_PREFIX, DrainerConfig
 from drainer.config.relay_format import PAYLOAD
-from drainer.formats.relay_payload import record
+from drainer.formats import relay_payload as record
 from drainer.relay.relay_log import RelayLog
 from tests.drainer.relay.test_relay_log import transaction
 from tidb_binlog.clock import SystemClock

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drainer.formats.pb.writer import PbEncoder
+from drainer.formats.pb import PbEncoder
 from drainer.mysql.connection import Target
 from drainer.reading.archive.decode.definitions import of_archive
 from drainer.reading.archive.files.framing import file_records
@@ -15,8 +15,7 @@ from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.segments import survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.reparo import archive_source
-from drainer.reparo.archive_source import ArchiveSource
-from drainer.reparo.archived_tables import ArchivedTables
+from drainer.reparo.archive_source import ArchivedTables, ArchiveSource
 from drainer.stream.pull.merged import Spilled
 from drainer.stream.rules.rule_set import Rules
 from drainer.txn import Ddl, Item, Transaction

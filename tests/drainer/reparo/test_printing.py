@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from drainer.reparo.archive_survey import surveyed
 from drainer.reparo.options import ReparoConfig
-from drainer.reparo.printing import lines_of_rows, shown_float
-from drainer.reparo.viewing import Viewer
+from drainer.reparo.ordered_records import surveyed
+from drainer.reparo.viewing import Viewer, lines_of_rows, shown_float
 from tests.spark.support.replay_world import SOURCES
 from tidb_binlog.errors import Corruption
 from tidb_binlog.wire import pb_binlog_pb2 as pb

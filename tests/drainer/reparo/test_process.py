@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from drainer.reparo.ordered_records import Seen
-from drainer.reparo.progress import shown
-from drainer.reparo.summary import Summary
+from drainer.reparo.summary import Summary, shown
 from tests.spark.support.replay_world import SOURCES
 from tidb_binlog.net.port import LOOPBACK, free_ports
 

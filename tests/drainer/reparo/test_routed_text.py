@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drainer.reparo.routed_text import NotRoutable, routed_text
+from drainer.reparo.ddl_screen import NotRoutable, routed_text
 
 
 def route(schema: str, table: str) -> tuple[str, str]:

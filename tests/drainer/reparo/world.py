@@ -8,8 +8,8 @@ from typing import Any
 
 from drainer.mysql.connection import Target
 from drainer.reparo.applying import Application
-from drainer.reparo.archive_survey import surveyed
 from drainer.reparo.options import ReparoConfig
+from drainer.reparo.ordered_records import surveyed
 from drainer.reparo.summary import Summary
 
 

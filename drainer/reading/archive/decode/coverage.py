@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from drainer.formats.relay_payload.record import in_memory, is_payload_record, record_head
+from drainer.formats.relay_payload import in_memory, is_payload_record
 from drainer.reading.archive.decode.reading import is_end
 from drainer.reading.archive.decode.value_log import ValueLog, payload_at
 from drainer.reading.archive.files import payload as payloads
@@ -20,8 +20,9 @@ from drainer.reading.archive.files.framing import after_damage, file_records
 from drainer.reading.archive.files.location import File, Location
 from drainer.reading.archive.files.payload import Counts
 from drainer.reading.archive.files.segments import PUMP, Segment, Slice, Survey
-from drainer.relay.payload_reader import PayloadReaders
+from drainer.relay.record_readers import RecordReaders
 from drainer.stream.translate.row_events import row_events
+from drainer.txn import Transaction
 from tidb_binlog.binlog import parse
 from tidb_binlog.errors import Corruption
 from tidb_binlog.record import FILE_OVERHEAD, RecordError
@@ -128,7 +129,7 @@ def _records(location: Location, file: File, part: Slice, found: FileCoverage, a
 
 def _stretch(file: File, at: int, kind: str, found: FileCoverage, counts: Counts) -> None:
     """Records from there on, to the end or to one that is damaged."""
-    head_of, sent = payloads.HEADS[kind], PayloadReaders()
+    head_of, sent = payloads.HEADS[kind], RecordReaders()
     for pos, payload in file_records(file.read, at):
         try:
             head = head_of(payload, pos, counts)
@@ -140,14 +141,13 @@ def _stretch(file: File, at: int, kind: str, found: FileCoverage, counts: Counts
         found.bytes_ok += len(payload) + FILE_OVERHEAD
 
 
-def _count_sent(payload: bytes, sent: PayloadReaders, found: FileCoverage) -> None:
+def _count_sent(payload: bytes, sent: RecordReaders, coverage: FileCoverage) -> None:
     """Rows of a binlog as a pump sent it that went downstream."""
-    read = in_memory(payload)
-    head = record_head(read, len(payload))
-    reader = sent.of(head)
-    if not head.is_ddl:
-        for events in reader.transaction(read, head).tables:
-            found.count(*(events.kinds.count(kind) for kind in range(3)))
+    read, size = in_memory(payload), len(payload)
+    item = sent.of(read, size)[1].item(read, size)
+    if isinstance(item, Transaction):
+        for events in item.tables:
+            coverage.count(*(events.kinds.count(kind) for kind in range(3)))
 
 
 def _value_log(location: Location, part: Slice, found: FileCoverage) -> None:

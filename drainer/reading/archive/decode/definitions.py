@@ -22,7 +22,7 @@ from typing import Any, Final
 from drainer.formats import segment_index
 from drainer.formats.obinlog import reader
 from drainer.formats.obinlog.writer import definition_json
-from drainer.formats.relay_payload.record import in_memory, is_payload_record, record_head
+from drainer.formats.relay_payload import in_memory, is_payload_record, record_head
 from drainer.mysql.literal.plan import compile_sql
 from drainer.reading.archive.decode.pb_walk import Shape, ShapeColumn, fits
 from drainer.reading.archive.files.framing import file_records

@@ -18,16 +18,16 @@ from drainer.formats import binlog_file
 from drainer.formats.segment_index import UTC
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.pb_walk import PbWalker
-from drainer.reading.archive.decode.pump_reader import PumpReader
 from drainer.reading.archive.decode.records import Changes, Piece, Record, SchemaChange, changes
 from drainer.reading.archive.decode.relay_rows import RelayRows
+from drainer.reading.archive.decode.value_log import PumpReader
 from drainer.reading.archive.files import payload as payloads
 from drainer.reading.archive.files.framing import after_damage, file_records
 from drainer.reading.archive.files.location import File, Location
 from drainer.reading.archive.files.payload import DDL, PB, Body, PayloadHead
 from drainer.reading.archive.files.segments import PUMP, Slice
 from drainer.reading.archive.files.selection import Selection
-from drainer.relay.record_time import to_utc
+from drainer.relay.record_readers import to_utc
 from drainer.txn import Ddl
 from tidb_binlog.errors import BinlogError, ConfigError, Corruption
 from tidb_binlog.record import FILE_OVERHEAD, RecordError

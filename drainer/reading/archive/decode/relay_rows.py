@@ -9,24 +9,22 @@ Tests  tests/drainer/reading/archive/decode/test_reading.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from google.protobuf.message import DecodeError
 
 from drainer.formats.obinlog import reader
-from drainer.formats.obinlog.reader import ForeignTable, ObinlogReader, RecordHead, ToUtc
+from drainer.formats.obinlog.reader import ForeignTable
 from drainer.formats.obinlog.writer import type_name
-from drainer.formats.relay_payload.record import RecordHead as SentHead
-from drainer.formats.relay_payload.record import in_memory, is_payload_record, record_head
+from drainer.formats.relay_payload import in_memory
 from drainer.formats.segment_index import UTC
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.images import Images
 from drainer.reading.archive.decode.records import Row
 from drainer.relay import table_definitions
-from drainer.relay.payload_reader import PayloadReader, PayloadReaders
-from drainer.relay.record_time import to_utc
+from drainer.relay.record_readers import RecordReader, RecordReaders
 from drainer.txn import Ddl, TableVersion, Transaction
 from tidb_binlog.protobuf_fields import Read
 from tidb_binlog.table_info import ENUM, FLAG_UNSIGNED, INTEGER_TYPES, LONGLONG, SET, YEAR, Column
@@ -46,63 +44,40 @@ class RelayRows:
 
     def __init__(self, definitions: Definitions, time_zone: str = UTC) -> None:
         self._definitions = definitions
-        self._time_zone = time_zone
-        self._numbered: dict[int, TableVersion] = {}
-        self._reader = ObinlogReader(self._numbered, self._resolve)
-        self._sent = PayloadReaders(definitions.intern)
-        self._ddl: Callable[[], Ddl]
-        self._pieces: Callable[[], Runs]
+        self._readers = RecordReaders(self._resolve, definitions.intern, time_zone)
         self._images = Images()
-        self._zones: dict[str, ToUtc] = {}
+        # The record that was seen last.
+        self._read: Read
+        self._size = self._commit_ts = 0
+        self._reader: RecordReader
+        # Of tables of a Go drainer: columns that have had unsigned numbers, what was made of descriptions.
         self._unsigned: dict[tuple[str, str], set[str]] = {}
         self._foreign: dict[tuple[ForeignTable, frozenset[str]], TableVersion] = {}
-        self._commit_ts = 0
 
     def see(self, payload: bytes) -> None:
         """The next record, whether it is wanted or not. Raises `Corruption`, `ConfigError`."""
-        read, size = in_memory(payload), len(payload)
-        if is_payload_record(payload):
-            head = record_head(read, size)
-            sent = self._sent.of(head)
-            self._ddl = lambda: sent.ddl(read, head)
-            self._pieces = lambda: self._of_sent(sent, read, head)
-            return
-        found = reader.head(read, size)
-        for number, document in found.definitions.items():
-            self._numbered[number] = self._definitions.intern(reader.definition(document))
-        self._commit_ts = found.commit_ts
-        self._ddl = lambda: reader.ddl(read, found)
-        self._pieces = lambda: self._of_obinlog(read, found)
+        self._read, self._size = in_memory(payload), len(payload)
+        self._commit_ts, self._reader = self._readers.of(self._read, self._size)
 
     def lose(self) -> None:
-        """Records were passed over: of binlogs as pumps sent them, rules and numbers of definitions may have
-        begun anew there. Rows are read by what is noted from here on, or not at all."""
-        self._sent = PayloadReaders(self._definitions.intern)
+        """Records before the next one were passed over."""
+        self._readers.lose()
 
     def ddl(self) -> Ddl:
         """The DDL of the record that was seen last. Raises `Corruption`."""
-        return self._ddl()
+        item = self._reader.item(self._read, self._size)
+        assert isinstance(item, Ddl)
+        return item
 
     def pieces(self) -> Runs:
         """Its rows. Raises `Corruption`, `ConfigError`."""
-        return self._pieces()
-
-    def _of_sent(self, sent: PayloadReader, read: Read, head: SentHead) -> Runs:
-        large = head.size - head.body > LARGE_BYTES
-        for piece in sent.pieces(read, head) if large else (sent.transaction(read, head),):
-            yield self._runs(piece), piece.last
-
-    def _runs(self, piece: Transaction) -> list[tuple[int, list[Row]]]:
-        return [(events.first_ordinal, self._images.rows(events)) for events in piece.tables]
-
-    def _of_obinlog(self, read: Read, found: RecordHead) -> Runs:
-        zone = self._zones.get(found.time_zone)
-        if zone is None:
-            zone = self._zones[found.time_zone] = to_utc(found.time_zone or self._time_zone)
-        if not found.time_zone:
-            self._note_unsigned(read, found)
-        for piece in self._reader.pieces(read, found, zone):
-            yield self._runs(piece), piece.last
+        read, size = self._read, self._size
+        if not self._reader.own:
+            self._note_unsigned(read, size)
+        large = size > LARGE_BYTES
+        for piece in self._reader.pieces(read, size) if large else (self._reader.item(read, size),):
+            assert isinstance(piece, Transaction)
+            yield [(events.first_ordinal, self._images.rows(events)) for events in piece.tables], piece.last
 
     # -- tables of a Go drainer --------------------------------------------------------------------
 
@@ -122,11 +97,12 @@ class RelayRows:
             version = self._foreign[table, unsigned] = self._definitions.intern(version)
         return version
 
-    def _note_unsigned(self, read: Read, found: RecordHead) -> None:
+    def _note_unsigned(self, read: Read, size: int) -> None:
         """The columns of which a record has unsigned numbers: the description does not say it."""
-        assert found.dml is not None
+        head = reader.head(read, size)
+        assert head.dml is not None
         try:
-            data = pb.DMLData.FromString(read(*found.dml))
+            data = pb.DMLData.FromString(read(*head.dml))
         except DecodeError:
             return  # the reader finds out where
         for table in data.tables:

@@ -1,27 +1,47 @@
-"""Value log: the transactions of a pump, put together from the halves in its files.
+"""Value log: the transactions of pumps, put together from the halves in their files, in commit order.
 
-In      the files of a value log, the DDL history
-Out     transactions that began in one file, by commit_ts, as the drainer would have got them
+In      the files of a value log, or of those of several pumps; definitions with the DDL history
+Out     `Changes` and `SchemaChange` as a file archive has them; or binlogs as the collector hands them on
+Why     a value log is in the order in which transactions began
 Holds   a transaction belongs to the file that has its prewrite, so files are read apart; its end may lie in
         any file after. Of two prewrites of one transaction the first counts. Time marks, what was rolled
         back and what has no end are left out. Bytes of a write that a kill cut off are passed over, wherever
-        they are: the pump appends after them
-Never   opens the index or takes a lock: the pump may be running. A record that is whole and damaged is
-        `Corruption`
+        they are: the pump appends after them. Transactions of all pumps are in one order, each once. Of every
+        transaction 16 bytes are in memory, besides those of one file
+        The schema is followed from the first transaction that is read on; what the history has before it is
+        applied at once. System schemas are left out, and DDL that changed nothing
+Never   opens the index, takes a lock, writes into a pump's directory: the pump may be running. A record that
+        is whole and damaged is `Corruption`
+Tests   tests/drainer/reading/archive/decode/test_value_log.py, tests/spark/test_export.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import functools
+import heapq
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import repeat
+from typing import Any, Final, NamedTuple
 
+from drainer.reading.archive.decode.definitions import Definitions
+from drainer.reading.archive.decode.images import Images
+from drainer.reading.archive.decode.records import Changes, Record, RowRun, SchemaChange, changes
 from drainer.reading.archive.files.framing import CHUNK, value_records
 from drainer.reading.archive.files.location import File, Location
-from drainer.reading.archive.files.segments import Slice
-from tidb_binlog import binlog, tso
+from drainer.reading.archive.files.payload import PayloadHead
+from drainer.reading.archive.files.segments import PUMP, Slice, survey
+from drainer.reading.archive.files.selection import Selection
+from drainer.stream.pull.merged import Merged
+from drainer.stream.rules.rule_set import Rules
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.translate.translator import Translator
+from drainer.txn import Ddl, Transaction
+from tidb_binlog import binlog, ddl_job, tso
 from tidb_binlog.binlog import COMMIT, PREWRITE, Header
-from tidb_binlog.errors import Corruption
+from tidb_binlog.errors import ConfigError, Corruption
 from tidb_binlog.record import (
     VALUE_FOOTER,
     VALUE_FOOTER_MAGIC,
@@ -31,6 +51,9 @@ from tidb_binlog.record import (
     RecordError,
     decode_value,
 )
+from tidb_binlog.rowcodec.row_error import RowError
+from tidb_binlog.table_info import SchemaState
+from tidb_binlog.wire import binlog_pb2
 
 _BEGIN: Final = 64
 _USUAL_BYTES: Final = 16 << 10
@@ -162,3 +185,218 @@ def payload_at(file: File, pos: int) -> bytes:
     if VALUE_HEADER_SIZE + length > len(data):
         data = file.read(pos, VALUE_HEADER_SIZE + length)
     return decode_value(data, base=pos)[0]
+
+
+def followed(definitions: Definitions, first_ts: int) -> Translator:
+    """Follows the schema from the transaction with this commit_ts on."""
+    return Translator(SchemaTracker.from_history(definitions.history, finished_ts=first_ts - 1), Rules())
+
+
+class PumpReader:
+    """Of one file of a value log."""
+
+    def __init__(
+        self, location: Location, part: Slice, definitions: Definitions, *, skip_damage: bool = False
+    ) -> None:
+        self._location = location
+        self._part = part
+        self._definitions = definitions
+        self._log = ValueLog(location, part, skip_damage=skip_damage)
+        self._images = Images()
+
+    @property
+    def path(self) -> str:
+        """How the file is called in messages."""
+        return self._location.path_of(self._part.name)
+
+    def open(self) -> contextlib.AbstractContextManager[File]:
+        """The file."""
+        return self._location.open(self._part.name)
+
+    def transactions(self) -> Transactions:
+        """Those that began in the file. Raises `Corruption`."""
+        return self._log.transactions()
+
+    def records(self, selection: Selection) -> Iterator[Record]:
+        """Raises `Corruption`, and `ConfigError` without a DDL history."""
+        wanted = [one for one in self.transactions().committed if selection.wants_ts(one[0])]
+        if not wanted:
+            return
+        if not self._definitions.history:
+            raise ConfigError(
+                f"{self._location.shown} is a value log, which has no definitions of tables",
+                hint="give the file with the DDL history (ddl-history): one job of the history a line",
+            )
+        translator = followed(self._definitions, wanted[0][0])
+        with self.open() as file:
+            for commit_ts, pos in wanted:
+                entry = self.merged(file, commit_ts, pos)
+                if entry is None:
+                    continue
+                try:
+                    yield from self.record(translator, entry, pos, selection)
+                except (Corruption, RowError) as error:
+                    raise Corruption(f"{self.path}: offset {pos}: {error.message}", hint=error.hint) from None
+
+    def merged(self, file: File, commit_ts: int, pos: int) -> Merged | None:
+        """A transaction as the collector hands it on; None for the new value of a sequence."""
+        payload = payload_at(file, pos)
+        message = binlog.parse(payload)
+        job = None
+        if message.ddl_job_id:
+            if message.ddl_query.lstrip().lower().startswith(binlog.SEQUENCE_VALUE):
+                return None
+            if message.ddl_schema_state != SchemaState.DELETE_ONLY:
+                job = self._jobs.get(message.ddl_job_id)
+        ended = binlog.commit(message.start_ts, commit_ts)
+        return Merged(commit_ts, binlog.join(payload, ended), ddl_job.decode(job) if job else None)
+
+    @functools.cached_property
+    def _jobs(self) -> dict[int, bytes]:
+        return {(ddl_job.head(job) or ddl_job.parse(job)).id: job for job in self._definitions.history}
+
+    def record(
+        self, translator: Translator, entry: Merged, pos: int, selection: Selection
+    ) -> Iterator[Record]:
+        """What a transaction or a schema change is. Raises `Corruption`, `RowError`."""
+        item = translator.translate(entry)
+        if isinstance(item, Ddl):
+            if not item.skip and selection.wants_ddl(item.tables):
+                yield SchemaChange(item, self._part.name, pos)
+            return
+        begin = Changes(item.commit_ts, item.start_ts, self._part.name, pos, 0, [])
+        yield from changes(self._runs(item), selection, begin)
+
+    def _runs(self, item: Transaction) -> Iterator[RowRun]:
+        for events in item.tables:
+            version = self._definitions.of_upstream(events.table)
+            rows = self._images.rows(events)
+            yield events.first_ordinal, [(version, *row[1:]) for row in rows]
+
+    def heads(self) -> Iterator[PayloadHead]:
+        """Of the transactions that were committed."""
+        with self.open() as file:
+            for commit_ts, pos in self.transactions().committed:
+                payload = payload_at(file, pos)
+                message: Any = binlog.parse(payload)
+                value = binlog_pb2.PrewriteValue.FromString(message.prewrite_value)
+                rows = sum(len(mutation.sequence) for mutation in value.mutations)
+                yield PayloadHead(commit_ts, pos, len(payload), message.ddl_job_id != 0, rows)
+
+
+_NEEDS_HISTORY: Final = "give the file with the DDL history (ddl-history): one job of the history a line"
+
+
+class _Place(NamedTuple):
+    """Where a transaction is. The first one of several with one commit_ts counts."""
+
+    commit_ts: int
+    log: int
+    pos: int
+
+
+class PumpLogs:
+    """Files of value logs. Raises `ConfigError` for a directory without any, and `Corruption`.
+
+    `unfinished`: how many prewrites have no end. `complete_ts`: no transaction up to it will come, though
+    the pumps run: a commit_ts is taken when the prewrite is in the log.
+    """
+
+    def __init__(
+        self, pumps: Sequence[Location], definitions: Definitions, *, skip_damage: bool = False
+    ) -> None:
+        self._definitions = definitions
+        self._logs: list[PumpReader] = []
+        self._committed: list[tuple[array[int], array[int]]] = []
+        reaches: list[int] = []
+        begun: list[int] = []
+        for pump in pumps:
+            seen = survey(pump, PUMP)
+            if not seen.segments:
+                raise ConfigError(
+                    f"{pump.shown} has no value log", hint="give the data directory of a pump, or a copy"
+                )
+            reach = 0
+            for part in seen.plan(Selection(), skip_damage=skip_damage):
+                log = PumpReader(seen.location, part, definitions, skip_damage=skip_damage)
+                found = log.transactions()
+                reach = max(reach, found.reach)
+                begun += found.unfinished
+                self._logs.append(log)
+                times = array("q", [commit_ts for commit_ts, _ in found.committed])
+                self._committed.append((times, array("q", [pos for _, pos in found.committed])))
+            reaches.append(reach)
+        self.unfinished = len(begun)
+        reach = min(reaches)
+        open_ts = [start_ts for start_ts in begun if start_ts + LONGEST > reach]
+        self.complete_ts = min([reach, *(start_ts - 1 for start_ts in open_ts)])
+
+    @property
+    def files(self) -> int:
+        return len(self._logs)
+
+    @property
+    def first_ts(self) -> int:
+        return min((times[0] for times, _ in self._committed if times), default=0)
+
+    def after(self, ts: int) -> int:
+        """How many transactions."""
+        return sum(one > ts for times, _ in self._committed for one in times)
+
+    def merged(self, after_ts: int, stop_ts: int) -> Iterator[Merged]:
+        """What lies after the one commit_ts, up to the other. A client that was not answered may have told
+        two pumps."""
+        with contextlib.ExitStack() as ends:
+            for _, entry in self._entries(_Files(self._logs, ends), after_ts, stop_ts):
+                yield entry
+
+    def records(self, selection: Selection) -> Iterator[Record]:
+        """Raises `Corruption`, and `ConfigError` without a DDL history."""
+        if not self._definitions.history:
+            raise ConfigError("value logs have no definitions of tables", hint=_NEEDS_HISTORY)
+        begin = max(selection.start, self.first_ts, 1)
+        translator = followed(self._definitions, begin)
+        with contextlib.ExitStack() as ends:
+            places = self._entries(_Files(self._logs, ends), begin - 1, selection.stop or 1 << 63)
+            for place, entry in places:
+                log = self._logs[place.log]
+                try:
+                    yield from log.record(translator, entry, place.pos, selection)
+                except (Corruption, RowError) as error:
+                    raise Corruption(
+                        f"{log.path}: offset {place.pos}: {error.message}", hint=error.hint
+                    ) from None
+
+    def _entries(self, files: _Files, after_ts: int, stop_ts: int) -> Iterator[tuple[_Place, Merged]]:
+        last_ts = after_ts
+        for place in self._places():
+            if place.commit_ts > stop_ts:
+                return
+            if place.commit_ts <= last_ts:
+                continue
+            entry = self._logs[place.log].merged(files.of(place.log), place.commit_ts, place.pos)
+            if entry is not None:
+                last_ts = place.commit_ts
+                yield place, entry
+
+    def _places(self) -> Iterable[_Place]:
+        of_files = (
+            map(_Place, times, repeat(number), places)
+            for number, (times, places) in enumerate(self._committed)
+        )
+        return heapq.merge(*of_files)
+
+
+class _Files:
+    """Files that are open, until the reading ends."""
+
+    def __init__(self, logs: Sequence[PumpReader], ends: contextlib.ExitStack) -> None:
+        self._logs = logs
+        self._ends = ends
+        self._open: dict[int, File] = {}
+
+    def of(self, log: int) -> File:
+        file = self._open.get(log)
+        if file is None:
+            file = self._open[log] = self._ends.enter_context(self._logs[log].open())
+        return file

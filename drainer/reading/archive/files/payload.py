@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from drainer.formats.relay_payload import record as relay_payload
-from drainer.formats.relay_payload.record import fixed_head, is_payload_record
+from drainer.formats import relay_payload
+from drainer.formats.relay_payload import fixed_head, is_payload_record
 from tidb_binlog.errors import Corruption
 from tidb_binlog.protobuf_fields import LENGTH, MalformedMessage, field_head, varint
 from tidb_binlog.wire import secondary_binlog_pb2

@@ -23,7 +23,7 @@ from typing import Final
 
 from drainer.formats import binlog_file, segment_index
 from drainer.formats.binlog_file import SYNCED, Synced
-from drainer.formats.relay_payload.record import commit_ts_of
+from drainer.formats.relay_payload import commit_ts_of
 from drainer.formats.segment_index import UTC, SegmentIndex
 from drainer.reading.archive.files.framing import file_records
 from drainer.reading.archive.files.location import Entry, Location

@@ -13,9 +13,9 @@ from drainer.checkpoint.value import Intent
 from drainer.ddl.convert import columns
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner, Refused
+from drainer.mysql import pinned_settings, table_reader
 from drainer.mysql.connection import Target, connect
-from drainer.reading.archive.decode import downstream_definitions
-from drainer.sink.mysql import pinned_settings, table_reader
+from drainer.relay import downstream_definitions
 from drainer.txn import Ddl, Tracked
 from tests.drainer.support.apply_life import run
 from tidb_binlog.ddl_job import ActionType

@@ -13,7 +13,7 @@ import pytest
 
 from drainer.changes.model import Column, Row
 from drainer.changes.row_reader import RowReader
-from drainer.formats.messages.connect_decimal import unscaled
+from drainer.formats.messages.json_rows import unscaled
 from drainer.formats.messages.message import FormatOptions, Message
 from drainer.formats.messages.opening import open_format
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Tracked

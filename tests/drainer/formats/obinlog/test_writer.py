@@ -14,7 +14,7 @@ import pytest
 from drainer.formats.obinlog import reader as obinlog_read
 from drainer.formats.obinlog.reader import ForeignTable, ObinlogReader, RecordHead
 from drainer.formats.obinlog.writer import ObinlogWriter, definition_json, type_name
-from drainer.relay.record_time import to_utc
+from drainer.relay.record_readers import to_utc
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableEvents, TableVersion, Tracked, Transaction
 from tests.common.rowcodec.tables import kind, table
 from tests.drainer.support import recorded

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drainer.reading.subscribe.held_binlogs import Held, held
+from drainer.reading.subscribe.stream_start import Held, held
 from tidb_binlog.cluster.node import NodeStatus
 from tidb_binlog.cluster.registry import ClusterView, NodeEntry
 from tidb_binlog.errors import Unavailable

@@ -16,7 +16,7 @@ import pytest
 from drainer.changes.model import Row
 from drainer.changes.row_reader import RowPlan
 from drainer.config.options import DrainerConfig
-from drainer.formats.pb.writer import PbPlan
+from drainer.formats.pb import PbPlan
 from drainer.mysql.literal.plan import SqlPlan
 from drainer.stream.rules.row_rule import RowRule
 from drainer.stream.rules.rule_history import RuleHistory

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drainer.formats.pb.writer import PbEncoder
+from drainer.formats.pb import PbEncoder
 from drainer.reading.archive.decode.pb_walk import PbWalker, Shape
 from drainer.reading.archive.decode.records import Row
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableEvents, TableVersion, Transaction

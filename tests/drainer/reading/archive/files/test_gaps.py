@@ -28,8 +28,8 @@ from drainer.reading.archive.decode import reading
 from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.segments import Slice, survey
 from drainer.reading.archive.files.selection import Selection
-from drainer.reparo.archive_survey import surveyed
 from drainer.reparo.options import ReparoConfig
+from drainer.reparo.ordered_records import surveyed
 from drainer.reparo.viewing import Viewer
 from drainer.sink.file import table_definitions
 from drainer.spark.audit.auditing import audit

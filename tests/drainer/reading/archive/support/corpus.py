@@ -12,8 +12,7 @@ from drainer.config.relay_format import PAYLOAD
 from drainer.ddl.derive.derive import same_names
 from drainer.formats import binlog_file, segment_index
 from drainer.formats.obinlog.writer import commit_ts_of
-from drainer.formats.record_groups import RecordGroups, RelayRecords
-from drainer.formats.relay_payload.records import PayloadRecords
+from drainer.formats.record_groups import PayloadRecords, RecordGroups, RelayRecords
 from drainer.formats.segment_index import SegmentIndex
 from drainer.reading.archive.decode import definitions, reading
 from drainer.reading.archive.decode.definitions import Definitions

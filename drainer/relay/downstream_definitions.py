@@ -1,10 +1,11 @@
 """Downstream definitions: table versions made of information_schema alone.
 
-Drives  a connection of its caller
+Drives  a connection of its caller, or one of its own
 Why     an archive of a Go drainer says of an event's columns how they are called and of which type they are,
         not which of them are the key, which are unsigned or what an ENUM's elements are. The table downstream
         says it: every schema change before the event has run there
-Holds   as many queries for a thousand tables as for one
+Holds   as many queries for a thousand tables as for one; what was read stays until `forget`, which every DDL
+        calls
 Tests   tests/spark/replay/test_entry.py
 """
 
@@ -14,9 +15,12 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from drainer.mysql.connection import Connection
-from drainer.relay.table_definitions import BINARY_TYPES, ELEMENT, TYPES
+from drainer.formats.obinlog.reader import ForeignTable
+from drainer.mysql.connection import Connection, Target
+from drainer.mysql.session import DownstreamSession
+from drainer.relay.table_definitions import BINARY_TYPES, TYPES, info_of
 from drainer.txn import TableVersion
+from tidb_binlog.errors import DownstreamError
 from tidb_binlog.table_info import (
     ENUM,
     FLAG_NOT_NULL,
@@ -53,6 +57,7 @@ _JSON_CHECKS: Final = (
     f" WHERE CHECK_CLAUSE LIKE 'json_valid(%' AND CONSTRAINT_SCHEMA{_NOT_SYSTEM}"
 )
 _CHECKED: Final = re.compile(r"json_valid\(`((?:[^`]|``)*)`\)")
+_ELEMENT: Final = re.compile(r"'((?:[^']|'')*)'")
 _SIZES: Final = re.compile(r"\((\d+)(?:,(\d+))?\)")
 _WITH_FRACTION: Final = frozenset({"datetime", "timestamp", "time"})
 
@@ -128,7 +133,7 @@ def _column(place: int, described: tuple[Any, ...], is_primary: bool, is_json: b
     if "unsigned" in text or kind == "year":
         flag |= FLAG_UNSIGNED
     is_text = kind not in BINARY_TYPES and bool(charset) and not is_json
-    elements = tuple(one.replace("''", "'") for one in ELEMENT.findall(column_type))
+    elements = tuple(one.replace("''", "'") for one in _ELEMENT.findall(column_type))
     length, digits = _sizes(kind, text)
     field = FieldType(
         tp,
@@ -153,3 +158,56 @@ def _sizes(kind: str, text: str) -> tuple[int, int]:
     if kind in _WITH_FRACTION:
         return -1, first
     return first, second if kind == "decimal" else -1
+
+
+class DownstreamTables:
+    """The tables of a downstream by their names. Blocking; not thread-safe. Raises `SessionError`."""
+
+    def __init__(self, target: Target) -> None:
+        self._session = DownstreamSession(target)
+        self._by_name: dict[Name, TableVersion] | None = None
+
+    def forget(self) -> None:
+        """Tables may have changed."""
+        self._by_name = None
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._session.close()
+
+    def named(self, schema: str, table: str) -> TableVersion | None:
+        """The table of that name, in whatever case."""
+        if self._by_name is None:
+            with self._session.connection() as connection:
+                connection.rollback()
+                versions = read(connection, lambda schema, table: True)
+            self._by_name = {(one.schema.lower(), one.name.lower()): one for one in versions}
+        return self._by_name.get((schema.lower(), table.lower()))
+
+
+class RelayTables(DownstreamTables):
+    """What a relay log does not say of its tables."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target)
+        self._resolved: dict[ForeignTable, TableVersion] = {}
+
+    def forget(self) -> None:
+        """Tables may have changed."""
+        super().forget()
+        self._resolved.clear()
+
+    def resolve(self, table: ForeignTable) -> TableVersion:
+        """A definition for the rows of a record. Raises `DownstreamError` if the table is not there."""
+        version = self._resolved.get(table)
+        if version is None:
+            there = self.named(table.schema, table.name)
+            if there is None:
+                raise DownstreamError(
+                    f"table {table.schema}.{table.name} of the relay log does not exist downstream",
+                    hint="create it there as it was upstream, and start again",
+                )
+            theirs = {column.name.lower(): column for column in there.info.columns}
+            info = info_of(table, theirs, len(self._resolved) + 1)
+            version = self._resolved[table] = TableVersion(info, table.schema, table.name, 0)
+        return version

@@ -1,8 +1,11 @@
-"""Payload records: the relay log's own format, binlogs as the pump sent them.
+"""Relay payload: the relay log's own format, binlogs as the pump sent them; its records, read and written.
 
-In     the bytes of a record of a binlog file
+In     the bytes of a record of a binlog file; to write: rules, transactions with what the pump sent, DDL
 Out    its head: format version, kind, commit_ts, what it notes, by which definitions its rows are read
 Holds  the first octet tells it from obinlog, whose records begin with 0x08: both may lie in one directory
+       A file is read without any other: rules and definitions are noted with the first record that needs them
+       in it. Whatever was written before in the file, by a Drainer that was killed perhaps, is not relied on
+Why    nothing is encoded: a transaction costs a lookup for each of its tables and a copy
 Never  guesses at a version that it does not know: `ConfigError` names it
 Tests  tests/drainer/relay/test_payload_reader.py
 
@@ -28,12 +31,13 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, Final, NamedTuple
 
 from drainer.formats.obinlog import reader as obinlog_read
 from drainer.formats.obinlog import writer as obinlog_write
-from drainer.txn import TableVersion
+from drainer.formats.obinlog.writer import ddl_document
+from drainer.txn import Ddl, TableVersion, Transaction
 from tidb_binlog.errors import ConfigError, Corruption
 from tidb_binlog.foreign_document import UNREADABLE
 from tidb_binlog.protobuf_fields import Read
@@ -158,3 +162,61 @@ def _notes(data: bytes, commit_ts: int) -> tuple[str | None, tuple[tuple[int, Ta
             f"notes of the record with commit_ts {commit_ts} of the relay log cannot be read: {error}",
             hint=_HINT,
         ) from None
+
+
+class PayloadWriter:
+    """Numbers of definitions begin anew with each file, and with other rules."""
+
+    def __init__(self) -> None:
+        self._rules = ""
+        self._noted = False  # the rules, in this file
+        self._numbers: dict[TableVersion, int] = {}
+        self._fresh: list[tuple[int, TableVersion]] = []
+
+    def begin_file(self) -> None:
+        """What follows goes into another file."""
+        self._noted = False
+        self._numbers.clear()
+
+    def rules(self, text: str) -> None:
+        """What follows goes by these rules."""
+        self._rules = text
+        self.begin_file()
+
+    def transaction(self, transaction: Transaction) -> bytes:
+        """A record of a whole transaction."""
+        return self.before(transaction) + transaction.payload
+
+    def before(self, transaction: Transaction) -> bytes:
+        """What stands before its payload."""
+        commit_ts, tables = transaction.commit_ts, transaction.tables
+        if len(tables) == 1:  # as in most transactions
+            (events,) = tables
+            number = self._numbers.get(events.table)
+            if number is not None and self._noted:
+                return USUAL_HEAD.pack(MARK, VERSION, BINLOG, commit_ts, 0, len(events.rows), 1, number)
+        return self.head(commit_ts, [one.table for one in tables], sum(len(one.rows) for one in tables))
+
+    def head(self, commit_ts: int, tables: Iterable[TableVersion], rows: int) -> bytes:
+        """What stands before a transaction that has so many rows of these tables."""
+        numbers = dict.fromkeys([self._number(table) for table in tables])
+        return pack(BINLOG, commit_ts, self._notes(), rows, numbers)
+
+    def ddl(self, ddl: Ddl, text: str) -> bytes:
+        """A record of a DDL. `text` is what runs downstream now; whoever reads it decides anew."""
+        body = json.dumps(ddl_document(ddl), separators=(",", ":")).encode()
+        return pack(DDL, ddl.commit_ts, self._notes(), 0, ()) + body
+
+    def _number(self, table: TableVersion) -> int:
+        number = self._numbers.get(table)
+        if number is None:
+            number = self._numbers[table] = len(self._numbers) + 1
+            self._fresh.append((number, table))
+        return number
+
+    def _notes(self) -> bytes:
+        if self._noted and not self._fresh:
+            return b""
+        rules, fresh = None if self._noted else self._rules, self._fresh
+        self._noted, self._fresh = True, []
+        return notes_of(rules, fresh)

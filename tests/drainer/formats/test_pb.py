@@ -13,7 +13,7 @@ from drainer.ddl.derive.render import NotDerivable
 from drainer.ddl.policy import Policy
 from drainer.ddl.rules import APPLY
 from drainer.formats.obinlog.writer import commit_ts_of
-from drainer.formats.pb.writer import PbEncoder, PbPlan
+from drainer.formats.pb import PbEncoder, PbPlan
 from drainer.sink.ddl_text import ddl_texts, ruling_of
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, TableVersion
 from tests.drainer.support import recorded
