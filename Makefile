@@ -38,7 +38,7 @@ demo: setup
 	$(PY) -m binlog_playground $(ARGS)
 
 demo-spark: setup-spark
-	$(PY) -m binlog_playground.spark_demo $(ARGS)
+	$(PY) -m tests.rig.spark_demo $(ARGS)
 
 test: lint
 ifdef ARGS

@@ -1,4 +1,4 @@
-"""Lag probe: how long after its commit was acknowledged a row can be read downstream.
+"""Lag: how long after its commit was acknowledged a row can be read downstream.
 
 A probe transaction writes the next row of its own table at a fixed pace, through the same Pumps, queues and
 lanes as everything else; a reader on a connection of its own asks MariaDB for the newest row while one is
@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from binlog_playground.cluster.mariadb import MariaDbServer
-from binlog_playground.workload.session import Writer, probe_plan
-from binlog_playground.workload.tables import Table
 from drainer.mysql.connection import Connection
 from drainer.mysql.errors import NoSuchTable, SessionError
 from tidb_binlog.clock import Clock
@@ -24,67 +24,72 @@ from tidb_binlog.clock import Clock
 PROBE_INTERVAL_S = 0.05
 READ_INTERVAL_S = 0.005
 RECONNECT_S = 0.1
-ROWS_KEPT = 20
 
 
+@dataclass(slots=True)
 class LagProbe:
-    """Writes probes and notes when they arrive; samples go into the writer's statistics (seconds)."""
+    """Writes probes and notes when they arrive."""
 
-    def __init__(self, writer: Writer, table: Table, server: MariaDbServer, clock: Clock) -> None:
-        self._writer = writer
-        self._table = table
-        self._server = server
-        self._clock = clock
-        self._awaited: deque[tuple[int, float]] = deque()
-        self._something = asyncio.Event()
-        self._connection: Connection | None = None
-        self._thread = ThreadPoolExecutor(1, "lag")
+    send: Callable[[int, str], Awaitable[bool]]
+    """Commit the row with a number, and the text of the time; False: it did not commit."""
+    table: str
+    """The table of probes, quoted; its numbers are in `id`."""
+    lag_s: list[float]
+    """Gets a sample for each probe that has arrived, in seconds."""
+    server: MariaDbServer
+    clock: Clock
+    _awaited: deque[tuple[int, float]] = field(default_factory=deque)
+    """Number, and when its commit was acknowledged, of probes that have not arrived."""
+    _sent: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set whenever there is something in `_awaited`."""
+    _connection: Connection | None = None
 
     async def write(self, end_s: float) -> None:
         """Send probes until `end_s` (monotonic)."""
         number = 0
-        while (now_s := self._clock.monotonic_s()) < end_s:
+        while (now_s := self.clock.monotonic_s()) < end_s:
             number += 1
-            sent_at = datetime.fromtimestamp(self._clock.wall_s(), UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-            plan = probe_plan(self._writer.model, self._table, number, sent_at, ROWS_KEPT)
-            if not await self._writer.run(plan):
+            sent_at = datetime.fromtimestamp(self.clock.wall_s(), UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+            if not await self.send(number, sent_at):
                 # Its lease ran out (a Pump was down for long): the row id is used up, the number too.
                 continue
-            self._awaited.append((number, self._clock.monotonic_s()))
-            self._something.set()
-            await asyncio.sleep(max(0.0, PROBE_INTERVAL_S - (self._clock.monotonic_s() - now_s)))
+            self._awaited.append((number, self.clock.monotonic_s()))
+            self._sent.set()
+            await asyncio.sleep(max(0.0, PROBE_INTERVAL_S - (self.clock.monotonic_s() - now_s)))
 
     async def read(self) -> None:
         """Watch the probes arrive; runs until cancelled."""
         loop = asyncio.get_running_loop()
-        try:
-            while True:
-                if not self._awaited:
-                    self._something.clear()
-                    await self._something.wait()
-                newest = await loop.run_in_executor(self._thread, self._newest)
-                seen_s = self._clock.monotonic_s()
-                while self._awaited and self._awaited[0][0] <= newest:
-                    self._writer.statistics.lag_s.append(seen_s - self._awaited.popleft()[1])
-                await asyncio.sleep(READ_INTERVAL_S if newest >= 0 else RECONNECT_S)
-        finally:
-            self._thread.shutdown(wait=True)
-            if self._connection is not None:
-                self._connection.close()
+        with ThreadPoolExecutor(1, "lag") as thread:
+            try:
+                while True:
+                    if not self._awaited:
+                        self._sent.clear()
+                        await self._sent.wait()
+                    newest = await loop.run_in_executor(thread, self._newest)
+                    seen_s = self.clock.monotonic_s()
+                    while self._awaited and self._awaited[0][0] <= newest:
+                        self.lag_s.append(seen_s - self._awaited.popleft()[1])
+                    await asyncio.sleep(READ_INTERVAL_S if newest >= 0 else RECONNECT_S)
+            finally:
+                thread.submit(self._disconnect)
 
     def _newest(self) -> int:
         """Number of the newest probe downstream, 0 for none yet, -1 while it cannot be read."""
         try:
             if self._connection is None:
-                self._connection = self._server.connect(timeout_s=1.0, read_timeout=5)
+                self._connection = self.server.connect(timeout_s=1.0, read_timeout=5)
             with self._connection.cursor() as cursor:
-                cursor.execute(f"SELECT MAX(id) FROM `{self._table.schema}`.`{self._table.name}`")
-                found = cursor.fetchone()
-            return int(found[0] or 0) if found else 0
+                cursor.execute(f"SELECT MAX(id) FROM {self.table}")
+                row = cursor.fetchone()
+            return int(row[0] or 0) if row else 0
         except NoSuchTable:  # the table is not there yet
             return 0
         except SessionError:
-            if self._connection is not None:
-                self._connection.close()
-            self._connection = None
+            self._disconnect()
             return -1
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None

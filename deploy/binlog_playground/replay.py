@@ -1,4 +1,4 @@
-"""Sends a recorded scenario to real Pumps, as the database did: same payloads, a possible order of arrival.
+"""Replay: sends a recorded scenario to real Pumps, as the database did: in a possible order of arrival.
 
 Drives  raw `WriteBinlog` calls, one Pump per recording; the standalone upstream's history, outcomes and clock
 Owns    the calls in flight
@@ -15,8 +15,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from binlog_playground.arrival import AckedPrefix, Arrival, arrival_order
 from binlog_playground.scenario import Scenario
-from binlog_playground.workload.arrival import AckedPrefix, Arrival, arrival_order
 from tidb_binlog import rpc, tso
 from tidb_binlog.binlog import COMMIT, PREWRITE
 from tidb_binlog.errors import BinlogError, Rejected, Unavailable

@@ -1,4 +1,4 @@
-"""Reads a recorded scenario: payloads, DDL history, outcomes of open prewrites, and the contents expected.
+"""Scenario: a recorded one: payloads, DDL history, outcomes of open prewrites, and the contents expected.
 
 A scenario is a directory of files as described in `recorded/README.md`. Reading checks form only; what the
 payloads mean is the Pumps' and the Drainer's business.
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from binlog_playground.arrival import Record
 from binlog_playground.check.verify import Canonical, ColumnForm, ExpectedChecksum, ExpectedTable, Raw
-from binlog_playground.workload.arrival import Record
 from tidb_binlog.binlog import COMMIT, PREWRITE, ROLLBACK
 from tidb_binlog.errors import ConfigError
 
@@ -46,7 +46,7 @@ class Scenario:
     def statements(self) -> list[tuple[str, str]]:
         """(schema, text) of every DDL job."""
         documents = [json.loads(raw) for _, raw in self.jobs]
-        return [(str(one.get("schema_name", "")), str(one.get("query", ""))) for one in documents]
+        return [(str(job.get("schema_name", "")), str(job.get("query", ""))) for job in documents]
 
     @property
     def first_ts(self) -> int:

@@ -158,15 +158,11 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("__main__",),
     ),
     "binlog_playground": (
-        ("options", "exit_status", "check", "cluster"),
-        ("workload",),
-        ("mirror",),
-        ("lag", "rule_changes", "scenario", "subscriber"),
+        ("options", "check", "cluster", "arrival"),
+        ("lag", "scenario", "application"),
         ("replay", "result"),
-        ("chaos",),
         ("run",),
-        ("begin",),
-        ("program", "spark_demo"),
+        ("program",),
         ("__main__",),
     ),
 }

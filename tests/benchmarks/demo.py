@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 from typing import Final
 
-from binlog_playground.cluster.cluster import PACKAGE_ROOT
 from binlog_playground.cluster.mariadb import MariaDbServer
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
+from tests.rig import ROOT
 from tidb_binlog.errors import BinlogError
 
 DEADLINE_S: Final = 120.0
@@ -25,9 +25,7 @@ DEADLINE_S: Final = 120.0
 def first_row_s() -> float:
     """What the demo says of itself. Raises `BinlogError` when it did not verify."""
     command = [sys.executable, "-m", "binlog_playground", "--seconds", "3", "--json"]
-    ended = subprocess.run(
-        command, cwd=PACKAGE_ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False
-    )
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     if ended.returncode != 0:
         raise BinlogError(f"the demo ended with {ended.returncode}: {ended.stderr.strip()[-300:]}")
     return float(json.loads(ended.stdout)["first_row_s"])

@@ -15,10 +15,11 @@ from typing import Final
 
 from binlog_playground.cluster.cluster import Cluster, Node
 from binlog_playground.cluster.mariadb import MariaDbServer
-from binlog_playground.workload.application import Application
 from pumpclient import column
 from pumpclient.publish.publisher import open_publisher
 from tests.benchmarks.settings import private_cluster
+from tests.rig.cluster import start_application
+from tests.rig.workload.application import Application
 
 SCHEMA: Final = "sbtest"
 DRAINER: Final = "drainer"
@@ -86,9 +87,8 @@ class Existing:
 async def existing(tables: int, rows: int) -> AsyncIterator[Existing]:
     """Everything is gone afterwards."""
     async with private_cluster() as cluster:
-        await cluster.start_base(None, application=True)
-        server = cluster.application
-        assert server is not None
+        await cluster.start_base(None)
+        server = await start_application(cluster)
         await cluster.start_pumps(1)
         application = Application(server, SCHEMA)
         await asyncio.to_thread(application.create)

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from binlog_playground.workload.tables import BIGINT, DATETIME, DECIMAL, HANDLE, INT, new_table, varchar
 from tests.benchmarks.measure import percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
+from tests.rig.workload.tables import BIGINT, DATETIME, DECIMAL, HANDLE, INT, new_table, varchar
 from tidb_binlog.rowcodec import compile_table
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import TableInfo

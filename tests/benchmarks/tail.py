@@ -12,11 +12,11 @@ import sys
 import time
 from typing import Final
 
-from binlog_playground.cluster.cluster import PACKAGE_ROOT
 from pumpclient import column, open_publisher
 from tests.benchmarks.measure import percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings, private_cluster
+from tests.rig import ROOT
 
 ROUNDS: Final = 9
 LIMIT_S: Final = 0.5
@@ -29,7 +29,7 @@ _IMPORTS: Final = (
 def import_s() -> float:
     """A Python that imports what the command does, and ends."""
     began_s = time.monotonic()
-    subprocess.run([sys.executable, "-c", _IMPORTS], check=True, cwd=PACKAGE_ROOT)
+    subprocess.run([sys.executable, "-c", _IMPORTS], check=True, cwd=ROOT)
     return time.monotonic() - began_s
 
 
@@ -38,7 +38,7 @@ def first_line_s(endpoint: str) -> float:
     command = [sys.executable, "-m", "binlogctl", "tail", "-pd-urls", endpoint, "-from", "oldest"]
     began_s = time.monotonic()
     with subprocess.Popen(
-        [*command, "-tables", "shop.orders", "-limit", "1"], cwd=PACKAGE_ROOT, stdout=subprocess.PIPE
+        [*command, "-tables", "shop.orders", "-limit", "1"], cwd=ROOT, stdout=subprocess.PIPE
     ) as running:
         assert running.stdout is not None
         line = running.stdout.readline()

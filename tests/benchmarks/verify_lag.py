@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from binlog_playground.workload.application import Application
 from pumpclient import column
 from pumpclient.publish.publisher import Publisher, open_publisher
 from tests.benchmarks.drainer.lag import Reader
@@ -26,6 +25,7 @@ from tests.benchmarks.existing_rows import SCHEMA, Existing, existing
 from tests.benchmarks.measure import cpu_s, peak_rss_mib, percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
+from tests.rig.workload.application import Application
 from tidb_binlog.errors import DownstreamError
 
 TABLES: Final = 2

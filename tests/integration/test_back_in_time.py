@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
-from binlog_playground.cluster.proxy import Proxy
+from tests.rig.proxy import Proxy
 from drainer.mysql.connection import Target, connect
 from tests.forked import Forked
 from tests.integration.test_standby import DEADLINE_S, Scene

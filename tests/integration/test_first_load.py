@@ -18,7 +18,7 @@ import pytest
 
 import pumpclient
 from binlog_playground.cluster.mariadb import MariaDbServer
-from binlog_playground.workload.application import Application
+from tests.rig.workload.application import Application
 from drainer.mysql.connection import Connection, Target, connect
 from tests.forked import Forked
 from tidb_binlog.upstream.standalone import StandaloneUpstream

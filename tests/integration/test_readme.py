@@ -97,7 +97,7 @@ def test_every_command_is_known_here() -> None:
     assert PUBLISH.commands() == [
         '.venv/bin/python examples/transfer.py --etcd 127.0.0.1:2379 --user root --password "" 1 2 30'
     ]
-    assert RECORDINGS.commands() == [".venv/bin/binlog-playground --replay tests/golden/corpus/basic"]
+    assert RECORDINGS.commands() == [".venv/bin/python -m tests.rig --replay tests/golden/corpus/basic"]
     counts = {page.path: (len(page.blocks("python")), len(page.blocks("sql"))) for page in PROGRAM_PAGES}
     assert counts == {
         "README.md": (2, 0),
@@ -177,7 +177,7 @@ class Kept:
 
 
 def test_demo(kept: Kept) -> None:
-    """What `make` hands on; with --chaos it is run by `tests/deploy/binlog_playground/test_run.py`."""
+    """What `make` hands on; with faults it is run by `tests/rig/test_rig.py`."""
     assert any(re.fullmatch(r"verified: \d+ tables, \d+ rows identical", line) for line in kept.told)
     (example,) = [block for block in QUICK_START.blocks("text") if "Ctrl-C" in block]
     shown = [re.sub(r"\d+", "N", line)[:40] for line in example.splitlines()]
@@ -240,7 +240,7 @@ def test_test_sets_up_lints_and_tests() -> None:
 
 
 def test_replay() -> None:
-    told = run(str(PROGRAMS / "binlog-playground"), "--replay", "tests/golden/corpus/basic")
+    told = run(sys.executable, "-m", "tests.rig", "--replay", "tests/golden/corpus/basic")
     assert "verified: 2 tables, 30 rows identical" in told
 
 

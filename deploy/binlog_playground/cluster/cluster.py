@@ -1,4 +1,4 @@
-"""A private cluster: etcd, Pumps, a Drainer and MariaDB as processes in one scratch directory.
+"""Cluster: a private one of etcd, Pumps, a Drainer and MariaDB as processes in one scratch directory.
 
 Drives  supervisor (processes), the standalone upstream (an own connection)
 Owns    the directory's layout, the ports, the configuration files
@@ -17,17 +17,13 @@ import shutil
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from binlog_playground.cluster import small_disk
 from binlog_playground.cluster.etcd_server import EtcdServer
 from binlog_playground.cluster.mariadb import MariaDbServer
-from binlog_playground.cluster.proxy import Proxy
-from binlog_playground.cluster.small_disk import SmallDisk
 from binlog_playground.cluster.supervisor import Process, Supervisor
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import Unavailable
@@ -37,34 +33,23 @@ from tidb_binlog.upstream.standalone import StandaloneUpstream
 READY_DEADLINE_S = 30.0
 POLL_S = 0.02
 STOP_DEADLINE_S = 15.0
-RELAY_DISK_MIB = 96
-RELOAD_S = 30.0
 # Those of the documentation's commands; MariaDB beside the one that a host may have.
 ETCD_PORT = 2379
 MARIADB_PORT = 3307
 DRAINER_PORT = 8249
 PUMP_PORT = 8250
-PACKAGE_ROOT = Path(__file__).resolve().parents[3]
 
 # No proxy of the environment may come between us and loopback.
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-Routes = Mapping[tuple[str, str], str]
-"""Targets in the same database by (schema, table)."""
-
-
 def http_get(url: str, timeout_s: float = 1.0) -> bytes:
     """Body of a GET; `Unavailable` when there is none with status 200."""
-    return _http(urllib.request.Request(url), timeout_s)
+    return http_request(urllib.request.Request(url), timeout_s)
 
 
-def http_put(url: str, timeout_s: float) -> bytes:
-    """The same for a PUT without a body."""
-    return _http(urllib.request.Request(url, method="PUT"), timeout_s)
-
-
-def _http(request: urllib.request.Request, timeout_s: float) -> bytes:
+def http_request(request: urllib.request.Request, timeout_s: float) -> bytes:
+    """Body of the answer to any request; `Unavailable` when there is none with status 200."""
     try:
         with _opener.open(request, timeout=timeout_s) as reply:
             body: bytes = reply.read()
@@ -102,18 +87,13 @@ class Cluster:
         self.directory = Path(tempfile.mkdtemp(prefix="binlog-playground-"))
         self.supervisor = Supervisor(self.directory)
         self.mariadb = MariaDbServer()
-        self.application: MariaDbServer | None = None
         self.pumps: list[Node] = []
         self.drainer: Node | None = None
-        self.subscriber: Process | None = None
         self.etcd: Process | None = None
         self.etcd_endpoint = ""
         self.upstream: StandaloneUpstream | None = None
-        self.proxy: Proxy | None = None
-        self.small_disk: SmallDisk | None = None
         self._clock = clock
         self._usual_ports = usual_ports
-        self._drainer_text = ""
 
     @property
     def nodes(self) -> list[Node]:
@@ -122,8 +102,8 @@ class Cluster:
     def _port(self, usual: int) -> int:
         return free_port(usual) if self._usual_ports else free_ports(1)[0]
 
-    async def start_base(self, cluster_id: int | None, *, application: bool = False) -> StandaloneUpstream:
-        """Start etcd and MariaDB, found the cluster. `application`: another MariaDB, for a program."""
+    async def start_base(self, cluster_id: int | None) -> StandaloneUpstream:
+        """Start etcd and MariaDB, found the cluster."""
         etcd_port, peer_port = self._port(ETCD_PORT), *free_ports(1)
         server = EtcdServer(self.directory / "etcd", etcd_port, peer_port)
         server.data_dir.mkdir(mode=0o700)
@@ -135,44 +115,16 @@ class Cluster:
         self.mariadb.prepare(self.directory / "mariadb", log)
         assert self.mariadb.process is not None
         self.supervisor.adopt(self.mariadb.process)
-        if application:
-            other = self.application = MariaDbServer()
-            other.prepare(
-                self.directory / "application", self.supervisor.log_path("application"), like=self.mariadb
-            )
-            assert other.process is not None
-            self.supervisor.adopt(other.process)
         await self.until_etcd_answers()
         self.upstream = await StandaloneUpstream.connect(server.endpoint, cluster_id=cluster_id)
         self.mariadb.launch()
-        await self._until(self.mariadb.process, self.mariadb.ping)
-        if self.application is not None:
-            await self._start_application(self.application)
+        await self.until(self.mariadb.process, self.mariadb.ping)
         return self.upstream
-
-    async def _start_application(self, server: MariaDbServer) -> None:
-        assert server.process is not None
-        server.launch()
-        await self._until(server.process, server.ping)
-        connection = server.open()
-        try:  # what it has committed decides what is published
-            connection.run(b"SET GLOBAL innodb_flush_log_at_trx_commit = 1")
-        finally:
-            connection.close()
 
     async def until_etcd_answers(self) -> None:
         """After it was away."""
         assert self.etcd is not None
-        await self._until(self.etcd, lambda: http_get(f"{self.etcd_endpoint}/health"))
-
-    async def prepare_faults(self) -> None:
-        """A proxy between the Drainer and MariaDB, and where possible a small disk under its relay log."""
-        self.proxy = Proxy(self.mariadb.host, self.mariadb.port)
-        await self.proxy.start()
-        if small_disk.possible():
-            disk = SmallDisk(self.directory / "relay-disk", RELAY_DISK_MIB)
-            disk.make()
-            self.small_disk = disk
+        await self.until(self.etcd, lambda: http_get(f"{self.etcd_endpoint}/health"))
 
     async def start_pumps(self, count: int) -> None:
         """Start Pumps and wait until each is registered and answers."""
@@ -192,31 +144,23 @@ class Cluster:
         for node in self.pumps:
             await self.until_ready(node)
 
-    async def start_drainer(
-        self, name: str = "drainer", syncer: str = "", routes: Routes = MappingProxyType({})
-    ) -> Node:
+    async def start_drainer(self, name: str = "drainer", syncer: str = "") -> Node:
         """Start the Drainer with the private MariaDB as its downstream. `syncer`: more lines of [syncer]."""
-        return await self.begin_drainer(self.prepare_drainer(name, syncer, routes))
+        return await self.begin_drainer(self.prepare_drainer(name, syncer))
 
-    def prepare_drainer(
-        self,
-        name: str = "drainer",
-        syncer: str = "",
-        routes: Routes = MappingProxyType({}),
-        *,
-        sections: str = "",
-    ) -> Node:
+    def prepare_drainer(self, name: str = "drainer", syncer: str = "", *, sections: str = "") -> Node:
         """The same Drainer with its configuration, not started yet. `sections`: more of them."""
         server = self.mariadb
-        relay = f'[syncer.relay]\nlog-dir = "{self.small_disk.directory}"\n\n' if self.small_disk else ""
         return self._prepare_drainer(
             name,
             f'[syncer]\ndb-type = "mysql"\nworker-count = 2\ndisjoint-shards = true\n{syncer}\n'
-            f'{relay}[syncer.to]\nhost = "{server.host}"\n'
-            f"port = {self.proxy.port if self.proxy else server.port}\n"
+            f'[syncer.to]\nhost = "{server.host}"\nport = {self._downstream_port}\n'
             f'user = "{server.drainer_user}"\npassword = "{server.password}"\n{sections}',
-            routes,
         )
+
+    @property
+    def _downstream_port(self) -> int:
+        return self.mariadb.port
 
     async def start_archiver(self, name: str, syncer: str = "", *, db_type: str = "file") -> Node:
         """Start a Drainer that archives into its data directory, or writes to another kind of downstream.
@@ -225,11 +169,11 @@ class Cluster:
             self._prepare_drainer(name, f'[syncer]\ndb-type = "{db_type}"\n{syncer}\n')
         )
 
-    def _prepare_drainer(self, name: str, sections: str, routes: Routes = MappingProxyType({})) -> Node:
+    def _prepare_drainer(self, name: str, sections: str) -> Node:
         address = f"{LOOPBACK}:{self._port(DRAINER_PORT)}"
         config = self.config_of(name)
         config.touch(mode=0o600)
-        self._drainer_text = (
+        config.write_text(
             "# Configuration of the playground's Drainer.\n"
             f'node-id = "{name}"\n'
             f'addr = "{address}"\n'
@@ -237,7 +181,6 @@ class Cluster:
             f'data-dir = "{self.directory / name}"\n'
             f"initial-commit-ts = 0\n\n{sections}"
         )
-        self.write_routes(name, routes)
         arguments = [f"--config={config}", f"--node-id={name}"]
         return Node(name, self._python(name, "drainer", arguments), address, f"http://{address}/status")
 
@@ -252,41 +195,12 @@ class Cluster:
         """The file of a Drainer."""
         return self.directory / f"{name}.toml"
 
-    @property
-    def mirror(self) -> Path:
-        """The file that the subscribing program keeps."""
-        return self.directory / "mirror.sqlite"
-
-    def start_subscriber(self) -> None:
-        """Start a program that reads all changes into the mirror."""
-        arguments = [self.etcd_endpoint, str(self.mirror)]
-        self.subscriber = self._python("subscriber", "binlog_playground.subscriber", arguments)
-        self.subscriber.start()
-
-    def write_routes(self, name: str, routes: Routes) -> None:
-        """Into the file of a Drainer, which takes them with a reload or its next start."""
-        rules = (
-            "\n[[syncer.table-migrate-rule]]\n"
-            f'source = {{ schema = "{schema}", table = "{table}" }}\n'
-            f'target = {{ schema = "{schema}", table = "{target}" }}\n'
-            for (schema, table), target in routes.items()
-        )
-        config = self.config_of(name)
-        changed = config.with_suffix(".new")
-        changed.touch(mode=0o600)
-        changed.write_text(self._drainer_text + "".join(rules))
-        changed.replace(config)
-
-    async def reload_drainer(self) -> None:
-        """Have it read its file. Raises `Unavailable` when it does not answer, or refuses."""
-        assert self.drainer is not None
-        await asyncio.to_thread(http_put, f"http://{self.drainer.address}/reload", RELOAD_S)
-
     async def until_ready(self, node: Node) -> None:
         """Wait until its status page answers."""
-        await self._until(node.process, lambda: http_get(node.status_url))
+        await self.until(node.process, lambda: http_get(node.status_url))
 
-    async def _until(self, process: Process, probe: Any) -> None:
+    async def until(self, process: Process, probe: Callable[[], object]) -> None:
+        """Wait until a process answers: until `probe`, in a thread, raises no `Unavailable`."""
         end_s = self._clock.monotonic_s() + READY_DEADLINE_S
         while True:
             if process.died:
@@ -306,10 +220,9 @@ class Cluster:
 
     def command(self, name: str, module: str, arguments: list[str]) -> Process:
         """A program of the project that may end by itself, so nobody supervises it; not started yet."""
-        # The children import the same packages as we do, installed or not.
-        path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), os.environ.get("PYTHONPATH", "")]))
-        environ = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
-        argv = [sys.executable, "-m", module, *arguments]
+        # -P: not the modules of the directory that this was started in.
+        environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        argv = [sys.executable, "-P", "-m", module, *arguments]
         return Process(name, argv, self.supervisor.log_path(name), environ)
 
     def _python(self, name: str, module: str, arguments: list[str]) -> Process:
@@ -317,8 +230,6 @@ class Cluster:
 
     async def close(self) -> None:
         """End our own connections."""
-        if self.proxy is not None:
-            await self.proxy.close()
         if self.upstream is not None:
             await self.upstream.close()
             self.upstream = None
@@ -332,8 +243,6 @@ class Cluster:
 
     def remove(self, *, keep_logs: bool = False) -> Path | None:
         """Delete the scratch directory, but for the logs if wanted; where these are."""
-        if self.small_disk is not None:
-            self.small_disk.remove()
         logs = self.directory / "logs"
         if keep_logs and logs.is_dir():
             for entry in self.directory.iterdir():

@@ -1,4 +1,4 @@
-"""A private MariaDB: its own data directory, socket, loopback port and user; no file of the system is read.
+"""MariaDB: a private server with its own data directory, socket, port and user; no file of the system.
 
 The server runs with `--no-defaults` and MariaDB's own defaults, but for the character set that TiDB has by
 default (utf8mb4, utf8mb4_bin), and for syncing: everything is written at once and left to the page cache. So
@@ -50,9 +50,9 @@ def find_program(*names: str) -> str:
     """Path of the first program found, in PATH or where servers live; `ConfigError` names the package."""
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", "/usr/local/bin"])
     for name in names:
-        found = shutil.which(name, path=path)
-        if found:
-            return found
+        program = shutil.which(name, path=path)
+        if program:
+            return program
     raise ConfigError(f"{names[0]} is not installed", hint=INSTALL_HINT)
 
 
@@ -78,9 +78,8 @@ class MariaDbServer:
         self.socket = ""
         self.process: Process | None = None
 
-    def prepare(self, directory: Path, log: Path | None = None, *, like: MariaDbServer | None = None) -> None:
-        """Make the data directory and the process, which is not started yet; about a second. `like`: one that
-        was prepared, and not started yet, whose data directory is copied.
+    def prepare(self, directory: Path, log: Path | None = None) -> None:
+        """Make the data directory and the process, which is not started yet; about a second.
 
         Raises `ConfigError` when MariaDB is not installed, `BinlogError` when its set-up fails.
         """
@@ -94,10 +93,7 @@ class MariaDbServer:
             )
         directory.mkdir(parents=True, exist_ok=True)
         log = log or directory / "mariadb.log"
-        if like is None:
-            self._install(installer, log)
-        else:
-            shutil.copytree(like.directory / "data", directory / "data")
+        self._install(installer, log)
         self._write_users()
         self.process = Process("mariadb", [program, *self._options()], log)
 
@@ -236,9 +232,9 @@ class MariaDbServer:
 
     def _temporary(self) -> Path:
         """A starting server removes the temporary tables of every other one that has the same directory."""
-        found = self.directory / "tmp"
-        found.mkdir(exist_ok=True)
-        return found
+        directory = self.directory / "tmp"
+        directory.mkdir(exist_ok=True)
+        return directory
 
     @staticmethod
     def _user_option() -> list[str]:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
-from binlog_playground.cluster.cluster import PACKAGE_ROOT
 from tests.attacks.session import Target
 from tests.benchmarks.door.server import DOOR, GRPCIO, HOST
 from tests.benchmarks.measure import cpu_s, percentile
+from tests.rig import ROOT
 from tidb_binlog.errors import Unavailable
 
-TLS_DIRECTORY: Final = PACKAGE_ROOT / "tests" / "golden" / "tls"
+TLS_DIRECTORY: Final = ROOT / "tests" / "golden" / "tls"
 TLS_FILES: Final = (
     str(TLS_DIRECTORY / "ca.pem"),
     str(TLS_DIRECTORY / "node.pem"),
@@ -40,7 +40,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=complaints,
-            cwd=PACKAGE_ROOT,
+            cwd=ROOT,
         )
         self._module = module
 

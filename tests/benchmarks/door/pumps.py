@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from binlog_playground.cluster.cluster import PACKAGE_ROOT, http_get
+from binlog_playground.cluster.cluster import http_get
 from binlog_playground.cluster.etcd_server import EtcdServer
 from binlog_playground.cluster.supervisor import Process, Supervisor
 from tests.benchmarks.door.children import TLS_FILES, Round, load_round
 from tests.benchmarks.door.server import DOOR
+from tests.rig import ROOT
 from tidb_binlog import tso
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import Unavailable
@@ -86,7 +87,7 @@ class Pumps:
             arguments += [
                 f"--ssl-{name}={path}" for name, path in zip(("ca", "cert", "key"), TLS_FILES, strict=True)
             ]
-        environ = {**os.environ, "PYTHONPATH": str(PACKAGE_ROOT)}
+        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
         process = self.supervisor.add(f"pump-{name}", [sys.executable, "-m", "pump", *arguments], environ)
         process.start()
         await until_ready(process, status_address, tls=self._tls)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
-from binlog_playground.cluster.cluster import PACKAGE_ROOT, Cluster
+from binlog_playground.cluster.cluster import Cluster
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Connection
 from drainer.mysql.errors import NoSuchTable
@@ -28,6 +28,7 @@ from tests.benchmarks.drainer import shop
 from tests.benchmarks.measure import cpu_s, peak_rss_mib, percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings, private_cluster
+from tests.rig import ROOT
 from tidb_binlog.errors import Unavailable
 
 PROBES_A_SECOND_ASKED: Final = 10  # 60 probes for the 6 s that are the default
@@ -172,7 +173,7 @@ async def background(cluster: Cluster, version: int, per_s: float) -> AsyncItera
         return
     arguments = [sys.executable, "-m", "tests.benchmarks.drainer.application", cluster.etcd_endpoint]
     process = await asyncio.create_subprocess_exec(
-        *arguments, str(version), str(per_s), stdin=PIPE, stdout=PIPE, cwd=PACKAGE_ROOT
+        *arguments, str(version), str(per_s), stdin=PIPE, stdout=PIPE, cwd=ROOT
     )
     try:
         await _line(process)

@@ -17,13 +17,13 @@ from zlib import crc32
 from binlog_playground.cluster.cluster import Cluster
 from binlog_playground.replay import Replay
 from binlog_playground.scenario import Record
-from binlog_playground.workload.tables import HANDLE, INT, Kind, new_table
 from drainer.txn import INSERT
 from tests.benchmarks.drainer.recorder import SCHEMA, Made, Recorder
 from tests.benchmarks.drainer.stored import fill
 from tests.benchmarks.measure import StatusPage, cpu_s, peak_rss_mib
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings, private_cluster
+from tests.rig.workload.tables import HANDLE, INT, Kind, new_table
 from tidb_binlog import binlog
 from tidb_binlog.errors import DownstreamError, Unavailable
 from tidb_binlog.rowcodec.encoder import prewrite_value

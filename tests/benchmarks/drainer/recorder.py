@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
+from binlog_playground.arrival import Record
 from binlog_playground.check.verify import ExpectedChecksum
 from binlog_playground.scenario import Scenario
-from binlog_playground.workload.arrival import Record
-from binlog_playground.workload.job import job_json
-from binlog_playground.workload.kinds import Kind
-from binlog_playground.workload.tables import Table
 from drainer.txn import DELETE, INSERT, UPDATE
+from tests.rig.workload.job import job_json
+from tests.rig.workload.kinds import Kind
+from tests.rig.workload.tables import Table
 from tidb_binlog import binlog, tso
 from tidb_binlog import table_info as ti
 from tidb_binlog.ddl_job import ActionType, DdlJob

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from binlog_playground.workload.job import job_json
-from binlog_playground.workload.tables import BIGINT, HANDLE, Table, new_table, varchar
 from pumpclient.publish.publisher import Publisher
+from tests.rig.workload.job import job_json
+from tests.rig.workload.tables import BIGINT, HANDLE, Table, new_table, varchar
 from tidb_binlog.ddl_job import ActionType, DdlJob
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import TableInfo

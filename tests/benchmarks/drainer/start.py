@@ -15,12 +15,13 @@ import time
 from datetime import datetime
 from typing import Final
 
-from binlog_playground.cluster.cluster import PACKAGE_ROOT, Node
+from binlog_playground.cluster.cluster import Node
 from tests.benchmarks.drainer import sysbench_like
 from tests.benchmarks.drainer.draining import Bench, Rounds, filled
 from tests.benchmarks.measure import percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
+from tests.rig import ROOT
 
 ROUNDS: Final = 5
 ASKED_S: Final = 1.5
@@ -32,7 +33,7 @@ _STEPS: Final = (("imports", "drainer starts"), ("checkpoint", "checkpoint"), ("
 def import_s() -> float:
     """A Python that imports a drainer and ends."""
     began_s = time.monotonic()
-    subprocess.run([sys.executable, "-c", "import drainer.program"], check=True, cwd=PACKAGE_ROOT)
+    subprocess.run([sys.executable, "-c", "import drainer.program"], check=True, cwd=ROOT)
     return time.monotonic() - began_s
 
 

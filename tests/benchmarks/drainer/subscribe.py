@@ -16,7 +16,6 @@ from asyncio.subprocess import PIPE, Process
 from random import Random
 from typing import Any, Final
 
-from binlog_playground.cluster.cluster import PACKAGE_ROOT
 from pumpclient.publish.publisher import open_publisher
 from tests.benchmarks.drainer import shop
 from tests.benchmarks.drainer.file_sink import Bench
@@ -25,6 +24,7 @@ from tests.benchmarks.drainer.sysbench import workload
 from tests.benchmarks.measure import peak_rss_mib, percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings, private_cluster
+from tests.rig import ROOT
 from tidb_binlog.errors import Unavailable
 
 ROUNDS: Final = 3
@@ -38,7 +38,7 @@ async def reader(*arguments: str) -> Process:
         "tests.benchmarks.drainer.change_reader",
         *arguments,
         stdout=PIPE,
-        cwd=PACKAGE_ROOT,
+        cwd=ROOT,
     )
 
 

@@ -10,9 +10,9 @@ from random import Random
 from typing import Final
 
 from binlog_playground.scenario import Scenario
-from binlog_playground.workload.kinds import INT
-from binlog_playground.workload.tables import HANDLE, new_table
 from tests.benchmarks.drainer.recorder import SCHEMA, Made, Recorder, char, text
+from tests.rig.workload.kinds import INT
+from tests.rig.workload.tables import HANDLE, new_table
 
 TABLES: Final = 4
 ROWS: Final = 5000

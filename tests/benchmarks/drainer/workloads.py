@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from random import Random
 from typing import Final
 
+from binlog_playground.arrival import Record
 from binlog_playground.scenario import Scenario
-from binlog_playground.workload.arrival import Record
-from binlog_playground.workload.kinds import BIGINT, DATETIME, DECIMAL, Kind, varchar
-from binlog_playground.workload.tables import HANDLE, ROWID, new_table
 from tests.benchmarks.drainer import sysbench_like
 from tests.benchmarks.drainer.recorder import SCHEMA, SPACING, Recorder, Row, text
+from tests.rig.workload.kinds import BIGINT, DATETIME, DECIMAL, Kind, varchar
+from tests.rig.workload.tables import HANDLE, ROWID, new_table
 
 INSERTS: Final = 120_000
 INSERTS_A_TRANSACTION: Final = 100

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from binlog_playground.cluster.cluster import PACKAGE_ROOT
+from tests.rig import ROOT
 from tidb_binlog.errors import Unavailable
 
 
@@ -55,7 +55,7 @@ async def load(
         *map(str, arguments),
         stdout=PIPE,
         stderr=PIPE,
-        cwd=PACKAGE_ROOT,
+        cwd=ROOT,
     )
     try:
         yield Load(process)

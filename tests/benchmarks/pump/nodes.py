@@ -17,10 +17,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from binlog_playground.cluster.cluster import PACKAGE_ROOT, Node
+from binlog_playground.cluster.cluster import Node
 from binlog_playground.cluster.etcd_server import EtcdServer
 from binlog_playground.cluster.supervisor import Supervisor
 from tests.benchmarks.pump.prepared import CLUSTER_ID, FIRST_TS
+from tests.rig import ROOT
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.net.port import LOOPBACK, free_ports
 from tidb_binlog.upstream.standalone import StandaloneUpstream
@@ -50,7 +51,7 @@ class PumpNodes:
             f"--node-id={name}",
             *flags,
         ]
-        environ = {**os.environ, "PYTHONPATH": str(PACKAGE_ROOT)}
+        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
         process = self.supervisor.add(name, [sys.executable, "-m", *module, *arguments], environ)
         return Node(name, process, address, f"http://{address}/status")
 

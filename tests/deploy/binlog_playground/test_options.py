@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from binlog_playground import result
 from binlog_playground.check.live_view import LiveView, Snapshot
 from binlog_playground.check.statistics import Statistics, quantile
 from binlog_playground.check.verify import Difference, Report
-from binlog_playground.options import Options, parse
+from binlog_playground.options import OF_A_CHECKOUT, Options, parse
 
 
 @pytest.mark.parametrize(
@@ -50,18 +47,17 @@ def test_differences_limits_and_views_are_printed() -> None:
     report = Report(tables=1, differences=[Difference("db.t", "row is missing downstream", "(1)", ("1",))])
     report.limited["text outside the character set"] = 2
     report.not_compared = ["db.v (view)"]
-    text = "\n".join(result.lines(report, Statistics()))
+    reasons = {"text outside the character set": "it has no such letter"}
+    text = "\n".join(result.lines(report, Statistics(), reasons))
     assert "db.t: row is missing downstream, key (1)" in text
-    assert "limit of the downstream, 2 rows: text outside the character set (" in text
+    assert "limit of the downstream, 2 rows: text outside the character set (it has no such letter)" in text
     assert "not compared: 1 views and sequences: db.v (view)" in text
     assert "DIFFERENT: 1 differences" in text
     assert "verified:" not in text
 
 
 def test_json_result() -> None:
-    document = json.loads(
-        result.result_json(Report(tables=2, rows_identical=3), Statistics(), Options(seed=9))
-    )
+    document = result.document(Report(tables=2, rows_identical=3), Statistics(), 9)
     assert document["equal"] is True
     assert (document["tables"], document["rows_identical"], document["seed"]) == (2, 3, 9)
 
@@ -69,26 +65,23 @@ def test_json_result() -> None:
 def test_options() -> None:
     assert parse([]) == Options()
     assert Options().seconds == 20
-    chosen = parse(["--replay", "x", "--kill", "--json", "--seed", "4"])
-    assert chosen == Options(replay=Path("x"), kill=True, json=True, seed=4)
-    assert parse(["--seconds", "120", "--chaos", "--keep", "--rate", "0", "--sessions", "2"]) == Options(
-        seconds=120, chaos=True, keep=True, rate=0, sessions=2
+    assert parse(["--json", "--seed", "4"]) == Options(json=True, seed=4)
+    assert parse(["--seconds", "120", "--keep", "--rate", "0", "--sessions", "2"]) == Options(
+        seconds=120, keep=True, rate=0, sessions=2
     )
-    assert parse(["--load", "--kills", "3"]) == Options(load=True, kills=3)
 
 
 @pytest.mark.parametrize(
     "argv",
-    [
-        *(["--kill"], ["--sessions", "0"], ["--seconds", "-1"], ["--rate", "x"], ["--no"]),
-        *(["--kills", "2"], ["--load", "--chaos"], ["--load", "--replay", "x"], ["--load", "--kills", "-1"]),
-    ],
+    [["--sessions", "0"], ["--seconds", "-1"], ["--rate", "x"], ["--no"], *([f] for f in OF_A_CHECKOUT)],
 )
 def test_wrong_options_end_with_status_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         parse(argv)
     assert stopped.value.code == 2
-    assert "usage: binlog-playground" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "usage: binlog-playground" in said
+    assert ("of the checkout: .venv/bin/python -m tests.rig" in said) is (argv[0] in OF_A_CHECKOUT)
 
 
 def test_plain_lines_come_every_two_seconds(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
+from binlog_playground.arrival import AckedPrefix, Record, arrival_order
 from binlog_playground.replay import untold_outcomes
 from binlog_playground.run import RECORDED
 from binlog_playground.scenario import Scenario, _contents, load
-from binlog_playground.workload.arrival import AckedPrefix, Record, arrival_order
 from tidb_binlog.binlog import COMMIT, PREWRITE, ROLLBACK
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.upstream_port import Committed, RolledBack

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from binlog_playground.cluster.proxy import Proxy
 from drainer.mysql.addresses import AFTER_S, Addresses
 from drainer.mysql.connection import Target, connect
 from drainer.mysql.errors import ConnectionLost
+from tests.rig.proxy import Proxy
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import Unavailable
 

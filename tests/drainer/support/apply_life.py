@@ -19,7 +19,6 @@ from typing import Any
 from binlog_playground.check.downstream import Downstream
 from binlog_playground.check.verify import Canonical, ColumnForm, Limit, compare
 from binlog_playground.scenario import load
-from binlog_playground.workload.limits import MARIADB, misplaced
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.store import CheckpointStore
 from drainer.ddl.policy import Policy
@@ -45,6 +44,7 @@ from drainer.stream.rules.rule_set import Rules
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator
 from pumpclient import create_table_job
+from tests.rig.workload.limits import MARIADB, misplaced
 from tidb_binlog import binlog
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.table_info import LONG, VARCHAR, Column, FieldType, TableInfo

@@ -21,7 +21,6 @@ from binlog_playground.check.downstream import Downstream
 from binlog_playground.check.verify import Report, compare
 from binlog_playground.cluster.mariadb import MariaDbServer
 from binlog_playground.scenario import load
-from binlog_playground.workload.limits import MARIADB
 from drainer.app.recovery import RelayRecovery, stored_checkpoint
 from drainer.app.start_wait import Summary
 from drainer.checkpoint.inspection import inspect
@@ -48,6 +47,7 @@ from drainer.stream.translate.translator import Translator
 from drainer.txn import Ddl, Item
 from tests.drainer.support import recorded
 from tests.drainer.support.apply_life import clean
+from tests.rig.workload.limits import MARIADB
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import BinlogError
 

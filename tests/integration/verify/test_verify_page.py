@@ -17,7 +17,7 @@ import pytest
 
 import pumpclient
 from binlog_playground.cluster.mariadb import MariaDbServer
-from binlog_playground.workload.application import Application
+from tests.rig.workload.application import Application
 from binlogctl.cli.commands import DIFFERS, DONE, EXIT_CODES, NOT_COMPARABLE
 from drainer.compare.verify.result import LISTED_MAX
 from drainer.mysql.connection import Connection, Target, connect

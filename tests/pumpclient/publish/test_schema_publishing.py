@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from binlog_playground.workload import kinds
+from tests.rig.workload import kinds
 from pumpclient import (
     InvalidBinlog,
     InvalidDefinition,

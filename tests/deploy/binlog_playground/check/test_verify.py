@@ -15,7 +15,7 @@ from binlog_playground.check.verify import (
     compare,
     show,
 )
-from binlog_playground.workload.limits import MARIADB
+from tests.rig.workload.limits import MARIADB
 from tidb_binlog.errors import Corruption
 
 COLUMNS = (ColumnForm("id", "int"), ColumnForm("v", "text"))

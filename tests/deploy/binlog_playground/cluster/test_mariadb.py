@@ -13,10 +13,10 @@ import pytest
 from binlog_playground.check.downstream import Downstream
 from binlog_playground.check.verify import ColumnForm, ExpectedTable, compare
 from binlog_playground.cluster.mariadb import MariaDbServer
-from binlog_playground.workload import tables
-from binlog_playground.workload.model import Model
-from binlog_playground.workload.values import shown
-from binlog_playground.workload.workload import Workload
+from tests.rig.workload import tables
+from tests.rig.workload.model import Model
+from tests.rig.workload.values import shown
+from tests.rig.workload.workload import Workload
 from tidb_binlog.errors import Unavailable
 
 pytestmark = pytest.mark.integration

@@ -16,11 +16,13 @@ import pytest
 
 import pumpclient
 from binlog_playground.cluster.cluster import Cluster
+from binlog_playground.cluster.mariadb import MariaDbServer
 from pumpclient import OutcomeTable, SyncPublisher, column
+from tests.rig.cluster import start_application
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.net.port import free_ports
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 PAGE = (ROOT / "docs" / "load.md").read_text()
 PROGRAMS = Path(sys.executable).parent
 DEADLINE_S = 60
@@ -36,10 +38,8 @@ def blocks(language: str) -> list[str]:
 class Page:
     """What the page takes for granted: two servers, an etcd, a pump, a program that publishes."""
 
-    def __init__(self, cluster: Cluster, directory: Path) -> None:
-        self.cluster, self.directory = cluster, directory
-        assert cluster.application is not None
-        self.upstream = cluster.application
+    def __init__(self, cluster: Cluster, upstream: MariaDbServer, directory: Path) -> None:
+        self.cluster, self.upstream, self.directory = cluster, upstream, directory
         self.endpoint = cluster.etcd_endpoint.removeprefix("http://")
         self.account = {
             "host": self.upstream.host,
@@ -147,9 +147,10 @@ class Page:
 async def page(tmp_path: Path) -> AsyncIterator[Page]:
     cluster = Cluster(SystemClock())
     try:
-        await cluster.start_base(None, application=True)
+        await cluster.start_base(None)
+        upstream = await start_application(cluster)
         await cluster.start_pumps(1)
-        yield Page(cluster, tmp_path)
+        yield Page(cluster, upstream, tmp_path)
     finally:
         await cluster.close()
         cluster.stop(at_once=True)

@@ -19,7 +19,6 @@ from binlog_playground.check.downstream import Downstream
 from binlog_playground.check.verify import compare
 from binlog_playground.cluster.mariadb import MariaDbServer
 from binlog_playground.scenario import load
-from binlog_playground.workload.limits import MARIADB, misplaced
 from drainer.ddl.convert import columns
 from drainer.ddl.run import downstream_schema
 from drainer.mysql.connection import Target, connect
@@ -28,6 +27,7 @@ from drainer.sink.mysql.mysql_sink import MysqlSink
 from drainer.stream.pull.merged import Merged
 from tests.crash.faults.statement_proxy import StatementProxy
 from tests.drainer.support.apply_life import Life, Recording
+from tests.rig.workload.limits import MARIADB, misplaced
 from tidb_binlog import binlog
 from tidb_binlog.errors import DownstreamError, Unavailable
 
