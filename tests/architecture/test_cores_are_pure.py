@@ -45,7 +45,6 @@ CORES = (
     "tidb_binlog.quantities",
     "tidb_binlog.upstream.tidb.meta.meta_keys",
     "tidb_binlog.upstream.tidb.meta.stored_row",
-    "binlogctl.doctor.checks.addresses",
     "binlogctl.doctor.gather.answers",
     "binlogctl.doctor.facts",
     "binlogctl.doctor.findings",

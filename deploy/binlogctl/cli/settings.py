@@ -10,9 +10,9 @@ Tests  tests/deploy/binlogctl/cli/test_command_line.py
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from tidb_binlog.config.declaring import option
+from tidb_binlog.config.declaring import OptionKind, option
 
 if TYPE_CHECKING:
     from tidb_binlog.net.tls import TlsConfig
@@ -21,127 +21,73 @@ ENV_PREFIX: Final = "BINLOGCTL"
 ENVIRONMENT: Final = ("pd-urls", "ssl-ca", "ssl-cert", "ssl-key", "output", "time-zone")
 
 
+def _flag(flag: str, default: Any, help: str, *, kind: OptionKind = "str") -> Any:
+    return option(default, key=None, flag=flag, help=help, kind=kind)
+
+
 @dataclass(frozen=True, slots=True)
 class CtlSettings:
-    cmd: str = option("pumps", key=None, flag="cmd", help="a command of the Go binlogctl")
-    node_id: str = option("", key=None, flag="node-id", help="id of the node that is meant")
-    data_dir: str = option(
-        "binlog_position", key=None, flag="data-dir", help="directory in which the savepoint is written"
-    )
-    pd_urls: str = option(
-        "http://127.0.0.1:2379", key=None, flag="pd-urls", help="comma list of URLs of PD or etcd"
-    )
-    ssl_ca: str = option(
-        "", key=None, flag="ssl-ca", help="PEM file of the certificate authority; turns TLS on"
-    )
-    ssl_cert: str = option("", key=None, flag="ssl-cert", help="PEM file of our certificate")
-    ssl_key: str = option("", key=None, flag="ssl-key", help="PEM file of our private key")
-    time_zone: str = option(
-        "", key=None, flag="time-zone", help="also show times in this zone, as Asia/Shanghai or Local"
-    )
-    state: str = option(
-        "",
-        key=None,
-        flag="state",
-        help="state to write: online, pausing, paused, closing, offline; verify: file of its progress",
-    )
-    show_offline: bool = option(
-        False, key=None, flag="show-offline-nodes", kind="bool", help="list offline nodes too"
-    )
-    text: str = option("", key=None, flag="text", help="text to encrypt, or the statement to run instead")
+    """What a command line and the environment say."""
 
-    output: str = option("", key=None, flag="output", help="form of what is printed")
-    job_id: int = option(0, key=None, flag="job-id", kind="int", help="number of the DDL job")
-    kind: str = option("", key=None, flag="kind", help="pump or drainer; otherwise found out")
-    no_wait: bool = option(
-        False, key=None, flag="no-wait", kind="bool", help="return once the node has agreed"
+    cmd: str = _flag("cmd", "pumps", "a command of the Go binlogctl")
+    node_id: str = _flag("node-id", "", "id of the node that is meant")
+    data_dir: str = _flag("data-dir", "binlog_position", "directory in which the savepoint is written")
+    pd_urls: str = _flag("pd-urls", "http://127.0.0.1:2379", "comma list of URLs of PD or etcd")
+    ssl_ca: str = _flag("ssl-ca", "", "PEM file of the certificate authority; turns TLS on")
+    ssl_cert: str = _flag("ssl-cert", "", "PEM file of our certificate")
+    ssl_key: str = _flag("ssl-key", "", "PEM file of our private key")
+    time_zone: str = _flag("time-zone", "", "also show times in this zone, as Asia/Shanghai or Local")
+    state: str = _flag(
+        "state", "", "state to write: online, pausing, paused, closing, offline; verify: file of its progress"
     )
-    timeout_s: float = option(
-        "10m", key=None, flag="timeout", kind="duration", help="wait so long at most; 0: without a limit"
-    )
-    force: bool = option(
-        False,
-        key=None,
-        flag="force",
-        kind="bool",
-        help="close without waiting: what no drainer has read is lost",
-    )
-    apply: bool = option(
-        False, key=None, flag="apply", kind="bool", help="hold only applying; the drainer goes on running"
-    )
-    delete: bool = option(
-        False, key=None, flag="delete", kind="bool", help="remove the entry instead of marking it offline"
-    )
-    yes: bool = option(False, key=None, flag="yes", kind="bool", help="do it although something is lost")
-    interval_s: float = option(
-        "2s", key=None, flag="interval", kind="duration", help="pause between two snapshots"
-    )
-    sort: str = option("name", key=None, flag="sort", help="order of nodes: name, address, state or behind")
-    once: bool = option(False, key=None, flag="once", kind="bool", help="print one snapshot and end")
+    show_offline: bool = _flag("show-offline-nodes", False, "list offline nodes too", kind="bool")
+    text: str = _flag("text", "", "text to encrypt, or the statement to run instead")
 
-    tables: str = option(
-        "", key=None, flag="tables", help="comma list of tables, as shop.*,crm.customer; empty: all"
+    output: str = _flag("output", "", "form of what is printed")
+    job_id: int = _flag("job-id", 0, "number of the DDL job", kind="int")
+    kind: str = _flag("kind", "", "pump or drainer; otherwise found out")
+    no_wait: bool = _flag("no-wait", False, "return once the node has agreed", kind="bool")
+    timeout_s: float = _flag("timeout", "10m", "wait so long at most; 0: without a limit", kind="duration")
+    force: bool = _flag(
+        "force", False, "close without waiting: what no drainer has read is lost", kind="bool"
     )
-    begin: str = option(
-        "now", key=None, flag="from", help="where to begin: a time, a timestamp, -10m, now or oldest"
-    )
-    until: str = option("", key=None, flag="until", help="where to end: a time or a timestamp")
-    where: str = option("", key=None, flag="where", help="condition on a row's columns, as a row-rule has it")
-    limit: int = option(0, key=None, flag="limit", kind="int", help="end after so many rows")
+    apply: bool = _flag("apply", False, "hold only applying; the drainer goes on running", kind="bool")
+    delete: bool = _flag("delete", False, "remove the entry instead of marking it offline", kind="bool")
+    yes: bool = _flag("yes", False, "do it although something is lost", kind="bool")
+    interval_s: float = _flag("interval", "2s", "pause between two snapshots", kind="duration")
+    sort: str = _flag("sort", "name", "order of nodes: name, address, state or behind")
+    once: bool = _flag("once", False, "print one snapshot and end", kind="bool")
 
-    retries: int = option(
-        2, key=None, flag="retries", kind="int", help="how often differences are looked at again"
-    )
-    workers: int = option(4, key=None, flag="workers", kind="int", help="chunks that are compared at a time")
-    at_rest: bool = option(
-        False, key=None, flag="at-rest", kind="bool", help="no drainer runs, and nobody writes upstream"
-    )
-    archive: str = option(
-        "", key=None, flag="archive", help="directory or URI of an archive of the same stream"
-    )
-    report: str = option("", key=None, flag="report", help="write the result as a page into this file")
-    repair: str = option(
-        "", key=None, flag="repair", help="write SQL that mends the downstream into this file"
-    )
-    repair_now: bool = option(
-        False, key=None, flag="repair-now", kind="bool", help="mend the downstream while its drainer runs"
-    )
+    tables: str = _flag("tables", "", "comma list of tables, as shop.*,crm.customer; empty: all")
+    begin: str = _flag("from", "now", "where to begin: a time, a timestamp, -10m, now or oldest")
+    until: str = _flag("until", "", "where to end: a time or a timestamp")
+    where: str = _flag("where", "", "condition on a row's columns, as a row-rule has it")
+    limit: int = _flag("limit", 0, "end after so many rows", kind="int")
 
-    upstream: str = option(
-        "auto", key=None, flag="upstream", help="auto, tidb (PD and TiKV) or standalone (etcd alone)"
-    )
-    pump_config: str = option("", key=None, flag="pump-config", help="a pump's file on this host")
-    drainer_config: str = option(
-        "", key=None, flag="drainer-config", help="a drainer's file on this host: names the downstream"
-    )
-    tidb: str = option(
-        "", key=None, flag="tidb", help="comma list of host:status_port of TiDB servers not registered"
-    )
+    retries: int = _flag("retries", 2, "how often differences are looked at again", kind="int")
+    workers: int = _flag("workers", 4, "chunks that are compared at a time", kind="int")
+    at_rest: bool = _flag("at-rest", False, "no drainer runs, and nobody writes upstream", kind="bool")
+    archive: str = _flag("archive", "", "directory or URI of an archive of the same stream")
+    report: str = _flag("report", "", "write the result as a page into this file")
+    repair: str = _flag("repair", "", "write SQL that mends the downstream into this file")
+    repair_now: bool = _flag("repair-now", False, "mend the downstream while its drainer runs", kind="bool")
 
-    rate: int = option(
-        -1,
-        key=None,
-        flag="rate",
-        kind="int",
-        help="rows a second; 0: no limit; -1: verify beside a drainer 50000, else 0",
+    upstream: str = _flag("upstream", "auto", "auto, tidb (PD and TiKV) or standalone (etcd alone)")
+    pump_config: str = _flag("pump-config", "", "a pump's file on this host")
+    drainer_config: str = _flag("drainer-config", "", "a drainer's file on this host: names the downstream")
+    tidb: str = _flag("tidb", "", "comma list of host:status_port of TiDB servers not registered")
+
+    rate: int = _flag(
+        "rate", -1, "rows a second; 0: no limit; -1: verify beside a drainer 50000, else 0", kind="int"
     )
-    replace: bool = option(
-        False, key=None, flag="replace", kind="bool", help="remove what is there first, and begin anew"
-    )
-    append: bool = option(
-        False, key=None, flag="append", kind="bool", help="add to the rows that are there already"
-    )
-    dry_run: bool = option(
-        False, key=None, flag="dry-run", kind="bool", help="say what would be done, and do nothing of it"
-    )
-    to: str = option("database", key=None, flag="to", help="database, or archive: an image in -dir")
-    directory: str = option("", key=None, flag="dir", help="directory of the image that is written, new")
-    image: str = option("", key=None, flag="image", help="directory of an image to begin or compare with")
-    backup: str = option(
-        "",
-        key=None,
-        flag="backup",
-        help="up to when the backup is that the downstream has: a time, or its directory",
+    replace: bool = _flag("replace", False, "remove what is there first, and begin anew", kind="bool")
+    append: bool = _flag("append", False, "add to the rows that are there already", kind="bool")
+    dry_run: bool = _flag("dry-run", False, "say what would be done, and do nothing of it", kind="bool")
+    to: str = _flag("to", "database", "database, or archive: an image in -dir")
+    directory: str = _flag("dir", "", "directory of the image that is written, new")
+    image: str = _flag("image", "", "directory of an image to begin or compare with")
+    backup: str = _flag(
+        "backup", "", "up to when the backup is that the downstream has: a time, or its directory"
     )
 
     @property

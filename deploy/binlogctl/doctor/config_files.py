@@ -60,7 +60,7 @@ class ConfigFiles:
 
     def _check_pump(self, file: files.FileFacts[PumpConfig], now_s: float) -> list[Finding]:
         if file.error is not None:
-            return [check_unreadable("pump", file.path, file.error)]
+            return check_unreadable("pump", file.path, file.error)
         settings = file.settings
         assert settings is not None
         found = check_pump(settings, file.path)
@@ -75,7 +75,7 @@ class ConfigFiles:
 
     def _check_drainer(self, file: files.FileFacts[DrainerConfig], now_s: float) -> list[Finding]:
         if file.error is not None:
-            return [check_unreadable("drainer", file.path, file.error)]
+            return check_unreadable("drainer", file.path, file.error)
         settings = file.settings
         assert settings is not None
         found = check_drainer(settings, file.path)
@@ -90,14 +90,12 @@ class ConfigFiles:
         try:
             read_rules(settings)
         except BinlogError as failure:
-            found.append(
-                error(
-                    "drainer.config",
-                    file.path,
-                    failure.message,
-                    "the drainer does not start with this file",
-                    failure.hint or f"correct {file.path}",
-                )
+            found += error(
+                "drainer.config",
+                file.path,
+                failure.message,
+                "the drainer does not start with this file",
+                failure.hint or f"correct {file.path}",
             )
         found += self.check_tls("[security]", settings.tls, _hosts(settings.advertised), now_s)
         found += self.check_tls("[syncer.to.security]", settings.downstream_tls, (), now_s)

@@ -14,18 +14,22 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from binlogctl.doctor.checks import addresses
 from binlogctl.doctor.checks.checkpoint import check_checkpoint
 from binlogctl.doctor.checks.clocks import check_clocks
 from binlogctl.doctor.checks.downstream import check_downstream, check_row_server
-from binlogctl.doctor.checks.etcd_release import check_etcd_release
 from binlogctl.doctor.checks.files import check_urls
-from binlogctl.doctor.checks.nodes import check_nodes
+from binlogctl.doctor.checks.nodes import check_nodes, is_local
 from binlogctl.doctor.checks.storage import check_disks, check_retention
-from binlogctl.doctor.checks.upstream import check_members, check_prepared, check_stores, check_tidb
+from binlogctl.doctor.checks.upstream import (
+    check_etcd_release,
+    check_members,
+    check_prepared,
+    check_stores,
+    check_tidb,
+)
 from binlogctl.doctor.config_files import ConfigFiles, DownstreamPlan
 from binlogctl.doctor.facts import ClockFacts, MemberFacts, host_of
-from binlogctl.doctor.findings import Finding, Report, error, ok, unchecked
+from binlogctl.doctor.findings import Finding, Report, all_of, error, ok, unchecked
 from binlogctl.doctor.gather.downstream import gather_downstream
 from binlogctl.doctor.gather.nodes import NodeGatherer, RegistryFacts
 from binlogctl.doctor.gather.upstream import STANDALONE, TIDB, UpstreamFacts, UpstreamGatherer
@@ -148,13 +152,13 @@ class Examination:
         try:
             return await work
         except BinlogError as failure:
-            self._findings.append(self._failed(name, str(failure)))
+            self._findings += self._failed(name, str(failure))
         except Exception as failure:
-            self._findings.append(self._failed(name, f"{type(failure).__name__} in the doctor itself"))
+            self._findings += self._failed(name, f"{type(failure).__name__} in the doctor itself")
         return None
 
     @staticmethod
-    def _failed(name: str, said: str) -> Finding:
+    def _failed(name: str, said: str) -> list[Finding]:
         return unchecked(
             "doctor",
             name,
@@ -180,29 +184,23 @@ class Examination:
         if seen.kind == TIDB:
             self._findings += check_stores(seen.stores)
             if seen.stores_error is not None:
-                self._findings.append(
-                    unchecked(
-                        "upstream.store",
-                        "TiKV",
-                        seen.stores_error,
-                        "a store that is down is not noticed",
-                        f"curl -s {options.pd_urls.split(',')[0]}/pd/api/v1/stores",
-                    )
+                self._findings += unchecked(
+                    "upstream.store",
+                    "TiKV",
+                    seen.stores_error,
+                    "a store that is down is not noticed",
+                    f"curl -s {options.pd_urls.split(',')[0]}/pd/api/v1/stores",
                 )
         if seen.error is not None:
-            self._findings.append(
-                error(
-                    "upstream.timestamp",
-                    "upstream",
-                    seen.error,
-                    "without timestamps no transaction commits and no node starts",
-                    "binlogctl doctor -upstream tidb|standalone   # and see the log of the leader",
-                )
+            self._findings += error(
+                "upstream.timestamp",
+                "upstream",
+                seen.error,
+                "without timestamps no transaction commits and no node starts",
+                "binlogctl doctor -upstream tidb|standalone   # and see the log of the leader",
             )
         elif seen.now_ts is not None:
-            self._findings.append(
-                ok("upstream.timestamp", "upstream", f"{seen.kind}, cluster {seen.cluster_id}")
-            )
+            self._findings += ok("upstream.timestamp", "upstream", f"{seen.kind}, cluster {seen.cluster_id}")
         return seen
 
     async def _examine_nodes(self) -> RegistryFacts | None:
@@ -212,18 +210,16 @@ class Examination:
                 options.pd_urls, options.tls, options.timeout_s, options.tidb_addresses
             )
         except BinlogError as failure:
-            self._findings.append(
-                unchecked(
-                    "registry",
-                    "etcd",
-                    failure.message,
-                    "which pumps, drainers and TiDB servers there are is not known",
-                    "make PD or etcd reachable and run doctor again",
-                )
+            self._findings += unchecked(
+                "registry",
+                "etcd",
+                failure.message,
+                "which pumps, drainers and TiDB servers there are is not known",
+                "make PD or etcd reachable and run doctor again",
             )
             return None
         self._clocks += seen.clocks
-        self._findings += [
+        self._findings += all_of(
             error(
                 "registry.entry",
                 key,
@@ -232,7 +228,7 @@ class Examination:
                 f"etcdctl --endpoints {options.pd_urls} del {key}",
             )
             for key in seen.damaged
-        ]
+        )
         return seen
 
     async def _compare_urls(self, upstream: UpstreamFacts | None) -> None:
@@ -270,7 +266,7 @@ class Examination:
 
     async def _is_elsewhere(self, host: str) -> bool:
         """Whether it certainly is another machine."""
-        return bool(host) and not addresses.is_local(host) and await self._http.is_here(host) is False
+        return bool(host) and not is_local(host) and await self._http.is_here(host) is False
 
     def _now_s(self, upstream: UpstreamFacts | None) -> float:
         if upstream is not None and upstream.now_ts is not None:
@@ -281,26 +277,22 @@ class Examination:
         self, upstream: UpstreamFacts | None, registry: RegistryFacts | None
     ) -> None:
         if not self._options.drainer_config:
-            self._findings.append(
-                unchecked(
-                    "downstream",
-                    "downstream",
-                    "no drainer's configuration was given",
-                    "rights, modes and limits of the downstream, and the checkpoint, are not known",
-                    "binlogctl doctor -drainer-config FILE",
-                )
+            self._findings += unchecked(
+                "downstream",
+                "downstream",
+                "no drainer's configuration was given",
+                "rights, modes and limits of the downstream, and the checkpoint, are not known",
+                "binlogctl doctor -drainer-config FILE",
             )
             return
         plans = self._files.downstreams()
         if not plans:
-            self._findings.append(
-                unchecked(
-                    "downstream",
-                    "downstream",
-                    "the drainer's file cannot be used",
-                    "where the downstream is, is not known",
-                    f"drainer -config {self._options.drainer_config}   # says what is wrong",
-                )
+            self._findings += unchecked(
+                "downstream",
+                "downstream",
+                "the drainer's file cannot be used",
+                "where the downstream is, is not known",
+                f"drainer -config {self._options.drainer_config}   # says what is wrong",
             )
             return
         checkpoint_seen = False
@@ -316,17 +308,13 @@ class Examination:
     ) -> bool:
         """Whether it showed the checkpoint: of several servers the first one's counts, others may lag."""
         host = host_of(plan.replicated.address)
-        if (plan.target.socket or addresses.is_local(plan.target.host)) and not await self._http.is_here(
-            host
-        ):
-            self._findings.append(
-                unchecked(
-                    "downstream",
-                    f"downstream {plan.target!r}",
-                    f"it is on the drainer's own host, {host}, and this is another one",
-                    "rights, modes and limits of the downstream, and the checkpoint, are not known",
-                    f"run the same command on {host}",
-                )
+        if (plan.target.socket or is_local(plan.target.host)) and not await self._http.is_here(host):
+            self._findings += unchecked(
+                "downstream",
+                f"downstream {plan.target!r}",
+                f"it is on the drainer's own host, {host}, and this is another one",
+                "rights, modes and limits of the downstream, and the checkpoint, are not known",
+                f"run the same command on {host}",
             )
             return False
         seen = await gather_downstream(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 from typing import Any, Final
 
 from binlogctl.cli.commands import NOT_WELL, SOON
@@ -54,25 +55,34 @@ class Finding:
             assert self.mend, f"{self.check} does not say what mends it"
 
 
-def ok(check: str, subject: str, seen: str) -> Finding:
-    return Finding(Severity.OK, check, subject, seen)
+def ok(check: str, subject: str, seen: str) -> list[Finding]:
+    """Say that it is as it should be. All of these return a list of one: checks add lists up."""
+    return [Finding(Severity.OK, check, subject, seen)]
 
 
-def info(check: str, subject: str, seen: str, why: str = "", mend: str = "") -> Finding:
-    return Finding(Severity.INFO, check, subject, seen, why, mend)
+def info(check: str, subject: str, seen: str, why: str = "", mend: str = "") -> list[Finding]:
+    """Say what is good to know."""
+    return [Finding(Severity.INFO, check, subject, seen, why, mend)]
 
 
-def unchecked(check: str, subject: str, seen: str, why: str, mend: str) -> Finding:
-    """A check that could not be made: `why` says what stays unknown, `mend` what it takes."""
-    return Finding(Severity.UNCHECKED, check, subject, seen, why, mend)
+def unchecked(check: str, subject: str, seen: str, why: str, mend: str) -> list[Finding]:
+    """Say which check could not be made: `why` says what stays unknown, `mend` what it takes."""
+    return [Finding(Severity.UNCHECKED, check, subject, seen, why, mend)]
 
 
-def warning(check: str, subject: str, seen: str, why: str, mend: str) -> Finding:
-    return Finding(Severity.WARNING, check, subject, seen, why, mend)
+def warning(check: str, subject: str, seen: str, why: str, mend: str) -> list[Finding]:
+    """Say what will need the operator."""
+    return [Finding(Severity.WARNING, check, subject, seen, why, mend)]
 
 
-def error(check: str, subject: str, seen: str, why: str, mend: str) -> Finding:
-    return Finding(Severity.ERROR, check, subject, seen, why, mend)
+def error(check: str, subject: str, seen: str, why: str, mend: str) -> list[Finding]:
+    """Say what holds replication up, or loses something."""
+    return [Finding(Severity.ERROR, check, subject, seen, why, mend)]
+
+
+def all_of(lists: Iterable[list[Finding]]) -> list[Finding]:
+    """Add up what is said of several subjects."""
+    return list(chain.from_iterable(lists))
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,46 +37,40 @@ def check_checkpoint(
     """
     name = f"{seen.schema}.{seen.table}"
     if seen.error is not None:
-        return [
-            unchecked(
-                CHECK,
-                name,
-                seen.error,
-                "where the drainer would go on is not known",
-                f"SELECT clusterID FROM {name};   -- as the drainer's user",
-            )
-        ]
+        return unchecked(
+            CHECK,
+            name,
+            seen.error,
+            "where the drainer would go on is not known",
+            f"SELECT clusterID FROM {name};   -- as the drainer's user",
+        )
     if seen.rows is None:
-        return [info(CHECK, name, "there is none yet", "the drainer begins at initial-commit-ts")]
+        return info(CHECK, name, "there is none yet", "the drainer begins at initial-commit-ts")
     if cluster_id is None:
-        return [
-            unchecked(
-                CHECK,
-                name,
-                f"rows of {len(seen.rows)} clusters",
-                "which one counts is not known",
-                "make PD or etcd reachable and run doctor again",
-            )
-        ]
+        return unchecked(
+            CHECK,
+            name,
+            f"rows of {len(seen.rows)} clusters",
+            "which one counts is not known",
+            "make PD or etcd reachable and run doctor again",
+        )
     found = _owner(seen, name, nodes, replicated)
     others = sorted(other for other in seen.rows if other != cluster_id)
     if cluster_id not in seen.rows:
         if others:
-            found.append(
-                warning(
-                    CHECK,
-                    name,
-                    f"has rows of clusters {', '.join(map(str, others))}, and none of {cluster_id}",
-                    "the drainer would begin at initial-commit-ts, by default now: everything between is"
-                    " left out"
-                    " without a word if the upstream was made anew or pd-urls are another cluster's",
-                    f"SELECT clusterID, checkPoint FROM {name};   -- then correct pd-urls, or set"
-                    " initial-commit-ts",
-                )
+            found += warning(
+                CHECK,
+                name,
+                f"has rows of clusters {', '.join(map(str, others))}, and none of {cluster_id}",
+                "the drainer would begin at initial-commit-ts, by default now: everything between is"
+                " left out"
+                " without a word if the upstream was made anew or pd-urls are another cluster's",
+                f"SELECT clusterID, checkPoint FROM {name};   -- then correct pd-urls, or set"
+                " initial-commit-ts",
             )
-        return found or [
-            info(CHECK, name, "no row of this cluster yet", "the drainer begins at initial-commit-ts")
-        ]
+        return found or info(
+            CHECK, name, "no row of this cluster yet", "the drainer begins at initial-commit-ts"
+        )
     return found + _row(seen.rows[cluster_id], name, cluster_id, now_ts, since_s, nodes)
 
 
@@ -90,16 +84,14 @@ def _owner(
     if replicated.address == owner.host:
         return []
     whose = replicated.node_id or f"the drainer at {replicated.address}"
-    return [
-        error(
-            "checkpoint.owner",
-            name,
-            f"drainer {owner.node_id} works on it, the configuration is that of {whose}",
-            "two drainers of one cluster need two checkpoint schemas: the second one does not start, or both"
-            " write the same rows",
-            "set another schema in [syncer.to.checkpoint] for one of them",
-        )
-    ]
+    return error(
+        "checkpoint.owner",
+        name,
+        f"drainer {owner.node_id} works on it, the configuration is that of {whose}",
+        "two drainers of one cluster need two checkpoint schemas: the second one does not start, or both"
+        " write the same rows",
+        "set another schema in [syncer.to.checkpoint] for one of them",
+    )
 
 
 def _row(
@@ -108,43 +100,35 @@ def _row(
     try:
         row = Checkpoint.from_json(text)
     except Corruption as damage:
-        return [
-            error(
-                CHECK,
-                name,
-                damage.message,
-                "the drainer does not start from a damaged row",
-                f"SELECT checkPoint FROM {name} WHERE clusterID={cluster_id};   -- correct it, or delete it"
-                " and set initial-commit-ts",
-            )
-        ]
+        return error(
+            CHECK,
+            name,
+            damage.message,
+            "the drainer does not start from a damaged row",
+            f"SELECT checkPoint FROM {name} WHERE clusterID={cluster_id};   -- correct it, or delete it"
+            " and set initial-commit-ts",
+        )
     ahead_s = age_s(now_ts, physical_s(row.commit_ts)) if now_ts is not None else 0.0
     if ahead_s > since_s + CLOCK_STEP_S:
-        return [
-            error(
-                CHECK,
-                name,
-                f"commitTS {row.commit_ts} is ahead of the upstream's time {now_ts}",
-                "it was written for another cluster, or the upstream was restored to an earlier time:"
-                " everything up to that timestamp would be left out",
-                "restore the downstream to the same time, or correct the row",
-            )
-        ]
+        return error(
+            CHECK,
+            name,
+            f"commitTS {row.commit_ts} is ahead of the upstream's time {now_ts}",
+            "it was written for another cluster, or the upstream was restored to an earlier time:"
+            " everything up to that timestamp would be left out",
+            "restore the downstream to the same time, or correct the row",
+        )
     for pump in nodes:
         gc_ts = pump.answer.gc_ts if pump.kind == PUMPS and pump.answer is not None else None
         if gc_ts is not None and 0 < row.commit_ts < gc_ts:
-            return [
-                error(
-                    CHECK,
-                    name,
-                    f"commitTS {row.commit_ts} lies before {gc_ts}, up to which {pump.label} has purged",
-                    "binlogs after the checkpoint are gone: continuing would leave a gap",
-                    "copy the data of the upstream anew and set the row to that copy's timestamp",
-                )
-            ]
-    found = [ok(CHECK, name, f"commitTS {row.commit_ts}")]
+            return error(
+                CHECK,
+                name,
+                f"commitTS {row.commit_ts} lies before {gc_ts}, up to which {pump.label} has purged",
+                "binlogs after the checkpoint are gone: continuing would leave a gap",
+                "copy the data of the upstream anew and set the row to that copy's timestamp",
+            )
+    found = ok(CHECK, name, f"commitTS {row.commit_ts}")
     if row.epoch is None:
-        found.append(
-            info(CHECK, name, "written by a Go drainer", "ours goes on from it, in safe mode at first")
-        )
+        found += info(CHECK, name, "written by a Go drainer", "ours goes on from it, in safe mode at first")
     return found

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from binlogctl.doctor.facts import ClockFacts
-from binlogctl.doctor.findings import Finding, error, info, ok, warning
+from binlogctl.doctor.findings import Finding, all_of, error, info, ok, warning
 from tidb_binlog.quantities import span
 
 WARN_S: Final = 2.0
@@ -33,19 +33,17 @@ def check_clocks(clocks: Sequence[ClockFacts]) -> list[Finding]:
         if not clocks:
             return []
         widest = max(certain_s(clock) for clock in clocks)
-        return [ok("clock.skew", "cluster", f"{len(clocks)} clocks agree with this host's to {widest:.1f} s")]
+        return ok("clock.skew", "cluster", f"{len(clocks)} clocks agree with this host's to {widest:.1f} s")
     if len(clocks) > 1 and len(off) == len(clocks) and _agree(clocks):
         middle = sorted(clock.offset_s for clock in clocks)[len(clocks) // 2]
-        return [
-            info(
-                "clock.skew",
-                "this host",
-                f"its clock is {_by(-middle)} all {len(clocks)} others",
-                "only ages that are shown here are wrong: the cluster agrees with itself",
-                _MEND,
-            )
-        ]
-    return [_off(clock) for clock in off]
+        return info(
+            "clock.skew",
+            "this host",
+            f"its clock is {_by(-middle)} all {len(clocks)} others",
+            "only ages that are shown here are wrong: the cluster agrees with itself",
+            _MEND,
+        )
+    return all_of(_off(clock) for clock in off)
 
 
 def _agree(clocks: Sequence[ClockFacts]) -> bool:
@@ -56,7 +54,7 @@ def _agree(clocks: Sequence[ClockFacts]) -> bool:
     )
 
 
-def _off(clock: ClockFacts) -> Finding:
+def _off(clock: ClockFacts) -> list[Finding]:
     say = error if certain_s(clock) >= ERROR_S else warning
     return say(
         "clock.skew",

@@ -26,14 +26,12 @@ def check_downstream(
 ) -> list[Finding]:
     """`upstream_zone_s`: the time zone that the upstream's users have, east of UTC."""
     if seen.error is not None:
-        return [_unreachable(seen)]
-    findings = [
-        ok(
-            "downstream.reachable",
-            seen.where,
-            f"{seen.version or 'unknown version'}, as {seen.user or 'unknown user'}",
-        )
-    ]
+        return _unreachable(seen)
+    findings = ok(
+        "downstream.reachable",
+        seen.where,
+        f"{seen.version or 'unknown version'}, as {seen.user or 'unknown user'}",
+    )
     findings += _version(seen)
     findings += _rights(seen, replicated)
     findings += _untransactional(seen, replicated)
@@ -43,14 +41,14 @@ def check_downstream(
 def check_row_server(seen: DownstreamFacts) -> list[Finding]:
     """The server of the checkpoint row, where it is another one."""
     if seen.error is not None:
-        return [_unreachable(seen)]
+        return _unreachable(seen)
     return [
-        ok("downstream.reachable", seen.where, f"{seen.version}, has the checkpoint row"),
+        *ok("downstream.reachable", seen.where, f"{seen.version}, has the checkpoint row"),
         *check_writable(seen),
     ]
 
 
-def _unreachable(seen: DownstreamFacts) -> Finding:
+def _unreachable(seen: DownstreamFacts) -> list[Finding]:
     if seen.refused:
         return error(
             "downstream.login",
@@ -77,15 +75,13 @@ def _version(seen: DownstreamFacts) -> list[Finding]:
     if _release(seen) >= _OLDEST[kind]:
         return []
     oldest = ".".join(map(str, _OLDEST[kind]))
-    return [
-        warning(
-            "downstream.version",
-            seen.where,
-            seen.version,
-            "statements are made and tested for later releases",
-            f"upgrade the server to {kind} {oldest} or later",
-        )
-    ]
+    return warning(
+        "downstream.version",
+        seen.where,
+        seen.version,
+        "statements are made and tested for later releases",
+        f"upgrade the server to {kind} {oldest} or later",
+    )
 
 
 def _release(seen: DownstreamFacts) -> tuple[int, int]:
@@ -96,21 +92,19 @@ def _release(seen: DownstreamFacts) -> tuple[int, int]:
 
 def _rights(seen: DownstreamFacts, replicated: Replicated) -> list[Finding]:
     if seen.grants is None:
-        return [
-            unchecked(
-                "downstream.rights",
-                seen.where,
-                _NO_GRANT_CHECK,
-                "a missing right ends replication at the first statement that needs it",
-                "SHOW GRANTS;   # as the drainer's user",
-            )
-        ]
+        return unchecked(
+            "downstream.rights",
+            seen.where,
+            _NO_GRANT_CHECK,
+            "a missing right ends replication at the first statement that needs it",
+            "SHOW GRANTS;   # as the drainer's user",
+        )
     apart = grants.apart_of(_release(seen) if seen.is_mariadb else None)
     lacking = grants.missing(
         grants.parse(seen.grants), replicated.databases, replicated.checkpoint_schema, apart=apart
     )
     if not lacking:
-        return [ok("downstream.rights", seen.where, f"{seen.user} has all rights that a drainer needs")]
+        return ok("downstream.rights", seen.where, f"{seen.user} has all rights that a drainer needs")
     shown = "; ".join(f"on {_place(place)}: {', '.join(rights)}" for place, rights in lacking.items())
     mend = " ".join(
         f"GRANT {', '.join(rights)} ON {_place(place)} TO {_account(seen.user)};"
@@ -118,26 +112,21 @@ def _rights(seen: DownstreamFacts, replicated: Replicated) -> list[Finding]:
     )
     everything = [right for rights in lacking.values() for right in rights]
     if grants.is_serious(everything):
-        return [
-            error(
-                "downstream.rights",
-                seen.where,
-                f"{seen.user} lacks {shown}",
-                "the drainer stops at the first"
-                " statement that is refused, or cannot make its checkpoint tables",
-                mend,
-            )
-        ]
-    return [
-        warning(
+        return error(
             "downstream.rights",
             seen.where,
             f"{seen.user} lacks {shown}",
-            "some DDL of the upstream will be"
-            " refused and its tables will wait; and the drainer cannot see what its own DDL waits for",
+            "the drainer stops at the first statement that is refused, or cannot make its checkpoint tables",
             mend,
         )
-    ]
+    return warning(
+        "downstream.rights",
+        seen.where,
+        f"{seen.user} lacks {shown}",
+        "some DDL of the upstream will be"
+        " refused and its tables will wait; and the drainer cannot see what its own DDL waits for",
+        mend,
+    )
 
 
 def _untransactional(seen: DownstreamFacts, replicated: Replicated) -> list[Finding]:
@@ -159,14 +148,12 @@ def _untransactional(seen: DownstreamFacts, replicated: Replicated) -> list[Find
         more = f" and {len(alike) - _SHOWN_MAX} more" if len(alike) > _SHOWN_MAX else ""
         kind = f"with{'' if has_key else 'out'} a key, of engines without transactions"
         first = alike[0]
-        found.append(
-            (warning if has_key or named is None else error)(
-                "downstream.transactions",
-                seen.where,
-                f"tables {kind}: {shown}{more}",
-                consequence if named is not None else f"if they are replicated: {consequence}",
-                f"ALTER TABLE {_quoted(first.schema)}.{_quoted(first.name)} ENGINE=InnoDB;   -- and so on",
-            )
+        found += (warning if has_key or named is None else error)(
+            "downstream.transactions",
+            seen.where,
+            f"tables {kind}: {shown}{more}",
+            consequence if named is not None else f"if they are replicated: {consequence}",
+            f"ALTER TABLE {_quoted(first.schema)}.{_quoted(first.name)} ENGINE=InnoDB;   -- and so on",
         )
     return found
 

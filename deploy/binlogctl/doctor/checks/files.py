@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from binlogctl.doctor.facts import CertificateFacts
-from binlogctl.doctor.findings import Finding, error, info, ok, unchecked, warning
+from binlogctl.doctor.findings import Finding, all_of, error, info, ok, unchecked, warning
 from drainer.config.options import DrainerConfig
 from drainer.mysql.session_mode import session_mode
 from pump.config import PumpConfig
@@ -28,57 +28,47 @@ def check_certificate(seen: CertificateFacts, now_s: float) -> list[Finding]:
     subject = f"{seen.option} {seen.path}"
     renew = "issue a new certificate and put it in the same place: it is read again without a restart"
     if seen.error is not None:
-        return [
-            error(
-                "tls.files",
-                subject,
-                seen.error,
-                "the node does not start, or keeps what it had until its restart",
-                "correct the path, the rights of the file, or the pair of certificate and key",
-            )
-        ]
+        return error(
+            "tls.files",
+            subject,
+            seen.error,
+            "the node does not start, or keeps what it had until its restart",
+            "correct the path, the rights of the file, or the pair of certificate and key",
+        )
     if now_s >= seen.not_after_s:
-        return [
-            error(
-                "tls.expiry",
-                subject,
-                f"ended {_days(now_s - seen.not_after_s)} ago",
-                "no peer accepts it any more",
-                renew,
-            )
-        ]
+        return error(
+            "tls.expiry",
+            subject,
+            f"ended {_days(now_s - seen.not_after_s)} ago",
+            "no peer accepts it any more",
+            renew,
+        )
     if now_s < seen.not_before_s:
-        return [
-            error(
-                "tls.expiry",
-                subject,
-                f"begins in {_days(seen.not_before_s - now_s)}",
-                "no peer accepts it yet",
-                f"check the clocks; {renew}",
-            )
-        ]
+        return error(
+            "tls.expiry",
+            subject,
+            f"begins in {_days(seen.not_before_s - now_s)}",
+            "no peer accepts it yet",
+            f"check the clocks; {renew}",
+        )
     found = []
     if seen.not_after_s - now_s < SOON_S:
-        found.append(
-            warning(
-                "tls.expiry",
-                subject,
-                f"ends in {_days(seen.not_after_s - now_s)}",
-                "from then on every new connection fails",
-                renew,
-            )
+        found += warning(
+            "tls.expiry",
+            subject,
+            f"ends in {_days(seen.not_after_s - now_s)}",
+            "from then on every new connection fails",
+            renew,
         )
     if seen.trusted is False:
-        found.append(
-            error(
-                "tls.authority",
-                subject,
-                "its authority is not the one of ssl-ca",
-                "peers that trust ssl-ca refuse it",
-                "have it signed by the authority in ssl-ca, or add that authority to ssl-ca",
-            )
+        found += error(
+            "tls.authority",
+            subject,
+            "its authority is not the one of ssl-ca",
+            "peers that trust ssl-ca refuse it",
+            "have it signed by the authority in ssl-ca, or add that authority to ssl-ca",
         )
-    found += [
+    found += all_of(
         error(
             "tls.names",
             subject,
@@ -88,17 +78,15 @@ def check_certificate(seen: CertificateFacts, now_s: float) -> list[Finding]:
         )
         for host in seen.hosts
         if not _names(host, seen.names)
-    ]
-    return found or [
-        ok(
-            "tls.files",
-            subject,
-            f"{seen.common_name or 'no name'}, ends in {_days(seen.not_after_s - now_s)}",
-        )
-    ]
+    )
+    return found or ok(
+        "tls.files",
+        subject,
+        f"{seen.common_name or 'no name'}, ends in {_days(seen.not_after_s - now_s)}",
+    )
 
 
-def check_unreadable(kind: str, path: str, failure: ConfigError) -> Finding:
+def check_unreadable(kind: str, path: str, failure: ConfigError) -> list[Finding]:
     """A configuration that the daemon would refuse."""
     return error(
         f"{kind}.config",
@@ -113,15 +101,13 @@ def check_mode(kind: str, path: str, mode: int, *, has_secret: bool) -> list[Fin
     """`mode`: permission bits. The group may read: packages give files of root to the daemon's group."""
     if not has_secret or not mode & 0o007:
         return []
-    return [
-        warning(
-            f"{kind}.config",
-            path,
-            f"holds a password and has mode {mode & 0o777:04o}",
-            "every user of this host can read the password",
-            f"chmod o= {path}   # or use password-file",
-        )
-    ]
+    return warning(
+        f"{kind}.config",
+        path,
+        f"holds a password and has mode {mode & 0o777:04o}",
+        "every user of this host can read the password",
+        f"chmod o= {path}   # or use password-file",
+    )
 
 
 def check_urls(
@@ -129,77 +115,69 @@ def check_urls(
 ) -> list[Finding]:
     """A file whose pd-urls are not those of the examination: ids of the clusters that each of them names."""
     if not named or not examined:
-        return [
-            unchecked(
-                f"{kind}.config",
-                path,
-                f"pd-urls is {pd_urls}, and does not answer here",
-                "whether this node belongs to the cluster that is examined is not known",
-                f"binlogctl doctor -pd-urls {pd_urls}   # on the node's own host",
-            )
-        ]
-    if set(named) <= set(examined):
-        return []
-    return [
-        error(
+        return unchecked(
             f"{kind}.config",
             path,
-            f"pd-urls is {pd_urls}, and that is another cluster than the one that is examined",
-            "this node registers where the others of this cluster do not find it",
-            "correct pd-urls in the file, or run doctor with its -pd-urls",
+            f"pd-urls is {pd_urls}, and does not answer here",
+            "whether this node belongs to the cluster that is examined is not known",
+            f"binlogctl doctor -pd-urls {pd_urls}   # on the node's own host",
         )
-    ]
+    if set(named) <= set(examined):
+        return []
+    return error(
+        f"{kind}.config",
+        path,
+        f"pd-urls is {pd_urls}, and that is another cluster than the one that is examined",
+        "this node registers where the others of this cluster do not find it",
+        "correct pd-urls in the file, or run doctor with its -pd-urls",
+    )
 
 
 def check_places(kind: str, path: str, refused: ConfigError | None, remarks: Sequence[str]) -> list[Finding]:
     """Directories of a node, by how their file systems are mounted on this host."""
     if refused is not None:
         why = f"the {kind} does not start with this file on this host"
-        return [error(f"{kind}.config", path, refused.message, why, refused.hint)]
-    return [
+        return error(f"{kind}.config", path, refused.message, why, refused.hint)
+    return all_of(
         warning(f"{kind}.config", path, remark, "another host may not find what it needs", "see docs/nfs.md")
         for remark in remarks
-    ]
+    )
 
 
 def check_pump(settings: PumpConfig, path: str) -> list[Finding]:
     """A pump's file."""
     found: list[Finding] = []
     if not settings.sync_log:
-        found.append(
-            warning(
-                "pump.config",
-                path,
-                "storage.sync-log is false",
-                "a power cut loses binlogs that TiDB counts as stored: both sides differ then",
-                "sync-log = true   # in [storage]",
-            )
+        found += warning(
+            "pump.config",
+            path,
+            "storage.sync-log is false",
+            "a power cut loses binlogs that TiDB counts as stored: both sides differ then",
+            "sync-log = true   # in [storage]",
         )
-    return found or [ok("pump.config", path, "can be used")]
+    return found or ok("pump.config", path, "can be used")
 
 
 def check_drainer(settings: DrainerConfig, path: str) -> list[Finding]:
     """A drainer's file."""
     found = list(_contradictions(settings, path))
     if settings.sql_mode and session_mode(settings.sql_mode).strict == session_mode(settings.sql_mode).lax:
-        found.append(
-            warning(
-                "drainer.sql_mode",
-                path,
-                f"syncer.sql-mode is {settings.sql_mode!r}: not strict",
-                "values that do not fit are clipped silently instead of stopping the drainer",
-                'sql-mode = ""   # in [syncer]: strict, with the dates that the upstream took',
-            )
+        found += warning(
+            "drainer.sql_mode",
+            path,
+            f"syncer.sql-mode is {settings.sql_mode!r}: not strict",
+            "values that do not fit are clipped silently instead of stopping the drainer",
+            'sql-mode = ""   # in [syncer]: strict, with the dates that the upstream took',
         )
-    found += [info("drainer.config", path, remark) for remark in settings.remarks()]
-    return found or [ok("drainer.config", path, "can be used")]
+    found += all_of(info("drainer.config", path, remark) for remark in settings.remarks())
+    return found or ok("drainer.config", path, "can be used")
 
 
 def _contradictions(settings: DrainerConfig, path: str) -> Iterator[Finding]:
     ignored = {name.strip().lower() for name in settings.ignore_schemas.split(",")}
     for name in settings.replicate_do_db:
         if name.lower() in ignored:
-            yield warning(
+            yield from warning(
                 "drainer.config",
                 path,
                 f"{name} is in replicate-do-db and in ignore-schemas",
@@ -207,7 +185,7 @@ def _contradictions(settings: DrainerConfig, path: str) -> Iterator[Finding]:
                 f"take {name} out of one of them",
             )
     if settings.standby and not settings.node_id:
-        yield warning(
+        yield from warning(
             "drainer.config",
             path,
             "standby = true without node-id",
@@ -216,7 +194,7 @@ def _contradictions(settings: DrainerConfig, path: str) -> Iterator[Finding]:
         )
     # 1 is in every file that was made of the Go drainer's own.
     if settings.channel_id > 1 and not settings.loopback_control:
-        yield warning(
+        yield from warning(
             "drainer.config",
             path,
             "channel-id is set, loopback-control is not",
@@ -225,7 +203,7 @@ def _contradictions(settings: DrainerConfig, path: str) -> Iterator[Finding]:
         )
     usual = defaults(DrainerConfig)
     if not settings.checkpoint_type and any(getattr(settings, name) != usual[name] for name in _SERVERS):
-        yield warning(
+        yield from warning(
             "drainer.config",
             path,
             "syncer.to.checkpoint names a server, but no type",
@@ -233,9 +211,9 @@ def _contradictions(settings: DrainerConfig, path: str) -> Iterator[Finding]:
             'type = "mysql"   # in [syncer.to.checkpoint]; or take the server out',
         )
     if settings.to_socket and settings.to_host:
-        yield info("drainer.config", path, "syncer.to has a socket and a host", "the socket counts")
+        yield from info("drainer.config", path, "syncer.to has a socket and a host", "the socket counts")
     if "time_zone" in {name.lower() for name in settings.to_params}:
-        yield info(
+        yield from info(
             "drainer.config", path, "syncer.to.params.time_zone is passed over", "TIMESTAMPs are sent in UTC"
         )
 

@@ -7,12 +7,13 @@ Tests  tests/deploy/binlogctl/doctor/checks/test_checks.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ipaddress
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from binlogctl.doctor.checks.addresses import check_address, check_duplicates
-from binlogctl.doctor.facts import NodeFacts
-from binlogctl.doctor.findings import Finding, error, info, ok, unchecked, warning
+from binlogctl.doctor.facts import NodeFacts, host_of
+from binlogctl.doctor.findings import Finding, all_of, error, info, ok, unchecked, warning
 from tidb_binlog import tso
 from tidb_binlog.cluster import node as states
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS
@@ -21,6 +22,8 @@ from tidb_binlog.status.troubles import ERROR, WARNING
 
 BEAT_LATE_S: Final = 60.0
 """Older than that, the entry of a node without a lease says that it is dead: the slowest beats every 2 s."""
+_ADDRESS = "node.address"
+_ADVERTISE = "set advertise-addr of {node} to a host:port that other hosts reach, and restart it"
 
 
 def check_nodes(
@@ -45,24 +48,22 @@ def _liveness(node: NodeFacts, now_s: float) -> list[Finding]:
     dead = node.alive is False or (node.alive is None and late_s is not None and late_s > BEAT_LATE_S)
     if node.state in (states.ONLINE, states.CLOSING, states.PAUSING):
         if dead and node.answer is None:
-            return [_dead(node, late_s)]
+            return _dead(node, late_s)
         if node.answer is None:
-            return [_silent(node)]
-        return [ok("node.reachable", node.label, f"{node.state}, answers at {node.host}")]
+            return _silent(node)
+        return ok("node.reachable", node.label, f"{node.state}, answers at {node.host}")
     if node.state == states.PAUSED:
-        return [_paused(node)]
-    return [
-        warning(
-            "node.state",
-            node.label,
-            f"its entry has the unknown state {node.state!r}",
-            "no other node knows this state",
-            f"binlogctl -cmd update-{node.kind.removesuffix('s')} -node-id {node.node_id} -state paused",
-        )
-    ]
+        return _paused(node)
+    return warning(
+        "node.state",
+        node.label,
+        f"its entry has the unknown state {node.state!r}",
+        "no other node knows this state",
+        f"binlogctl -cmd update-{node.kind.removesuffix('s')} -node-id {node.node_id} -state paused",
+    )
 
 
-def _dead(node: NodeFacts, late_s: float | None) -> Finding:
+def _dead(node: NodeFacts, late_s: float | None) -> list[Finding]:
     since = "" if late_s is None else f", last heard of {span(late_s)} ago"
     if node.kind == PUMPS:
         why = (
@@ -81,7 +82,7 @@ def _dead(node: NodeFacts, late_s: float | None) -> Finding:
     )
 
 
-def _silent(node: NodeFacts) -> Finding:
+def _silent(node: NodeFacts) -> list[Finding]:
     lives = "lives (its lease is held)" if node.alive else "seems to live"
     host, _, port = node.host.rpartition(":")
     return error(
@@ -94,7 +95,7 @@ def _silent(node: NodeFacts) -> Finding:
     )
 
 
-def _paused(node: NodeFacts) -> Finding:
+def _paused(node: NodeFacts) -> list[Finding]:
     if node.kind == PUMPS:
         return warning(
             "node.paused",
@@ -120,46 +121,38 @@ def _identity(node: NodeFacts, nodes: Sequence[NodeFacts], cluster_id: int | Non
     if answer.foreign:
         return _foreign(node, nodes)
     if answer.node_id is not None and answer.node_id != node.node_id:
-        return [
-            error(
-                "node.identity",
-                node.label,
-                f"at {node.host} answers {answer.node_id}",
-                "a drainer that wants this node's binlogs asks another one, and finds none",
-                f"correct advertise-addr of the two; if {node.node_id} is gone: {node.forget}",
-            )
-        ]
+        return error(
+            "node.identity",
+            node.label,
+            f"at {node.host} answers {answer.node_id}",
+            "a drainer that wants this node's binlogs asks another one, and finds none",
+            f"correct advertise-addr of the two; if {node.node_id} is gone: {node.forget}",
+        )
     if None not in (answer.cluster_id, cluster_id) and answer.cluster_id != cluster_id:
-        return [
-            error(
-                "node.cluster",
-                node.label,
-                f"belongs to cluster {answer.cluster_id}, the upstream is {cluster_id}",
-                "its binlogs are of another cluster; it refuses every write and every pull of this one",
-                "correct pd-urls of this node, give it an empty data-dir, and restart it",
-            )
-        ]
+        return error(
+            "node.cluster",
+            node.label,
+            f"belongs to cluster {answer.cluster_id}, the upstream is {cluster_id}",
+            "its binlogs are of another cluster; it refuses every write and every pull of this one",
+            "correct pd-urls of this node, give it an empty data-dir, and restart it",
+        )
     return _other_registry(node, nodes)
 
 
 def _foreign(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[Finding]:
-    found = [
-        info(
-            "node.foreign",
-            node.label,
-            "a Go node: it keeps no lease",
-            "that it is dead shows only by its entry's age; pause or close it before its host goes away",
-        )
-    ]
+    found = info(
+        "node.foreign",
+        node.label,
+        "a Go node: it keeps no lease",
+        "that it is dead shows only by its entry's age; pause or close it before its host goes away",
+    )
     found += _other_registry(node, nodes)
-    found.append(
-        unchecked(
-            "node.identity",
-            node.label,
-            "does not say its node id, cluster or version",
-            "a wrong node at this address would not be noticed",
-            f"{node.curl('/status')}   # and compare with the node's own log",
-        )
+    found += unchecked(
+        "node.identity",
+        node.label,
+        "does not say its node id, cluster or version",
+        "a wrong node at this address would not be noticed",
+        f"{node.curl('/status')}   # and compare with the node's own log",
     )
     return found
 
@@ -169,22 +162,20 @@ def _other_registry(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[Finding
     ours = {other.node_id for other in nodes if other.kind == PUMPS}
     if known is None or node.kind != PUMPS or node.node_id in known or not ours:
         return []
-    return [
-        error(
-            "node.cluster",
-            node.label,
-            f"its registry has {len(known)} pumps, and not itself",
-            "it is registered in another etcd than this one: it lives in two clusters, or in none",
-            "correct pd-urls of this node and restart it",
-        )
-    ]
+    return error(
+        "node.cluster",
+        node.label,
+        f"its registry has {len(known)} pumps, and not itself",
+        "it is registered in another etcd than this one: it lives in two clusters, or in none",
+        "correct pd-urls of this node and restart it",
+    )
 
 
 def _complaints(node: NodeFacts) -> list[Finding]:
     if node.answer is None:
         return []
     finding = {ERROR: error, WARNING: warning}
-    return [
+    return all_of(
         finding[trouble.severity](
             "node.trouble",
             node.label,
@@ -193,7 +184,7 @@ def _complaints(node: NodeFacts) -> list[Finding]:
             trouble.hint or f"see the log of {node.label}",
         )
         for trouble in node.answer.troubles
-    ]
+    )
 
 
 def _roles(nodes: Sequence[NodeFacts]) -> list[Finding]:
@@ -201,38 +192,31 @@ def _roles(nodes: Sequence[NodeFacts]) -> list[Finding]:
     online = [node for node in pumps if node.state == states.ONLINE]
     found = []
     if not pumps:
-        found.append(
-            error(
-                "cluster.pumps",
-                "cluster",
-                "no pump is registered",
-                "a TiDB server with binlog on does not start, or stops its transactions",
-                "pump -pd-urls URLS -data-dir DIR   # start at least one",
-            )
+        found += error(
+            "cluster.pumps",
+            "cluster",
+            "no pump is registered",
+            "a TiDB server with binlog on does not start, or stops its transactions",
+            "pump -pd-urls URLS -data-dir DIR   # start at least one",
         )
     elif not online:
-        found.append(
-            error(
-                "cluster.pumps",
-                "cluster",
-                f"none of {len(pumps)} pumps is online",
-                "TiDB cannot write binlogs: with ignore-error its data diverges, without it transactions"
-                " fail",
-                "start the pumps again",
-            )
+        found += error(
+            "cluster.pumps",
+            "cluster",
+            f"none of {len(pumps)} pumps is online",
+            "TiDB cannot write binlogs: with ignore-error its data diverges, without it transactions fail",
+            "start the pumps again",
         )
     elif len(online) == 1:
-        found.append(
-            info(
-                "cluster.pumps",
-                "cluster",
-                "one pump is online",
-                "while it restarts, transactions of TiDB wait for it",
-                "start a second pump on another host",
-            )
+        found += info(
+            "cluster.pumps",
+            "cluster",
+            "one pump is online",
+            "while it restarts, transactions of TiDB wait for it",
+            "start a second pump on another host",
         )
     if not any(node.kind == DRAINERS for node in nodes):
-        found.append(info("cluster.drainers", "cluster", "no drainer is registered", "nothing is replicated"))
+        found += info("cluster.drainers", "cluster", "no drainer is registered", "nothing is replicated")
     return found
 
 
@@ -242,17 +226,100 @@ def _versions(nodes: Sequence[NodeFacts]) -> list[Finding]:
         if node.answer is not None and node.answer.version is not None:
             versions.setdefault(node.answer.version, []).append(node.label)
     if len(versions) < 2:
-        return [
+        return all_of(
             ok("cluster.versions", "cluster", f"every node that tells runs {version}") for version in versions
-        ]
-    shown = "; ".join(f"{version}: {', '.join(labels)}" for version, labels in sorted(versions.items()))
-    return [
-        warning(
-            "cluster.versions",
-            "cluster",
-            shown,
-            "nodes of different releases are meant for the time of an"
-            " upgrade; later each has other bugs and other options",
-            "pip install --upgrade 'tidb-binlog[server]' on the older hosts: pumps one by one, then drainers",
         )
-    ]
+    shown = "; ".join(f"{version}: {', '.join(labels)}" for version, labels in sorted(versions.items()))
+    return warning(
+        "cluster.versions",
+        "cluster",
+        shown,
+        "nodes of different releases are meant for the time of an"
+        " upgrade; later each has other bugs and other options",
+        "pip install --upgrade 'tidb-binlog[server]' on the older hosts: pumps one by one, then drainers",
+    )
+
+
+def is_local(host: str, resolved: Sequence[str] | None = None) -> bool:
+    """Whether it means another machine wherever it is used."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    found = [parsed for text in (host, *(resolved or ())) if (parsed := _parsed(text)) is not None]
+    return any(one.is_loopback for one in found)
+
+
+def check_address(node: NodeFacts, *, one_host: bool) -> list[Finding]:
+    """`one_host`: all of the cluster is on this host, so that loopback is right."""
+    host = host_of(node.host)
+    mend = _ADVERTISE.format(node=node.label)
+    seen = f"advertises {node.host or 'nothing'}"
+    parsed = _parsed(host)
+    if not host or (parsed is not None and parsed.is_unspecified):
+        return error(
+            _ADDRESS,
+            node.label,
+            seen,
+            "that is no address to connect to from another host: a peer reaches itself, or nothing",
+            mend,
+        )
+    if is_local(host, node.resolved):
+        if one_host:
+            return []
+        return error(
+            _ADDRESS,
+            node.label,
+            seen,
+            "on every other host this address means that host itself: TiDB,"
+            " pumps and drainers there connect to nothing, or to a wrong node",
+            mend,
+        )
+    if parsed is not None and (parsed.is_multicast or parsed.is_reserved):
+        return error(_ADDRESS, node.label, seen, "no host can have this address", mend)
+    if parsed is not None and parsed.is_link_local:
+        return warning(
+            _ADDRESS,
+            node.label,
+            seen,
+            "an address of one network segment: hosts across a router do not reach it",
+            mend,
+        )
+    if parsed is None and node.resolved is None:
+        return error(
+            _ADDRESS,
+            node.label,
+            f"{seen}, and this host cannot resolve {host}",
+            "a name that only resolves on its own host or in its own container keeps all others away",
+            f"getent hosts {host}   # add the name to DNS, or " + mend,
+        )
+    return []
+
+
+def check_duplicates(nodes: Iterable[NodeFacts]) -> list[Finding]:
+    """Two registered nodes with one address: at least one of them is not there."""
+    by_host: dict[str, list[NodeFacts]] = defaultdict(list)
+    for node in nodes:
+        if node.host:
+            by_host[node.host].append(node)
+    findings = []
+    for host, sharing in by_host.items():
+        if len(sharing) < 2:
+            continue
+        there = {node.answer.node_id for node in sharing if node.answer is not None}
+        gone = [node for node in sharing if node.node_id not in there] or sharing[1:]
+        commands = "; ".join(node.forget for node in gone)
+        findings += error(
+            "node.duplicate",
+            " and ".join(node.label for node in sharing),
+            f"both advertise {host}",
+            "only one process can listen there: the others are leftovers of former nodes, and requests"
+            " for their data reach the wrong node",
+            f"{commands}   # if it is gone for good; else give each its own advertise-addr",
+        )
+    return findings
+
+
+def _parsed(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None

@@ -31,39 +31,33 @@ def check_disk(subject: str, disk: DiskFacts, *, floor_is_guess: bool = False) -
     seen = f"{_size(disk.available)} free" + (f" of {_size(disk.capacity)}" if disk.capacity else "")
     seen += f", prewrites are refused below {_size(floor)}{guess}"
     if disk.capacity is not None and disk.capacity <= floor:
-        return [
-            error(
-                "pump.disk",
-                subject,
-                seen,
-                "the whole volume is smaller than the free space that is asked"
-                " for: this pump never takes a write, and TiDB with it cannot commit",
-                f'set {_KEY} = "{_size(max(disk.capacity // 10, 1 << 20))}" and reload the pump (SIGHUP),'
-                " or give it a larger volume",
-            )
-        ]
+        return error(
+            "pump.disk",
+            subject,
+            seen,
+            "the whole volume is smaller than the free space that is asked"
+            " for: this pump never takes a write, and TiDB with it cannot commit",
+            f'set {_KEY} = "{_size(max(disk.capacity // 10, 1 << 20))}" and reload the pump (SIGHUP),'
+            " or give it a larger volume",
+        )
     if disk.available <= floor:
-        return [
-            error(
-                "pump.disk",
-                subject,
-                seen,
-                "the pump refuses prewrites now; when all do, TiDB cannot commit",
-                "free or add space; or lower gc, or set storage.retention-free-space above"
-                f" {_size(floor)} so that the oldest binlogs go first",
-            )
-        ]
+        return error(
+            "pump.disk",
+            subject,
+            seen,
+            "the pump refuses prewrites now; when all do, TiDB cannot commit",
+            "free or add space; or lower gc, or set storage.retention-free-space above"
+            f" {_size(floor)} so that the oldest binlogs go first",
+        )
     if disk.available <= floor * _NEAR:
-        return [
-            warning(
-                "pump.disk",
-                subject,
-                seen,
-                "little is left until prewrites are refused",
-                "free or add space, or lower gc",
-            )
-        ]
-    return [ok("pump.disk", subject, seen)]
+        return warning(
+            "pump.disk",
+            subject,
+            seen,
+            "little is left until prewrites are refused",
+            "free or add space, or lower gc",
+        )
+    return ok("pump.disk", subject, seen)
 
 
 def check_disks(nodes: Sequence[NodeFacts]) -> list[Finding]:
@@ -74,14 +68,12 @@ def check_disks(nodes: Sequence[NodeFacts]) -> list[Finding]:
             continue
         disk = node.answer.disk
         if disk is None:
-            findings.append(
-                unchecked(
-                    "pump.disk",
-                    node.label,
-                    "does not tell its free space",
-                    "a full disk stops TiDB's transactions",
-                    f"{node.curl('/metrics')} | grep size_bytes",
-                )
+            findings += unchecked(
+                "pump.disk",
+                node.label,
+                "does not tell its free space",
+                "a full disk stops TiDB's transactions",
+                f"{node.curl('/metrics')} | grep size_bytes",
             )
         else:
             findings += check_disk(node.label, disk, floor_is_guess=disk.floor is None)
@@ -97,22 +89,18 @@ def check_retention(nodes: Sequence[NodeFacts], now_s: float) -> list[Finding]:
     findings: list[Finding] = []
     for drainer in drainers:
         if drainer.max_commit_ts <= 0:
-            findings.append(info("retention", drainer.label, "has no checkpoint yet"))
+            findings += info("retention", drainer.label, "has no checkpoint yet")
             continue
         found = [finding for pump in pumps for finding in _pair(pump, drainer, now_s)]
-        findings += found or (
-            [ok("retention", drainer.label, "pumps hold all that it needs")] if pumps else []
-        )
+        findings += found or (ok("retention", drainer.label, "pumps hold all that it needs") if pumps else [])
     unknown = [pump for pump in pumps if pump.answer is not None and pump.answer.age_s is None]
     if unknown and drainers:
-        findings.append(
-            unchecked(
-                "retention",
-                ", ".join(pump.label for pump in unknown),
-                "does not tell how long it keeps binlogs",
-                "a drainer that is about to lose binlogs is not noticed",
-                "compare gc of its configuration with the age of each drainer's checkpoint",
-            )
+        findings += unchecked(
+            "retention",
+            ", ".join(pump.label for pump in unknown),
+            "does not tell how long it keeps binlogs",
+            "a drainer that is about to lose binlogs is not noticed",
+            "compare gc of its configuration with the age of each drainer's checkpoint",
         )
     return findings
 
@@ -121,17 +109,15 @@ def _pair(pump: NodeFacts, drainer: NodeFacts, now_s: float) -> list[Finding]:
     answer = pump.answer
     assert answer is not None
     if answer.gc_ts is not None and drainer.max_commit_ts < answer.gc_ts:
-        return [
-            error(
-                "retention",
-                drainer.label,
-                f"its checkpoint {drainer.max_commit_ts} lies before {answer.gc_ts},"
-                f" up to which {pump.label} has purged",
-                "binlogs that it has not applied are gone: going on would leave a hole",
-                f"copy the data of the upstream anew and start {drainer.node_id} from that copy's timestamp,"
-                f" or {drainer.forget}",
-            )
-        ]
+        return error(
+            "retention",
+            drainer.label,
+            f"its checkpoint {drainer.max_commit_ts} lies before {answer.gc_ts},"
+            f" up to which {pump.label} has purged",
+            "binlogs that it has not applied are gone: going on would leave a hole",
+            f"copy the data of the upstream anew and start {drainer.node_id} from that copy's timestamp,"
+            f" or {drainer.forget}",
+        )
     left_s = _left_s(pump, drainer, now_s)
     age_s = answer.age_s
     if left_s is None or age_s is None:
@@ -141,17 +127,15 @@ def _pair(pump: NodeFacts, drainer: NodeFacts, now_s: float) -> list[Finding]:
         return []
     behind_s = tso.age_s(drainer.max_commit_ts, now_s)
     idle = drainer.answer is None
-    return [
-        warning(
-            "retention",
-            drainer.label,
-            f"{behind_s / 3600:.1f} h behind; {pump.label} keeps binlogs for"
-            f" {age_s / 3600:.1f} h" + (", and the drainer does not run" if idle else ""),
-            "binlogs that it needs are purged soon, or, while it counts as live, fill the pump's disk",
-            f"start or speed up {drainer.node_id}; raise gc of the pumps for the time being; if it is not"
-            f" needed any more: {drainer.forget}",
-        )
-    ]
+    return warning(
+        "retention",
+        drainer.label,
+        f"{behind_s / 3600:.1f} h behind; {pump.label} keeps binlogs for"
+        f" {age_s / 3600:.1f} h" + (", and the drainer does not run" if idle else ""),
+        "binlogs that it needs are purged soon, or, while it counts as live, fill the pump's disk",
+        f"start or speed up {drainer.node_id}; raise gc of the pumps for the time being; if it is not"
+        f" needed any more: {drainer.forget}",
+    )
 
 
 def _left_s(pump: NodeFacts, drainer: NodeFacts, now_s: float) -> float | None:

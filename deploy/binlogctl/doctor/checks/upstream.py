@@ -8,12 +8,13 @@ Tests  tests/deploy/binlogctl/doctor/checks/test_checks.py
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from binlogctl.cluster import in_doubt
 from binlogctl.doctor.facts import MemberFacts, StoreFacts, TidbFacts
-from binlogctl.doctor.findings import Finding, error, info, ok, unchecked, warning
+from binlogctl.doctor.findings import Finding, all_of, error, info, ok, unchecked, warning
 from tidb_binlog.errors import Corruption
 from tidb_binlog.upstream.standalone.layout import Prepared
 
@@ -21,6 +22,14 @@ BINLOG_ON: Final = "On"
 BINLOG_SKIPPING: Final = "Skipping"
 _RESTORE: Final = (
     "what it skipped is lost to replication: copy the data anew, then have it write binlogs again: {curl}"
+)
+LEAST: Final = ((3, 4, 22), (3, 5, 6))
+"""The first release of each line that is fit to keep data: none of an older line is, every newer one is."""
+DIVERGING: Final = ((3, 5, 0), (3, 5, 2))
+LEAST_TEXT: Final = " or ".join(".".join(map(str, release)) for release in LEAST)
+_ETCD_RELEASE: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+_UPGRADE: Final = (
+    f"install etcd {LEAST_TEXT} or newer, one member after the other (Debian: apt install etcd-server)"
 )
 
 
@@ -31,37 +40,33 @@ def check_members(members: Sequence[MemberFacts]) -> list[Finding]:
     ids = {member.cluster_id for member in answering if member.cluster_id is not None}
     if len(ids) > 1:
         shown = "; ".join(f"{member.url}: {member.cluster_id}" for member in answering)
-        findings.append(
-            error(
-                "upstream.cluster",
-                "PD",
-                f"pd-urls name {len(ids)} clusters: {shown}",
-                "nodes register in one registry or the other, whichever answers first",
-                "leave only URLs of one cluster in pd-urls of every node",
-            )
+        findings += error(
+            "upstream.cluster",
+            "PD",
+            f"pd-urls name {len(ids)} clusters: {shown}",
+            "nodes register in one registry or the other, whichever answers first",
+            "leave only URLs of one cluster in pd-urls of every node",
         )
     for member in members:
         if member.error is not None:
-            findings.append(_silent(member, others=len(answering)))
+            findings += _silent(member, others=len(answering))
         elif member.has_leader is False:
-            findings.append(
-                error(
-                    "upstream.leader",
-                    member.url,
-                    "there is no leader",
-                    "no timestamps and no registry: nothing commits until a majority of members is back",
-                    "start the members that do not run",
-                )
+            findings += error(
+                "upstream.leader",
+                member.url,
+                "there is no leader",
+                "no timestamps and no registry: nothing commits until a majority of members is back",
+                "start the members that do not run",
             )
         else:
-            findings.append(
-                ok("upstream.reachable", member.url, f"{member.name or 'answers'} {member.version}".strip())
+            findings += ok(
+                "upstream.reachable", member.url, f"{member.name or 'answers'} {member.version}".strip()
             )
     findings += _spare(members, answering)
     return findings
 
 
-def _silent(member: MemberFacts, *, others: int) -> Finding:
+def _silent(member: MemberFacts, *, others: int) -> list[Finding]:
     seen = str(member.error)
     mend = f"curl -sv {member.url}/health   # start it, open the firewall, or correct pd-urls"
     if not others:
@@ -88,20 +93,18 @@ def _spare(members: Sequence[MemberFacts], answering: Sequence[MemberFacts]) -> 
         return []
     need = count // 2 + 1
     if there < need:
-        return [
-            error(
-                "upstream.quorum",
-                "PD",
-                f"{there} of {count} members answer",
-                "that is no majority: nothing can be written, and no timestamp is given",
-                "start the members that do not run",
-            )
-        ]
+        return error(
+            "upstream.quorum",
+            "PD",
+            f"{there} of {count} members answer",
+            "that is no majority: nothing can be written, and no timestamp is given",
+            "start the members that do not run",
+        )
     if there - 1 >= need:
         return []
     if count == 1:
-        return [info("upstream.quorum", "PD", "one member", "when it is away, nothing commits")]
-    return [info("upstream.quorum", "PD", f"{there} of {count} members answer", "none may fail any more")]
+        return info("upstream.quorum", "PD", "one member", "when it is away, nothing commits")
+    return info("upstream.quorum", "PD", f"{there} of {count} members answer", "none may fail any more")
 
 
 def check_stores(stores: Sequence[StoreFacts]) -> list[Finding]:
@@ -110,22 +113,20 @@ def check_stores(stores: Sequence[StoreFacts]) -> list[Finding]:
     for store in stores:
         subject = f"TiKV store {store.store_id} at {store.address}"
         if store.error is not None:
-            findings.append(
-                warning(
-                    "upstream.store",
-                    subject,
-                    store.error,
-                    "pumps ask TiKV what became of transactions, drainers for"
-                    " DDL: regions that have their leader there are not answered from here",
-                    f"nc -vz {store.address.replace(':', ' ')}   # start it, or open the firewall",
-                )
+            findings += warning(
+                "upstream.store",
+                subject,
+                store.error,
+                "pumps ask TiKV what became of transactions, drainers for"
+                " DDL: regions that have their leader there are not answered from here",
+                f"nc -vz {store.address.replace(':', ' ')}   # start it, or open the firewall",
             )
         elif store.state != "Up":
-            findings.append(
-                info("upstream.store", subject, f"is {store.state}", "it is being taken out of the cluster")
+            findings += info(
+                "upstream.store", subject, f"is {store.state}", "it is being taken out of the cluster"
             )
         else:
-            findings.append(ok("upstream.store", subject, f"Up {store.version}".strip()))
+            findings += ok("upstream.store", subject, f"Up {store.version}".strip())
     return findings
 
 
@@ -134,11 +135,11 @@ def check_prepared(prepared: Mapping[int, Prepared] | Corruption, now_s: float) 
     check, subject = "upstream.prepared", "transactions"
     if isinstance(prepared, Corruption):
         why = "every query for the outcome of a transaction fails on this: pumps wait, and drainers too"
-        return [error(check, subject, prepared.message, why, prepared.hint or "read that key with etcdctl")]
-    return [
+        return error(check, subject, prepared.message, why, prepared.hint or "read that key with etcdctl")
+    return all_of(
         (error if one.abandoned else warning)(check, subject, one.seen, in_doubt.WHY, in_doubt.MEND)
         for one in in_doubt.doubts(prepared, now_s)
-    ]
+    )
 
 
 def check_tidb(servers: Sequence[TidbFacts], *, expected: bool, asked: bool) -> list[Finding]:
@@ -146,58 +147,81 @@ def check_tidb(servers: Sequence[TidbFacts], *, expected: bool, asked: bool) -> 
     if not servers:
         if not expected and not asked:
             return []
-        return [
-            unchecked(
-                "tidb.binlog",
-                "TiDB",
-                "no TiDB server is registered in etcd",
-                "a server that writes no binlog makes both sides differ",
-                "binlogctl doctor -tidb HOST:STATUS_PORT,...",
-            )
-        ]
+        return unchecked(
+            "tidb.binlog",
+            "TiDB",
+            "no TiDB server is registered in etcd",
+            "a server that writes no binlog makes both sides differ",
+            "binlogctl doctor -tidb HOST:STATUS_PORT,...",
+        )
     return [finding for server in servers for finding in _tidb(server)]
 
 
 def _tidb(server: TidbFacts) -> list[Finding]:
     subject = f"TiDB {server.address}"
     if server.skipping or server.binlog == BINLOG_SKIPPING:
-        return [
-            error(
-                "tidb.skipping",
-                subject,
-                "it skips binlogs: ignore-error has tripped",
-                "everything it has committed since is missing downstream, without another word",
-                _RESTORE.format(curl=server.curl("/binlog/recover")),
-            )
-        ]
+        return error(
+            "tidb.skipping",
+            subject,
+            "it skips binlogs: ignore-error has tripped",
+            "everything it has committed since is missing downstream, without another word",
+            _RESTORE.format(curl=server.curl("/binlog/recover")),
+        )
     if server.binlog is None or server.binlog == "Unknown":
-        return [
-            unchecked(
-                "tidb.binlog",
-                subject,
-                server.error or "does not say whether it writes binlogs",
-                "a server that writes none makes both sides differ",
-                f"{server.curl('/info')} | grep binlog_status",
-            )
-        ]
+        return unchecked(
+            "tidb.binlog",
+            subject,
+            server.error or "does not say whether it writes binlogs",
+            "a server that writes none makes both sides differ",
+            f"{server.curl('/info')} | grep binlog_status",
+        )
     if server.binlog != BINLOG_ON:
-        return [
-            error(
-                "tidb.binlog",
-                subject,
-                f"binlog is {server.binlog}",
-                "what is written through this server never reaches the downstream",
-                "set [binlog] enable = true in its configuration and restart it; then copy the data anew",
-            )
-        ]
+        return error(
+            "tidb.binlog",
+            subject,
+            f"binlog is {server.binlog}",
+            "what is written through this server never reaches the downstream",
+            "set [binlog] enable = true in its configuration and restart it; then copy the data anew",
+        )
     if server.error is not None:
-        return [
-            warning(
-                "tidb.reachable",
-                subject,
-                f"registered with binlog {server.binlog}, but {server.error}",
-                "whether ignore-error has tripped since is not known",
-                server.curl("/binlog/recover?op=status"),
-            )
-        ]
-    return [ok("tidb.binlog", subject, f"binlog is on {server.version}".strip())]
+        return warning(
+            "tidb.reachable",
+            subject,
+            f"registered with binlog {server.binlog}, but {server.error}",
+            "whether ignore-error has tripped since is not known",
+            server.curl("/binlog/recover?op=status"),
+        )
+    return ok("tidb.binlog", subject, f"binlog is on {server.version}".strip())
+
+
+def _is_fit(release: tuple[int, int, int]) -> bool:
+    least = next((fit for fit in LEAST if fit[:2] == release[:2]), LEAST[-1])
+    return release >= least
+
+
+def check_etcd_release(members: Sequence[MemberFacts]) -> list[Finding]:
+    """Whether the etcd of each member that answers has after a crash what it confirmed: it is the upstream.
+
+    Without TiDB all that must not be lost but rows stands in etcd: nodes, the clock, schema history and what
+    became of transactions. etcd 3.5.0 to 3.5.2 may come back from a crash with other data than the other
+    members (mended in 3.5.3); a single member before 3.4.21 or 3.5.5 may lose what it confirmed; 3.4.22 and
+    3.5.6 mended what was known of that kind until then.
+    """
+    return all_of(_etcd_release(member) for member in members if member.error is None)
+
+
+def _etcd_release(member: MemberFacts) -> list[Finding]:
+    match = _ETCD_RELEASE.match(member.version)
+    if match is None:
+        seen = f"its release {member.version!r} is not known"
+        why = "some releases of etcd may lose at a crash what they have confirmed"
+        return unchecked("upstream.etcd", member.url, seen, why, f"see that it is etcd {LEAST_TEXT} or newer")
+    major, minor, patch = map(int, match.groups())
+    release = (major, minor, patch)
+    if _is_fit(release):
+        return ok("upstream.etcd", member.url, f"etcd {member.version}")
+    if DIVERGING[0] <= release <= DIVERGING[1]:
+        why = "etcd 3.5.0 to 3.5.2 may come back from a crash with other data than they confirmed"
+    else:
+        why = "it may lose at a crash what it has confirmed, a single member above all"
+    return warning("upstream.etcd", member.url, f"etcd {member.version}", why, _UPGRADE)

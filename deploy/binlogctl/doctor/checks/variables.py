@@ -42,7 +42,7 @@ def check_variables(
 
 def _modes(seen: DownstreamFacts) -> list[Finding]:
     if "sql_mode" not in seen.variables:
-        return [_unread(seen, "sql_mode")]
+        return _unread(seen, "sql_mode")
     text = seen.variables["sql_mode"]
     modes = {mode.strip().upper() for mode in text.split(",") if mode.strip()}
     mend = (
@@ -54,26 +54,22 @@ def _modes(seen: DownstreamFacts) -> list[Finding]:
     )
     found = []
     if not modes & _STRICT:
-        found.append(
-            warning(
-                "downstream.sql_mode",
-                seen.where,
-                f"global sql_mode is {text!r}: not strict",
-                whose + "values that do not fit are clipped silently, and rows differ from then on",
-                mend,
-            )
+        found += warning(
+            "downstream.sql_mode",
+            seen.where,
+            f"global sql_mode is {text!r}: not strict",
+            whose + "values that do not fit are clipped silently, and rows differ from then on",
+            mend,
         )
     if changing := sorted(modes & _CHANGES_TEXT):
-        found.append(
-            warning(
-                "downstream.sql_mode",
-                seen.where,
-                f"global sql_mode has {', '.join(changing)}",
-                whose + "texts are read otherwise than TiDB wrote them",
-                mend,
-            )
+        found += warning(
+            "downstream.sql_mode",
+            seen.where,
+            f"global sql_mode has {', '.join(changing)}",
+            whose + "texts are read otherwise than TiDB wrote them",
+            mend,
         )
-    return found or [ok("downstream.sql_mode", seen.where, "strict")]
+    return found or ok("downstream.sql_mode", seen.where, "strict")
 
 
 def _zone(seen: DownstreamFacts, upstream_zone_s: float | None) -> list[Finding]:
@@ -83,41 +79,34 @@ def _zone(seen: DownstreamFacts, upstream_zone_s: float | None) -> list[Finding]
     if name == "SYSTEM":
         name = f"SYSTEM ({seen.variables.get('system_time_zone', '?')})"
     if offset_s is None:
-        found.append(_unread(seen, "time_zone"))
+        found += _unread(seen, "time_zone")
     elif upstream_zone_s is not None and round(offset_s - upstream_zone_s) != 0:
-        found.append(
-            warning(
-                "downstream.time_zone",
-                seen.where,
-                f"global time_zone is {name}, {_offset(offset_s)};"
-                f" the upstream's is {_offset(upstream_zone_s)}",
-                "rows are stored right, but readers see other TIMESTAMPs here than there, and what loads"
-                " the first snapshot or compares both sides without setting a zone goes wrong",
-                f"SET GLOBAL time_zone = '{_offset(upstream_zone_s)}';   -- and in the server's file",
-            )
+        found += warning(
+            "downstream.time_zone",
+            seen.where,
+            f"global time_zone is {name}, {_offset(offset_s)}; the upstream's is {_offset(upstream_zone_s)}",
+            "rows are stored right, but readers see other TIMESTAMPs here than there, and what loads"
+            " the first snapshot or compares both sides without setting a zone goes wrong",
+            f"SET GLOBAL time_zone = '{_offset(upstream_zone_s)}';   -- and in the server's file",
         )
     elif upstream_zone_s is None and round(offset_s) != 0:
-        found.append(
-            info(
-                "downstream.time_zone",
-                seen.where,
-                f"global time_zone is {name}, {_offset(offset_s)}",
-                "rows are stored right; readers see the same TIMESTAMPs only if the upstream has this zone",
-                "binlogctl doctor -time-zone ZONE   # compares with the upstream's zone",
-            )
+        found += info(
+            "downstream.time_zone",
+            seen.where,
+            f"global time_zone is {name}, {_offset(offset_s)}",
+            "rows are stored right; readers see the same TIMESTAMPs only if the upstream has this zone",
+            "binlogctl doctor -time-zone ZONE   # compares with the upstream's zone",
         )
     else:
-        found.append(ok("downstream.time_zone", seen.where, _offset(offset_s)))
+        found += ok("downstream.time_zone", seen.where, _offset(offset_s))
     if seen.knows_zones is False:
-        found.append(
-            info(
-                "downstream.time_zone_names",
-                seen.where,
-                "does not know time zones by name",
-                "DDL that ran in a named zone upstream runs with that zone's offset: what it fills in for"
-                " days of the other half of the year is an hour off",
-                "mariadb-tzinfo-to-sql /usr/share/zoneinfo | mariadb mysql",
-            )
+        found += info(
+            "downstream.time_zone_names",
+            seen.where,
+            "does not know time zones by name",
+            "DDL that ran in a named zone upstream runs with that zone's offset: what it fills in for"
+            " days of the other half of the year is an hour off",
+            "mariadb-tzinfo-to-sql /usr/share/zoneinfo | mariadb mysql",
         )
     return found
 
@@ -126,39 +115,33 @@ def _text(seen: DownstreamFacts) -> list[Finding]:
     found = []
     charset = seen.variables.get("character_set_server", "")
     if not charset:
-        return [_unread(seen, "character_set_server")]
+        return _unread(seen, "character_set_server")
     if charset != "utf8mb4":
-        found.append(
-            warning(
-                "downstream.charset",
-                seen.where,
-                f"character_set_server is {charset}",
-                "tables that are made by hand or from a dump without a character set cannot hold the"
-                " characters that TiDB has: rows are refused, or stored with question marks",
-                "SET GLOBAL character_set_server = 'utf8mb4', GLOBAL collation_server = 'utf8mb4_bin';"
-                "   -- and in the server's file",
-            )
+        found += warning(
+            "downstream.charset",
+            seen.where,
+            f"character_set_server is {charset}",
+            "tables that are made by hand or from a dump without a character set cannot hold the"
+            " characters that TiDB has: rows are refused, or stored with question marks",
+            "SET GLOBAL character_set_server = 'utf8mb4', GLOBAL collation_server = 'utf8mb4_bin';"
+            "   -- and in the server's file",
         )
     collation = seen.variables.get("collation_server", "")
     if charset == "utf8mb4" and collation != "utf8mb4_bin":
-        found.append(
-            info(
-                "downstream.collation",
-                seen.where,
-                f"collation_server is {collation}",
-                "TiDB's default is utf8mb4_bin; tables made by hand without a collation compare otherwise",
-            )
+        found += info(
+            "downstream.collation",
+            seen.where,
+            f"collation_server is {collation}",
+            "TiDB's default is utf8mb4_bin; tables made by hand without a collation compare otherwise",
         )
     if seen.variables.get("lower_case_table_names", "0") not in ("0", "2"):
-        found.append(
-            info(
-                "downstream.names",
-                seen.where,
-                "lower_case_table_names is 1",
-                "names of tables are stored in lower case here",
-            )
+        found += info(
+            "downstream.names",
+            seen.where,
+            "lower_case_table_names is 1",
+            "names of tables are stored in lower case here",
         )
-    return found or [ok("downstream.charset", seen.where, f"{charset}, {collation}")]
+    return found or ok("downstream.charset", seen.where, f"{charset}, {collation}")
 
 
 def check_writable(seen: DownstreamFacts) -> list[Finding]:
@@ -170,18 +153,16 @@ def check_writable(seen: DownstreamFacts) -> list[Finding]:
     if seen.variables.get("innodb_force_recovery", "0") not in ("0", ""):
         on.append("innodb_force_recovery")
     if not on:
-        return [ok("downstream.writable", seen.where, "takes writes")]
+        return ok("downstream.writable", seen.where, "takes writes")
     name = on[-1]
-    return [
-        error(
-            "downstream.writable",
-            seen.where,
-            f"{', '.join(on)} is set",
-            "the server takes no writes: the drainer"
-            " waits until it does; or it is a replica, and the wrong server",
-            f"SET GLOBAL {name} = 0;   -- or correct [syncer.to] host",
-        )
-    ]
+    return error(
+        "downstream.writable",
+        seen.where,
+        f"{', '.join(on)} is set",
+        "the server takes no writes: the drainer"
+        " waits until it does; or it is a replica, and the wrong server",
+        f"SET GLOBAL {name} = 0;   -- or correct [syncer.to] host",
+    )
 
 
 def _limits(seen: DownstreamFacts, replicated: Replicated) -> list[Finding]:
@@ -189,51 +170,43 @@ def _limits(seen: DownstreamFacts, replicated: Replicated) -> list[Finding]:
     packet = numbers.get("max_allowed_packet")
     found = []
     if packet is None:
-        found.append(_unread(seen, "max_allowed_packet"))
+        found += _unread(seen, "max_allowed_packet")
     elif packet < PACKET_MIN:
-        found.append(
-            warning(
-                "downstream.max_allowed_packet",
-                seen.where,
-                f"max_allowed_packet is {packet} bytes",
-                "a row of TiDB has up to 6 MiB and its statement more than twice as much: at the first such"
-                " row the drainer stops",
-                "SET GLOBAL max_allowed_packet = 67108864;   -- and in the server's file",
-            )
+        found += warning(
+            "downstream.max_allowed_packet",
+            seen.where,
+            f"max_allowed_packet is {packet} bytes",
+            "a row of TiDB has up to 6 MiB and its statement more than twice as much: at the first such"
+            " row the drainer stops",
+            "SET GLOBAL max_allowed_packet = 67108864;   -- and in the server's file",
         )
     else:
-        found.append(ok("downstream.max_allowed_packet", seen.where, f"{packet} bytes"))
+        found += ok("downstream.max_allowed_packet", seen.where, f"{packet} bytes")
     sessions = replicated.lanes + SESSIONS_APART
     if (most := numbers.get("max_connections")) and most < sessions:
-        found.append(
-            warning(
-                "downstream.max_connections",
-                seen.where,
-                f"max_connections is {most}, {replicated.lanes} lanes and"
-                f" what is beside them use up to {sessions}",
-                "lanes wait for connections",
-                f"SET GLOBAL max_connections = {max(151, 2 * sessions)};",
-            )
+        found += warning(
+            "downstream.max_connections",
+            seen.where,
+            f"max_connections is {most}, {replicated.lanes} lanes and"
+            f" what is beside them use up to {sessions}",
+            "lanes wait for connections",
+            f"SET GLOBAL max_connections = {max(151, 2 * sessions)};",
         )
     if re.fullmatch(r"0*(\.0*)?", statement_s := seen.variables.get("max_statement_time", "0")) is None:
-        found.append(
-            warning(
-                "downstream.max_statement_time",
-                seen.where,
-                f"max_statement_time is {statement_s} s",
-                "a long DDL is broken off again and again, and replication stands before it",
-                "SET GLOBAL max_statement_time = 0;   -- and in the server's file",
-            )
+        found += warning(
+            "downstream.max_statement_time",
+            seen.where,
+            f"max_statement_time is {statement_s} s",
+            "a long DDL is broken off again and again, and replication stands before it",
+            "SET GLOBAL max_statement_time = 0;   -- and in the server's file",
         )
     if (silent_s := numbers.get("wait_timeout")) is not None and 0 < silent_s < 60:
-        found.append(
-            warning(
-                "downstream.wait_timeout",
-                seen.where,
-                f"wait_timeout is {silent_s} s",
-                "the server closes sessions that are only waiting for rows: they are opened again each time",
-                "SET GLOBAL wait_timeout = 28800;",
-            )
+        found += warning(
+            "downstream.wait_timeout",
+            seen.where,
+            f"wait_timeout is {silent_s} s",
+            "the server closes sessions that are only waiting for rows: they are opened again each time",
+            "SET GLOBAL wait_timeout = 28800;",
         )
     return found
 
@@ -247,7 +220,7 @@ def _engine(seen: DownstreamFacts) -> list[Finding]:
 def _engine_findings(where: str, variables: Mapping[str, str]) -> Iterator[Finding]:
     engine = variables.get("default_storage_engine", "InnoDB")
     if engine.lower() != "innodb":
-        yield error(
+        yield from error(
             "downstream.engine",
             where,
             f"default_storage_engine is {engine}",
@@ -258,7 +231,7 @@ def _engine_findings(where: str, variables: Mapping[str, str]) -> Iterator[Findi
         variables.get("log_bin", "").upper() in _ON
         and variables.get("binlog_format", "").upper() == "STATEMENT"
     ):
-        yield error(
+        yield from error(
             "downstream.binlog_format",
             where,
             "log_bin is on with binlog_format STATEMENT",
@@ -266,7 +239,7 @@ def _engine_findings(where: str, variables: Mapping[str, str]) -> Iterator[Findi
             "SET GLOBAL binlog_format = 'ROW';   -- and in the server's file",
         )
     if variables.get("sql_require_primary_key", "").upper() in _ON:
-        yield warning(
+        yield from warning(
             "downstream.primary_key",
             where,
             "sql_require_primary_key is on",
@@ -274,14 +247,14 @@ def _engine_findings(where: str, variables: Mapping[str, str]) -> Iterator[Findi
             "SET GLOBAL sql_require_primary_key = OFF;",
         )
     if variables.get("wsrep_on", "").upper() in _ON:
-        yield info(
+        yield from info(
             "downstream.galera",
             where,
             "a Galera cluster",
             "there are no user locks: a successor waits for the sessions of a frozen drainer",
         )
     if variables.get("innodb_flush_log_at_trx_commit", "1") != "1":
-        yield info(
+        yield from info(
             "downstream.durability",
             where,
             "innodb_flush_log_at_trx_commit is not 1",
@@ -289,7 +262,7 @@ def _engine_findings(where: str, variables: Mapping[str, str]) -> Iterator[Findi
         )
 
 
-def _unread(seen: DownstreamFacts, name: str) -> Finding:
+def _unread(seen: DownstreamFacts, name: str) -> list[Finding]:
     return unchecked(
         f"downstream.{name}",
         seen.where,

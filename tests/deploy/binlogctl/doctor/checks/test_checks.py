@@ -74,9 +74,9 @@ def bad(findings: list[Finding]) -> dict[str, Severity]:
 def test_report_is_sorted_and_its_exit_code_is_that_of_the_worst() -> None:
     fine, remark = ok("a", "x", "y"), info("b", "x", "y")
     alarm, broken = warning("c", "x", "y", "w", "m"), error("d", "x", "y", "w", "m")
-    assert (Report.of([]).exit_code, Report.of([fine, remark]).exit_code) == (0, 0)
-    assert Report.of([fine, alarm, remark]).exit_code == EXIT_WARNING
-    report = Report.of([fine, alarm, broken, remark, alarm])
+    assert (Report.of([]).exit_code, Report.of(fine + remark).exit_code) == (0, 0)
+    assert Report.of(fine + alarm + remark).exit_code == EXIT_WARNING
+    report = Report.of(fine + alarm + broken + remark + alarm)
     assert report.exit_code == EXIT_ERROR
     assert [one.check for one in report.findings] == ["d", "c", "b", "a"]
 

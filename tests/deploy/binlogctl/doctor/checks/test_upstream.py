@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from binlogctl.doctor.checks.etcd_release import check_etcd_release
+from binlogctl.doctor.checks.upstream import check_etcd_release
 from binlogctl.doctor.facts import MemberFacts
 
 
