@@ -15,7 +15,7 @@
     NULL                         None
 
 In     a column's definition
-Out    how a generated reader makes such values of its datums
+Out    how a generated reader makes such values of its datums, or whatever a format shows of them
 Why    lossless: the same values given to `tidb_binlog.rowcodec.put` are the same bytes again
 Never  hands a text for a date that there is: who gets a str knows that it is no date
 """
@@ -23,18 +23,27 @@ Never  hands a text for a date that there is: who gets a str knows that it is no
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 from tidb_binlog.rowcodec.binary_json import read_json
 from tidb_binlog.rowcodec.codegen import Conversion, Shape
-from tidb_binlog.rowcodec.datum import read_duration, read_packed_time
+from tidb_binlog.rowcodec.datum import (
+    read_bytes,
+    read_double,
+    read_duration,
+    read_float,
+    read_int,
+    read_packed_time,
+    read_unsigned,
+)
 from tidb_binlog.rowcodec.decimals import decimal_str, header_of, read_decimal
 from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.rowcodec.strict import Reader
-from tidb_binlog.rowcodec.temporal import TIME_END_NS, date_text, datetime_text
+from tidb_binlog.rowcodec.temporal import TIME_END_NS, date_text, datetime_text, duration_text
 from tidb_binlog.rowcodec.time_caches import CACHE_MAX, Fractions, Seconds, cached_reader
 from tidb_binlog.rowcodec.values import (
     EnumValue,
@@ -42,8 +51,84 @@ from tidb_binlog.rowcodec.values import (
     PartialDate,
     SetValue,
     python_conversion,
+    set_text,
 )
-from tidb_binlog.table_info import Column, ColumnKind, FieldType
+from tidb_binlog.table_info import DATE_AND_TIME_KINDS, Column, ColumnKind, FieldType
+
+RawReader = Callable[[bytes, int], tuple[Any, int]]
+_NO_NAMES: Final[Mapping[str, Any]] = MappingProxyType({})
+
+_RAW: Final[dict[ColumnKind, RawReader]] = {
+    ColumnKind.SIGNED: read_int,
+    ColumnKind.UNSIGNED: read_int,
+    ColumnKind.YEAR: read_int,
+    ColumnKind.BIT: read_unsigned,
+    ColumnKind.ENUM: read_unsigned,
+    ColumnKind.SET: read_unsigned,
+    ColumnKind.FLOAT: read_float,
+    ColumnKind.DOUBLE: read_double,
+    ColumnKind.DECIMAL: read_decimal,
+    ColumnKind.TEXT: read_bytes,
+    ColumnKind.BINARY: read_bytes,
+    ColumnKind.JSON: read_json,
+}
+
+
+def shown(read: RawReader, show: Callable[[Any], Any]) -> Reader:
+    """A reader that gives what `show` makes of what another one gives."""
+
+    def reader(b: bytes, i: int) -> tuple[Any, int]:
+        value, end = read(b, i)
+        return show(value), end
+
+    return reader
+
+
+@functools.cache
+def _shown_times(is_date: bool, fsp: int, show: Callable[[str], Any]) -> tuple[Reader, dict[bytes, Any]]:
+    """One cache for all columns that show times alike."""
+    if is_date:
+        return cached_reader(lambda packed: show(date_text(packed)))
+    return cached_reader(lambda packed: show(datetime_text(packed, fsp)))
+
+
+def shown_conversion(
+    field_type: FieldType,
+    show: Callable[[Any], Any],
+    names: Mapping[str, Any] = _NO_NAMES,
+    null: str = "None",
+    *,
+    shape: Shape = Shape.CALL,
+    expression: str = "",
+) -> Conversion:
+    """How datums become what `show` makes of a number (of an ENUM its index, of a SET its mask), of the text
+    of a DECIMAL, date or time, of the bytes of a string or of the text of JSON.
+
+    `expression` is the same in source, of what `shape` gives. Of dates and times `show` is to be one function
+    for all columns that show them alike, which share a cache then.
+    """
+    kind, fsp = field_type.kind, field_type.fsp
+    if kind in DATE_AND_TIME_KINDS:
+        read, cache = _shown_times(kind is ColumnKind.DATE, fsp, show)
+        return Conversion(Shape.TIME, "", read, names, cache=cache, null=null)
+    if kind is ColumnKind.TIME:
+        read = shown(read_duration, lambda ns: show(duration_text(ns, fsp)))
+    else:
+        read = shown(_RAW[kind], show)
+    return Conversion(shape, expression, read, names, null=null)
+
+
+def element_text(field_type: FieldType, number: int) -> str | None:
+    """What an ENUM's index or a SET's mask stands for.
+
+    None for an index without a name (0 is not the empty name), a mask with bits that have none, and where no
+    names are known.
+    """
+    elems = field_type.elems
+    if field_type.kind is ColumnKind.ENUM:
+        return elems[number - 1] if 0 < number <= len(elems) else None
+    return set_text(field_type, number) if elems and not number >> len(elems) else None
+
 
 PYTHON_TYPES: Final[dict[ColumnKind, type]] = {
     ColumnKind.SIGNED: int,
@@ -66,11 +151,7 @@ PYTHON_TYPES: Final[dict[ColumnKind, type]] = {
 """The class of the values of a column; beside it there are None, PartialDate and bytes as said above."""
 
 _decimal_of: Final = functools.lru_cache(maxsize=CACHE_MAX)(Decimal)
-
-
-def _read_decimal(b: bytes, i: int) -> tuple[Decimal, int]:
-    text, end = read_decimal(b, i)
-    return _decimal_of(text), end
+_read_decimal: Final = shown(read_decimal, _decimal_of)
 
 
 def _decimal(field_type: FieldType) -> Conversion:
@@ -167,18 +248,13 @@ def _duration(field_type: FieldType) -> Conversion:
     return Conversion(Shape.CALL, "", read)
 
 
-def _call(read: Reader) -> Callable[[FieldType], Conversion]:
-    conversion = Conversion(Shape.CALL, "", read)
-    return lambda field_type: conversion
-
-
 _CONVERSIONS: Final[dict[ColumnKind, Callable[[FieldType], Conversion]]] = {
     ColumnKind.DECIMAL: _decimal,
     ColumnKind.DATE: _date,
     ColumnKind.DATETIME: _time,
     ColumnKind.TIMESTAMP: _time,
     ColumnKind.TIME: _duration,
-    ColumnKind.JSON: _call(_json),
+    ColumnKind.JSON: lambda field_type: Conversion(Shape.CALL, "", _json),
 }
 
 

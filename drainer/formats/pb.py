@@ -31,25 +31,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from drainer.formats.obinlog.column import CONTINUED, VARINTS, ByNumber, delimited, shown, time_reader, varint
+from drainer.changes.values import shown, shown_conversion
+from drainer.formats.obinlog.column import CONTINUED, VARINTS, ByNumber, delimited, varint
 from drainer.formats.obinlog.writer import type_name
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableVersion, Transaction
-from tidb_binlog.rowcodec.binary_json import read_json
 from tidb_binlog.rowcodec.codegen import Conversion, Shape
 from tidb_binlog.rowcodec.datum import (
     NULL_DATUM,
     put_double,
     read_bytes,
     read_double,
-    read_duration,
     read_int,
     read_unsigned,
 )
-from tidb_binlog.rowcodec.decimals import read_decimal
 from tidb_binlog.rowcodec.plan import RowReaders
 from tidb_binlog.rowcodec.put import put_bytes, put_int
 from tidb_binlog.rowcodec.strict import Reader
-from tidb_binlog.rowcodec.temporal import duration_text
 from tidb_binlog.rowcodec.varint import UINT64_END, put_uvarint
 from tidb_binlog.table_info import JSON, Column, ColumnKind, FieldType, SchemaState, TableInfo
 
@@ -159,15 +156,16 @@ def _raw(shape: Shape, read: Reader) -> Callable[[FieldType], Conversion]:
     return lambda field_type: conversion
 
 
-def _call(read: Callable[[bytes, int], tuple[Any, int]], put: Callable[[Any], bytes]) -> Conversion:
-    return Conversion(Shape.CALL, "", shown(read, put), _NAMES, null="NIL")
+def _put(put: Callable[[Any], bytes]) -> Callable[[FieldType], Conversion]:
+    """A kind whose datum in the event is another one."""
+    return lambda field_type: shown_conversion(field_type, put, _NAMES, "NIL")
 
 
-def _time(field_type: FieldType) -> Conversion:
-    reader, cache = time_reader(field_type.kind is ColumnKind.DATE, field_type.fsp, _text)
-    return Conversion(Shape.TIME, "", reader, _NAMES, cache=cache, null="NIL")
+def _double(field_type: FieldType) -> Conversion:
+    return Conversion(Shape.CALL, "", shown(read_double, put_double), _NAMES, null="NIL")
 
 
+_TEXT: Final = _put(_text)
 _SIGNED: Final = _raw(Shape.SIGNED, shown(read_int, _signed))
 _NUMBER: Final = _raw(Shape.UNSIGNED, shown(read_unsigned, put_unsigned))
 _STRING: Final = _raw(Shape.BYTES, shown(read_bytes, put_bytes))
@@ -176,20 +174,18 @@ _CONVERSIONS: Final[dict[ColumnKind, Callable[[FieldType], Conversion]]] = {
     ColumnKind.UNSIGNED: _raw(Shape.UNSIGNED, shown(read_int, _unsigned)),
     ColumnKind.YEAR: _SIGNED,
     ColumnKind.BIT: _NUMBER,
-    ColumnKind.FLOAT: lambda field_type: _call(read_double, put_double),
-    ColumnKind.DOUBLE: lambda field_type: _call(read_double, put_double),
-    ColumnKind.DECIMAL: lambda field_type: _call(read_decimal, _text),
+    ColumnKind.FLOAT: _double,
+    ColumnKind.DOUBLE: _double,
+    ColumnKind.DECIMAL: _TEXT,
     ColumnKind.TEXT: _STRING,
     ColumnKind.BINARY: _STRING,
     ColumnKind.ENUM: _NUMBER,
     ColumnKind.SET: _NUMBER,
-    ColumnKind.DATE: _time,
-    ColumnKind.DATETIME: _time,
-    ColumnKind.TIMESTAMP: _time,
-    ColumnKind.TIME: lambda field_type: _call(
-        read_duration, lambda ns: _text(duration_text(ns, field_type.fsp))
-    ),
-    ColumnKind.JSON: lambda field_type: _call(read_json, put_bytes),
+    ColumnKind.DATE: _TEXT,
+    ColumnKind.DATETIME: _TEXT,
+    ColumnKind.TIMESTAMP: _TEXT,
+    ColumnKind.TIME: _TEXT,
+    ColumnKind.JSON: _put(put_bytes),
 }
 
 

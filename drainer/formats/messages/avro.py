@@ -32,30 +32,22 @@ from typing import Any, Final
 
 import fastavro
 
+from drainer.changes.values import shown_conversion
 from drainer.formats.messages.json_rows import scaled_digits, unscaled
-from drainer.formats.messages.message import KINDS, FormatOptions, Message
+from drainer.formats.messages.message import KINDS, FormatOptions, Message, allowed
 from drainer.mysql.literal.keys import row_key_places
 from drainer.mysql.rows.causality import Equality, equality_of_rows
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableVersion, Transaction
 from tidb_binlog import table_info as ti
 from tidb_binlog import tso
 from tidb_binlog.errors import ConfigError, Rejected
-from tidb_binlog.rowcodec.binary_json import read_json
 from tidb_binlog.rowcodec.codegen import Conversion, Shape
 from tidb_binlog.rowcodec.datum import (
     NULL_DATUM,
     read_bytes,
-    read_double,
-    read_duration,
-    read_float,
     read_int,
-    read_unsigned,
 )
-from tidb_binlog.rowcodec.decimals import read_decimal
 from tidb_binlog.rowcodec.plan import RowReaders
-from tidb_binlog.rowcodec.strict import Reader
-from tidb_binlog.rowcodec.temporal import date_text, datetime_text, duration_text
-from tidb_binlog.rowcodec.time_caches import cached_reader
 from tidb_binlog.rowcodec.values import set_text
 from tidb_binlog.rowcodec.varint import INT64_END, UINT64_END, put_svarint
 from tidb_binlog.table_info import Column, ColumnKind, FieldType
@@ -106,28 +98,27 @@ class AvroColumn:
         return NULL if value is None else _VALUE + self.show(value)
 
 
-def _tag(column: Column) -> bytes:
-    return b"" if column.type.not_null else _VALUE
+def _tagged(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    return lambda value: _VALUE + encode(value)
 
 
-def _made(
-    column: Column, read: Callable[[bytes, int], tuple[Any, int]], show: Callable[[Any], bytes]
-) -> AvroColumn:
-    """A column whose reader gives the encoding."""
-    tag = _tag(column)
+def _encoded(
+    encode_of: Callable[[FieldType], Callable[[Any], bytes]],
+) -> Callable[[Column, int], AvroColumn]:
+    """A kind whose readers give the encoding, with its tag."""
 
-    def encode(b: bytes, i: int) -> tuple[bytes, int]:
-        value, end = read(b, i)
-        return tag + show(value), end
+    def make(column: Column, place: int) -> AvroColumn:
+        encode = encode_of(column.type)
+        if not column.type.not_null:
+            encode = _tagged_string if encode is avro_string else _tagged(encode)
+        conversion = shown_conversion(column.type, encode, {"NULL": NULL}, "NULL")
+        return AvroColumn(column, conversion, "{v}", bytes if column.type.not_null else _without_tag)
 
-    return AvroColumn(
-        column, Conversion(Shape.CALL, "", encode, {"NULL": NULL}, null="NULL"), "{v}", _cut(tag)
-    )
+    return make
 
 
-def _cut(tag: bytes) -> Callable[[bytes], bytes]:
-    size = len(tag)
-    return lambda encoded: encoded[size:]
+def _without_tag(encoded: bytes) -> bytes:
+    return encoded[len(_VALUE) :]
 
 
 def _signed(column: Column, place: int) -> AvroColumn:
@@ -183,60 +174,44 @@ def _binary(column: Column, place: int) -> AvroColumn:
     return AvroColumn(column, conversion, "{v}[1:]" if column.type.not_null else "{v}", avro_bytes)
 
 
-@functools.cache
-def _times(is_date: bool, fsp: int, tag: bytes) -> tuple[Reader, dict[bytes, Any]]:
-    """One cache for all columns that show times alike."""
-    if is_date:
-        return cached_reader(lambda packed: tag + avro_string(date_text(packed)))
-    return cached_reader(lambda packed: tag + avro_string(datetime_text(packed, fsp)))
+def _bits(field_type: FieldType) -> Callable[[int], bytes]:
+    width = (max(field_type.flen, 1) + 7) // 8
+    return lambda value: avro_bytes(value.to_bytes(max(width, (value.bit_length() + 7) // 8), "big"))
 
 
-def _time(column: Column, place: int) -> AvroColumn:
-    tag = _tag(column)
-    read, cache = _times(column.type.kind is ColumnKind.DATE, column.type.fsp, tag)
-    conversion = Conversion(Shape.TIME, "", read, {"NULL": NULL}, cache=cache, null="NULL")
-    return AvroColumn(column, conversion, "{v}", _cut(tag))
+def _enum(field_type: FieldType) -> Callable[[int], bytes]:
+    names = [avro_string(""), *(avro_string(element) for element in field_type.elems)]
+    return lambda number: names[number if number < len(names) else 0]
 
 
-def _bit(column: Column, place: int) -> AvroColumn:
-    width = (max(column.type.flen, 1) + 7) // 8
-    return _made(
-        column,
-        read_unsigned,
-        lambda value: avro_bytes(value.to_bytes(max(width, (value.bit_length() + 7) // 8), "big")),
-    )
+def _set(field_type: FieldType) -> Callable[[int], bytes]:
+    return lambda mask: avro_string(set_text(field_type, mask))
 
 
-def _enum(column: Column, place: int) -> AvroColumn:
-    names = [avro_string(""), *(avro_string(element) for element in column.type.elems)]
-    return _made(column, read_unsigned, lambda number: names[number if number < len(names) else 0])
+def _scaled(field_type: FieldType) -> Callable[[str], bytes]:
+    scale = field_type.fsp
+    return lambda text: avro_bytes(unscaled(scaled_digits(text, scale)))
 
 
-def _set(column: Column, place: int) -> AvroColumn:
-    return _made(column, read_unsigned, lambda mask: avro_string(set_text(column.type, mask)))
-
-
-def _duration(column: Column, place: int) -> AvroColumn:
-    fsp = column.type.fsp
-    return _made(column, read_duration, lambda ns: avro_string(duration_text(ns, fsp)))
-
-
+_tagged_string: Final = _tagged(avro_string)
+_STRING: Final = _encoded(lambda field_type: avro_string)
+_DOUBLE: Final = _encoded(lambda field_type: _little_double)
 _COLUMNS: Final[dict[ColumnKind, Callable[[Column, int], AvroColumn]]] = {
     ColumnKind.SIGNED: _signed,
     ColumnKind.YEAR: _signed,
     ColumnKind.UNSIGNED: _unsigned(avro_long, "long_of"),
-    ColumnKind.BIT: _bit,
-    ColumnKind.ENUM: _enum,
-    ColumnKind.SET: _set,
-    ColumnKind.FLOAT: lambda column, place: _made(column, read_float, _little_double),
-    ColumnKind.DOUBLE: lambda column, place: _made(column, read_double, _little_double),
+    ColumnKind.BIT: _encoded(_bits),
+    ColumnKind.ENUM: _encoded(_enum),
+    ColumnKind.SET: _encoded(_set),
+    ColumnKind.FLOAT: _DOUBLE,
+    ColumnKind.DOUBLE: _DOUBLE,
     ColumnKind.TEXT: _string,
     ColumnKind.BINARY: _binary,
-    ColumnKind.DATE: _time,
-    ColumnKind.DATETIME: _time,
-    ColumnKind.TIMESTAMP: _time,
-    ColumnKind.TIME: _duration,
-    ColumnKind.JSON: lambda column, place: _made(column, read_json, avro_bytes),
+    ColumnKind.DATE: _STRING,
+    ColumnKind.DATETIME: _STRING,
+    ColumnKind.TIMESTAMP: _STRING,
+    ColumnKind.TIME: _STRING,
+    ColumnKind.JSON: _encoded(lambda field_type: avro_bytes),
 }
 _TYPES: Final[dict[ColumnKind, tuple[str, str]]] = {
     ColumnKind.YEAR: ("YEAR", "int"),
@@ -260,16 +235,12 @@ class AvroColumns:
 
     def __init__(self, options: FormatOptions) -> None:
         self._decimal, self._large = options.decimal, options.bigint_unsigned
-        _check("decimal", self._decimal, _DECIMAL_MODES)
-        _check("bigint-unsigned", self._large, _UNSIGNED_MODES)
+        options.check("avro", _DECIMAL_MODES, _UNSIGNED_MODES)
 
     def convert(self, column: Column, place: int) -> AvroColumn:
         kind = column.type
         if kind.kind is ColumnKind.DECIMAL:
-            if self._decimal == "string":
-                return _made(column, read_decimal, avro_string)
-            scale = kind.fsp
-            return _made(column, read_decimal, lambda text: avro_bytes(unscaled(scaled_digits(text, scale))))
+            return (_STRING if self._decimal == "string" else _encoded(_scaled))(column, place)
         if kind.kind is ColumnKind.UNSIGNED and kind.tp == ti.LONGLONG:
             large = _unsigned(_wrapped, "wrapped") if self._large == "long" else _unsigned(_digits, "digits")
             return large(column, place)
@@ -288,7 +259,7 @@ class AvroColumns:
             if kind.kind is ColumnKind.BIT:
                 more = {"length": str(max(kind.flen, 1))}
             elif kind.elems:
-                more = {"allowed": ",".join(element.replace(",", "\\,") for element in kind.elems)}
+                more = {"allowed": allowed(kind)}
             return _type(*_TYPES[kind.kind], **more)
         words = " UNSIGNED" if kind.unsigned else ""
         if kind.tp != ti.LONGLONG:
@@ -299,12 +270,6 @@ class AvroColumns:
 
 def _type(tidb_type: str, avro_type: str, **more: str) -> Schema:
     return {"connect.parameters": {"tidb_type": tidb_type, **more}, "type": avro_type}
-
-
-def _check(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        words = ", ".join(repr(one) for one in known if one)
-        raise ConfigError(f"{name} = {value!r} is no mode of avro", hint=f"use one of {words}")
 
 
 _PLANS_MAX: Final = 10_000

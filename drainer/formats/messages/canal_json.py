@@ -22,32 +22,30 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from drainer.changes.values import element_text
 from drainer.formats.messages.json_rows import (
+    COLUMNS,
     NULL,
+    QUOTED,
     JsonColumn,
     JsonRows,
+    ToColumn,
     Values,
+    binary32_text,
+    column_by_type,
     constant,
-    decimal_column,
-    document_column,
-    duration_column,
-    float_column,
     integer_column,
     json_string,
     quoted,
-    shown,
-    string_column,
-    text_column,
-    time_column,
+    shown_column,
+    unsigned_column,
 )
 from drainer.formats.messages.message import KINDS, ROWS_MAX, FormatOptions, Message
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableEvents, TableVersion, Transaction
 from tidb_binlog import table_info as ti
 from tidb_binlog import tso
 from tidb_binlog.ddl_job import ActionType
-from tidb_binlog.rowcodec.codegen import Conversion, Shape
-from tidb_binlog.rowcodec.datum import read_bytes, read_double, read_int, read_unsigned
-from tidb_binlog.rowcodec.values import set_text
+from tidb_binlog.rowcodec.codegen import Shape
 from tidb_binlog.table_info import Column, ColumnKind, FieldType
 from tidb_binlog.type_text import type_text
 
@@ -104,61 +102,36 @@ def plain_type(kind: FieldType) -> str:
     return name + rest.rpartition(")")[2] if bracket else name
 
 
-def _unsigned(column: Column) -> JsonColumn:
-    """Stays a number until it is written: the JDBC type depends on it."""
-    conversion = Conversion(Shape.UNSIGNED, "u", read_int)
-    if column.type.not_null:
-        return JsonColumn(column, conversion, '"{v}"', quoted)
-    return JsonColumn(column, conversion, "{NULL if <v> is None else quoted(<v>)}", quoted)
-
-
-def _digits(column: Column) -> JsonColumn:
-    return text_column(column, shown(read_unsigned, quoted), Shape.UNSIGNED, "f'\"{u}\"'")
-
-
-def _binary(column: Column) -> JsonColumn:
-    return text_column(
-        column,
-        shown(read_bytes, lambda raw: json_string(raw.decode("latin-1"))),
-        Shape.BYTES,
-        "json_string(s.decode('latin-1'))",
-    )
-
-
-def _double(column: Column) -> JsonColumn:
-    return text_column(column, shown(read_double, quoted))
-
-
-_COLUMNS: Final[dict[ColumnKind, Callable[[Column], JsonColumn]]] = {
-    ColumnKind.SIGNED: lambda column: integer_column(column, quoted, '"'),
-    ColumnKind.YEAR: lambda column: integer_column(column, quoted, '"'),
-    ColumnKind.UNSIGNED: _unsigned,
-    ColumnKind.BIT: _digits,
-    ColumnKind.ENUM: _digits,
-    ColumnKind.SET: _digits,
-    ColumnKind.FLOAT: lambda column: float_column(column, quoted),
-    ColumnKind.DOUBLE: _double,
-    ColumnKind.DECIMAL: decimal_column,
-    ColumnKind.TEXT: string_column,
-    ColumnKind.BINARY: _binary,
-    ColumnKind.DATE: time_column,
-    ColumnKind.DATETIME: time_column,
-    ColumnKind.TIMESTAMP: time_column,
-    ColumnKind.TIME: duration_column,
-    ColumnKind.JSON: document_column,
+_INTEGER: Final = integer_column(quoted, '"')
+_NUMBER: Final = shown_column(quoted, Shape.UNSIGNED, "f'\"{u}\"'")
+_COLUMNS: Final[dict[ColumnKind, ToColumn]] = {
+    **COLUMNS,
+    ColumnKind.SIGNED: _INTEGER,
+    ColumnKind.YEAR: _INTEGER,
+    # The JDBC type depends on the number.
+    ColumnKind.UNSIGNED: lambda column: unsigned_column(column, quoted, "quoted"),
+    ColumnKind.BIT: _NUMBER,
+    ColumnKind.ENUM: _NUMBER,
+    ColumnKind.SET: _NUMBER,
+    ColumnKind.FLOAT: shown_column(lambda value: quoted(binary32_text(value))),
+    ColumnKind.DOUBLE: QUOTED,
+    ColumnKind.BINARY: shown_column(
+        lambda raw: json_string(raw.decode("latin-1")), Shape.BYTES, "json_string(s.decode('latin-1'))"
+    ),
 }
 
 
-def _named(column: Column) -> JsonColumn:
+def _named(field_type: FieldType) -> Callable[[int], str]:
     """ENUM and SET by their texts; a number stays where there is none."""
-    kind, elements = column.type, column.type.elems
 
     def show(number: int) -> str:
-        if kind.kind is ColumnKind.ENUM:
-            return json_string(elements[number - 1]) if 0 < number <= len(elements) else quoted(number)
-        return quoted(number) if number >> len(elements) else json_string(set_text(kind, number))
+        text = element_text(field_type, number)
+        return quoted(number) if text is None else json_string(text)
 
-    return text_column(column, shown(read_unsigned, show))
+    return show
+
+
+_NAMED: Final = column_by_type(_named)
 
 
 def canal_columns(names: bool) -> Callable[[Column, int], JsonColumn]:
@@ -166,7 +139,7 @@ def canal_columns(names: bool) -> Callable[[Column, int], JsonColumn]:
 
     def convert(column: Column, place: int) -> JsonColumn:
         if names and column.type.kind in (ColumnKind.ENUM, ColumnKind.SET):
-            return _named(column)
+            return _NAMED(column)
         return _COLUMNS[column.type.kind](column)
 
     return convert

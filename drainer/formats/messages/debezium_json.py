@@ -34,6 +34,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from drainer.changes.values import element_text, shown
 from drainer.formats.messages.debezium_ddl import (
     WATERMARK_KEY,
     envelope_schema,
@@ -42,29 +43,27 @@ from drainer.formats.messages.debezium_ddl import (
     watermark_schema,
 )
 from drainer.formats.messages.json_rows import (
+    COLUMNS,
     NULL,
     JsonColumn,
     JsonRows,
+    ToColumn,
     Values,
-    decimal_column,
-    document_column,
-    float_column,
+    binary32_text,
+    column_by_type,
     integer_column,
     json_string,
     scaled_digits,
-    shown,
-    string_column,
-    text_column,
+    shown_column,
     unscaled,
+    unsigned_column,
 )
-from drainer.formats.messages.message import KINDS, FormatOptions, Message
+from drainer.formats.messages.message import KINDS, FormatOptions, Message, allowed
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableVersion, Transaction
 from tidb_binlog import table_info as ti
 from tidb_binlog import tso
-from tidb_binlog.errors import ConfigError
 from tidb_binlog.rowcodec.codegen import Conversion, Shape
-from tidb_binlog.rowcodec.datum import read_bytes, read_double, read_duration, read_int, read_unsigned
-from tidb_binlog.rowcodec.decimals import read_decimal
+from tidb_binlog.rowcodec.datum import read_duration, read_int
 from tidb_binlog.rowcodec.strict import Reader
 from tidb_binlog.rowcodec.temporal import datetime_text
 from tidb_binlog.rowcodec.time_caches import cached_reader
@@ -120,79 +119,60 @@ def _time(column: Column) -> JsonColumn:
     return JsonColumn(column, Conversion(Shape.TIME, "", read, {"NULL": NULL}, cache=cache, null="NULL"))
 
 
-def _duration(column: Column) -> JsonColumn:
-    return text_column(
-        column, shown(read_duration, lambda ns: str(ns // 1000 if ns >= 0 else -(-ns // 1000)))
-    )
+def _micro_of_ns(ns: int) -> str:
+    return str(ns // 1000 if ns >= 0 else -(-ns // 1000))
 
 
-def _bit(column: Column) -> JsonColumn:
-    width = (max(column.type.flen, 1) + 7) // 8
+def _bits(field_type: FieldType) -> Callable[[int], str]:
+    width = (max(field_type.flen, 1) + 7) // 8
 
     def show(value: int) -> str:
-        if column.type.flen <= 1:
+        if field_type.flen <= 1:
             return "true" if value else "false"
         return _base64(value.to_bytes(max(width, (value.bit_length() + 7) // 8), "little"))
 
-    return text_column(column, shown(read_unsigned, show))
+    return show
 
 
-def _named(column: Column) -> JsonColumn:
-    kind, elements = column.type, column.type.elems
-
-    def show(number: int) -> str:
-        if kind.kind is ColumnKind.ENUM:
-            return json_string(elements[number - 1]) if 0 < number <= len(elements) else '""'
-        return json_string(set_text(kind, number))
-
-    return text_column(column, shown(read_unsigned, show))
+def _set(field_type: FieldType) -> Callable[[int], str]:
+    return lambda mask: json_string(set_text(field_type, mask))
 
 
-def _binary(column: Column) -> JsonColumn:
-    conversion = Conversion(
-        Shape.BYTES,
-        "in_base64(s)",
-        shown(read_bytes, _base64),
-        {"NULL": NULL, "in_base64": _base64},
-        null="NULL",
-    )
-    return JsonColumn(column, conversion)
+def _enum(field_type: FieldType) -> Callable[[int], str]:
+    return lambda number: json_string(element_text(field_type, number) or "")
 
 
-def _integer(column: Column) -> JsonColumn:
-    return integer_column(column, str, "")
+_INTEGER: Final = integer_column(str, "")
+_NULLABLE_UNSIGNED: Final = shown_column(str, Shape.UNSIGNED, "str(u)")
 
 
 def _unsigned(column: Column) -> JsonColumn:
     if column.type.not_null:
         return JsonColumn(column, Conversion(Shape.UNSIGNED, "u", read_int))
-    return text_column(column, shown(read_int, str), Shape.UNSIGNED, "str(u)")
+    return _NULLABLE_UNSIGNED(column)
 
 
-def _large(column: Column, show: Callable[[int], str]) -> JsonColumn:
-    """BIGINT UNSIGNED: a number until it is written, since it may come out of the handle."""
-    name = f"large{column.id}"
-    conversion = Conversion(Shape.UNSIGNED, "u", read_int)
-    piece = f"{{{name}(<v>)}}" if column.type.not_null else f"{{NULL if <v> is None else {name}(<v>)}}"
-    return JsonColumn(column, conversion, piece, show, {name: show})
+def _duration(column: Column) -> JsonColumn:
+    return JsonColumn(
+        column, Conversion(Shape.CALL, "", shown(read_duration, _micro_of_ns), {"NULL": NULL}, null="NULL")
+    )
 
 
-_COLUMNS: Final[dict[ColumnKind, Callable[[Column], JsonColumn]]] = {
-    ColumnKind.SIGNED: _integer,
-    ColumnKind.YEAR: _integer,
+_COLUMNS: Final[dict[ColumnKind, ToColumn]] = {
+    **COLUMNS,
+    ColumnKind.SIGNED: _INTEGER,
+    ColumnKind.YEAR: _INTEGER,
     ColumnKind.UNSIGNED: _unsigned,
-    ColumnKind.BIT: _bit,
-    ColumnKind.ENUM: _named,
-    ColumnKind.SET: _named,
-    ColumnKind.FLOAT: float_column,
-    ColumnKind.DOUBLE: lambda column: text_column(column, shown(read_double, repr)),
-    ColumnKind.TEXT: string_column,
-    ColumnKind.BINARY: _binary,
+    ColumnKind.BIT: column_by_type(_bits),
+    ColumnKind.ENUM: column_by_type(_enum),
+    ColumnKind.SET: column_by_type(_set),
+    ColumnKind.FLOAT: shown_column(binary32_text),
+    ColumnKind.DOUBLE: shown_column(repr),
+    ColumnKind.BINARY: shown_column(_base64, Shape.BYTES, "in_base64(s)", in_base64=_base64),
     ColumnKind.DATE: _time,
     ColumnKind.DATETIME: _time,
     ColumnKind.TIMESTAMP: _time,
     ColumnKind.TIME: _duration,
-    ColumnKind.JSON: document_column,
 }
 
 _NAMED_TYPES: Final = {
@@ -212,30 +192,30 @@ _PLAIN_TYPES: Final = {
 }
 
 
+def _wrapped(value: int) -> str:
+    return str(value - (1 << 64) if value >> 63 else value)
+
+
+def _precise(value: int) -> str:
+    return _base64(unscaled(value))
+
+
 class DebeziumColumns:
     """How columns are written, as the options say."""
 
     def __init__(self, options: FormatOptions) -> None:
         self._decimal, self._large = options.decimal, options.bigint_unsigned
-        _check("decimal", self._decimal, _DECIMAL_MODES)
-        _check("bigint-unsigned", self._large, _UNSIGNED_MODES)
+        options.check("debezium-json", _DECIMAL_MODES, _UNSIGNED_MODES)
 
     def convert(self, column: Column, place: int) -> JsonColumn:
-        kind = column.type
-        if kind.kind is ColumnKind.DECIMAL:
-            if self._decimal == "string":
-                return decimal_column(column)
-            precise = self._decimal == "precise"
-            scale = kind.fsp
-
-            def show(text: str) -> str:
-                return _base64(unscaled(scaled_digits(text, scale))) if precise else repr(float(text))
-
-            return text_column(column, shown(read_decimal, show))
+        kind, scale = column.type, column.type.fsp
+        if kind.kind is ColumnKind.DECIMAL and self._decimal == "precise":
+            return shown_column(lambda text: _base64(unscaled(scaled_digits(text, scale))))(column)
+        if kind.kind is ColumnKind.DECIMAL and self._decimal == "double":
+            return shown_column(lambda text: repr(float(text)))(column)
         if kind.kind is ColumnKind.UNSIGNED and kind.tp == ti.LONGLONG:
-            if self._large == "long":
-                return _large(column, lambda value: str(value - (1 << 64) if value >> 63 else value))
-            return _large(column, lambda value: _base64(unscaled(value)))
+            wrapped = self._large == "long"
+            return unsigned_column(column, _wrapped if wrapped else _precise, f"large{column.id}")
         return _COLUMNS[kind.kind](column)
 
     def field(self, column: Column) -> Schema:
@@ -250,7 +230,7 @@ class DebeziumColumns:
             name, semantic = _NAMED_TYPES[kind.kind]
             found: Schema = {"type": name, "name": semantic, "version": 1}
             if kind.elems:
-                found["parameters"] = {"allowed": ",".join(one.replace(",", "\\,") for one in kind.elems)}
+                found["parameters"] = {"allowed": allowed(kind)}
             return found
         if kind.kind is ColumnKind.DATETIME:
             semantic = "MicroTimestamp" if kind.fsp > 3 else "Timestamp"
@@ -276,12 +256,6 @@ def _decimal_type(scale: int, precision: int) -> Schema:
     parameters = {"scale": str(scale), "connect.decimal.precision": str(precision)}
     name = "org.apache.kafka.connect.data.Decimal"
     return {"type": "bytes", "name": name, "version": 1, "parameters": parameters}
-
-
-def _check(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        words = ", ".join(repr(one) for one in known if one)
-        raise ConfigError(f"{name} = {value!r} is no mode of debezium-json", hint=f"use one of {words}")
 
 
 _PLANS_MAX: Final = 10_000

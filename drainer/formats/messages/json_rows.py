@@ -8,7 +8,6 @@ Tests  tests/drainer/formats/messages/test_canal_json.py
 
 from __future__ import annotations
 
-import functools
 import json.encoder
 import re
 import struct
@@ -16,18 +15,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from drainer.changes.values import shown_conversion
 from drainer.mysql.literal.keys import row_key_places
 from drainer.mysql.rows.causality import Equality, equality_of_rows
 from drainer.txn import DELETE, INSERT, TableVersion
-from tidb_binlog.rowcodec.binary_json import read_json
 from tidb_binlog.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
-from tidb_binlog.rowcodec.datum import bytes_span, read_duration, read_float, read_int
-from tidb_binlog.rowcodec.decimals import read_decimal
+from tidb_binlog.rowcodec.datum import read_int
 from tidb_binlog.rowcodec.plan import RowReaders
 from tidb_binlog.rowcodec.row_error import RowError
-from tidb_binlog.rowcodec.strict import Reader
-from tidb_binlog.rowcodec.temporal import date_text, datetime_text, duration_text
-from tidb_binlog.rowcodec.time_caches import cached_reader
 from tidb_binlog.table_info import Column, ColumnKind, FieldType
 
 Values = Sequence[Any]
@@ -54,6 +49,9 @@ class JsonColumn:
     names: Mapping[str, Any] = field(default_factory=dict)
 
 
+ToColumn = Callable[[Column], JsonColumn]
+
+
 def constant(text: str) -> str:
     """A text inside a formatted string of source."""
     return text.replace("\\", "\\\\").replace("'", "\\'").replace("{", "{{").replace("}", "}}")
@@ -63,70 +61,65 @@ def quoted(value: object) -> str:
     return f'"{value}"'
 
 
-def shown(read: Reader, show: Callable[[Any], str]) -> Reader:
-    """A reader whose values are JSON already."""
-
-    def written(b: bytes, i: int) -> tuple[str, int]:
-        value, end = read(b, i)
-        return show(value), end
-
-    return written
-
-
 NAMES: Final[dict[str, Any]] = {"NULL": NULL, "json_string": json_string, "quoted": quoted}
 
 
-def text_column(column: Column, read: Reader, shape: Shape = Shape.CALL, expression: str = "") -> JsonColumn:
-    """A column whose reader gives JSON text."""
-    return JsonColumn(column, Conversion(shape, expression, read, NAMES, null="NULL"))
+def shown_column(
+    show: Callable[[Any], str], shape: Shape = Shape.CALL, expression: str = "", **names: Any
+) -> ToColumn:
+    """A kind whose values are written alike, see `values.shown_conversion`."""
+    return lambda column: JsonColumn(
+        column,
+        shown_conversion(column.type, show, NAMES | names, "NULL", shape=shape, expression=expression),
+    )
 
 
-def integer_column(column: Column, show: Callable[[Any], str], quotes: str) -> JsonColumn:
+def column_by_type(show_of: Callable[[FieldType], Callable[[Any], str]]) -> ToColumn:
+    """A kind whose values are written as the column's type says."""
+    return lambda column: shown_column(show_of(column.type))(column)
+
+
+def integer_column(show: Callable[[Any], str], quotes: str) -> ToColumn:
     """Signed integers, as they are or in quotes."""
-    if column.type.not_null:
-        conversion = Conversion(Shape.SIGNED, SIGNED_VALUE, read_int)
-        return JsonColumn(column, conversion, f"{quotes}{{v}}{quotes}", show)
-    return text_column(column, shown(read_int, show), Shape.SIGNED, f"f'{quotes}{{{SIGNED_VALUE}}}{quotes}'")
+    nullable = shown_column(show, Shape.SIGNED, f"f'{quotes}{{{SIGNED_VALUE}}}{quotes}'")
+
+    def convert(column: Column) -> JsonColumn:
+        if column.type.not_null:
+            conversion = Conversion(Shape.SIGNED, SIGNED_VALUE, read_int)
+            return JsonColumn(column, conversion, f"{quotes}{{v}}{quotes}", show)
+        return nullable(column)
+
+    return convert
 
 
-def _read_text(b: bytes, i: int) -> tuple[str, int]:
-    start, end = bytes_span(b, i)
-    return json_string(b[start:end].decode("utf-8", "replace")), end
+def unsigned_column(column: Column, show: Callable[[int], str], name: str) -> JsonColumn:
+    """A number until it is written: it may come out of the handle, or be asked for before. `name`: of `show`
+    in the source of this column."""
+    piece = f"{{{name}(<v>)}}" if column.type.not_null else f"{{NULL if <v> is None else {name}(<v>)}}"
+    return JsonColumn(column, Conversion(Shape.UNSIGNED, "u", read_int), piece, show, {name: show})
 
 
-def string_column(column: Column) -> JsonColumn:
-    """Text; bytes that are not UTF-8 become U+FFFD, since JSON has no others."""
-    return text_column(column, _read_text, Shape.BYTES, "json_string(s.decode())")
+def _text(raw: bytes) -> str:
+    """Bytes that are not UTF-8 become U+FFFD, since JSON has no others."""
+    return json_string(raw.decode("utf-8", "replace"))
 
 
-@functools.cache
-def quoted_times(is_date: bool, fsp: int) -> tuple[Reader, dict[bytes, Any]]:
-    """One cache for all columns that show times alike."""
-    if is_date:
-        return cached_reader(lambda packed: quoted(date_text(packed)))
-    return cached_reader(lambda packed: quoted(datetime_text(packed, fsp)))
+def document(text: bytes) -> str:
+    """A text that has a JSON document."""
+    return json_string(text.decode())
 
 
-def time_column(column: Column) -> JsonColumn:
-    """DATE, DATETIME and TIMESTAMP as MySQL's text."""
-    read, cache = quoted_times(column.type.kind is ColumnKind.DATE, column.type.fsp)
-    return JsonColumn(column, Conversion(Shape.TIME, "", read, NAMES, cache=cache, null="NULL"))
-
-
-def duration_column(column: Column) -> JsonColumn:
-    """TIME as MySQL's text."""
-    fsp = column.type.fsp
-    return text_column(column, shown(read_duration, lambda ns: quoted(duration_text(ns, fsp))))
-
-
-def decimal_column(column: Column) -> JsonColumn:
-    """DECIMAL as its digits, in quotes."""
-    return text_column(column, shown(read_decimal, quoted))
-
-
-def document_column(column: Column) -> JsonColumn:
-    """JSON as a text that has the document."""
-    return text_column(column, shown(read_json, lambda text: json_string(text.decode())))
+QUOTED: Final = shown_column(quoted)
+COLUMNS: Final[dict[ColumnKind, ToColumn]] = {
+    ColumnKind.DECIMAL: QUOTED,
+    ColumnKind.TEXT: shown_column(_text, Shape.BYTES, "json_string(s.decode())"),
+    ColumnKind.DATE: QUOTED,
+    ColumnKind.DATETIME: QUOTED,
+    ColumnKind.TIMESTAMP: QUOTED,
+    ColumnKind.TIME: QUOTED,
+    ColumnKind.JSON: shown_column(document),
+}
+"""Kinds that most forms write alike: digits and times in quotes, dates and times as MySQL's text."""
 
 
 def binary32_text(value: float) -> str:
@@ -136,10 +129,6 @@ def binary32_text(value: float) -> str:
         if _binary32.unpack(_binary32.pack(float(text)))[0] == value:
             return text
     return f"{value:.9g}"
-
-
-def float_column(column: Column, show: Callable[[str], str] = str) -> JsonColumn:
-    return text_column(column, shown(read_float, lambda value: show(binary32_text(value))))
 
 
 _BLANKS: Final = re.compile(rb' +"')

@@ -7,11 +7,13 @@ Tests  tests/drainer/formats/messages/test_canal_json.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Protocol
 
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Transaction
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.table_info import FieldType
 
 Kind = Literal["insert", "update", "delete", "ddl", "watermark"]
 KINDS: Final[dict[int, Kind]] = {INSERT: "insert", UPDATE: "update", DELETE: "delete"}
@@ -81,6 +83,21 @@ class FormatOptions:
     bigint_unsigned: str = ""
     registry: Registry | None = None
     topic: Callable[[str, str], str] = topic_of_table
+
+    def check(self, form: str, decimal_modes: Sequence[str], unsigned_modes: Sequence[str]) -> None:
+        """Raises `ConfigError` for a mode that a format does not have."""
+        for name, value, modes in (
+            ("decimal", self.decimal, decimal_modes),
+            ("bigint-unsigned", self.bigint_unsigned, unsigned_modes),
+        ):
+            if value not in modes:
+                words = ", ".join(repr(mode) for mode in modes if mode)
+                raise ConfigError(f"{name} = {value!r} is no mode of {form}", hint=f"use one of {words}")
+
+
+def allowed(field_type: FieldType) -> str:
+    """The elements of an ENUM or SET as one text."""
+    return ",".join(element.replace(",", "\\,") for element in field_type.elems)
 
 
 class MessageFormat(Protocol):

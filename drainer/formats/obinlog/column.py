@@ -22,20 +22,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tidb_binlog.rowcodec.binary_json import read_json
+from drainer.changes.values import shown_conversion
 from tidb_binlog.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
 from tidb_binlog.rowcodec.datum import (
     read_bytes,
     read_double,
-    read_duration,
-    read_float,
     read_int,
     read_unsigned,
 )
-from tidb_binlog.rowcodec.decimals import read_decimal
 from tidb_binlog.rowcodec.strict import Reader
-from tidb_binlog.rowcodec.temporal import date_text, datetime_text, duration_text
-from tidb_binlog.rowcodec.time_caches import cached_reader
 from tidb_binlog.rowcodec.varint import put_uvarint
 from tidb_binlog.table_info import Column, ColumnKind, FieldType
 
@@ -163,24 +158,6 @@ class ColumnForm:
         return ", ".join(pieces)
 
 
-def shown(read: Callable[[bytes, int], tuple[Any, int]], show: Callable[[Any], bytes]) -> Reader:
-    """A reader whose values are shown already: what is written of them."""
-
-    def written(b: bytes, i: int) -> tuple[bytes, int]:
-        value, end = read(b, i)
-        return show(value), end
-
-    return written
-
-
-@functools.cache
-def time_reader(is_date: bool, fsp: int, show: Callable[[str], bytes]) -> tuple[Reader, dict[bytes, Any]]:
-    """One cache for all that show times alike."""
-    if is_date:
-        return cached_reader(lambda packed: show(date_text(packed)))
-    return cached_reader(lambda packed: show(datetime_text(packed, fsp)))
-
-
 def _column_of_text(text: str) -> bytes:
     return _text(text.encode())
 
@@ -237,22 +214,14 @@ def _as_it_is(value: bytes) -> bytes:
     return value
 
 
-def _made(read: Callable[[bytes, int], tuple[Any, int]], show: Callable[[Any], bytes]) -> _Former:
+def _made(show: Callable[[Any], bytes]) -> _Former:
     """A kind whose reader gives the whole column."""
-    return _form(Conversion(Shape.CALL, "", shown(read, show)), ("{v}",), _as_it_is)
+    return lambda field_type: ColumnForm(
+        shown_conversion(field_type, show), ("{v}",), _as_it_is, not field_type.not_null
+    )
 
 
-def _time(field_type: FieldType) -> ColumnForm:
-    read, cache = time_reader(field_type.kind is ColumnKind.DATE, field_type.fsp, _column_of_text)
-    conversion = Conversion(Shape.TIME, "", read, cache=cache)
-    return ColumnForm(conversion, ("{v}",), _as_it_is, not field_type.not_null)
-
-
-def _duration(field_type: FieldType) -> ColumnForm:
-    read = shown(read_duration, lambda ns: _column_of_text(duration_text(ns, field_type.fsp)))
-    return ColumnForm(Conversion(Shape.CALL, "", read), ("{v}",), _as_it_is, not field_type.not_null)
-
-
+_TEXT: Final = _made(_column_of_text)
 _STRING: Final = Conversion(Shape.BYTES, "s", read_bytes)
 _FORMS: Final[dict[ColumnKind, _Former]] = {
     ColumnKind.SIGNED: _signed,
@@ -261,25 +230,25 @@ _FORMS: Final[dict[ColumnKind, _Former]] = {
         Conversion(Shape.SIGNED, SIGNED_VALUE, read_int), ("year({v})",), _year_text, {"year": _year_text}
     ),
     ColumnKind.BIT: _bit,
-    ColumnKind.FLOAT: _made(read_float, _float),
+    ColumnKind.FLOAT: _made(_float),
     ColumnKind.DOUBLE: _form(
         Conversion(Shape.DOUBLE, "u", read_double),
         ("DOUBLE", "pack_double({v})"),
         _float,
         {"pack_double": _double.pack, "DOUBLE": b"\n\x09\x21"},
     ),
-    ColumnKind.DECIMAL: _made(read_decimal, _column_of_text),
+    ColumnKind.DECIMAL: _TEXT,
     ColumnKind.TEXT: _form(_STRING, ("TEXT_HEADS[len({v})]", "{v}"), _text, {"TEXT_HEADS": _TEXT_HEADS}),
     ColumnKind.BINARY: _form(
         _STRING, ("BYTES_HEADS[len({v})]", "{v}"), _bytes, {"BYTES_HEADS": _BYTES_HEADS}
     ),
     ColumnKind.ENUM: _number_of(read_unsigned),
     ColumnKind.SET: _number_of(read_unsigned),
-    ColumnKind.DATE: _time,
-    ColumnKind.DATETIME: _time,
-    ColumnKind.TIMESTAMP: _time,
-    ColumnKind.TIME: _duration,
-    ColumnKind.JSON: _made(read_json, _bytes),
+    ColumnKind.DATE: _TEXT,
+    ColumnKind.DATETIME: _TEXT,
+    ColumnKind.TIMESTAMP: _TEXT,
+    ColumnKind.TIME: _TEXT,
+    ColumnKind.JSON: _made(_bytes),
 }
 
 

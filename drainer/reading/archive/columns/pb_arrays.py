@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from drainer.changes.values import element_text
 from drainer.formats.obinlog.column import delimited
 from drainer.reading.archive.columns.column_types import Family, family_of
-from drainer.reading.archive.columns.json_text import name_of
 from drainer.reading.archive.decode.pb_walk import EventShape, PbWalker
 from drainer.reading.archive.decode.records import Piece
 from drainer.txn import DELETE, INSERT, UPDATE, TableVersion
@@ -553,7 +553,7 @@ def _doubles(buffer: Buffer, spans: Spans, field_type: FieldType) -> Numbers:
 def _names(numbers: Numbers, absent: Numbers, field_type: FieldType) -> pa.Array | None:
     """Names of elements; None if a number has no name."""
     unique, places = np.unique(np.where(absent, np.uint64(0), numbers), return_inverse=True)
-    names = [name_of(field_type, int(number)) for number in unique]
+    names = [element_text(field_type, int(number)) for number in unique]
     used = pa.array(places.astype(np.int32), mask=absent)
     if any(found is None and (places[~absent] == at).any() for at, found in enumerate(names)):
         return None

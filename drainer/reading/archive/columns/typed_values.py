@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from drainer.changes.values import element_text, shown
 from drainer.reading.archive.columns.column_types import Family, family_of
-from drainer.reading.archive.columns.json_text import name_of
 from tidb_binlog.rowcodec.binary_json import read_json
 from tidb_binlog.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
 from tidb_binlog.rowcodec.datum import (
@@ -78,20 +78,12 @@ class _Names(dict[int, str]):
         self._type = field_type
 
     def __missing__(self, number: int) -> str:
-        name = name_of(self._type, number)
+        name = element_text(self._type, number)
         if name is None:
             raise KeyError(number)
         if len(self) < _NAMES_MAX:
             self[number] = name
         return name
-
-
-def _then(read: Callable[[bytes, int], tuple[Any, int]], make: Callable[[Any], Any]) -> Reader:
-    def reader(b: bytes, i: int) -> tuple[Any, int]:
-        value, end = read(b, i)
-        return make(value), end
-
-    return reader
 
 
 def _always(conversion: Conversion) -> Callable[[FieldType, int], Conversion]:
@@ -105,14 +97,14 @@ def _date(field_type: FieldType, place: int) -> Conversion:
 
 def _named(field_type: FieldType, place: int) -> Conversion:
     names = _Names(field_type)
-    read = _then(read_unsigned, names.__getitem__)
+    read = shown(read_unsigned, names.__getitem__)
     return Conversion(Shape.UNSIGNED, f"names{place}[u]", read, {f"names{place}": names})
 
 
 _SIGNED: Final = _always(Conversion(Shape.SIGNED, SIGNED_VALUE, read_int))
 _STRING: Final = _always(Conversion(Shape.BYTES, "s", read_bytes))
 _TIME: Final = _always(
-    Conversion(Shape.TIME, "second[t] + fraction[q]", _then(read_packed_time, _microseconds), _TIME_NAMES)
+    Conversion(Shape.TIME, "second[t] + fraction[q]", shown(read_packed_time, _microseconds), _TIME_NAMES)
 )
 _CONVERSIONS: Final[dict[ColumnKind, Callable[[FieldType, int], Conversion]]] = {
     ColumnKind.SIGNED: _SIGNED,
@@ -129,7 +121,7 @@ _CONVERSIONS: Final[dict[ColumnKind, Callable[[FieldType, int], Conversion]]] = 
     ColumnKind.DATE: _date,
     ColumnKind.DATETIME: _TIME,
     ColumnKind.TIMESTAMP: _TIME,
-    ColumnKind.TIME: _always(Conversion(Shape.CALL, "", _then(read_duration, lambda ns: ns // 1000))),
+    ColumnKind.TIME: _always(Conversion(Shape.CALL, "", shown(read_duration, lambda ns: ns // 1000))),
     ColumnKind.JSON: _always(Conversion(Shape.CALL, "", read_json)),
 }
 """Values of a column as it is itself in a data frame."""
@@ -143,7 +135,7 @@ def _text_of(column: Column, place: int) -> Reader:
             return base64.b64encode(value).decode()
         return str(getattr(value, "number", value)) if value == "" else str(value)
 
-    return _then(python_conversion(column, place).read, show)
+    return shown(python_conversion(column, place).read, show)
 
 
 class ImageValues:
@@ -173,7 +165,7 @@ class ImageValues:
     def _convert(self, column: Column, place: int) -> Conversion:
         target = self._targets.get(self._mark(column), column)
         text = _text_of(column, place)
-        unfit = _then(text, Unfit)
+        unfit = shown(text, Unfit)
         if family_of(column.type) is family_of(target.type):
             conversion = _CONVERSIONS[column.type.kind](column.type, place)
             self._lenient.append(_or(conversion.read, unfit))

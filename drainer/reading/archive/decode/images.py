@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from drainer.changes.values import RawReader, shown
 from drainer.reading.archive.decode.records import Row
 from drainer.txn import DELETE, INSERT, TableEvents, TableVersion
 from tidb_binlog.rowcodec.codegen import Conversion, Shape
@@ -40,14 +41,8 @@ def _as_it_stands(b: bytes, i: int) -> tuple[bytes, int]:
     return b[i:end], end
 
 
-def _of(
-    shape: Shape, read: Callable[[bytes, int], tuple[Any, int]], put: Callable[[Any], bytes]
-) -> Conversion:
-    def strict(b: bytes, i: int) -> tuple[bytes, int]:
-        value, end = read(b, i)
-        return put(value), end
-
-    return Conversion(shape, "", strict, _NAMES, raw=shape is not Shape.CALL, null="NIL")
+def _of(shape: Shape, read: RawReader, put: Callable[[Any], bytes]) -> Conversion:
+    return Conversion(shape, "", shown(read, put), _NAMES, raw=shape is not Shape.CALL, null="NIL")
 
 
 _NAMES: Final = {"NIL": NULL_DATUM, "put_unsigned": put_unsigned}

@@ -268,7 +268,7 @@ class Texts:
     def of(self, version: TableVersion) -> ImageText:
         text = self._texts.get(version)
         if text is None:
-            text = self._texts[version] = ImageText(version.info)
+            text = self._texts[version] = ImageText(version)
         return text
 
     def arrays(self, portion: Portion) -> dict[str, Callable[[], pa.Array]]:
