@@ -10,6 +10,7 @@ from typing import Final
 
 from tidb_binlog import tso
 from tidb_binlog.observe.metrics import counter, gauge, histogram, tally_histogram
+from tidb_binlog.tso import Ts
 
 EVENTS: Final = counter("binlog_drainer_event", "Row events and DDL handed to the sink, by type.", ["type"])
 ROW_EVENTS: Final = tuple(EVENTS.labels(kind) for kind in ("Insert", "Update", "Delete"))
@@ -116,7 +117,7 @@ READ_BINLOG_BYTES: Final = tally_histogram(
 )
 
 
-def note_arrival(node_id: str, sizes: Iterable[int], last_ts: int, now_s: float) -> None:
+def note_arrival(node_id: str, sizes: Iterable[int], last_ts: Ts, now_s: float) -> None:
     """Binlogs of these sizes, the last one committed at `last_ts`, have arrived at the wall time `now_s`."""
     observe = READ_BINLOG_BYTES.labels(node_id).observe
     for size in sizes:

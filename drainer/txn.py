@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidb_binlog.table_info import TableInfo
+from tidb_binlog.tso import Ts
 
 INSERT: Final = 0
 UPDATE: Final = 1
@@ -83,8 +84,8 @@ class Transaction:
     the pump sent, where a whole transaction was made of it.
     """
 
-    start_ts: int
-    commit_ts: int
+    start_ts: Ts
+    commit_ts: Ts
     tables: tuple[TableEvents, ...]
     size_bytes: int
     last: bool = True
@@ -99,8 +100,8 @@ class LargeTransaction:
     is to stop: what was read of it must not count then.
     """
 
-    start_ts: int
-    commit_ts: int
+    start_ts: Ts
+    commit_ts: Ts
     size_bytes: int
     pieces: Callable[[], Iterator[Transaction]]
 
@@ -121,7 +122,7 @@ class Ddl:
     `before` and `after` whose rows do not replicate.
     """
 
-    commit_ts: int
+    commit_ts: Ts
     job_id: int
     action: int
     schema: str

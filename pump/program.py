@@ -62,6 +62,7 @@ from tidb_binlog.serving.reload import Reload
 from tidb_binlog.serving.starting import Starting
 from tidb_binlog.serving.status_page import StatusPage
 from tidb_binlog.status.pump import PumpDocument
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream import choice
 from tidb_binlog.upstream.upstream_time import UpstreamTime
 from tidb_binlog.upstream_port import Upstream
@@ -195,7 +196,7 @@ def first_routes(
 
 
 async def open_storage(
-    settings: PumpConfig, data_dir: DataDir, clock: Clock, limit_ts: int, clients_know: bool
+    settings: PumpConfig, data_dir: DataDir, clock: Clock, limit_ts: Ts, clients_know: bool
 ) -> Storage:
     """What is stored, ready for more of it."""
     limits = StorageLimits(

@@ -47,6 +47,7 @@ from tidb_binlog.errors import BinlogError, ConfigError, Rejected, Unavailable
 from tidb_binlog.etcd.registry import connect_registry
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.table_info import SchemaState
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream import choice
 
 logger: Final = logging.getLogger("pumpclient")
@@ -228,7 +229,7 @@ class PumpClient:
 
     # What the host writes.
 
-    async def write_prewrite(self, start_ts: int, key: bytes, value: bytes) -> bool:
+    async def write_prewrite(self, start_ts: Ts, key: bytes, value: bytes) -> bool:
         """Store the prewrite of a row transaction; `value` is a serialized PrewriteValue.
 
         Returns when a pump has it on disk: True. Raises `WriteFailed` when none took it, `BinlogTooLarge`
@@ -239,7 +240,7 @@ class PumpClient:
 
     async def write_ddl_prewrite(
         self,
-        start_ts: int,
+        start_ts: Ts,
         key: bytes,
         query: str,
         job_id: int,
@@ -249,7 +250,7 @@ class PumpClient:
         payload = binlog.prewrite_ddl(_valid(start_ts), key, query, job_id, schema_state)
         return await self._prewrite(start_ts, payload)
 
-    async def write_commit(self, start_ts: int, commit_ts: int, key: bytes = b"") -> bool:
+    async def write_commit(self, start_ts: Ts, commit_ts: Ts, key: bytes = b"") -> bool:
         """Tell the pump that has the prewrite that the transaction is committed; True when it knows.
 
         Tries for `finish_deadline_s`; usually run in the background. False is no loss: the pump asks the
@@ -262,7 +263,7 @@ class PumpClient:
             )
         return await self._finish(start_ts, binlog.commit(start_ts, commit_ts, key))
 
-    async def write_rollback(self, start_ts: int, key: bytes = b"") -> bool:
+    async def write_rollback(self, start_ts: Ts, key: bytes = b"") -> bool:
         """Tell the pump that has the prewrite that the transaction is rolled back; as `write_commit`.
 
         Send it only when the transaction can never commit: a pump believes it without asking.
@@ -285,7 +286,7 @@ class PumpClient:
 
     # Writing.
 
-    async def _prewrite(self, start_ts: int, payload: bytes) -> bool:
+    async def _prewrite(self, start_ts: Ts, payload: bytes) -> bool:
         if self._closing.is_set() or not self._started:
             raise ClientClosed("the pump client is not open", hint="use it inside `async with`")
         if self._skipping.on:
@@ -316,7 +317,7 @@ class PumpClient:
             gap.cause,
         )
 
-    async def _finish(self, start_ts: int, payload: bytes) -> bool:
+    async def _finish(self, start_ts: Ts, payload: bytes) -> bool:
         pump_id = self._roster.affinity.take(start_ts)
         if not self._skipping.is_quiet and self._skipping.finished(start_ts):
             self._delivery.counters.finishes_skipped += 1
@@ -356,7 +357,7 @@ class PumpClient:
             await self._pauses.until(self._roster.health.next_probe_s(), changed)
 
 
-def _valid(start_ts: int) -> int:
+def _valid(start_ts: Ts) -> int:
     if start_ts <= 0:
         raise InvalidBinlog(f"start_ts is {start_ts}", hint="draw one from the timestamp oracle")
     return start_ts

@@ -29,6 +29,7 @@ from pumpclient.send.skipping import ClientState, SkipStatus
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.process.loop_thread import LoopThread
 from tidb_binlog.table_info import SchemaState
+from tidb_binlog.tso import Ts
 
 T = TypeVar("T")
 
@@ -49,13 +50,13 @@ class SyncPumpClient:
         self._soon: set[Future[bool]] = set()
         self._client = self._thread.open(open_client)
 
-    def write_prewrite(self, start_ts: int, key: bytes, value: bytes) -> bool:
+    def write_prewrite(self, start_ts: Ts, key: bytes, value: bytes) -> bool:
         """See `PumpClient.write_prewrite`."""
         return self._thread.call(self._client.write_prewrite(start_ts, key, value))
 
     def write_ddl_prewrite(
         self,
-        start_ts: int,
+        start_ts: Ts,
         key: bytes,
         query: str,
         job_id: int,
@@ -64,19 +65,19 @@ class SyncPumpClient:
         """See `PumpClient.write_ddl_prewrite`."""
         return self._thread.call(self._client.write_ddl_prewrite(start_ts, key, query, job_id, schema_state))
 
-    def write_commit(self, start_ts: int, commit_ts: int, key: bytes = b"") -> bool:
+    def write_commit(self, start_ts: Ts, commit_ts: Ts, key: bytes = b"") -> bool:
         """See `PumpClient.write_commit`: blocks until the pump has it or time is up."""
         return self._thread.call(self._client.write_commit(start_ts, commit_ts, key))
 
-    def write_rollback(self, start_ts: int, key: bytes = b"") -> bool:
+    def write_rollback(self, start_ts: Ts, key: bytes = b"") -> bool:
         """See `PumpClient.write_rollback`: blocks until the pump has it or time is up."""
         return self._thread.call(self._client.write_rollback(start_ts, key))
 
-    def write_commit_soon(self, start_ts: int, commit_ts: int, key: bytes = b"") -> Future[bool]:
+    def write_commit_soon(self, start_ts: Ts, commit_ts: Ts, key: bytes = b"") -> Future[bool]:
         """Send the commit in the background; the future says whether the pump has it."""
         return self._later(self._client.write_commit(start_ts, commit_ts, key))
 
-    def write_rollback_soon(self, start_ts: int, key: bytes = b"") -> Future[bool]:
+    def write_rollback_soon(self, start_ts: Ts, key: bytes = b"") -> Future[bool]:
         """Send the rollback in the background; the future says whether the pump has it."""
         return self._later(self._client.write_rollback(start_ts, key))
 

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 
 from tidb_binlog.errors import Corruption, Rejected
 from tidb_binlog.table_info import SchemaState
+from tidb_binlog.tso import Ts
 from tidb_binlog.wire import binlog_pb2
 
 PREWRITE = 0
@@ -50,8 +51,8 @@ class Header(NamedTuple):
     """What storage and sorting need to know of a payload."""
 
     tp: int
-    start_ts: int
-    commit_ts: int
+    start_ts: Ts
+    commit_ts: Ts
 
     @property
     def is_fake(self) -> bool:
@@ -59,7 +60,7 @@ class Header(NamedTuple):
         return self.start_ts == self.commit_ts and self.start_ts > 0
 
     @property
-    def index_ts(self) -> int:
+    def index_ts(self) -> Ts:
         """Timestamp under which the Pump's index files the record: start_ts of a prewrite, else commit_ts."""
         return self.start_ts if self.tp == PREWRITE else self.commit_ts
 
@@ -129,7 +130,7 @@ def canonical(message: binlog_pb2.Binlog) -> bytes:
     return message.SerializeToString()
 
 
-def prewrite(start_ts: int, prewrite_key: bytes, prewrite_value: bytes) -> bytes:
+def prewrite(start_ts: Ts, prewrite_key: bytes, prewrite_value: bytes) -> bytes:
     """Payload of a row transaction's prewrite; `prewrite_value` is a serialized PrewriteValue."""
     message = binlog_pb2.Binlog(
         tp=binlog_pb2.Prewrite,
@@ -144,7 +145,7 @@ def prewrite(start_ts: int, prewrite_key: bytes, prewrite_value: bytes) -> bytes
 
 
 def prewrite_ddl(
-    start_ts: int, prewrite_key: bytes, query: str, job_id: int, schema_state: int = SchemaState.PUBLIC
+    start_ts: Ts, prewrite_key: bytes, query: str, job_id: int, schema_state: int = SchemaState.PUBLIC
 ) -> bytes:
     """Payload of a DDL's prewrite."""
     message = binlog_pb2.Binlog(
@@ -159,12 +160,12 @@ def prewrite_ddl(
     return message.SerializeToString()
 
 
-def commit(start_ts: int, commit_ts: int, prewrite_key: bytes = b"") -> bytes:
+def commit(start_ts: Ts, commit_ts: Ts, prewrite_key: bytes = b"") -> bytes:
     """Payload that ends a transaction as committed. A Pump that asked the store writes it without a key."""
     return _end(COMMIT, start_ts, commit_ts, prewrite_key)
 
 
-def rollback(start_ts: int, prewrite_key: bytes = b"") -> bytes:
+def rollback(start_ts: Ts, prewrite_key: bytes = b"") -> bytes:
     """Payload with which a client ends a transaction as rolled back."""
     return _end(ROLLBACK, start_ts, 0, prewrite_key)
 
@@ -173,17 +174,17 @@ SETTLED = b"\x78\x01"
 """How the payload of a rollback ends that a pump has asked for."""
 
 
-def settled_rollback(start_ts: int) -> bytes:
+def settled_rollback(start_ts: Ts) -> bytes:
     """Payload with which a pump ends a transaction that the store says is rolled back."""
     return rollback(start_ts) + SETTLED
 
 
-def fake(ts: int) -> bytes:
+def fake(ts: Ts) -> bytes:
     """Time mark of an idle Pump: a rollback whose two timestamps are equal."""
     return _end(ROLLBACK, ts, ts, b"")
 
 
-def _end(tp: int, start_ts: int, commit_ts: int, prewrite_key: bytes) -> bytes:
+def _end(tp: int, start_ts: Ts, commit_ts: Ts, prewrite_key: bytes) -> bytes:
     message = binlog_pb2.Binlog(
         tp=tp,  # type: ignore[arg-type]
         start_ts=start_ts,

@@ -22,6 +22,7 @@ import msgspec
 from tidb_binlog.errors import Corruption
 from tidb_binlog.foreign_document import UNREADABLE
 from tidb_binlog.table_info import SchemaState
+from tidb_binlog.tso import Ts
 
 
 class ActionType(IntEnum):
@@ -175,7 +176,7 @@ class DdlJob:
     table_name: str = ""
     query: str = ""
     schema_version: int = 0
-    finished_ts: int = 0
+    finished_ts: Ts = 0
     db_info: dict[str, Any] | None = field(default=None, repr=False, hash=False)
     table_info: dict[str, Any] | None = field(default=None, repr=False, hash=False)
     table_infos: tuple[dict[str, Any], ...] = field(default=(), repr=False, hash=False)
@@ -231,11 +232,11 @@ class DdlJob:
                 hint="compare the job with `ADMIN SHOW DDL JOBS` of the upstream",
             ) from None
 
-    def to_json(self, finished_ts: int = 0) -> bytes:
+    def to_json(self, finished_ts: Ts = 0) -> bytes:
         """As `to_document`, as text."""
         return encode(self.to_document(finished_ts))
 
-    def to_document(self, finished_ts: int = 0) -> dict[str, Any]:
+    def to_document(self, finished_ts: Ts = 0) -> dict[str, Any]:
         """A finished job about one table or database; `finished_ts` is its commit_ts, 0 if not known yet."""
         table = self.table_info
         if table is not None and self.action == ActionType.DROP_TABLE:
@@ -294,7 +295,7 @@ class JobHead(msgspec.Struct, gc=False):
     history: _HeadHistory | None = msgspec.field(name="binlog", default=None)
 
     @property
-    def finished_ts(self) -> int:
+    def finished_ts(self) -> Ts:
         return self.history.FinishedTS if self.history else 0
 
     @property

@@ -21,6 +21,7 @@ from typing import Final
 from tidb_binlog import tso
 from tidb_binlog.errors import FlagError
 from tidb_binlog.quantities import duration_s
+from tidb_binlog.tso import Ts
 
 _TS_MIN: Final = tso.compose(946_684_800_000)  # the year 2000
 _FORMS: Final = "use a timestamp, now, -2h, @SECONDS, RFC 3339 or 'YYYY-MM-DD HH:MM:SS'"
@@ -78,18 +79,18 @@ def _positive(milliseconds: int) -> int:
     return milliseconds
 
 
-def _moment(ts: int) -> datetime.datetime:
+def _moment(ts: Ts) -> datetime.datetime:
     return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(
         milliseconds=tso.physical_ms(ts)
     )
 
 
-def utc(ts: int) -> str:
+def utc(ts: Ts) -> str:
     """RFC 3339 with milliseconds."""
     return _moment(ts).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def local(ts: int, shown: datetime.tzinfo | None = None) -> str:
+def local(ts: Ts, shown: datetime.tzinfo | None = None) -> str:
     """In a zone, None: this host's."""
     found = _moment(ts).astimezone(shown)
     return f"{found:%Y-%m-%d %H:%M:%S}.{found.microsecond // 1000:03d} {found:%z}"

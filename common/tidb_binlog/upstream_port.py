@@ -19,7 +19,7 @@ from tidb_binlog.tso import Ts
 class Committed:
     """The transaction is committed for good."""
 
-    commit_ts: int
+    commit_ts: Ts
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class SchemaHistory(Protocol):
         """
         ...
 
-    async def schema_at(self, ts: int) -> SchemaAt | None:
+    async def schema_at(self, ts: Ts) -> SchemaAt | None:
         """The schema at `ts`; None where only the history has it (nothing else is kept, or `ts` is so old
         that what stood then is collected). Raises `Unavailable`.
         """
@@ -156,7 +156,7 @@ class SchemaHistory(Protocol):
 
 
 class GarbageHold(Protocol):
-    async def hold(self, name: str, ts: int, ttl_s: int) -> int:
+    async def hold(self, name: str, ts: Ts, ttl_s: int) -> int:
         """Keep what stands at `ts` and later readable for `ttl_s` seconds, under a name of the holder.
 
         Returns the timestamp from which on everything is still there: above `ts` means that it came too late.

@@ -24,6 +24,7 @@ from binlog_playground.check.verify import Canonical, ColumnForm, ExpectedTable
 from pumpclient import column
 from pumpclient.publish.publisher import Publisher
 from tidb_binlog.clock import Clock
+from tidb_binlog.tso import Ts
 
 SCHEMA: Final = "playground"
 PROBE: Final = "lag_probe"
@@ -101,7 +102,7 @@ class Application:
     tables: list[Table] = field(default_factory=list)
     probes: dict[int, str] = field(default_factory=dict)
     """Rows of the table of probes: `sent_at` by id."""
-    last_commit_ts: int = 0
+    last_commit_ts: Ts = 0
     """The largest of all transactions and DDL."""
     _locks: list[asyncio.Lock] = field(default_factory=list)
     """One for each session, held during its transactions; a DDL holds all of them."""
@@ -238,7 +239,7 @@ class Application:
         self._note_ddl(await self.publisher.create_table(table.full_name, columns, primary_key=["id"]))
         self.tables.append(table)
 
-    def _note_ddl(self, commit_ts: int) -> None:
+    def _note_ddl(self, commit_ts: Ts) -> None:
         self.last_commit_ts = max(self.last_commit_ts, commit_ts)
         self.statistics.ddl += 1
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tidb_binlog.binlog import PREWRITE
+from tidb_binlog.tso import Ts
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +24,12 @@ class Record:
     """One payload that a database sent to a Pump."""
 
     tp: int
-    start_ts: int
-    commit_ts: int
+    start_ts: Ts
+    commit_ts: Ts
     payload: bytes
 
     @property
-    def ts(self) -> int:
+    def ts(self) -> Ts:
         """The largest timestamp the record itself names."""
         return max(self.start_ts, self.commit_ts)
 
@@ -39,7 +40,7 @@ class Arrival:
 
     pump: int
     record: Record
-    clock_ts: int
+    clock_ts: Ts
 
 
 def _keyed(pump: int, records: Sequence[Record]) -> Iterator[tuple[int, int, int, Record]]:
@@ -72,7 +73,7 @@ class AckedPrefix:
             self.length += 1
 
     @property
-    def clock_ts(self) -> int:
+    def clock_ts(self) -> Ts:
         """What the clock may show now."""
         if not self.complete:  # as late as it can be: a Pump asks the clock whether a timestamp can be true
             return self._order[self.length].clock_ts - 1

@@ -20,6 +20,7 @@ from binlog_playground.scenario import Scenario
 from tidb_binlog import rpc, tso
 from tidb_binlog.binlog import COMMIT, PREWRITE
 from tidb_binlog.errors import BinlogError, Rejected, Unavailable
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 from tidb_binlog.upstream_port import Committed, RolledBack
 from tidb_binlog.wire import pump_pb2
@@ -147,7 +148,7 @@ class Replay:
         await self._upstream.oracle.pin(max(shown, self._scenario.last_commit_ts))
         await self._tell_outcomes(tso.TS_MAX)
 
-    async def _tell_outcomes(self, clock_ts: int) -> None:
+    async def _tell_outcomes(self, clock_ts: Ts) -> None:
         """Record what became of transactions without a recorded end, as far as the clock has come."""
         while self._untold and self._untold[0][0] <= clock_ts:
             _, start_ts, outcome = self._untold.pop(0)

@@ -37,6 +37,7 @@ from tidb_binlog.clock import Clock
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.etcd.client import EtcdClient
 from tidb_binlog.etcd.registry import EtcdRegistry
+from tidb_binlog.tso import Ts
 
 RECORDED: Final = Path(__file__).with_name("recorded") / "basic"
 PUMPS: Final = 2
@@ -160,7 +161,7 @@ class Run:
     async def _send(self, replay: Replay) -> None:
         await replay.run()
 
-    async def _drain(self, last_commit_ts: int) -> None:
+    async def _drain(self, last_commit_ts: Ts) -> None:
         """Wait until the checkpoint has passed the last commit; `Unavailable` if it stands still."""
         self._phase = "draining"
         assert self.cluster.drainer is not None

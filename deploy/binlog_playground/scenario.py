@@ -18,6 +18,7 @@ from binlog_playground.arrival import Record
 from binlog_playground.check.verify import Canonical, ColumnForm, ExpectedChecksum, ExpectedTable, Raw
 from tidb_binlog.binlog import COMMIT, PREWRITE, ROLLBACK
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.tso import Ts
 
 TYPES: Final = {"P": PREWRITE, "C": COMMIT, "R": ROLLBACK}
 HINT: Final = "give a directory with meta.json, written*.jsonl.gz, ddl_jobs.jsonl.gz and expected.json.gz"
@@ -37,7 +38,7 @@ class Scenario:
     not_compared: list[str] = field(default_factory=list)  # views and sequences
 
     @property
-    def last_commit_ts(self) -> int:
+    def last_commit_ts(self) -> Ts:
         """Largest commit timestamp of any transaction, those without a commit record included."""
         recorded = [r.commit_ts for records in self.files for r in records]
         return max([0, *recorded, *(ts for ts in self.outcomes.values() if ts is not None)])
@@ -49,7 +50,7 @@ class Scenario:
         return [(str(job.get("schema_name", "")), str(job.get("query", ""))) for job in documents]
 
     @property
-    def first_ts(self) -> int:
+    def first_ts(self) -> Ts:
         return min(record.start_ts for records in self.files for record in records)
 
 

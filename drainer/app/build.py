@@ -26,6 +26,7 @@ from tidb_binlog import rpc
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.cluster.registry import Registry
 from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream
 
 AHEAD_WAIT_S: Final = 5.0
@@ -77,7 +78,7 @@ async def build(
 def open_collector(
     context: BuildContext,
     tls: TlsConfig | None,
-    after_ts: int,
+    after_ts: Ts,
     unbroken: Callable[[], int | None],
     clock: Clock,
 ) -> Collector:

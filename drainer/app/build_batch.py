@@ -26,6 +26,7 @@ from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.errors import ConfigError, Corruption, DirectoryLocked, DownstreamError, Unavailable
 from tidb_binlog.filesystem import lock
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.build_batch")
 
@@ -84,7 +85,7 @@ async def _opened(writer: SinkWriter) -> int | None:
         raise DownstreamError(words, hint="the log shows where it was raised") from None
 
 
-def where_to_begin(name: str, position: int | None, stored: Checkpoint | None, initial_ts: int) -> Place:
+def where_to_begin(name: str, position: int | None, stored: Checkpoint | None, initial_ts: Ts) -> Place:
     """`position`: what the sink says; None: it stores none. Raises `Corruption`."""
     saved = Place(stored.commit_ts, stored.schema_version) if stored and stored.commit_ts else None
     if position is None:

@@ -23,6 +23,7 @@ from drainer.stream.rules.rule_set import read_rules
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import ConfigError, DirectoryLocked
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream
 
 logger = log.get("drainer.archive_assembly")
@@ -60,7 +61,7 @@ async def build(context: BuildContext) -> Runner[FileSink]:
     return begin.runner(sink, translator)
 
 
-def _start(archive: Archive, stored: Checkpoint | None, initial_ts: int) -> tuple[int, int]:
+def _start(archive: Archive, stored: Checkpoint | None, initial_ts: Ts) -> tuple[int, int]:
     start = where_to_go_on(archive.last_ts, stored, initial_ts)
     return start.commit_ts, start.schema_version
 

@@ -41,6 +41,7 @@ from drainer.stream.rules.rule_set import read_rules
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.errors import BinlogError
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream
 
 logger = log.get("drainer.kafka_assembly")
@@ -120,7 +121,7 @@ def assembled(
     data_dir: str,
     form: MessageFormat | None = None,
     claim_check: str = "",
-    past_ts: int,
+    past_ts: Ts,
 ) -> KafkaSink:
     """A sink of its parts; `form` of messages, None for obinlog. Raises `ConfigError`."""
     topics = Topics(settings.topic)

@@ -49,6 +49,7 @@ from tidb_binlog.errors import Conflict, Unavailable
 from tidb_binlog.observe import log
 from tidb_binlog.serving.reload import Commit
 from tidb_binlog.serving.starting import WaitFor, at_once
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream
 
 logger = log.get("drainer.assembly")
@@ -190,7 +191,7 @@ async def open_relay(
     settings: DrainerConfig,
     cluster_id: int,
     clock: SystemClock,
-    after_ts: int,
+    after_ts: Ts,
     ends: contextlib.AsyncExitStack,
 ) -> RelayLog | None:
     """The relay log, its last record whole, for a stream after `after_ts`; None if none is wanted."""

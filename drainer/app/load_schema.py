@@ -20,6 +20,7 @@ from drainer.stream.schema.history_reader import Until
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.schema.upstream_schema import read_at, read_on, read_whole
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import SchemaHistory
 
 logger = log.get("drainer.tracked_schema")
@@ -34,13 +35,13 @@ class TrackedSchema:
         self.tracker = tracker
         self._store = store
 
-    def keep(self, commit_ts: int) -> None:
+    def keep(self, commit_ts: Ts) -> None:
         """Remember what the DDL at `commit_ts` changed; stored with the first checkpoint not before it."""
         tracker = self.tracker
         if rows := tracker.changed_since_last_dump():
             self._store.save_schema(SchemaChanges(commit_ts, tracker.version, tracker.last_job_id, rows))
 
-    def keep_all(self, commit_ts: int) -> None:
+    def keep_all(self, commit_ts: Ts) -> None:
         """The first snapshot: everything, as it is at `commit_ts`."""
         tracker = self.tracker
         rows = tracker.dump()
@@ -51,7 +52,7 @@ class TrackedSchema:
 async def open_schema(
     store: CheckpointStore,
     start: Start,
-    after_ts: int,
+    after_ts: Ts,
     history: SchemaHistory,
     load: Loader,
     *,

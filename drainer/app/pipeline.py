@@ -31,6 +31,7 @@ from tidb_binlog.clock import Clock
 from tidb_binlog.errors import BinlogError
 from tidb_binlog.observe import log
 from tidb_binlog.process import daemon
+from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.pipeline")
 
@@ -60,7 +61,7 @@ class Pipeline:
         clock: Clock,
         *,
         cluster_id: int,
-        stored_ts: int,
+        stored_ts: Ts,
     ) -> None:
         self._process = process
         self._operating = operating
@@ -76,7 +77,7 @@ class Pipeline:
         self._begins_again = False
 
     @property
-    def stored_ts(self) -> int:
+    def stored_ts(self) -> Ts:
         """The stored checkpoint, as far as it is known."""
         return self._runner.stored_ts if self._runner is not None else self._stored_ts
 

@@ -41,6 +41,7 @@ from tidb_binlog import tso
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import ConfigError, Conflict
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.relay_recovery")
 
@@ -149,9 +150,7 @@ class RelayRecovery:
             opening.add_done_callback(_close_opened)
             raise
 
-    async def _recover(
-        self, stored: Stored, source: RelaySource, purged_ts: int, started_s: float
-    ) -> Summary:
+    async def _recover(self, stored: Stored, source: RelaySource, purged_ts: Ts, started_s: float) -> Summary:
         from_ts = stored.checkpoint.commit_ts
         await self._check_alone(stored.cluster_id, source, purged_ts)
         store = self._store_of(stored.cluster_id)
@@ -191,7 +190,7 @@ class RelayRecovery:
             seconds=self._clock.monotonic_s() - started_s,
         )
 
-    async def _check_alone(self, cluster_id: int, source: RelaySource, purged_ts: int) -> None:
+    async def _check_alone(self, cluster_id: int, source: RelaySource, purged_ts: Ts) -> None:
         """Nothing is written yet, and no drainer is fenced off."""
         first = await asyncio.to_thread(self._inspect, cluster_id)
         check_alone(first, first)
@@ -235,7 +234,7 @@ def check_alone(first: Inspection, second: Inspection) -> None:
         raise AtWork("another process moves the checkpoint downstream", hint="stop the other drainer")
 
 
-def end_of(positions: Sequence[Position], intent: Intent | None, last_ts: int) -> int:
+def end_of(positions: Sequence[Position], intent: Intent | None, last_ts: Ts) -> int:
     """Up to where a relay log with records up to `last_ts` brings lanes at these positions; 0: it cannot.
 
     Lanes are moved together, at drained points, to where the stream is: above the last record, if nothing was
@@ -249,7 +248,7 @@ def end_of(positions: Sequence[Position], intent: Intent | None, last_ts: int) -
     return reached_ts if together and not unknown_ddl else 0
 
 
-def check_begin(found: StoredState, purged_ts: int, path: str) -> None:
+def check_begin(found: StoredState, purged_ts: Ts, path: str) -> None:
     """Raises `Conflict` when the downstream needs records that were removed."""
     state, row = found.state, found.row
     ours = None if is_foreign(found) or state is None else state.checkpoint
@@ -262,7 +261,7 @@ def check_begin(found: StoredState, purged_ts: int, path: str) -> None:
         )
 
 
-def check_reach(found: StoredState, last_ts: int, path: str) -> None:
+def check_reach(found: StoredState, last_ts: Ts, path: str) -> None:
     """Raises `Conflict` when rows went downstream that the relay log does not have."""
     state, row = found.state, found.row
     floor_ts = max(row.commit_ts if row else 0, last_ts)
@@ -271,7 +270,7 @@ def check_reach(found: StoredState, last_ts: int, path: str) -> None:
     raise _beyond(found.lanes, last_ts, path)
 
 
-def _beyond(positions: Sequence[Position], last_ts: int, path: str) -> Conflict:
+def _beyond(positions: Sequence[Position], last_ts: Ts, path: str) -> Conflict:
     reached_ts = max(position.commit_ts for position in positions)
     return Conflict(
         f"rows of commit_ts {reached_ts} are downstream, but the relay log in {path} ends at "

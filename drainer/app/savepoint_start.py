@@ -25,6 +25,7 @@ from drainer.stream.rules.rule_change import RuleChange
 from drainer.stream.rules.rule_set import read_rules
 from drainer.stream.schema.upstream_schema import read_schema
 from drainer.stream.translate.translator import Translator
+from tidb_binlog.tso import Ts
 
 S = TypeVar("S", bound=Sink)
 
@@ -32,7 +33,7 @@ S = TypeVar("S", bound=Sink)
 class Place(NamedTuple):
     """The stream continues after `commit_ts`, at that schema version (0: not known)."""
 
-    commit_ts: int
+    commit_ts: Ts
     schema_version: int = 0
 
 

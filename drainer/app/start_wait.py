@@ -19,6 +19,7 @@ from tidb_binlog.backoff import Backoff
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.observe import log, show
 from tidb_binlog.serving.starting import Starting
+from tidb_binlog.tso import Ts
 
 T = TypeVar("T")
 logger = log.get("drainer.reaching")
@@ -37,8 +38,8 @@ class Summary:
     whether the downstream is consistent cannot be known."""
 
     nothing: str = ""
-    from_ts: int = 0
-    to_ts: int = 0
+    from_ts: Ts = 0
+    to_ts: Ts = 0
     records: int = 0
     rows: int = 0
     ddls: int = 0

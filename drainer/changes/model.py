@@ -17,13 +17,14 @@ from typing import Any, Final, Literal
 
 from tidb_binlog import tso
 from tidb_binlog.rowcodec.temporal import clock_text
+from tidb_binlog.tso import Ts
 
 Kind = Literal["insert", "update", "delete"]
 PythonType = type[Any]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def time_of(ts: int) -> datetime:
+def time_of(ts: Ts) -> datetime:
     """The time of a timestamp, in UTC, to the millisecond."""
     return _EPOCH + timedelta(milliseconds=tso.physical_ms(ts))
 
@@ -131,8 +132,8 @@ class Transaction:
     `large`: the rows are read piece by piece while they are iterated, once.
     """
 
-    commit_ts: int
-    start_ts: int
+    commit_ts: Ts
+    start_ts: Ts
     rows: Iterable[Row]
     large: bool = False
 
@@ -169,7 +170,7 @@ class Ddl:
     "create database", "alter database", "drop database", "recover database". `effect`: what it does to rows.
     """
 
-    commit_ts: int
+    commit_ts: Ts
     query: str
     schema: str
     before: tuple[Table, ...] = ()

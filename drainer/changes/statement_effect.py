@@ -17,6 +17,7 @@ from drainer.changes.ddl_effect import DdlEffect, EffectKind, Name, Names, effec
 from drainer.mysql.sql_tokens import tokens, unquote
 from drainer.txn import Ddl
 from tidb_binlog.ddl_job import ActionType
+from tidb_binlog.tso import Ts
 
 _ACTIONS: Final = {
     ("CREATE", "DATABASE"): ActionType.CREATE_SCHEMA,
@@ -238,7 +239,7 @@ _VERBS: Final[dict[str, Callable[[_Words, str, int], DdlEffect | None]]] = {
 }
 
 
-def pb_ddl(commit_ts: int, text: bytes) -> Ddl:
+def pb_ddl(commit_ts: Ts, text: bytes) -> Ddl:
     """The DDL of a record."""
     schema, query = _divided(text.decode("utf-8", "surrogateescape"))
     names = names_of(query, schema)

@@ -19,6 +19,7 @@ from typing import Final
 from tidb_binlog import tso
 from tidb_binlog.errors import BinlogError, ConfigError, Corruption, Rejected
 from tidb_binlog.protobuf_fields import LENGTH, VARINT, MalformedMessage, fields
+from tidb_binlog.tso import Ts
 
 DUMPLING_NAME: Final = "metadata"
 BR_NAME: Final = "backupmeta"
@@ -36,9 +37,9 @@ class BackupPosition:
     """`cluster_id` 0: the tool does not say. `from_ts` 0: a full backup."""
 
     path: str
-    ts: int
+    ts: Ts
     cluster_id: int = 0
-    from_ts: int = 0
+    from_ts: Ts = 0
 
 
 def of_dumpling(directory: str) -> BackupPosition:
@@ -111,7 +112,7 @@ def _numbers(path: str) -> dict[int, int]:
         return found
 
 
-def _is_ts(ts: int) -> bool:
+def _is_ts(ts: Ts) -> bool:
     return ts <= tso.TS_MAX and tso.physical_s(ts) >= _OLDEST_S
 
 

@@ -28,6 +28,7 @@ from typing import Final
 
 from drainer.mysql.rows.change import Position
 from tidb_binlog.errors import Conflict
+from tidb_binlog.tso import Ts
 
 _HINT: Final = "the drainer resumes from what is stored there; Pumps must still have what comes after it"
 
@@ -36,7 +37,7 @@ class WentBack(Conflict):
     """The downstream does not have what it had confirmed. Only a start from what it has now can continue."""
 
 
-def next_epoch(last: int, now_ts: int) -> int:
+def next_epoch(last: int, now_ts: Ts) -> int:
     """Never one that any start had before, on whatever server: timestamps are drawn once. A server that went
     back in time would give a mere count a second time."""
     return max(last + 1, now_ts)

@@ -26,6 +26,7 @@ from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.observe import log, trace
+from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.checkpoint_keeper")
 T = TypeVar("T")
@@ -68,7 +69,7 @@ class CheckpointKeeper:
         self._storing = asyncio.Lock()  # what is stored second must be the later one
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
 
-    def checkpoint(self, commit_ts: int, *, consistent: bool = False) -> Checkpoint:
+    def checkpoint(self, commit_ts: Ts, *, consistent: bool = False) -> Checkpoint:
         """What to store where everything at or below `commit_ts` is applied but for what waits.
 
         `floor` gives the highest (commit_ts, schema version) allowed while something waits.
@@ -86,7 +87,7 @@ class CheckpointKeeper:
             ts_map=self._ts_map,
         )
 
-    async def save(self, resolved_ts: int) -> None:
+    async def save(self, resolved_ts: Ts) -> None:
         """Store that everything at or below `resolved_ts` is applied, if that is news."""
         async with self._storing:
             checkpoint = self.checkpoint(resolved_ts)
@@ -105,14 +106,14 @@ class CheckpointKeeper:
             await self.call(self.store.begin_ddl, intent, checkpoint)
             self._note_stored(checkpoint.commit_ts)
 
-    async def end_ddl(self, commit_ts: int) -> None:
+    async def end_ddl(self, commit_ts: Ts) -> None:
         """A DDL is done, and every lane stands after it."""
         async with self._storing:
             checkpoint = self.checkpoint(commit_ts)
             await self.call(self.store.end_ddl, checkpoint, commit_ts)
             self._note_stored(checkpoint.commit_ts)
 
-    async def settle(self, resolved_ts: int) -> None:
+    async def settle(self, resolved_ts: Ts) -> None:
         """All lanes are drained and end here: downstream equals upstream at `resolved_ts`.
 
         Not before the stream has come to where the foremost lane, or the drainer before us, was at the start:
@@ -126,7 +127,7 @@ class CheckpointKeeper:
             await self.call(self.store.settle, checkpoint, resolved_ts)
             self._note_stored(checkpoint.commit_ts)
 
-    async def together(self, work: Callable[[Any], None], *, lanes_at: int | Position, upto_ts: int) -> None:
+    async def together(self, work: Callable[[Any], None], *, lanes_at: int | Position, upto_ts: Ts) -> None:
         """`work` in one transaction with all lanes at `lanes_at` and the checkpoint for `upto_ts`."""
         async with self._storing:
             checkpoint = self.checkpoint(upto_ts)
@@ -142,7 +143,7 @@ class CheckpointKeeper:
         """Whether `map_downstream` is to be called at the next drained point."""
         return self._maps and self._clock.monotonic_s() >= self._map_due_s
 
-    async def map_downstream(self, resolved_ts: int) -> None:
+    async def map_downstream(self, resolved_ts: Ts) -> None:
         """Store that the downstream as it is now is the upstream at `resolved_ts`; nothing may be applied
         meanwhile. Not while something waits, since then it is not."""
         self._map_due_s = self._clock.monotonic_s() + MAP_INTERVAL_S
@@ -156,7 +157,7 @@ class CheckpointKeeper:
                 await self.call(self.store.save, replace(checkpoint, ts_map=self._ts_map))
                 self._note_stored(resolved_ts)
 
-    def _note_stored(self, commit_ts: int) -> None:
+    def _note_stored(self, commit_ts: Ts) -> None:
         self.stored_ts = commit_ts
         metrics.CHECKPOINT_TSO.set(tso.physical_ms(commit_ts))
         metrics.CHECKPOINT_DELAY_SECONDS.observe(max(0.0, tso.age_s(commit_ts, self._clock.wall_s())))

@@ -22,6 +22,7 @@ from drainer.mysql.connection import Connection
 from drainer.mysql.literal.quoting import qualified, quote_name, string_literal
 from tidb_binlog import time_text
 from tidb_binlog.errors import Conflict, Rejected
+from tidb_binlog.tso import Ts
 
 LOADING: Final = "loading"
 DONE: Final = "done"
@@ -68,7 +69,7 @@ class LoadState:
 
     run: int
     phase: str
-    ts: int
+    ts: Ts
     mode: str
     program: str
 
@@ -95,7 +96,7 @@ class LoadedChunk:
     """`bounds` as the splitter writes them; `ts`: what it was copied at."""
 
     chunk: int
-    ts: int
+    ts: Ts
     state: ChunkState
     rows: int
     bounds: str
@@ -251,7 +252,7 @@ class LoadProgress:
         run: int,
         state: ChunkState,
         *,
-        ts: int,
+        ts: Ts,
         rows: int,
     ) -> None:
         """In the transaction of the rows. Raises `Conflict` where a newer load took over."""

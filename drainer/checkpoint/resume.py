@@ -34,6 +34,7 @@ from drainer.checkpoint.safe_mode import SafeMode
 from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.mysql.rows.change import COMPLETE, Position
 from tidb_binlog.errors import Conflict, Corruption
+from tidb_binlog.tso import Ts
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +83,8 @@ class StarterInfo:
 
     cluster_id: int
     lane_count: int
-    initial_ts: int
-    now_ts: int
+    initial_ts: Ts
+    now_ts: Ts
     initial_is_given: bool = True
     owner: str = ""
     living: Collection[str] = ()
@@ -103,17 +104,17 @@ class Start:
     positions: tuple[Position, ...]
     intent: Intent | None
     safe_mode: SafeMode = field(default_factory=SafeMode)
-    floor_ts: int = 0
+    floor_ts: Ts = 0
     foreign: bool = False
     basis: StoredBasis | None = None
 
     @property
-    def past_ts(self) -> int:
+    def past_ts(self) -> Ts:
         """Rows and DDL up to here may have gone downstream before this start."""
         return max(*(position.commit_ts for position in self.positions), self.intent_ts)
 
     @property
-    def intent_ts(self) -> int:
+    def intent_ts(self) -> Ts:
         """commit_ts of the DDL that was under way; 0 if none was."""
         return self.intent.commit_ts if self.intent is not None else 0
 

@@ -22,24 +22,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tidb_binlog.tso import Ts
+
 
 @dataclass(frozen=True, slots=True)
 class SafeMode:
     """Rows with a commit_ts up to `until_ts` may be downstream already; `always`: rows of any commit_ts."""
 
-    until_ts: int = 0
+    until_ts: Ts = 0
     always: bool = False
 
     @classmethod
-    def at_start(cls, stored_ts: int, now_ts: int, *, foreign: bool) -> SafeMode:
+    def at_start(cls, stored_ts: Ts, now_ts: Ts, *, foreign: bool) -> SafeMode:
         """`stored_ts`: `safe-until` of the checkpoint, 0 without one. `foreign`: another program wrote it."""
         return cls(now_ts if foreign else stored_ts)
 
-    def covers(self, commit_ts: int) -> bool:
+    def covers(self, commit_ts: Ts) -> bool:
         """Whether rows of that transaction, or what its DDL does, may be downstream already."""
         return self.always or commit_ts <= self.until_ts
 
-    def until(self, last_ts: int) -> SafeMode:
+    def until(self, last_ts: Ts) -> SafeMode:
         """The same where no transaction above `last_ts` can be downstream."""
         return SafeMode(min(self.until_ts, last_ts), self.always)
 

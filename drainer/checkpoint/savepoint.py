@@ -22,6 +22,7 @@ from drainer.checkpoint.value import Checkpoint
 from tidb_binlog import checked
 from tidb_binlog.errors import ConfigError, Corruption, ForeignDirectory
 from tidb_binlog.filesystem import replace_file
+from tidb_binlog.tso import Ts
 
 NAME: Final = "savepoint"
 BEGIN_NAME: Final = ".begin"
@@ -77,7 +78,7 @@ class Savepoint:
                 os.unlink(self._begin_path)
             self._has_begin = False
 
-    def begin(self, now_ts: int) -> int:
+    def begin(self, now_ts: Ts) -> int:
         """Where a stream begins that has no savepoint: where an earlier start began, or now, durably noted.
 
         Raises `Corruption`, `ConfigError`, `OSError`.

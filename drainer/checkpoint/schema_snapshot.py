@@ -26,6 +26,7 @@ from drainer.mysql.connection import Connection
 from drainer.mysql.literal.quoting import qualified, string_literal
 from tidb_binlog.foreign_document import UNREADABLE
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.schema_store")
 
@@ -50,7 +51,7 @@ class SchemaChanges:
     `job_id` the highest id of an applied job.
     """
 
-    commit_ts: int
+    commit_ts: Ts
     version: int
     job_id: int
     rows: Sequence[Row]
@@ -61,7 +62,7 @@ class SchemaChanges:
 class StoredSchema:
     """A whole snapshot: rows for the tracker, and where it is."""
 
-    commit_ts: int
+    commit_ts: Ts
     version: int
     job_id: int
     rows: list[Row]
@@ -93,7 +94,7 @@ class SchemaStore:
         connection.run(b"DELETE FROM %s WHERE cluster_id=%d" % (self._name, self._cluster_id))
         self._objects = None
 
-    def load(self, connection: Connection, floor_ts: int) -> StoredSchema | None:
+    def load(self, connection: Connection, floor_ts: Ts) -> StoredSchema | None:
         """The snapshot for rows after `floor_ts`, None if there is none or it does not fit."""
         self._objects = None
         (stored,) = connection.rows_if_there(

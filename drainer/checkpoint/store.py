@@ -46,6 +46,7 @@ from drainer.mysql.session import DownstreamSession
 from drainer.mysql.session_lock import DDL, STORE, Claims
 from tidb_binlog.errors import BinlogError
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.checkpoint")
 
@@ -133,8 +134,8 @@ class CheckpointStore:
     def start(
         self,
         lane_count: int,
-        initial_ts: int,
-        now_ts: int,
+        initial_ts: Ts,
+        now_ts: Ts,
         *,
         initial_is_given: bool = True,
         living: Collection[str] = (),

@@ -20,6 +20,7 @@ from typing import Any, Final
 from drainer.checkpoint.safe_mode import SafeMode
 from tidb_binlog.errors import Corruption
 from tidb_binlog.foreign_document import UNREADABLE, typed
+from tidb_binlog.tso import Ts
 
 DEFAULT_TABLE: Final = "checkpoint"
 PRIMARY_TS: Final = "primary-ts"
@@ -34,7 +35,7 @@ class Checkpoint:
     `ts_map`: the upstream as it was at `primary-ts` equals the downstream as it was at `secondary-ts`.
     """
 
-    commit_ts: int
+    commit_ts: Ts
     consistent: bool
     schema_version: int
     epoch: int | None = None
@@ -75,7 +76,7 @@ class Checkpoint:
             ts_map={key: _number(ts_map, key) for key in ts_map} if ts_map else None,
         )
 
-    def mapped(self, secondary_ts: int) -> dict[str, int]:
+    def mapped(self, secondary_ts: Ts) -> dict[str, int]:
         """`ts_map` with the pair for this checkpoint; what older releases left in it stays."""
         return {**(self.ts_map or {}), PRIMARY_TS: self.commit_ts, SECONDARY_TS: secondary_ts}
 
@@ -107,7 +108,7 @@ def damaged(why: str) -> Corruption:
 class Intent:
     """A DDL under way: what it is, and what the downstream looked like before it."""
 
-    commit_ts: int
+    commit_ts: Ts
     job_id: int
     query: str
     before: dict[str, str | None]

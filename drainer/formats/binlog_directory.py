@@ -26,6 +26,7 @@ from tidb_binlog.clock import Clock
 from tidb_binlog.errors import BinlogError, ConfigError, Corruption, DirectoryLocked, ForeignDirectory
 from tidb_binlog.filesystem import read_at, sync_directory
 from tidb_binlog.record import RecordError, crc32c
+from tidb_binlog.tso import Ts
 
 PURGED: Final = ".purged"
 DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -170,7 +171,7 @@ class BinlogDirectory:
             os.fsync(self._lock)
 
     @property
-    def purged_ts(self) -> int:
+    def purged_ts(self) -> Ts:
         """Files with records at or below it are gone; 0: none were removed."""
         try:
             with open(os.path.join(self.path, PURGED), encoding="ascii") as file:
@@ -183,7 +184,7 @@ class BinlogDirectory:
                 f"{path} has not the commit_ts that was written", hint="move the relay log away"
             ) from None
 
-    def note_purged(self, commit_ts: int) -> None:
+    def note_purged(self, commit_ts: Ts) -> None:
         """Durably, before files with records at or below it go. Raises `DiskFull`, `Broken`.
 
         In its place and in as many bytes as before, which a disk has on which nothing is left.
@@ -202,7 +203,7 @@ class BinlogDirectory:
                 raise DiskFull(f"{path}: {error.strerror}", hint="make room on its disk") from None
             raise self._break(path, error) from None
 
-    def begin_anew(self, commit_ts: int) -> None:
+    def begin_anew(self, commit_ts: Ts) -> None:
         """Nothing of it is needed: what follows is after `commit_ts`. Raises `DiskFull`, `Broken`."""
         self.rotate()
         self.note_purged(commit_ts)

@@ -22,6 +22,7 @@ import zstandard
 
 from tidb_binlog.errors import Corruption
 from tidb_binlog.filesystem import sync_directory
+from tidb_binlog.tso import Ts
 
 SUFFIX: Final = ".zst"
 UNFINISHED: Final = ".tmp"
@@ -33,12 +34,12 @@ class Stopped(Exception):
     """The caller does not want it any more; nothing has changed."""
 
 
-def compressed_name(name: str, first_ts: int) -> str:
+def compressed_name(name: str, first_ts: Ts) -> str:
     """Of a segment; readers take the first commit_ts from it."""
     return f"{name}-{first_ts}{SUFFIX}"
 
 
-def compress(directory: str, name: str, first_ts: int, stopped: Callable[[], bool]) -> tuple[int, int]:
+def compress(directory: str, name: str, first_ts: Ts, stopped: Callable[[], bool]) -> tuple[int, int]:
     """Replace a segment that is not written any more by a compressed file: its size before and after.
 
     Blocks for seconds. Raises `OSError`; `Corruption` if what was written does not read back; `Stopped`.

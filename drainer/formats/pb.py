@@ -49,6 +49,7 @@ from tidb_binlog.rowcodec.put import put_bytes, put_int
 from tidb_binlog.rowcodec.strict import Reader
 from tidb_binlog.rowcodec.varint import UINT64_END, put_uvarint
 from tidb_binlog.table_info import JSON, Column, ColumnKind, FieldType, SchemaState, TableInfo
+from tidb_binlog.tso import Ts
 
 _HEADS_MAX: Final = 1 << 10
 _PAIR: Final = 32
@@ -349,7 +350,7 @@ class PbEncoder:
         ts = self._ts(transaction.commit_ts)
         return b"".join((_DML_HEAD, ts, b"\x1a", VARINTS[len(events)], events))
 
-    def beginning(self, commit_ts: int) -> bytes:
+    def beginning(self, commit_ts: Ts) -> bytes:
         """What stands before the length of `dml_data`, with its tag."""
         return _DML_HEAD + self._ts(commit_ts) + b"\x1a"
 
@@ -392,7 +393,7 @@ class PbEncoder:
         query = text.encode("utf-8", "surrogateescape")
         return _DDL_HEAD + self._ts(ddl.commit_ts) + delimited(b"\x22", query)
 
-    def _ts(self, commit_ts: int) -> bytes:
+    def _ts(self, commit_ts: Ts) -> bytes:
         high = commit_ts >> 28
         if high != self._high[0]:
             self._high = (high, varint(high))

@@ -26,6 +26,7 @@ from tidb_binlog.record import (
     crc32c_extend,
     encode_file,
 )
+from tidb_binlog.tso import Ts
 
 CHECKSUM_BYTES: Final = 4
 
@@ -43,7 +44,7 @@ class Encoder(Protocol):
 class PieceEncoder(Encoder, Protocol):
     """Makes payloads of pieces, too."""
 
-    def beginning(self, commit_ts: int) -> bytes: ...
+    def beginning(self, commit_ts: Ts) -> bytes: ...
 
     def tables(self, transaction: Transaction) -> bytes: ...
 
@@ -91,7 +92,7 @@ class RecordGroups:
         self.waiting = 0
         return groups
 
-    def done(self, resolved_ts: int) -> list[int]:
+    def done(self, resolved_ts: Ts) -> list[int]:
         """Files, not the newest, that hold nothing above it: they are not needed again."""
         gone = []
         for index in sorted(self._last_ts):
@@ -102,7 +103,7 @@ class RecordGroups:
             del self._last_ts[index]
         return gone
 
-    def _append_records(self, commit_ts: int, *payloads: bytes) -> None:
+    def _append_records(self, commit_ts: Ts, *payloads: bytes) -> None:
         for payload in payloads:
             self._add(encode_file(payload))
             self._record_ended(commit_ts, len(payload))
@@ -125,7 +126,7 @@ class RecordGroups:
         self._group = RecordGroup(self._index, whole=self._whole())
         self._groups.append(self._group)
 
-    def _record_ended(self, commit_ts: int, payload_size: int) -> None:
+    def _record_ended(self, commit_ts: Ts, payload_size: int) -> None:
         self._observe(payload_size + FILE_OVERHEAD)
         if commit_ts > self._highest_ts:
             self._highest_ts = commit_ts
@@ -218,7 +219,7 @@ class PayloadRecords(RecordGroups):
         """What follows goes by these rules."""
         self._encoder.rules(text)
 
-    def large(self, commit_ts: int, tables: Sequence[TableVersion], rows: int, size: int, read: Read) -> None:
+    def large(self, commit_ts: Ts, tables: Sequence[TableVersion], rows: int, size: int, read: Read) -> None:
         """A transaction of `size` bytes that has so many rows of these tables; `read` gives what the pump
         sent."""
         head = self._encoder.head(commit_ts, tables, rows)

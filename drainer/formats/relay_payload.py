@@ -41,6 +41,7 @@ from drainer.txn import Ddl, TableVersion, Transaction
 from tidb_binlog.errors import ConfigError, Corruption
 from tidb_binlog.foreign_document import UNREADABLE
 from tidb_binlog.protobuf_fields import Read
+from tidb_binlog.tso import Ts
 
 MARK: Final = 0xB7
 VERSION: Final = 1
@@ -56,7 +57,7 @@ _HINT: Final = "the record is whole, so it was written like this: compare the ve
 class RecordHead(NamedTuple):
     """A record without its body, which lies in [`body`, `size`). `rules` is None where none are noted."""
 
-    commit_ts: int
+    commit_ts: Ts
     is_ddl: bool
     rows: int
     body: int
@@ -70,7 +71,7 @@ class FixedHead(NamedTuple):
     """What every record begins with."""
 
     kind: int
-    commit_ts: int
+    commit_ts: Ts
     notes: int
     rows: int
     numbers: int
@@ -91,7 +92,7 @@ def in_memory(payload: bytes) -> Read:
     return lambda offset, size: payload[offset : offset + size]
 
 
-def pack(kind: int, commit_ts: int, notes: bytes, rows: int, numbers: Collection[int]) -> bytes:
+def pack(kind: int, commit_ts: Ts, notes: bytes, rows: int, numbers: Collection[int]) -> bytes:
     """What stands before the body."""
     count = len(numbers)
     head = HEAD.pack(MARK, VERSION, kind, commit_ts, len(notes), rows, count)
@@ -148,7 +149,7 @@ def fixed_head(head: bytes) -> FixedHead:
     return found
 
 
-def _notes(data: bytes, commit_ts: int) -> tuple[str | None, tuple[tuple[int, TableVersion], ...]]:
+def _notes(data: bytes, commit_ts: Ts) -> tuple[str | None, tuple[tuple[int, TableVersion], ...]]:
     try:
         document = json.loads(data)
         rules = document.get("rules")
@@ -197,7 +198,7 @@ class PayloadWriter:
                 return USUAL_HEAD.pack(MARK, VERSION, BINLOG, commit_ts, 0, len(events.rows), 1, number)
         return self.head(commit_ts, [one.table for one in tables], sum(len(one.rows) for one in tables))
 
-    def head(self, commit_ts: int, tables: Iterable[TableVersion], rows: int) -> bytes:
+    def head(self, commit_ts: Ts, tables: Iterable[TableVersion], rows: int) -> bytes:
         """What stands before a transaction that has so many rows of these tables."""
         numbers = dict.fromkeys([self._number(table) for table in tables])
         return pack(BINLOG, commit_ts, self._notes(), rows, numbers)

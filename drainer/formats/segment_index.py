@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from tidb_binlog import checked
 from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.tso import Ts
 
 FORMAT: Final = 1
 STRIDE: Final = 1 << 20
@@ -44,8 +45,8 @@ class SegmentIndex:
     cluster_id: int = 0
     time_zone: str = UTC
     size: int = 0
-    first_ts: int = 0
-    last_ts: int = 0
+    first_ts: Ts = 0
+    last_ts: Ts = 0
     transactions: int = 0
     ddl: int = 0
     rows: dict[tuple[str, str], list[int]] = field(default_factory=dict)
@@ -53,7 +54,7 @@ class SegmentIndex:
     closed: bool = False
     definitions: int = 0
 
-    def add(self, commit_ts: int, offset: int, end: int, *, is_ddl: bool) -> None:
+    def add(self, commit_ts: Ts, offset: int, end: int, *, is_ddl: bool) -> None:
         """The next record: from `offset` to `end`."""
         if not self.size:
             self.first_ts = commit_ts

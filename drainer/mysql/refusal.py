@@ -15,6 +15,7 @@ from typing import Final
 from drainer.mysql.errors import WHOLE_SERVER, StatementRefused, broken_check, broken_key
 from drainer.mysql.rows.change import TableTarget
 from tidb_binlog.errors import DownstreamError
+from tidb_binlog.tso import Ts
 
 _CHECK_S: Final = 0.1
 CORRECT: Final = (
@@ -30,8 +31,8 @@ class Refusal:
     table: TableTarget
     name: str
     is_check: bool
-    first_ts: int
-    last_ts: int
+    first_ts: Ts
+    last_ts: Ts
     number: int = 0
 
     @property
@@ -58,9 +59,7 @@ Ask = Callable[[Refusal], "Future[bool]"]
 """From any thread. True: the constraint is gone now, the rows may be tried once more."""
 
 
-def refusal_of(
-    error: BaseException, table: TableTarget | None, first_ts: int, last_ts: int
-) -> Refusal | None:
+def refusal_of(error: BaseException, table: TableTarget | None, first_ts: Ts, last_ts: Ts) -> Refusal | None:
     """None for what is not the table's: the session, the account or the server is at fault."""
     if table is None or not isinstance(error, StatementRefused) or error.number in {0, *WHOLE_SERVER}:
         return None

@@ -14,12 +14,13 @@ from collections.abc import Iterator
 
 from drainer.changes.model import Row
 from drainer.reading.errors import StreamEnded
+from tidb_binlog.tso import Ts
 
 
 class LargeRows:
     """Rows of a large transaction, while it is the current one."""
 
-    def __init__(self, commit_ts: int, rows: Iterator[Row]) -> None:
+    def __init__(self, commit_ts: Ts, rows: Iterator[Row]) -> None:
         self._commit_ts = commit_ts
         self._rows: Iterator[Row] | None = rows
 

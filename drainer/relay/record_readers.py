@@ -34,6 +34,7 @@ from drainer.txn import Item, TableEvents, TableVersion, Transaction
 from tidb_binlog.errors import Corruption
 from tidb_binlog.foreign_document import UNREADABLE
 from tidb_binlog.protobuf_fields import Read
+from tidb_binlog.tso import Ts
 from tidb_binlog.wire import binlog_pb2
 
 
@@ -163,7 +164,7 @@ class PayloadReader:
     def _of_record(self, head: RecordHead) -> list[RowGate]:
         return [self._gates.get(number) or self._gate(number, head.commit_ts) for number in head.numbers]
 
-    def _gate(self, number: int, commit_ts: int) -> RowGate:
+    def _gate(self, number: int, commit_ts: Ts) -> RowGate:
         table, rules = self._tables.get(number), self.rules
         if table is None:
             _fail("transaction", commit_ts, f"has a definition ({number}) that the file does not have")
@@ -177,7 +178,7 @@ class PayloadReader:
         return gate
 
 
-def _fail(what: str, commit_ts: int, why: str) -> NoReturn:
+def _fail(what: str, commit_ts: Ts, why: str) -> NoReturn:
     raise Corruption(f"{what} with commit_ts {commit_ts} of the relay log {why}", hint=_HINT) from None
 
 

@@ -28,6 +28,7 @@ from drainer.formats.relay_payload import commit_ts_of, is_payload_record
 from drainer.stream.pull.merged import Spilled
 from drainer.txn import Ddl, TableVersion, Transaction
 from tidb_binlog.clock import Clock
+from tidb_binlog.tso import Ts
 
 HEAD_BYTES: Final = 32  # enough for the format and commit_ts
 WRITE_BYTES: Final = 1 << 20  # so much is written at once, so that little is held
@@ -58,7 +59,7 @@ class RelayFiles:
     """Methods block. `DiskFull`: call `sync` again without entries; `Broken`, `RowError`: never again."""
 
     def __init__(
-        self, path: str, form: str, max_file_size: int, clock: Clock, cluster_id: int, after_ts: int
+        self, path: str, form: str, max_file_size: int, clock: Clock, cluster_id: int, after_ts: Ts
     ) -> None:
         """`after_ts`: the stream continues after it.
 
@@ -76,7 +77,7 @@ class RelayFiles:
         self._given: deque[Entry] = deque()
         self._gone: list[int] = []  # files that hold nothing needed and are there yet
 
-    def _open(self, form: str, max_file_size: int, after_ts: int) -> None:
+    def _open(self, form: str, max_file_size: int, after_ts: Ts) -> None:
         directory = self._directory
         if after_ts and directory.purged_ts > after_ts:
             # The downstream went back in time: between here and what is kept there is a gap.
@@ -135,7 +136,7 @@ class RelayFiles:
                 large = entry.spilled
                 records.large(large.commit_ts, entry.tables, entry.rows, large.size, large.read)
 
-    def remove(self, resolved_ts: int) -> None:
+    def remove(self, resolved_ts: Ts) -> None:
         """Remove files that hold nothing above it. Raises `DiskFull` (call again), `Broken`."""
         self._gone += self._records.done(resolved_ts)
         if self._gone:

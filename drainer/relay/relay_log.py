@@ -30,6 +30,7 @@ from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import BinlogError
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.relay")
 
@@ -69,7 +70,7 @@ class RelayLog:
         *,
         form: str = PAYLOAD,
         cluster_id: int = 0,
-        after_ts: int = 0,
+        after_ts: Ts = 0,
     ) -> RelayLog:
         """`after_ts`: the stream continues after it; a log that cannot be continued from there begins anew.
 
@@ -169,7 +170,7 @@ class RelayLog:
                     self.waiting_for = ""
                 return sizes
 
-    def done(self, resolved_ts: int) -> None:
+    def done(self, resolved_ts: Ts) -> None:
         """Everything at or below it is applied, and the stored checkpoint says so: remove what holds no more.
 
         Does not wait; a failure is raised by the next `sync`.

@@ -32,6 +32,7 @@ from tidb_binlog.clock import Clock
 from tidb_binlog.errors import ConfigError, Corruption
 from tidb_binlog.protobuf_fields import Read
 from tidb_binlog.record import RecordError
+from tidb_binlog.tso import Ts
 
 _DEFAULT_CHARSET: Final = ("utf8mb4", "utf8mb4_bin")
 
@@ -104,7 +105,7 @@ class RelaySource:
                 self._index[commit_ts] = _Found(file, place, reader)
                 self.last_ts = max(self.last_ts, commit_ts)
 
-    def take(self, after_ts: int, to_ts: int, stop_ts: int = 0) -> None:
+    def take(self, after_ts: Ts, to_ts: Ts, stop_ts: Ts = 0) -> None:
         """Leave out what lies at or below `after_ts`, or above `stop_ts` if that is given. The stream
         continues to `to_ts`, with or without a record there. Raises `ConfigError` for rules that cannot be
         had any more: a function of a row rule is gone perhaps."""

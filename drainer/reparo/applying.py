@@ -54,6 +54,7 @@ from tidb_binlog import tso
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import DownstreamError, Unavailable
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.reparo")
 
@@ -76,12 +77,12 @@ class Stream(Protocol):
     def schema(self) -> RelaySchema: ...
 
     def route(self, schema: str, table: str = "") -> tuple[str, str]: ...
-    def take(self, after_ts: int) -> None: ...
+    def take(self, after_ts: Ts) -> None: ...
     def batches(self) -> AsyncIterator[MergedBatch]: ...
     def translate(self, merged: Merged) -> Any: ...
     def pieces(self, spilled: Any) -> Iterator[Any]: ...
     @property
-    def end_ts(self) -> int: ...
+    def end_ts(self) -> Ts: ...
 
 
 class Forgiving(DdlRunner):
@@ -161,7 +162,7 @@ class Application:
             drift=runner.mismatches().rows,
         )
 
-    def _now_ts(self, found: Inspection) -> int:
+    def _now_ts(self, found: Inspection) -> Ts:
         """A timestamp that nothing of the job is above."""
         state = found.stored.state
         stored = [state.checkpoint.commit_ts] if state is not None and state.checkpoint is not None else []

@@ -39,6 +39,7 @@ from drainer.txn import Ddl, Item, TableEvents, TableVersion, Transaction
 from tidb_binlog.errors import Corruption, DownstreamError
 from tidb_binlog.protobuf_fields import varint
 from tidb_binlog.rowcodec.varint import put_uvarint
+from tidb_binlog.tso import Ts
 
 
 class ArchivedTables(DownstreamTables):
@@ -71,7 +72,7 @@ class ArchivedTables(DownstreamTables):
         self,
         schema: str,
         table: str,
-        commit_ts: int,
+        commit_ts: Ts,
         column_names: Sequence[str],
         fits: Callable[[TableVersion], bool],
     ) -> TableVersion | None:
@@ -96,7 +97,7 @@ class ArchivedTables(DownstreamTables):
             hint="create it there as it was upstream, or leave it out with replicate-ignore-table",
         )
 
-    def valid(self, commit_ts: int) -> tuple[int, int]:
+    def valid(self, commit_ts: Ts) -> tuple[int, int]:
         return self._archived.valid(commit_ts)
 
 
@@ -121,13 +122,13 @@ class ArchiveSource:
         self.schema = RelaySchema()
         self.seen = Seen()
 
-    def take(self, after_ts: int) -> None:
+    def take(self, after_ts: Ts) -> None:
         """Leave out what lies at or below `after_ts`."""
         self._after_ts = after_ts
         self._selection = replace(self._selection, start=max(self._selection.start, after_ts + 1))
 
     @property
-    def end_ts(self) -> int:
+    def end_ts(self) -> Ts:
         """Where the stream has come to when all was read: the end of the range, or of the archive before it,
         since more may be written there."""
         stop = self._selection.stop

@@ -19,14 +19,15 @@ from drainer.reading.archive.files.segments import PUMP, Slice, Survey, survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.reparo.options import ReparoConfig
 from tidb_binlog.errors import BinlogError, ConfigError, Corruption
+from tidb_binlog.tso import Ts
 
 
 @dataclass(slots=True)
 class Seen:
     """What was read so far. `bytes` of `bytes_all`."""
 
-    first_ts: int = 0
-    last_ts: int = 0
+    first_ts: Ts = 0
+    last_ts: Ts = 0
     ddl: int = 0
     bytes: int = 0
     bytes_all: int = 0
@@ -78,7 +79,7 @@ class _Repeated:
         self._before = before
         self._known: set[int] | None = None
 
-    def __contains__(self, commit_ts: int) -> bool:
+    def __contains__(self, commit_ts: Ts) -> bool:
         if self._known is None:
             location = self._survey.location
             self._known = {head.commit_ts for part in self._before for head in reading.heads(location, part)}

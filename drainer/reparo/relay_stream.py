@@ -26,6 +26,7 @@ from drainer.stream.translate.row_edit import row_edit
 from drainer.stream.translate.row_filter import RowGate
 from drainer.txn import Ddl, Item, TableEvents, TableVersion, Transaction
 from tidb_binlog.clock import SystemClock
+from tidb_binlog.tso import Ts
 
 
 class RelayStream:
@@ -52,11 +53,11 @@ class RelayStream:
         return self._source.schema
 
     @property
-    def end_ts(self) -> int:
+    def end_ts(self) -> Ts:
         stop, last_ts = self._selection.stop, self._source.last_ts
         return min(stop, last_ts) if stop else last_ts
 
-    def take(self, after_ts: int) -> None:
+    def take(self, after_ts: Ts) -> None:
         """Leave out what lies at or below `after_ts`."""
         after_ts = max(after_ts, self._selection.start - 1)
         self._source.take(after_ts, max(self.end_ts, after_ts), self._selection.stop)
@@ -98,7 +99,7 @@ class RelayStream:
             return replace(ddl, refused="a Drainer has routed it, and it cannot be routed again")
         return ddl
 
-    def _note(self, commit_ts: int) -> None:
+    def _note(self, commit_ts: Ts) -> None:
         self.seen.first_ts = self.seen.first_ts or commit_ts
         self.seen.last_ts = commit_ts
 
@@ -106,7 +107,7 @@ class RelayStream:
         tables = tuple(self._kept(transaction.tables, transaction.commit_ts))
         return replace(transaction, tables=tables)
 
-    def _kept(self, tables: tuple[TableEvents, ...], commit_ts: int) -> Iterator[TableEvents]:
+    def _kept(self, tables: tuple[TableEvents, ...], commit_ts: Ts) -> Iterator[TableEvents]:
         for events in tables:
             gate = self._gate(events.table)
             if gate.table is not None:

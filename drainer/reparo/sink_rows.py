@@ -23,6 +23,7 @@ from drainer.txn import INSERT, UPDATE, TableEvents, TableVersion
 from tidb_binlog.rowcodec.put import put_int
 from tidb_binlog.rowcodec.varint import put_svarint
 from tidb_binlog.table_info import ROWID_COLUMN_ID, Index, IndexColumn, TableInfo
+from tidb_binlog.tso import Ts
 
 _HANDLE: Final = put_int(0, unsigned=False)
 _ROW_ID: Final = b"\x08" + put_svarint(ROWID_COLUMN_ID) + _HANDLE
@@ -37,7 +38,7 @@ class SinkRows:
         self._placed: dict[TableVersion, TableVersion] = {}
         self._gates: dict[TableVersion, RowGate] = {}
 
-    def events(self, rows: Iterable[Row], first_seq: int, commit_ts: int) -> list[TableEvents]:
+    def events(self, rows: Iterable[Row], first_seq: int, commit_ts: Ts) -> list[TableEvents]:
         """Row events of rows that follow each other, as row rules leave them.
 
         Raises `ConfigError` for rules that contradict or do not fit, `Corruption`."""

@@ -18,6 +18,7 @@ from typing import Any, Final
 from drainer.reparo.ordered_records import Seen
 from tidb_binlog import tso
 from tidb_binlog.observe.show import TerminalLine, print_warning
+from tidb_binlog.tso import Ts
 
 
 @dataclass(slots=True)
@@ -31,10 +32,10 @@ class Summary:
     dest: str
     job: str = ""
     finished: bool = False
-    resumed_after_ts: int = 0
-    first_ts: int = 0
-    last_ts: int = 0
-    upto_ts: int = 0
+    resumed_after_ts: Ts = 0
+    first_ts: Ts = 0
+    last_ts: Ts = 0
+    upto_ts: Ts = 0
     transactions: int = 0
     rows: int = 0
     ddl: int = 0
@@ -78,7 +79,7 @@ class Summary:
         return found
 
 
-def shown_time(ts: int) -> str:
+def shown_time(ts: Ts) -> str:
     """In UTC; "" for none."""
     if not ts:
         return ""

@@ -42,6 +42,7 @@ from tidb_binlog.observe.printable import printable
 from tidb_binlog.rowcodec.codegen import UNEXPECTED
 from tidb_binlog.rowcodec.datum import BYTES, FLOAT, NULL_DATUM, UVARINT, VARINT, bytes_span, read_double
 from tidb_binlog.rowcodec.varint import svarint, uvarint
+from tidb_binlog.tso import Ts
 from tidb_binlog.wire import pb_binlog_pb2 as pb
 
 _TYPES: Final = {pb.Insert: b"Insert", pb.Update: b"Update", pb.Delete: b"Delete"}
@@ -142,7 +143,7 @@ _CLOCK: Final = SystemClock()
 
 
 class _Rows(NamedTuple):
-    commit_ts: int
+    commit_ts: Ts
     payload: bytes
 
 

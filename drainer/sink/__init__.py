@@ -34,6 +34,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidb_binlog.status.drainer import LaneStatus, MismatchStatus
+from tidb_binlog.tso import Ts
 
 if TYPE_CHECKING:  # importing `drainer.sink.mysql` runs this module: it loads nothing
     from drainer.ddl.rules import Rule
@@ -91,7 +92,7 @@ class Sink(Protocol):
         it has taken effect, or waits where it does not hold back the stream."""
         ...
 
-    def watermark(self, ts: int) -> None:
+    def watermark(self, ts: Ts) -> None:
         """Everything at or below `ts` has been given; more than so far."""
         ...
 
@@ -108,7 +109,7 @@ class Sink(Protocol):
         return
 
     @property
-    def equal_from_ts(self) -> int:
+    def equal_from_ts(self) -> Ts:
         """Up to it there may be more than was given: of lanes that stood apart, or of another program."""
         return 0
 
@@ -123,7 +124,7 @@ class Sink(Protocol):
     # -- rules that change while the stream runs ---------------------------------------------------
 
     @property
-    def past_ts(self) -> int | None:
+    def past_ts(self) -> Ts | None:
         """Transactions up to it may have been given in an earlier life: rules of then hold for them. None:
         none of them comes again."""
         return None
@@ -133,12 +134,12 @@ class Sink(Protocol):
         return
 
     @property
-    def place_ts(self) -> int:
+    def place_ts(self) -> Ts:
         """Where the stream stands: rules that are taken now are in force after it."""
         return self.handed_over_ts
 
     @property
-    def floor_ts(self) -> int:
+    def floor_ts(self) -> Ts:
         """Nothing at or below it comes again when rules are taken now."""
         return self.place_ts
 
@@ -158,22 +159,22 @@ class Sink(Protocol):
     # -- what it tells -----------------------------------------------------------------------------
 
     @property
-    def start_ts(self) -> int:
+    def start_ts(self) -> Ts:
         """From where to pull: everything at or below it is there."""
         ...
 
     @property
-    def stored_ts(self) -> int:
+    def stored_ts(self) -> Ts:
         """The stored checkpoint."""
         ...
 
     @property
-    def resolved_ts(self) -> int:
+    def resolved_ts(self) -> Ts:
         """Everything at or below it is downstream; the stored checkpoint follows."""
         ...
 
     @property
-    def handed_over_ts(self) -> int:
+    def handed_over_ts(self) -> Ts:
         """Everything at or below it has been given."""
         ...
 

@@ -11,6 +11,7 @@ from typing import Any
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.ddl.policy import Policy
 from tidb_binlog.clock import Clock
+from tidb_binlog.tso import Ts
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,8 @@ class SinkContext:
 
     options: dict[str, Any] = field(repr=False)
     savepoint: Savepoint
-    savepoint_ts: int
-    start_ts: int
+    savepoint_ts: Ts
+    start_ts: Ts
     cluster_id: int
     data_dir: str
     policy: Policy

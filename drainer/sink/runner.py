@@ -28,6 +28,7 @@ from tidb_binlog.errors import Unavailable
 from tidb_binlog.observe import log, trace
 from tidb_binlog.status.drainer import LaneStatus, MismatchStatus
 from tidb_binlog.status.troubles import STUCK_S
+from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.applier")
 
@@ -75,15 +76,15 @@ class Runner(Generic[S]):
     # -- what the status shows ---------------------------------------------------------------------
 
     @property
-    def stored_ts(self) -> int:
+    def stored_ts(self) -> Ts:
         return self.sink.stored_ts
 
     @property
-    def resolved_ts(self) -> int:
+    def resolved_ts(self) -> Ts:
         return self.sink.resolved_ts
 
     @property
-    def handed_over_ts(self) -> int:
+    def handed_over_ts(self) -> Ts:
         return self.sink.handed_over_ts
 
     def lane_states(self) -> list[LaneStatus]:

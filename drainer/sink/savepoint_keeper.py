@@ -17,6 +17,7 @@ from tidb_binlog import filesystem, tso
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import Clock
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.savepoint")
 
@@ -24,13 +25,13 @@ logger = log.get("drainer.savepoint")
 class SavepointKeeper:
     """`stored_ts`: what is stored at the start."""
 
-    def __init__(self, savepoint: Savepoint, stored_ts: int, clock: Clock) -> None:
+    def __init__(self, savepoint: Savepoint, stored_ts: Ts, clock: Clock) -> None:
         self._savepoint = savepoint
         self._clock = clock
         self._storing = asyncio.Lock()
         self.stored_ts = stored_ts
 
-    async def save(self, commit_ts: int, schema_version: int, *, consistent: bool = False) -> None:
+    async def save(self, commit_ts: Ts, schema_version: int, *, consistent: bool = False) -> None:
         """Store it if it has moved, or if the downstream is `consistent`: at the end of a life."""
         async with self._storing:
             if commit_ts <= self.stored_ts and not consistent:

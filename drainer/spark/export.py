@@ -31,7 +31,7 @@ from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import ConfigError
-from tidb_binlog.tso import TS_MAX
+from tidb_binlog.tso import TS_MAX, Ts
 
 _BATCH_ROWS: Final = 512
 _BATCH_BYTES: Final = 4 << 20
@@ -48,10 +48,10 @@ class Exported:
     rows: int
     unfinished: int
     held_back: int
-    last_ts: int
+    last_ts: Ts
 
 
-async def _batches(logs: PumpLogs, after_ts: int, stop_ts: int) -> AsyncIterator[MergedBatch]:
+async def _batches(logs: PumpLogs, after_ts: Ts, stop_ts: Ts) -> AsyncIterator[MergedBatch]:
     """What lies after the one commit_ts, up to the other."""
     entries: list[Merged] = []
     size = 0

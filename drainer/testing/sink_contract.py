@@ -35,6 +35,7 @@ from drainer.stream.pull.merged import MergedBatch
 from drainer.testing.batch_bed import BatchBed
 from drainer.testing.stream import Rows, Stream
 from drainer.txn import INSERT
+from tidb_binlog.tso import Ts
 
 LIMIT_S: Final = 60.0
 
@@ -88,7 +89,7 @@ class Life:
         while (batch := await self._given.get()) is not None:
             yield batch
 
-    def give(self, upto_ts: int = 1 << 60, size: int = 3) -> None:
+    def give(self, upto_ts: Ts = 1 << 60, size: int = 3) -> None:
         """What the stream has above what was given, `size` binlogs a batch."""
         entries = [one for one in self._stream.entries if self._given_ts < one.commit_ts <= upto_ts]
         for at in range(0, len(entries), size):

@@ -22,6 +22,7 @@ from tidb_binlog.ddl_job import ActionType, DdlJob, database_info
 from tidb_binlog.record import crc32c
 from tidb_binlog.rowcodec.encoder import RowEncoder, prewrite_value
 from tidb_binlog.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, Column, FieldType, TableInfo
+from tidb_binlog.tso import Ts
 
 CLUSTER_ID: Final = 4712
 SCHEMA: Final = "d"
@@ -98,7 +99,7 @@ class Stream:
         self.expected["t"].clear()
         return dropped_ts
 
-    def translator(self, start_ts: int) -> Translator:
+    def translator(self, start_ts: Ts) -> Translator:
         """What reads the binlogs above `start_ts`."""
         jobs = [entry.job for entry in self.entries if entry.job and entry.commit_ts <= start_ts]
         version = max((job["binlog"]["SchemaVersion"] for job in jobs), default=0)
@@ -152,7 +153,7 @@ def _create(table: TableInfo) -> str:
     return f"CREATE TABLE `{table.name}` (`id` INT{key}, `v` VARCHAR(64))"
 
 
-def _spilled(commit_ts: int, payload: bytes) -> Merged:
+def _spilled(commit_ts: Ts, payload: bytes) -> Merged:
     begin = binlog.contents_offset(payload)
     spilled = Spilled(
         commit_ts,

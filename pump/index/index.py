@@ -38,7 +38,7 @@ from pump.log.record import POINTER, START, LogRecord, ValuePointer, decode_poin
 from tidb_binlog.binlog import PREWRITE, Head
 from tidb_binlog.errors import ConfigError, Corruption
 from tidb_binlog.observe import log
-from tidb_binlog.tso import TS_MAX
+from tidb_binlog.tso import TS_MAX, Ts
 
 _PREFIX: Final = b"ts:"
 _BEYOND: Final = b"ts;"
@@ -55,7 +55,7 @@ _LAST_COMMIT: Final = b"!binlog!lastCommit"
 _logger = log.get("index")
 
 
-def key_of(ts: int) -> bytes:
+def key_of(ts: Ts) -> bytes:
     return _KEY.pack(_PREFIX, ts)
 
 
@@ -199,7 +199,7 @@ class Index:
             "in the value log at this place",
         )
 
-    def _filed(self, ts: int) -> LogRecord | None:
+    def _filed(self, ts: Ts) -> LogRecord | None:
         """The record with this index timestamp, if there is one that can be read."""
         place = self.pointer(ts)
         head = None if place is None else self.head_at(place)
@@ -208,7 +208,7 @@ class Index:
         found = LogRecord(*head, place)
         return found if found.index_ts == ts else None
 
-    def prewrite_pointer(self, start_ts: int) -> ValuePointer | None:
+    def prewrite_pointer(self, start_ts: Ts) -> ValuePointer | None:
         """Place of a prewrite, as far as one was filed; else of a commit with this timestamp."""
         data = self._get(_KEY.pack(_APART, start_ts))
         return self.pointer(start_ts) if data is None else decode_pointer(data)
@@ -223,7 +223,7 @@ class Index:
         except plyvel.Error as error:
             raise OSError(f"index {self._path} cannot be written: {error}") from None
 
-    def pointer(self, ts: int) -> ValuePointer | None:
+    def pointer(self, ts: Ts) -> ValuePointer | None:
         """Place of the record with this index timestamp."""
         data = self._get(key_of(ts))
         return None if data is None else decode_pointer(data)
@@ -266,7 +266,7 @@ class Index:
         return self._damaged(self._path, ValueError(f"entry {wrong[0].hex()} has a wrong size"))
 
     def purge(
-        self, first_ts: int, last_ts: int, upto_fid: int, *, records_max: int = 1024
+        self, first_ts: Ts, last_ts: Ts, upto_fid: int, *, records_max: int = 1024
     ) -> tuple[int, int | None]:
         """Delete entries in [first_ts, last_ts] that point into files up to `upto_fid`, some at a time.
 
@@ -299,7 +299,7 @@ class Index:
                         batch.delete(key)
         return len(gone), next_ts
 
-    def _apart(self, last_ts: int, upto_fid: int) -> list[bytes]:
+    def _apart(self, last_ts: Ts, upto_fid: int) -> list[bytes]:
         """Keys of prewrites that are filed apart, up to a timestamp and a file; these are few."""
         stop = _KEY.pack(_APART, last_ts)
         with self._database.iterator(
@@ -318,7 +318,7 @@ class Index:
             if iterator.valid() and iterator.key() == last:
                 iterator.next()
 
-    def edge_ts(self, *, largest: bool) -> int:
+    def edge_ts(self, *, largest: bool) -> Ts:
         """Largest or smallest timestamp in the index; 0 if it is empty."""
         try:
             with closing(self._database.raw_iterator(verify_checksums=True)) as iterator:
@@ -344,7 +344,7 @@ class Index:
         return self._pointer_or_start(_HANDLE)
 
     @property
-    def max_commit_ts(self) -> int:
+    def max_commit_ts(self) -> Ts:
         return self._integer(_MAX_COMMIT_TS)
 
     def _last_commit(self) -> int:
@@ -353,10 +353,10 @@ class Index:
         return int(_INTEGER.unpack_from(data)[0]) if known else self.edge_ts(largest=True)
 
     @property
-    def gc_ts(self) -> int:
+    def gc_ts(self) -> Ts:
         return self._integer(_GC_TS)
 
-    def set_gc_ts(self, ts: int) -> None:
+    def set_gc_ts(self, ts: Ts) -> None:
         self._database.put(_GC_TS, _INTEGER.pack(ts))
 
     def close(self) -> None:

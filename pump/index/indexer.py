@@ -28,7 +28,7 @@ from pump.log.writer import WrittenGroup
 from tidb_binlog.binlog import PREWRITE
 from tidb_binlog.clock import Clock
 from tidb_binlog.observe import log
-from tidb_binlog.tso import TS_MAX, compose
+from tidb_binlog.tso import TS_MAX, Ts, compose
 
 _BATCH_RECORDS_MAX = 1024  # large enough for LevelDB, small enough for the event loop
 _RETRY_S = 1.0
@@ -51,7 +51,7 @@ class Indexer:
         *,
         cursor: ValuePointer,
         indexed_to: ValuePointer,
-        limit_ts: int = TS_MAX,
+        limit_ts: Ts = TS_MAX,
         queue_bytes_max: int,
         clock: Clock,
         on_advance: Callable[[int], None],
@@ -112,7 +112,7 @@ class Indexer:
             self._queued_bytes += size
         self._wake.set()
 
-    def mark(self, ts: int) -> None:
+    def mark(self, ts: Ts) -> None:
         """A timestamp drawn before this call: a watermark once what is durable now is settled."""
         if self.cursor == self.durable and not self._marks:
             self._publish(self._sorter.mark(ts))

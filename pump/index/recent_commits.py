@@ -20,7 +20,7 @@ from pump.log.record import LogRecord
 from pump.log.record_scan import new_tuple
 from tidb_binlog import binlog
 from tidb_binlog.binlog import NINE_OCTETS
-from tidb_binlog.tso import TS_MAX
+from tidb_binlog.tso import TS_MAX, Ts
 
 _OVERHEAD = 200  # bytes that an entry costs besides its payload
 PENDING_MAX = 1 << 15
@@ -164,7 +164,7 @@ class RecentCommits:
         del self._deliveries[: self._dropped]
         self._dropped = 0
 
-    def _forget_to(self, ts: int) -> None:
+    def _forget_to(self, ts: Ts) -> None:
         while self._dropped < len(self._timestamps) and self._timestamps[self._dropped] <= ts:
             self._drop_oldest()
         self.floor = max(self.floor, ts)

@@ -31,6 +31,7 @@ from typing import Final
 
 from pump.log.record import START, LogRecord, ValuePointer
 from tidb_binlog.binlog import PREWRITE, ROLLBACK
+from tidb_binlog.tso import Ts
 
 OPEN_MAX: Final = 1 << 18
 """Prewrites that a pump lets be open at once; each costs 1 KiB at most, asked about or not."""
@@ -53,8 +54,8 @@ class Late:
     repetition that came too late to be known for one.
     """
 
-    start_ts: int
-    commit_ts: int
+    start_ts: Ts
+    commit_ts: Ts
     was_open: bool
 
 
@@ -62,7 +63,7 @@ class Late:
 class GivenUp:
     """The client of an open prewrite says that it rolled back: worth a question now."""
 
-    start_ts: int
+    start_ts: Ts
 
 
 Effect = Advanced | Late | GivenUp
@@ -72,11 +73,11 @@ Effect = Advanced | Late | GivenUp
 class OpenPrewrite:
     """A prewrite without an end. `since_s`: when it was fed, on the caller's clock."""
 
-    start_ts: int
+    start_ts: Ts
     place: ValuePointer
     since_s: float
     last_place: ValuePointer  # of the records between this prewrite and the next entry
-    max_ts: int = 0  # the largest timestamp among them
+    max_ts: Ts = 0  # the largest timestamp among them
     settled: bool = False
 
 
@@ -155,13 +156,13 @@ class Sorter:
             effects.append(Advanced(self.watermark, self.decided))
         return effects
 
-    def mark(self, ts: int) -> list[Effect]:
+    def mark(self, ts: Ts) -> list[Effect]:
         """A timestamp that was drawn before now, though after everything fed so far was acknowledged."""
         published = self.watermark
         self._pass(ts, None)
         return [Advanced(self.watermark, self.decided)] if self.watermark > published else []
 
-    def _end(self, start_ts: int) -> bool | None:
+    def _end(self, start_ts: Ts) -> bool | None:
         """Settle a transaction; whether it was open, None if it has ended before."""
         entry = self._open.pop(start_ts, None)
         if entry is not None:
@@ -175,10 +176,10 @@ class Sorter:
             self._ended, self._ended_before = set(), ended
         return entry is not None
 
-    def _has_ended(self, start_ts: int) -> bool:
+    def _has_ended(self, start_ts: Ts) -> bool:
         return start_ts in self._ended or start_ts in self._ended_before
 
-    def _pass(self, ts: int, place: ValuePointer | None) -> None:
+    def _pass(self, ts: Ts, place: ValuePointer | None) -> None:
         """A timestamp stands at the end of the queue; let settled entries leave."""
         queue, front = self._queue, self._front
         if front == len(queue):
@@ -236,10 +237,10 @@ class Sorter:
         for at in range(bisect_right(queue, place, self._front, key=_place_of), len(queue)):
             yield queue[at]
 
-    def is_open(self, start_ts: int) -> bool:
+    def is_open(self, start_ts: Ts) -> bool:
         return start_ts in self._open
 
-    def open_prewrite(self, start_ts: int) -> OpenPrewrite | None:
+    def open_prewrite(self, start_ts: Ts) -> OpenPrewrite | None:
         return self._open.get(start_ts)
 
     def check(self) -> None:

@@ -13,12 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tidb_binlog.tso import Ts
+
 
 class Delivery(NamedTuple):
     """One transaction as a drainer gets it. A stored time mark has equal timestamps."""
 
-    commit_ts: int
-    start_ts: int
+    commit_ts: Ts
+    start_ts: Ts
     head: bytes
     tail: bytes | memoryview = b""
 
@@ -60,7 +62,7 @@ class StoredTail:
 class LargeDelivery:
     """A transaction that is to be sent in parts. `size`: bytes of its joined payload."""
 
-    commit_ts: int
+    commit_ts: Ts
     head: bytes
     tail: bytes | memoryview | StoredTail
     size: int

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from tidb_binlog.binlog import PREWRITE, Head
 from tidb_binlog.errors import Corruption
+from tidb_binlog.tso import Ts
 
 POINTER: Final = struct.Struct("<Iq")
 
@@ -35,12 +36,12 @@ class LogRecord(NamedTuple):
     """Type and timestamps of a payload, and the place of its record."""
 
     tp: int
-    start_ts: int
-    commit_ts: int
+    start_ts: Ts
+    commit_ts: Ts
     place: ValuePointer
 
     @property
-    def index_ts(self) -> int:
+    def index_ts(self) -> Ts:
         """Timestamp under which the index files it; 0 (a real rollback) is not filed."""
         return self.start_ts if self.tp == PREWRITE else self.commit_ts
 
@@ -50,7 +51,7 @@ class LogRecord(NamedTuple):
         return self.start_ts == self.commit_ts and self.tp != PREWRITE
 
 
-def none_above(heads: Iterable[Head], limit_ts: int) -> bool:
+def none_above(heads: Iterable[Head], limit_ts: Ts) -> bool:
     """Whether no timestamp is above `limit_ts`."""
     return not [head for head in heads if head[1] > limit_ts or head[2] > limit_ts]
 

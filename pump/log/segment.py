@@ -38,6 +38,7 @@ from tidb_binlog.record import (
     crc32c_extend,
     decode_value,
 )
+from tidb_binlog.tso import Ts
 
 FOOTER_SIZE: Final = VALUE_FOOTER.size
 _NAME: Final = re.compile(r"(\d{6,10})\.vlog")
@@ -75,7 +76,7 @@ class Segment:
     """One log file. `end`: bytes of it that hold whole records; reads never go beyond. `max_ts`: at least
     the largest index timestamp of its records, 0 while that is not known."""
 
-    def __init__(self, fid: int, file: LogFile, *, end: int, max_ts: int = 0) -> None:
+    def __init__(self, fid: int, file: LogFile, *, end: int, max_ts: Ts = 0) -> None:
         self.fid = fid
         self.file = file
         self.end = end
@@ -202,7 +203,7 @@ class Segment:
         max_ts, magic = VALUE_FOOTER.unpack(data)
         return int(max_ts) if magic == VALUE_FOOTER_MAGIC else None
 
-    def closed_max_ts(self) -> int | None:
+    def closed_max_ts(self) -> Ts | None:
         """`max_ts` of a file that is written no more, as its footer says; None without a footer."""
         if self.max_ts == 0:
             data = self.file.read(max(self.file.size() - FOOTER_SIZE, 0), FOOTER_SIZE)

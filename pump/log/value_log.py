@@ -23,6 +23,7 @@ from tidb_binlog import binlog
 from tidb_binlog.errors import BinlogError, Corruption, Rejected
 from tidb_binlog.observe import log
 from tidb_binlog.record import VALUE_HEADER_SIZE, RecordError, value_header
+from tidb_binlog.tso import Ts
 
 SEGMENT_BYTES_MAX = 500 << 20
 _HEAD_BYTES = 40  # of a payload: its type and timestamps are in them
@@ -47,7 +48,7 @@ class ClosedFile:
 
     fid: int
     size: int
-    max_ts: int | None
+    max_ts: Ts | None
 
 
 class Stretch(NamedTuple):
@@ -91,7 +92,7 @@ class ValueLog:
     # -- opening ---------------------------------------------------------------------------------
 
     def open(
-        self, head: ValuePointer, handle: ValuePointer, known_ts: int, sure: ValuePointer = START
+        self, head: ValuePointer, handle: ValuePointer, known_ts: Ts, sure: ValuePointer = START
     ) -> OpenedLog:
         """Look at all files; verify the newest from `head` on and cut its torn tail.
 
@@ -115,7 +116,7 @@ class ValueLog:
         cut = self._verify_newest(plan.verify_from.offset, sure_to, known_ts)
         return OpenedLog(plan.replay_from, cut, cut_path, size - cut.offset if cut else 0)
 
-    def _verify_newest(self, start: int, sure_to: int, known_ts: int) -> recovery.Cut | None:
+    def _verify_newest(self, start: int, sure_to: int, known_ts: Ts) -> recovery.Cut | None:
         newest, size = self.active, self.active.end
         # What lies further back is verified by the indexer, which reads what the index does not know anyway.
         walked = newest.walk(start, size, self._group_bytes_max)
@@ -201,7 +202,7 @@ class ValueLog:
         newest.file.append(parts)
         return places
 
-    def commit(self, places: Sequence[ValuePointer], last_size: int, max_ts: int, *, sync: bool) -> None:
+    def commit(self, places: Sequence[ValuePointer], last_size: int, max_ts: Ts, *, sync: bool) -> None:
         """Make the group just appended durable and readable."""
         newest = self.active
         if sync:
@@ -294,7 +295,7 @@ class ValueLog:
         return removed
 
 
-def largest_ts(records: Sequence[LogRecord]) -> int:
+def largest_ts(records: Sequence[LogRecord]) -> Ts:
     """Largest index timestamp; 0 without records."""
     return max([start if tp == binlog.PREWRITE else commit for tp, start, commit, _ in records], default=0)
 

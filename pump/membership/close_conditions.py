@@ -22,6 +22,7 @@ from typing import Final
 from tidb_binlog import tso
 from tidb_binlog.cluster import node
 from tidb_binlog.status.pump import AwaitedDrainer, LeavingStatus
+from tidb_binlog.tso import Ts
 
 _WINDOW_S: Final = 30.0  # over which a drainer's pace is measured
 
@@ -181,7 +182,7 @@ class CloseConditions:
         return _STAGES.get(self.step, Stage.SETTLING)
 
     @property
-    def target_ts(self) -> int:
+    def target_ts(self) -> Ts:
         """The second mark, which every drainer has to reach; 0 while it is not known."""
         return self._target
 
@@ -189,7 +190,7 @@ class CloseConditions:
         """Wait for nothing any more."""
         self.forced = True
 
-    def drawn(self, ts: int) -> None:
+    def drawn(self, ts: Ts) -> None:
         """A time mark with this timestamp is durable."""
         self._take(Event.DRAWN)
         if self.step is Step.SETTLING:

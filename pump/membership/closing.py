@@ -25,6 +25,7 @@ from tidb_binlog.errors import BinlogError, Rejected, Unavailable
 from tidb_binlog.observe import log
 from tidb_binlog.status.codec import plain
 from tidb_binlog.status.pump import LeavingStatus
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import TimestampOracle
 
 _POLL_S: Final = 0.2
@@ -61,7 +62,7 @@ class Closing:
         return self._conditions is not None and self._conditions.stage is Stage.LEAVING
 
     @property
-    def last_commit_ts(self) -> int:
+    def last_commit_ts(self) -> Ts:
         """All transactions of this pump are at or below it; of a forced close, all that are known."""
         storage, conditions = self._storage, self._conditions
         forced = conditions is None or conditions.forced

@@ -24,6 +24,7 @@ from tidb_binlog.errors import BinlogError, Rejected, Unavailable
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.observe import log
 from tidb_binlog.rpc import Client, RpcStatus
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import TimestampOracle
 from tidb_binlog.wire import drainer_pb2
 
@@ -52,7 +53,7 @@ def to_notify(view: ClusterView) -> dict[str, NodeEntry]:
     }
 
 
-def is_silent(entry: NodeEntry, now_ts: int) -> bool:
+def is_silent(entry: NodeEntry, now_ts: Ts) -> bool:
     """Whether a drainer without a lease has not beaten for so long that it must have ended itself."""
     if entry.alive is not None:
         return False

@@ -24,6 +24,7 @@ from tidb_binlog.cluster.registry import PUMPS, Registry
 from tidb_binlog.errors import Rejected, Unavailable
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.upstream_time import UpstreamTime
 
 _logger = log.get("presence")
@@ -122,7 +123,7 @@ class Registration:
         self.state = target
         await self._published(self._heartbeat.change_state(target))
 
-    async def leave(self, *, last_commit_ts: int | None = None) -> None:
+    async def leave(self, *, last_commit_ts: Ts | None = None) -> None:
         """The last entry. With `last_commit_ts` a close came to its end, so a closing pump is offline now.
         All that it had is at or below it, and readers that nobody waits for go by it: the watermark is of a
         later moment, and from a pump that had nothing nothing is missing."""

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pump.log.delivery import Delivery
 from pump.pull.session import PartMessage
 from tidb_binlog.rowcodec.varint import put_uvarint
+from tidb_binlog.tso import Ts
 
 _commit_ts = operator.itemgetter(0)
 
@@ -34,7 +35,7 @@ class _PayloadTags(dict[int, bytes]):
 _TAGS = _PayloadTags()
 
 
-def batch(deliveries: Sequence[Delivery], watermark: int, waits_for_start_ts: int = 0) -> bytes:
+def batch(deliveries: Sequence[Delivery], watermark: int, waits_for_start_ts: Ts = 0) -> bytes:
     """A serialized `PullBatchesResp`."""
     parts: list[bytes | memoryview] = []
     append, tags = parts.append, _TAGS

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pump.log.delivery import Delivery, LargeDelivery, Page
+from tidb_binlog.tso import Ts
 
 MESSAGE_BYTES_MAX = 1 << 20
 FIRST_MESSAGE_BYTES_MAX = 16 << 10  # a puller that begins gets something soon, then ever more at a time
@@ -25,7 +26,7 @@ class Message:
     deliveries: list[Delivery]
     size: int  # of their payloads together, bytes
     watermark: int
-    waits_for_start_ts: int = 0
+    waits_for_start_ts: Ts = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class PullSession:
         self._given = 0
         self._page_bytes_max = FIRST_MESSAGE_BYTES_MAX
 
-    def request(self, credit_bytes: int, wait_watermark: int, given_ts: int = 0) -> None:
+    def request(self, credit_bytes: int, wait_watermark: int, given_ts: Ts = 0) -> None:
         """The puller adds credit and may raise what it waits for. `given_ts`: it has commits up to there that
         wait for this pump, so each rise of the watermark may let one of them go."""
         self.credit += max(credit_bytes, 0)

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from tidb_binlog import tso
+from tidb_binlog.tso import Ts
 
 SLACK_S: Final = 600.0
 _DRIFT: Final = 1.001
@@ -29,7 +30,7 @@ _S_MAX: Final = 1e12
 class Anchor:
     """A believed timestamp, and what the clocks of this host showed then."""
 
-    ts: int
+    ts: Ts
     boot: str
     boot_s: float
     wall_s: float
@@ -50,7 +51,7 @@ class Anchor:
 class Aged:
     """`ahead_s`: how much the drawn timestamp is beyond belief, 0 if it is not. `anchor`: to store, or ""."""
 
-    ts: int
+    ts: Ts
     ahead_s: float
     anchor: str
 
@@ -62,7 +63,7 @@ class AgeClock:
         self._anchor = Anchor.read(stored)
         self._boot = boot
 
-    def reckon(self, now_ts: int, boot_s: float, wall_s: float) -> Aged:
+    def reckon(self, now_ts: Ts, boot_s: float, wall_s: float) -> Aged:
         """`now_ts` was drawn just now."""
         anchor = self._anchor
         if anchor is None:

@@ -28,7 +28,7 @@ from pump.log.record import LogRecord
 from pump.log.value_log import ClosedFile
 from tidb_binlog.binlog import PREWRITE
 from tidb_binlog.cluster import node
-from tidb_binlog.tso import LOGICAL_BITS, TS_MAX
+from tidb_binlog.tso import LOGICAL_BITS, TS_MAX, Ts
 
 DRAINERS: Final = "drainers"
 DISK: Final = "disk"
@@ -37,12 +37,12 @@ _ENDED_MAX: Final = 1 << 16
 Name = TypeVar("Name", bound=Hashable)
 
 
-def _ts(seconds: float) -> int:
+def _ts(seconds: float) -> Ts:
     """A span of time as a difference of timestamps."""
     return int(seconds * 1000) << LOGICAL_BITS
 
 
-def _s(ts: int) -> float:
+def _s(ts: Ts) -> float:
     return (ts >> LOGICAL_BITS) / 1000
 
 
@@ -81,20 +81,20 @@ class DrainerState:
     state: str
     alive: bool | None  # its lease is held, is gone, or it never had one
     checkpoint: int
-    update_ts: int
+    update_ts: Ts
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
     """Everything a decision needs. `drainers` is None when the registry does not answer."""
 
-    now_ts: int
+    now_ts: Ts
     files: Sequence[ClosedFile]
     active_bytes: int
     free_bytes: int
     settled_fid: int
     watermark: int
-    gc_ts: int
+    gc_ts: Ts
     drainers: Sequence[DrainerState] | None
 
     def is_live(self, drainer: DrainerState) -> bool:
@@ -188,7 +188,7 @@ class Survey:
         """The file has been walked to its end."""
         self._ended, self._ended_before = set(), set()
 
-    def _has_ended(self, start_ts: int) -> bool:
+    def _has_ended(self, start_ts: Ts) -> bool:
         return start_ts in self._ended or start_ts in self._ended_before
 
     @property
@@ -202,8 +202,8 @@ class Straddler:
     """A transaction whose prewrite lies in file `fid` and whose commit in a later one."""
 
     fid: int
-    start_ts: int
-    commit_ts: int
+    start_ts: Ts
+    commit_ts: Ts
 
 
 class Straddlers:
@@ -231,12 +231,12 @@ class PurgePlan:
     """What goes: files up to `upto_fid`. Positions below `ts` are purged then, all others complete."""
 
     upto_fid: int
-    ts: int
+    ts: Ts
     bytes: int
     reasons: tuple[PurgeReason, ...]
 
 
-def decide(found: Sequence[Candidate], straddlers: Sequence[Straddler], gc_ts: int) -> PurgePlan | None:
+def decide(found: Sequence[Candidate], straddlers: Sequence[Straddler], gc_ts: Ts) -> PurgePlan | None:
     """As many of the candidates as can go whole; their `max_ts` are those of a walk."""
     going = list(found)
     while going:

@@ -47,7 +47,7 @@ from tidb_binlog.errors import BinlogError, Corruption, Unavailable
 from tidb_binlog.observe import log
 from tidb_binlog.quantities import span
 from tidb_binlog.status.pump import PurgeOutlook, RetentionStatus
-from tidb_binlog.tso import physical_ms
+from tidb_binlog.tso import Ts, physical_ms
 from tidb_binlog.upstream_port import TimestampOracle
 
 _FILES_MAX: Final = 8  # that go in one round
@@ -209,7 +209,7 @@ class Purger:
             drainers=await self._drainers(),
         )
 
-    async def _believed(self, now_ts: int) -> int:
+    async def _believed(self, now_ts: Ts) -> int:
         """What ages are reckoned from."""
         aged = self._ages.reckon(now_ts, self._boot_s(), self._clock.wall_s())
         if aged.anchor:
@@ -347,7 +347,7 @@ class Purger:
             seconds=round(self._clock.monotonic_s() - began_s, 3),
         )
 
-    async def _delete_entries(self, first_ts: int, last_ts: int, upto_fid: int) -> None:
+    async def _delete_entries(self, first_ts: Ts, last_ts: Ts, upto_fid: int) -> None:
         at: int | None = min(first_ts, last_ts)
         while at is not None:
             deleted, at = await self._piece(self._storage.index.purge, at, last_ts, upto_fid)

@@ -20,6 +20,7 @@ from pump.log.record import START, ValuePointer
 from pump.storage.data_dir import DataDir
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 
 _REPORTED_MAX: Final = 1 << 16
 _DIGITS_MAX: Final = 20
@@ -105,7 +106,7 @@ class AcceptedLosses:
         lines += ["-".join([f"{segment.name_of(f)}:{at}" for f, at in pair]) for pair in sorted(self._ranges)]
         self._data_dir.keep_losses(lines)
 
-    def passed_over(self, ts: int, start_ts: int, place: ValuePointer, lost: ValuePointer) -> None:
+    def passed_over(self, ts: Ts, start_ts: Ts, place: ValuePointer, lost: ValuePointer) -> None:
         """A puller does not get what is filed under `ts`. `start_ts`: 0 where it cannot be read."""
         with self._lock:
             if ts in self._reported or len(self._reported) == _REPORTED_MAX:

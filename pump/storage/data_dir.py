@@ -32,6 +32,7 @@ from tidb_binlog import checked, filesystem
 from tidb_binlog.errors import ConfigError, DirectoryLocked, ForeignDirectory
 from tidb_binlog.filesystem import make_directory, replace_file, sync_directory
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 
 PRIVATE: Final = 0o700
 _DIGITS_MAX: Final = 20
@@ -145,7 +146,7 @@ class DataDir:
             )
 
     @property
-    def purged_ts(self) -> int:
+    def purged_ts(self) -> Ts:
         """Positions below it may miss binlogs; 0 if nothing was ever purged. Raises `ConfigError`."""
         text = self._read(".purged")
         if text and not _is_number(text):
@@ -164,7 +165,7 @@ class DataDir:
             return sys.maxsize if self.purged_ts else 0
         return int(text) if _is_number(text) else 0
 
-    def keep_purged(self, ts: int, first_fid: int) -> None:
+    def keep_purged(self, ts: Ts, first_fid: int) -> None:
         """Positions below `ts` may miss binlogs once no file below `first_fid` is left. Durable when this
         returns. Raises `OSError`."""
         if ts > self.purged_ts:

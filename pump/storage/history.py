@@ -27,6 +27,7 @@ from pump.storage.readers import BlockReader, PartReader
 from tidb_binlog import binlog
 from tidb_binlog.errors import BinlogError, Corruption
 from tidb_binlog.record import VALUE_HEADER_SIZE, VALUE_LOG_MAGIC, crc32c
+from tidb_binlog.tso import Ts
 
 _PREWRITES_MAX = 1 << 12
 _NEVER_LARGE: Final = sys.maxsize
@@ -175,7 +176,7 @@ class History:
             passed.clear()
         return total, None
 
-    def _payload(self, ts: int, start_ts: int, fid: int, offset: int) -> bytes | None:
+    def _payload(self, ts: Ts, start_ts: Ts, fid: int, offset: int) -> bytes | None:
         """Payload at a place that what is filed under `ts` needs; None where its loss was accepted."""
         try:
             return self._reader.payload(fid, offset)
@@ -186,7 +187,7 @@ class History:
             self._losses.passed_over(ts, start_ts, place, place)
             return None
 
-    def _delivery(self, ts: int, fid: int, offset: int) -> Delivery | None:
+    def _delivery(self, ts: Ts, fid: int, offset: int) -> Delivery | None:
         """What is filed under `ts`; None for a prewrite, for a transaction that is now in `_large`, and for
         one whose loss was accepted."""
         found = self._log.segment(fid)

@@ -23,6 +23,7 @@ from pump.log.value_log import ValueLog
 from pump.storage.accepted_losses import AcceptedLosses
 from tidb_binlog import binlog
 from tidb_binlog.errors import Corruption
+from tidb_binlog.tso import Ts
 
 _KNOWN_MAX: Final = 1 << 12
 
@@ -38,7 +39,7 @@ class MissingPrewrites:
         self._nowhere: set[tuple[int, ValuePointer]] = set()
         self._lock = threading.Lock()
 
-    def pass_over(self, start_ts: int, commit_ts: int, place: ValuePointer) -> None:
+    def pass_over(self, start_ts: Ts, commit_ts: Ts, place: ValuePointer) -> None:
         """Return where the loss was accepted. Raises `IndexDamaged` or `Corruption`."""
         if self._losses.has(place):
             self._losses.passed_over(commit_ts, start_ts, place, place)
@@ -57,7 +58,7 @@ class MissingPrewrites:
 
     @staticmethod
     def _nowhere_to_be_found(
-        start_ts: int, commit_ts: int, place: ValuePointer, found: ValuePointer | None, end: ValuePointer
+        start_ts: Ts, commit_ts: Ts, place: ValuePointer, found: ValuePointer | None, end: ValuePointer
     ) -> Corruption:
         name = segment.name_of(place.fid)
         here = f"{name}:{place.offset}"
@@ -79,7 +80,7 @@ class MissingPrewrites:
             f"commit was sent to the wrong one; {way_on}",
         )
 
-    def _search(self, start_ts: int, commit: ValuePointer) -> ValuePointer | None:
+    def _search(self, start_ts: Ts, commit: ValuePointer) -> ValuePointer | None:
         """Where the prewrite stands in front of its commit; None if it does not."""
         with self._lock:
             if (start_ts, commit) in self._nowhere:
@@ -98,7 +99,7 @@ class MissingPrewrites:
             self._nowhere.add((start_ts, commit))
         return None
 
-    def _lost_before(self, place: ValuePointer, start_ts: int) -> ValuePointer | None:
+    def _lost_before(self, place: ValuePointer, start_ts: Ts) -> ValuePointer | None:
         """The last accepted loss that may have taken a prewrite in front of a place."""
         damaged, cut = self._losses.before(place)
         for lost in sorted(damaged + cut, reverse=True):
@@ -114,7 +115,7 @@ class MissingPrewrites:
             return True
         return False
 
-    def _may_hold(self, fid: int, ts: int) -> bool:
+    def _may_hold(self, fid: int, ts: Ts) -> bool:
         """Whether a file can hold a record of this index timestamp, as far as its footer knows."""
         largest = self._log.segment(fid).closed_max_ts()
         return largest is None or largest >= ts

@@ -26,7 +26,7 @@ from pump.storage.accepted_losses import AcceptedLosses
 from pump.storage.data_dir import DataDir
 from tidb_binlog import binlog, time_text
 from tidb_binlog.observe import log
-from tidb_binlog.tso import TS_MAX
+from tidb_binlog.tso import TS_MAX, Ts
 
 _logger = log.get("storage")
 
@@ -73,7 +73,7 @@ def open_all(
     *,
     write_buffer_bytes: int,
     cache_bytes: int,
-    limit_ts: int = TS_MAX,
+    limit_ts: Ts = TS_MAX,
 ) -> OpenFiles:
     """`limit_ts`: no timestamp of the upstream is larger now.
 

@@ -40,7 +40,7 @@ from tidb_binlog import binlog
 from tidb_binlog.clock import Clock
 from tidb_binlog.observe import log
 from tidb_binlog.status.pump import LateStatus
-from tidb_binlog.tso import TS_MAX
+from tidb_binlog.tso import TS_MAX, Ts
 
 _HISTORY_THREADS = 2
 _SECONDS_SINGLE = metrics.WRITE_SECONDS.labels("single")
@@ -98,7 +98,7 @@ class Storage:
         write_buffer_bytes: int = 64 << 20,
         cache_bytes: int = 8 << 20,
         directory: LogDirectory | None = None,
-        limit_ts: int = TS_MAX,
+        limit_ts: Ts = TS_MAX,
         clients_know: bool = True,
         draws_only: bool = False,
     ) -> Self:
@@ -129,7 +129,7 @@ class Storage:
         return storage
 
     async def _recover(
-        self, opened: OpenedLog, sync: bool, limit_ts: int, clients_know: bool, draws_only: bool
+        self, opened: OpenedLog, sync: bool, limit_ts: Ts, clients_know: bool, draws_only: bool
     ) -> None:
         if opened.cut is not None:
             report = _logger.error if opened.cut.suspect else _logger.warning
@@ -266,7 +266,7 @@ class Storage:
 
     # -- watermark -------------------------------------------------------------------------------
 
-    def mark(self, ts: int) -> None:
+    def mark(self, ts: Ts) -> None:
         """A timestamp drawn from the oracle before this call: becomes the watermark once what is stored now
         is settled. Nothing is written for it; the next batch of the index remembers it."""
         self._indexer.mark(ts)
@@ -364,10 +364,10 @@ class Storage:
         """See `Sorter.open_after`. Do not await while iterating."""
         return self._sorter.open_after(place)
 
-    def is_open(self, start_ts: int) -> bool:
+    def is_open(self, start_ts: Ts) -> bool:
         return self._sorter.is_open(start_ts)
 
-    def open_prewrite(self, start_ts: int) -> OpenPrewrite | None:
+    def open_prewrite(self, start_ts: Ts) -> OpenPrewrite | None:
         """The open prewrite of a transaction; None if there is none."""
         return self._sorter.open_prewrite(start_ts)
 
@@ -403,7 +403,7 @@ class Storage:
         """Pullers beyond this timestamp are served from memory, the others from the log."""
         return self._recent.floor
 
-    async def find(self, ts: int) -> bytes | None:
+    async def find(self, ts: Ts) -> bytes | None:
         """Payload of the record filed under a timestamp."""
 
         def find_blocking() -> bytes | None:
@@ -427,7 +427,7 @@ class Storage:
     # -- retention -------------------------------------------------------------------------------
 
     @property
-    def gc_ts(self) -> int:
+    def gc_ts(self) -> Ts:
         """Positions below it may miss binlogs."""
         return self._gc_ts
 
@@ -436,7 +436,7 @@ class Storage:
         """Every record before it is indexed and decided; nothing from there on may be removed."""
         return min(self._sorter.decided, self._indexer.cursor)
 
-    def purged_to(self, ts: int, first_fid: int = 0) -> None:
+    def purged_to(self, ts: Ts, first_fid: int = 0) -> None:
         """Remember, durably, that positions below `ts` may miss binlogs from now on; files below `first_fid`
         may go. Blocks."""
         purged = max(ts, self._gc_ts)

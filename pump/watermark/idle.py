@@ -33,6 +33,7 @@ from pump.storage.storage import Storage
 from tidb_binlog import binlog, tso
 from tidb_binlog.errors import BinlogError
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import ReadableOracle, TimestampOracle
 
 AHEAD_S: Final = 1.0
@@ -68,7 +69,7 @@ class IdleWatermark:
         """Why no timestamp can be drawn; "" if the last one could."""
 
     @contextmanager
-    def waiting(self, who: object, ts: int) -> Iterator[None]:
+    def waiting(self, who: object, ts: Ts) -> Iterator[None]:
         """A puller waits, for the watermark `ts` or (0) for whatever comes."""
         self._waiting[who] = ts
         if max(ts, *self._given) > self._drawn:
@@ -92,7 +93,7 @@ class IdleWatermark:
     def _awaited(self) -> list[int]:
         return [*self._waiting.values(), *self._given]
 
-    def given(self, ts: int) -> None:
+    def given(self, ts: Ts) -> None:
         """Somebody says that the oracle has given `ts`: one above it is drawn."""
         if ts > max(self._drawn, self._watermark()):
             self._given = ts, max(ts, self._given[1])

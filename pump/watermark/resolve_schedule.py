@@ -22,6 +22,7 @@ from typing import Final
 
 from pump.index.sorter import OpenPrewrite
 from pump.log.record import ValuePointer
+from tidb_binlog.tso import Ts
 
 
 class TxnAnswer(StrEnum):
@@ -96,7 +97,7 @@ class ResolveSchedule:
             self._wait(asked, 0.0)
         asked.given_up, asked.pause_s = True, 0.0
 
-    def says_so(self, start_ts: int) -> bool:
+    def says_so(self, start_ts: Ts) -> bool:
         """Whether its client says that it rolled back."""
         asked = self._asked.get(start_ts)
         return asked is not None and asked.given_up
@@ -174,7 +175,7 @@ class ResolveSchedule:
 
     def undecided(
         self,
-        start_ts: int,
+        start_ts: Ts,
         now_s: float,
         answer: TxnAnswer,
         detail: str = "",
@@ -194,18 +195,18 @@ class ResolveSchedule:
         asked.pause_s, asked.heard = pause_s, _after(asked.heard, answer, detail, now_s, hint)
         self._wait(asked, now_s + wait_s)
 
-    def ended(self, start_ts: int, now_s: float, detail: str) -> None:
+    def ended(self, start_ts: Ts, now_s: float, detail: str) -> None:
         """Its end is durable: no more questions, the record settles it as soon as it is filed."""
         asked = self._asked.get(start_ts)
         if asked is not None:
             asked.heard = _after(asked.heard, TxnAnswer.ENDED, detail, now_s)
             self._wait(asked, now_s + _FORGET_S)
 
-    def drop(self, start_ts: int) -> None:
+    def drop(self, start_ts: Ts) -> None:
         """It has settled while a question was under way."""
         self._asked.pop(start_ts, None)
 
-    def heard(self, start_ts: int) -> Heard:
+    def heard(self, start_ts: Ts) -> Heard:
         """What is known of the questions about a prewrite."""
         asked = self._asked.get(start_ts)
         return _UNHEARD if asked is None else asked.heard

@@ -30,6 +30,7 @@ from tidb_binlog.clock import Clock
 from tidb_binlog.errors import BinlogError, Rejected, Unavailable
 from tidb_binlog.observe import log
 from tidb_binlog.status.pump import ResolverStatus
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Committed, Outcome, RolledBack, TransactionStatus, Undecided, Unknown
 
 _TICK_S: Final = 0.05
@@ -92,13 +93,13 @@ class Resolver:
                         await self._rolled_back.wait()
                         await asyncio.sleep(_TOGETHER_S)
 
-    def _given_up(self, start_ts: int) -> None:
+    def _given_up(self, start_ts: Ts) -> None:
         prewrite = self._storage.open_prewrite(start_ts)
         if prewrite is not None:
             self._schedule.given_up(prewrite)
             self._rolled_back.set()
 
-    def heard(self, start_ts: int) -> Heard:
+    def heard(self, start_ts: Ts) -> Heard:
         """What the questions about an open prewrite have brought."""
         return self._schedule.heard(start_ts)
 
@@ -245,7 +246,7 @@ class Resolver:
             self._unavailable_since_s = None
             self._probe_pause_s = _TICK_S
 
-    async def _apply(self, start_ts: int, answer: Outcome | BinlogError) -> None:
+    async def _apply(self, start_ts: Ts, answer: Outcome | BinlogError) -> None:
         if not self._storage.is_open(start_ts):
             self._schedule.drop(start_ts)
             return
@@ -279,7 +280,7 @@ class Resolver:
 
     def _undecided(
         self,
-        start_ts: int,
+        start_ts: Ts,
         answer: TxnAnswer,
         detail: str,
         retry_after_s: float | None = None,
@@ -291,7 +292,7 @@ class Resolver:
         now_s = self._clock.monotonic_s()
         self._schedule.undecided(start_ts, now_s, answer, detail, retry_after_s=retry_after_s, hint=hint)
 
-    async def decide(self, start_ts: int, commit_ts: int) -> None:
+    async def decide(self, start_ts: Ts, commit_ts: Ts) -> None:
         """An operator decides a transaction that the upstream does not know any more: committed at
         `commit_ts`, or (0) rolled back. Raises `Rejected` where that cannot be, `WriteFailed`."""
         if not self._storage.is_open(start_ts):

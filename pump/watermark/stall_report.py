@@ -19,6 +19,7 @@ from pump.index.sorter import OpenPrewrite
 from pump.watermark.resolve_schedule import Heard, TxnAnswer
 from tidb_binlog import binlog
 from tidb_binlog.errors import Rejected
+from tidb_binlog.tso import Ts
 from tidb_binlog.wire import binlog_pb2
 
 DDL_CHARS_MAX: Final = 200
@@ -37,7 +38,7 @@ class Stalled:
 class Settled:
     """A prewrite that was reported is settled; it had been open for `held_s` seconds."""
 
-    start_ts: int
+    start_ts: Ts
     held_s: float
 
 
@@ -115,7 +116,7 @@ _NEXT: Final = {
 }
 
 
-def next_step(start_ts: int, heard: Heard) -> str:
+def next_step(start_ts: Ts, heard: Heard) -> str:
     """What an operator does about it; the upstream knows best what there is to do with it."""
     return (heard.hint or _NEXT[heard.answer]).replace("{start_ts}", str(start_ts))
 

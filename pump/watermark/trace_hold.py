@@ -20,6 +20,7 @@ from typing import Final, Protocol
 
 from pump.index.sorter import OpenPrewrite
 from tidb_binlog import tso
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.garbage_hold import BACK_MAX_S, Held, Hold
 from tidb_binlog.upstream.upstream_time import UpstreamTime
 from tidb_binlog.upstream_port import GarbageHold
@@ -70,12 +71,12 @@ class TraceHold(Hold):
         # A rollback stands at its start_ts, and is collected up to the safe point, itself included.
         return max(oldest - 1, 0)
 
-    def _left_out_ts(self) -> int:
+    def _left_out_ts(self) -> Ts:
         first_ts = self._ago_ts(_HELD_S)
         found = (one.start_ts for one in self._storage.open_prewrites() if one.start_ts < first_ts)
         return min(found, default=0)
 
-    def _ago_ts(self, seconds: float) -> int:
+    def _ago_ts(self, seconds: float) -> Ts:
         return tso.from_wall_s(self._upstream_time.now_s() - seconds)
 
     async def leave(self) -> None:

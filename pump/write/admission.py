@@ -23,7 +23,7 @@ from pump.index.sorter import NO_PREWRITES, Prewrites
 from tidb_binlog import time_text
 from tidb_binlog.binlog import KEY_BYTES_MAX, PREWRITE, Head
 from tidb_binlog.cluster import node
-from tidb_binlog.tso import TS_MAX
+from tidb_binlog.tso import TS_MAX, Ts
 
 PAYLOAD_BYTES_MAX: Final = (1 << 31) - 1 - (1 << 20)
 """Joined with its end and wrapped for a drainer, a prewrite must fit a message of gRPC: 31 bits."""
@@ -93,7 +93,7 @@ def admit(
     size: int,
     state: str,
     disk: Disk,
-    limit_ts: int = TS_MAX,
+    limit_ts: Ts = TS_MAX,
     *,
     prewrites: Prewrites = NO_PREWRITES,
     key_bytes: int = 1,
@@ -145,7 +145,7 @@ def _admit_prewrite(prewrites: Prewrites, key_bytes: int) -> Verdict:
     return STORE
 
 
-def are_drawn(heads: Sequence[Head], limit_ts: int) -> bool:
+def are_drawn(heads: Sequence[Head], limit_ts: Ts) -> bool:
     """Whether none of them is a probe, or has a timestamp that no oracle can have given."""
     return not [1 for _, start, commit in heads if not (0 < start <= limit_ts and 0 <= commit <= limit_ts)]
 

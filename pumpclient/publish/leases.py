@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tidb_binlog.tso import Ts
+
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
     """Renew the lease of this transaction for `ttl_s` seconds."""
 
-    start_ts: int
+    start_ts: Ts
     ttl_s: float
 
 
@@ -26,11 +28,11 @@ class Leases:
     def __len__(self) -> int:
         return len(self._open)
 
-    def opened(self, start_ts: int, ttl_s: float, now_s: float) -> None:
+    def opened(self, start_ts: Ts, ttl_s: float, now_s: float) -> None:
         """A transaction began, or its lease was renewed."""
         self._open[start_ts] = (ttl_s, now_s + ttl_s / 3)
 
-    def closed(self, start_ts: int) -> None:
+    def closed(self, start_ts: Ts) -> None:
         """The transaction needs its lease no longer."""
         self._open.pop(start_ts, None)
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 from pumpclient.publish.upstream_port import Transactions
 from pumpclient.tasks import Background, Pauses
 from tidb_binlog.errors import BinlogError, Conflict
+from tidb_binlog.tso import Ts
 
 logger: Final = logging.getLogger("pumpclient")
 
@@ -37,13 +38,13 @@ class OutcomeDelivery:
         self._stopping = stopping
         self._deliveries = Background()
 
-    def report(self, start_ts: int, sending: Sending | None) -> None:
+    def report(self, start_ts: Ts, sending: Sending | None) -> None:
         """An end that the upstream has. `sending` is None where no pump has the prewrite."""
         if self._full(sending):
             return
         self._deliveries.spawn(self._deliver(start_ts, sending), "pumpclient end")
 
-    def report_decided(self, start_ts: int, sending: Sending | None, done: Callable[[int], None]) -> bool:
+    def report_decided(self, start_ts: Ts, sending: Sending | None, done: Callable[[int], None]) -> bool:
         """A commit that only the application's database has: it is written down in the upstream as well.
         `done` is called when that or the pump has it. False, and nothing done, when too much is under way.
         """
@@ -69,12 +70,12 @@ class OutcomeDelivery:
         logger.warning("%d ends are being delivered already: one is left to the pump", DELIVERIES_MAX)
         return True
 
-    async def _deliver(self, start_ts: int, sending: Sending | None) -> None:
+    async def _deliver(self, start_ts: Ts, sending: Sending | None) -> None:
         if sending is None or await sending:
             await self._forget(start_ts)
 
     async def _deliver_decided(
-        self, start_ts: int, sending: Sending | None, done: Callable[[int], None]
+        self, start_ts: Ts, sending: Sending | None, done: Callable[[int], None]
     ) -> None:
         """Whichever is possible first makes the lease needless; an end that a pump has need not be kept."""
         record = asyncio.get_running_loop().create_task(self._record(start_ts))
@@ -89,7 +90,7 @@ class OutcomeDelivery:
         if delivered:
             await self._forget(start_ts)
 
-    async def _record(self, start_ts: int) -> None:
+    async def _record(self, start_ts: Ts) -> None:
         while True:
             try:
                 await self._transactions.decide(start_ts, committed=True)
@@ -103,7 +104,7 @@ class OutcomeDelivery:
                 return
             await self._pauses.pause(RECORD_PAUSE_S, self._stopping)
 
-    async def _forget(self, start_ts: int) -> None:
+    async def _forget(self, start_ts: Ts) -> None:
         """Drop the entry that answers for it."""
         try:
             await self._transactions.forget(start_ts)

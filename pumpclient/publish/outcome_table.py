@@ -28,6 +28,7 @@ from typing import Any, Final, Protocol
 from pumpclient.errors import InvalidDefinition, NoTransaction
 from pumpclient.publish.open_transaction import commits_by_itself
 from tidb_binlog.errors import Unavailable
+from tidb_binlog.tso import Ts
 
 logger: Final = logging.getLogger("pumpclient")
 
@@ -57,14 +58,14 @@ class Outcomes(Protocol):
         """Which database this is: one that no other database ever gives."""
         ...
 
-    def committed(self, start_ts: int) -> bool | Awaitable[bool]:
+    def committed(self, start_ts: Ts) -> bool | Awaitable[bool]:
         """Whether the transaction is committed there. False must be final: from then on it cannot commit.
 
         Any exception means that the database does not answer now; the question comes again.
         """
         ...
 
-    def purge(self, below_ts: int) -> None:
+    def purge(self, below_ts: Ts) -> None:
         """Nobody will ask again about transactions below this start_ts."""
         ...
 
@@ -130,11 +131,11 @@ class OutcomeTable:
             self._identity = found
         return self._identity
 
-    def statement(self, start_ts: int) -> str:
+    def statement(self, start_ts: Ts) -> str:
         """The INSERT that a transaction runs among its own statements, before it is prepared."""
         return f"INSERT INTO {self._table} (start_ts, outcome) VALUES ({int(start_ts)}, '{COMMITTED}')"
 
-    def mark(self, connection: Any, start_ts: int) -> None:
+    def mark(self, connection: Any, start_ts: Ts) -> None:
         """Run that statement on the application's connection, in the transaction that is open there. Raises
         `NoTransaction` in autocommit mode without BEGIN, as far as the driver says: it would claim at once
         what is not true yet."""
@@ -162,7 +163,7 @@ class OutcomeTable:
                 hint="turn autocommit off, or begin a transaction before the first change",
             )
 
-    def committed(self, start_ts: int) -> bool:
+    def committed(self, start_ts: Ts) -> bool:
         """See `Outcomes`. Waits as long as the database lets it wait for a lock."""
         with closing(self._connect()) as connection:
             if self._insert(connection, start_ts, ROLLED_BACK):
@@ -172,7 +173,7 @@ class OutcomeTable:
             raise Unavailable(f"the row of transaction {start_ts} in {self._table} came and went")
         return found == COMMITTED
 
-    def purge(self, below_ts: int) -> None:
+    def purge(self, below_ts: Ts) -> None:
         """Remove the rows of committed transactions below a start_ts, some at a time."""
         while True:
             with closing(self._connect()) as connection:
@@ -188,7 +189,7 @@ class OutcomeTable:
             if len(found) < PURGE_ROWS:
                 return
 
-    def _insert(self, connection: Any, start_ts: int, outcome: str) -> bool:
+    def _insert(self, connection: Any, start_ts: Ts, outcome: str) -> bool:
         """False when there is a row for it already."""
         try:
             connection.cursor().execute(
@@ -200,7 +201,7 @@ class OutcomeTable:
         connection.commit()
         return True
 
-    def _read(self, cursor: Any, start_ts: int) -> str | None:
+    def _read(self, cursor: Any, start_ts: Ts) -> str | None:
         cursor.execute(f"SELECT outcome FROM {self._table} WHERE start_ts = {int(start_ts)}")
         row = cursor.fetchone()
         return None if row is None else str(row[0])

@@ -71,6 +71,7 @@ from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.errors import BinlogError, ConfigError, Conflict, Unavailable
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.table_info import SchemaState
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.standalone import SchemaMoved, StandaloneUpstream
 
 logger: Final = logging.getLogger("pumpclient")
@@ -228,7 +229,7 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
         return start_ts
 
     async def commit(
-        self, start_ts: int, key: bytes, fence: Fence, prewrite: Prewrite, *, deliver: bool = True
+        self, start_ts: Ts, key: bytes, fence: Fence, prewrite: Prewrite, *, deliver: bool = True
     ) -> int:
         """Decide for commit, then report it in the background. For `Transaction`."""
 
@@ -241,7 +242,7 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
         return commit_ts
 
     async def decide(
-        self, start_ts: int, key: bytes, step: Callable[[], Awaitable[int]], prewrite: Prewrite
+        self, start_ts: Ts, key: bytes, step: Callable[[], Awaitable[int]], prewrite: Prewrite
     ) -> int:
         """Carry out the step that commits, with its errors in the words of the host. For `Transaction` and
         schema changes."""
@@ -264,7 +265,7 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
         finally:
             self.release(start_ts)
 
-    async def prepare(self, start_ts: int, key: bytes, fence: Fence, prewrite: Prewrite, ttl_s: float) -> int:
+    async def prepare(self, start_ts: Ts, key: bytes, fence: Fence, prewrite: Prewrite, ttl_s: float) -> int:
         """Leave the decision to the application's database. For `Transaction`."""
         name = await self._settled().name()
 
@@ -279,7 +280,7 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
             self.release(start_ts)
             raise self._lost(start_ts, key, error, prewrite) from error
 
-    def _lost(self, start_ts: int, key: bytes, error: Conflict, prewrite: Prewrite) -> TransactionLost:
+    def _lost(self, start_ts: Ts, key: bytes, error: Conflict, prewrite: Prewrite) -> TransactionLost:
         self._report_rollback(start_ts, key, prewrite)
         return TransactionLost(
             f"transaction {start_ts} was rolled back by others: {error.message}",
@@ -302,13 +303,13 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
                     hint="run the transaction again",
                 )
 
-    def committed(self, start_ts: int, commit_ts: int, key: bytes, prewrite: Prewrite) -> None:
+    def committed(self, start_ts: Ts, commit_ts: Ts, key: bytes, prewrite: Prewrite) -> None:
         """The database has committed a prepared transaction: report it. For `Transaction`."""
         sending = _sending(prewrite, lambda: self.client.write_commit(start_ts, commit_ts, key))
         if not self._ends.report_decided(start_ts, sending, self.release):
             self.doubt(start_ts)
 
-    async def roll_back(self, start_ts: int, key: bytes, prewrite: Prewrite, *, deliver: bool = True) -> None:
+    async def roll_back(self, start_ts: Ts, key: bytes, prewrite: Prewrite, *, deliver: bool = True) -> None:
         """Decide for rollback, then report it in the background. For `Transaction`."""
         self.release(start_ts)
         try:
@@ -319,33 +320,33 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
         if deliver:
             self._report_rollback(start_ts, key, prewrite)
 
-    def _report_rollback(self, start_ts: int, key: bytes, prewrite: Prewrite) -> None:
+    def _report_rollback(self, start_ts: Ts, key: bytes, prewrite: Prewrite) -> None:
         self._ends.report(start_ts, _sending(prewrite, lambda: self.client.write_rollback(start_ts, key)))
 
-    def doubt(self, start_ts: int) -> None:
+    def doubt(self, start_ts: Ts) -> None:
         """Only the database knows; ask it soon. For `Transaction`."""
         self.release(start_ts)
         if self._settlement is not None:
             self._settlement.doubt(start_ts)
 
-    def dropped(self, start_ts: int) -> None:
+    def dropped(self, start_ts: Ts) -> None:
         """Its program has dropped it without an end, and will never give one: the lease runs out, and
         the database is asked. For `Transaction`, from any thread."""
         with suppress(RuntimeError):  # the loop is closed: nothing is renewed any more
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._give_up, start_ts)
 
-    def _give_up(self, start_ts: int) -> None:
+    def _give_up(self, start_ts: Ts) -> None:
         if not self._stopping.is_set():
             logger.warning("transaction %d was dropped without an end", start_ts)
             self.doubt(start_ts)
 
-    def release(self, start_ts: int) -> None:
+    def release(self, start_ts: Ts) -> None:
         """Renew the lease of this transaction no longer. For `Transaction`."""
         self._leases.closed(start_ts)
         self._open.pop(start_ts, None)
 
-    def report_commit(self, start_ts: int, commit_ts: int, key: bytes, prewrite: Prewrite) -> None:
+    def report_commit(self, start_ts: Ts, commit_ts: Ts, key: bytes, prewrite: Prewrite) -> None:
         """Tell the pump, then forget. For `Transaction` and schema changes."""
         self._ends.report(
             start_ts, _sending(prewrite, lambda: self.client.write_commit(start_ts, commit_ts, key))

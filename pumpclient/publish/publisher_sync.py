@@ -38,6 +38,7 @@ from pumpclient.schema.catalog import Catalog
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.process.loop_thread import LoopThread
 from tidb_binlog.table_info import SchemaState
+from tidb_binlog.tso import Ts
 
 
 class SyncTransaction:
@@ -49,12 +50,12 @@ class SyncTransaction:
         self._outcomes = outcomes
 
     @property
-    def start_ts(self) -> int:
+    def start_ts(self) -> Ts:
         """See `Transaction.start_ts`."""
         return self._transaction.start_ts
 
     @property
-    def commit_ts(self) -> int:
+    def commit_ts(self) -> Ts:
         """See `Transaction.commit_ts`."""
         return self._transaction.commit_ts
 

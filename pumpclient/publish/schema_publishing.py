@@ -24,6 +24,7 @@ from pumpclient.schema.catalog import Catalog, Planner
 from tidb_binlog.ddl_job import state_after
 from tidb_binlog.errors import BinlogError, Conflict
 from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.standalone import CatalogChange, SchemaMoved
 
 logger: Final = logging.getLogger("pumpclient")
@@ -38,14 +39,14 @@ class Steps(Protocol):
     async def begin(self, ttl_s: float, transaction: Transaction | None) -> int: ...
 
     async def decide(
-        self, start_ts: int, key: bytes, step: Callable[[], Awaitable[int]], prewrite: Prewrite
+        self, start_ts: Ts, key: bytes, step: Callable[[], Awaitable[int]], prewrite: Prewrite
     ) -> int: ...
 
     async def roll_back(
-        self, start_ts: int, key: bytes, prewrite: Prewrite, *, deliver: bool = True
+        self, start_ts: Ts, key: bytes, prewrite: Prewrite, *, deliver: bool = True
     ) -> None: ...
 
-    def report_commit(self, start_ts: int, commit_ts: int, key: bytes, prewrite: Prewrite) -> None: ...
+    def report_commit(self, start_ts: Ts, commit_ts: Ts, key: bytes, prewrite: Prewrite) -> None: ...
 
 
 class SchemaPublishing:

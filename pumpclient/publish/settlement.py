@@ -22,6 +22,7 @@ from typing import Final, Protocol
 from pumpclient.publish.daemon_call import in_daemon_thread
 from pumpclient.publish.outcome_table import Outcomes
 from tidb_binlog.errors import BinlogError, Conflict
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.standalone import InDoubt
 from tidb_binlog.upstream_port import Committed, RolledBack
 
@@ -36,7 +37,7 @@ QUESTIONS_MAX: Final = 16
 class Decisions(Protocol):
     async def in_doubt(self, database: str) -> tuple[list[InDoubt], int]: ...
 
-    async def decide(self, start_ts: int, *, committed: bool) -> Committed | RolledBack | None: ...
+    async def decide(self, start_ts: Ts, *, committed: bool) -> Committed | RolledBack | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class Settlement:
             self._name = await in_daemon_thread(self._outcomes.name)
         return self._name
 
-    def doubt(self, start_ts: int) -> None:
+    def doubt(self, start_ts: Ts) -> None:
         """This process does not know what the database did: ask without waiting for the lease."""
         self._ours.add(start_ts)
         self.wanted.set()
@@ -128,7 +129,7 @@ class Settlement:
         self._ours -= ours - asked.keys()
         return asked, horizon_ts
 
-    def _question(self, start_ts: int) -> asyncio.Task[_End]:
+    def _question(self, start_ts: Ts) -> asyncio.Task[_End]:
         """The one that is under way, or a new one."""
         task = self._asking.get(start_ts)
         if task is None:
@@ -139,7 +140,7 @@ class Settlement:
             task.add_done_callback(lambda ended: self._answered(start_ts, ended))
         return task
 
-    def _answered(self, start_ts: int, task: asyncio.Task[_End]) -> None:
+    def _answered(self, start_ts: Ts, task: asyncio.Task[_End]) -> None:
         del self._asking[start_ts]
         if task.cancelled():
             return
@@ -148,7 +149,7 @@ class Settlement:
         elif task.result() is not _End.WAITING:
             self._ours.discard(start_ts)
 
-    async def _settle(self, start_ts: int) -> _End:
+    async def _settle(self, start_ts: Ts) -> _End:
         async with self._places:
             answer = await self._answer(start_ts)
         if answer is None:
@@ -157,7 +158,7 @@ class Settlement:
             return _End.OTHERS
         return _End.COMMITTED if answer else _End.ROLLED_BACK
 
-    async def _answer(self, start_ts: int) -> bool | None:
+    async def _answer(self, start_ts: Ts) -> bool | None:
         """None: the database does not answer now."""
         try:
             if inspect.iscoroutinefunction(self._outcomes.committed):
@@ -168,7 +169,7 @@ class Settlement:
             logger.warning("transaction %d is in doubt: %s", start_ts, type(error).__name__)
             return None
 
-    async def _record(self, start_ts: int, committed: bool) -> bool:
+    async def _record(self, start_ts: Ts, committed: bool) -> bool:
         """False when others were quicker: then the database may have forgotten it, and its answer is void."""
         try:
             end = await self._decisions.decide(start_ts, committed=committed)

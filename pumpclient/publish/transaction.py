@@ -28,6 +28,7 @@ from pumpclient.publish.row_values import Row, row_values
 from pumpclient.schema.catalog import Catalog, Fence, Table
 from tidb_binlog.errors import BinlogError
 from tidb_binlog.rowcodec.encoder import UnwritableValue
+from tidb_binlog.tso import Ts
 from tidb_binlog.wire import binlog_pb2
 
 
@@ -73,13 +74,13 @@ class Prewrite(Enum):
 _UNENDED: Final = (TransactionState.OPEN, TransactionState.PREWRITTEN, TransactionState.PREPARED)
 
 
-def entry_key(start_ts: int) -> bytes:
+def entry_key(start_ts: Ts) -> bytes:
     """Prewrite key of a transaction without one: the name of its entry in the upstream."""
     return b"txn/%020d" % start_ts
 
 
 class Prewriter(Protocol):
-    async def write_prewrite(self, start_ts: int, key: bytes, value: bytes) -> bool: ...
+    async def write_prewrite(self, start_ts: Ts, key: bytes, value: bytes) -> bool: ...
 
 
 class Steps(Protocol):
@@ -94,24 +95,24 @@ class Steps(Protocol):
     async def begin(self, ttl_s: float, transaction: Transaction | None) -> int: ...
 
     async def commit(
-        self, start_ts: int, key: bytes, fence: Fence, prewrite: Prewrite, *, deliver: bool = True
+        self, start_ts: Ts, key: bytes, fence: Fence, prewrite: Prewrite, *, deliver: bool = True
     ) -> int: ...
 
     async def prepare(
-        self, start_ts: int, key: bytes, fence: Fence, prewrite: Prewrite, ttl_s: float
+        self, start_ts: Ts, key: bytes, fence: Fence, prewrite: Prewrite, ttl_s: float
     ) -> int: ...
 
-    def committed(self, start_ts: int, commit_ts: int, key: bytes, prewrite: Prewrite) -> None: ...
+    def committed(self, start_ts: Ts, commit_ts: Ts, key: bytes, prewrite: Prewrite) -> None: ...
 
     async def roll_back(
-        self, start_ts: int, key: bytes, prewrite: Prewrite, *, deliver: bool = True
+        self, start_ts: Ts, key: bytes, prewrite: Prewrite, *, deliver: bool = True
     ) -> None: ...
 
-    def doubt(self, start_ts: int) -> None: ...
+    def doubt(self, start_ts: Ts) -> None: ...
 
-    def dropped(self, start_ts: int) -> None: ...
+    def dropped(self, start_ts: Ts) -> None: ...
 
-    def release(self, start_ts: int) -> None: ...
+    def release(self, start_ts: Ts) -> None: ...
 
 
 class Transaction:

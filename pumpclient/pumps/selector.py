@@ -36,6 +36,7 @@ from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, get_args
 
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.tso import Ts
 
 Strategy = Literal["range", "hash", "score", "local unix"]
 STRATEGIES: Final[tuple[str, ...]] = get_args(Strategy)
@@ -194,7 +195,7 @@ class Selector:
         for pump_id in self._listed:
             self._loads.setdefault(pump_id, Load()).score = standings.get(pump_id, _ALIKE).score
 
-    def choose(self, start_ts: int, attempt: int, tried: AbstractSet[str], now_s: float) -> Choice:
+    def choose(self, start_ts: Ts, attempt: int, tried: AbstractSet[str], now_s: float) -> Choice:
         """The pump for attempt number `attempt` (from 0), other than those in `tried` if there is one."""
         tiers = self._tiers
         if not tiers:
@@ -266,7 +267,7 @@ class Affinity:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def remember(self, start_ts: int, pump_id: str, now_s: float) -> None:
+    def remember(self, start_ts: Ts, pump_id: str, now_s: float) -> None:
         """The pump has acknowledged this prewrite."""
         entries, counts = self._entries, self._counts
         if start_ts in entries:
@@ -278,7 +279,7 @@ class Affinity:
         if now_s >= self._expires_s or len(entries) > self._entries_max:
             self.expire(now_s)
 
-    def take(self, start_ts: int) -> str | None:
+    def take(self, start_ts: Ts) -> str | None:
         """The pump of this prewrite, None where none is known; the entry is used up."""
         return self._drop(start_ts)
 
@@ -300,7 +301,7 @@ class Affinity:
         """Whether an end may still have to go to this pump."""
         return pump_id in self._counts
 
-    def _drop(self, start_ts: int) -> str | None:
+    def _drop(self, start_ts: Ts) -> str | None:
         entry = self._entries.pop(start_ts, None)
         if entry is None:
             return None

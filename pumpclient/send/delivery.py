@@ -25,6 +25,7 @@ from pumpclient.send.transport import PumpTransport, QueueingTransport, Transpor
 from pumpclient.send.write_policy import Failure, FinishPolicy, GiveUp, LastChance, PrewritePolicy
 from pumpclient.tasks import Pauses
 from tidb_binlog.clock import Clock
+from tidb_binlog.tso import Ts
 
 logger: Final = logging.getLogger("pumpclient")
 
@@ -77,7 +78,7 @@ class Delivery:
         self._pauses = pauses
         self._closing = closing
 
-    async def store(self, start_ts: int, payload: bytes) -> None:
+    async def store(self, start_ts: Ts, payload: bytes) -> None:
         """Try pumps until one has the prewrite. Raises `WriteFailed`, `BinlogTooLarge`, `ClientClosed`."""
         roster, started_s = self._roster, self._now_s()
         try:
@@ -128,7 +129,7 @@ class Delivery:
         finally:
             self._roster.end(pump_id, self._now_s())
 
-    async def _store_at(self, pump_id: str, start_ts: int, payload: bytes) -> TransportFailure | None:
+    async def _store_at(self, pump_id: str, start_ts: Ts, payload: bytes) -> TransportFailure | None:
         """One attempt of a prewrite. The pump stays known until it is noted that the end belongs there."""
         roster = self._roster
         failure: TransportFailure | None = None
@@ -217,7 +218,7 @@ class Delivery:
         self,
         policy: PrewritePolicy,
         started_s: float,
-        start_ts: int,
+        start_ts: Ts,
         payload: bytes,
         pump_id: str,
         failure: TransportFailure,
@@ -243,7 +244,7 @@ class Delivery:
             failure = again
         await self._last_chance(started_s, start_ts, payload, failure.message)
 
-    async def _last_chance(self, started_s: float, start_ts: int, payload: bytes, cause: str) -> None:
+    async def _last_chance(self, started_s: float, start_ts: Ts, payload: bytes, cause: str) -> None:
         """Over every pump that the registry calls online, once; again while no pump is usable, as when the
         only one restarts, or is not online again yet, until that has lasted for the write timeout. Later
         prewrites fail at once.

@@ -20,6 +20,7 @@ from enum import Enum
 
 from pumpclient.options import Options
 from pumpclient.pumps.selector import Affinity
+from tidb_binlog.tso import Ts
 
 _SKIPPED = "skipped"
 
@@ -36,9 +37,9 @@ class ClientState(Enum):
 class Gap:
     """What readers of the pumps will never see. Timestamps are start_ts of prewrites."""
 
-    first_lost_ts: int
+    first_lost_ts: Ts
     """The smallest one: what readers have from before it is complete."""
-    last_lost_ts: int
+    last_lost_ts: Ts
     """The largest one: a copy of the data made after its end has everything that is missing."""
     prewrites: int
     """How many were lost or skipped."""
@@ -78,7 +79,7 @@ class Skipping:
         """Whether `finished` would say False of every transaction, as usual."""
         return not self.on and not len(self._committers)
 
-    def lost(self, start_ts: int, cause: str, now_s: float, wall_s: float) -> bool:
+    def lost(self, start_ts: Ts, cause: str, now_s: float, wall_s: float) -> bool:
         """No pump took this prewrite; True when its transaction continues without."""
         if not self._ignore_error:
             return False
@@ -88,7 +89,7 @@ class Skipping:
         self.skip(start_ts, now_s)
         return True
 
-    def skip(self, start_ts: int, now_s: float) -> None:
+    def skip(self, start_ts: Ts, now_s: float) -> None:
         """Count a prewrite that is not written."""
         gap = self._gap
         assert gap is not None
@@ -100,7 +101,7 @@ class Skipping:
         )
         self._committers.remember(start_ts, _SKIPPED, now_s)
 
-    def finished(self, start_ts: int) -> bool:
+    def finished(self, start_ts: Ts) -> bool:
         """The transaction ends; True when its end is not to be sent."""
         was_skipped = self._committers.take(start_ts) is not None
         if not was_skipped and not self.on:

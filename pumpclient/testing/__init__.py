@@ -29,6 +29,7 @@ from tidb_binlog.clock import ManualClock
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.registry import ClusterView, NodeEntry
 from tidb_binlog.errors import BinlogError
+from tidb_binlog.tso import Ts
 
 
 class ManualTime(ManualClock):
@@ -128,7 +129,7 @@ class MemoryRegistry:
         host: str = "",
         state: str = node.ONLINE,
         alive: bool | None = None,
-        max_commit_ts: int = 0,
+        max_commit_ts: Ts = 0,
         labels: Mapping[str, str] | None = None,
         score: int = 0,
     ) -> None:

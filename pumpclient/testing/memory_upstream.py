@@ -23,7 +23,7 @@ from tidb_binlog.upstream_port import Committed, Outcome, RolledBack, Undecided
 class MemoryPrepared:
     """An entry of which only its database knows the end."""
 
-    commit_ts: int
+    commit_ts: Ts
     database: str
 
 
@@ -65,9 +65,9 @@ class MemoryUpstream:
 
     async def timestamp(self) -> Ts:
         self._last_ts += 1
-        return Ts(self._last_ts)
+        return self._last_ts
 
-    def step(self, name: str, start_ts: int) -> None:
+    def step(self, name: str, start_ts: Ts) -> None:
         """Note it, and fail where a test wants it."""
         self.log.append((name, start_ts))
         if name in self.failing:
@@ -90,7 +90,7 @@ class MemoryTransactions:
         upstream.deadlines[start_ts] = upstream.time.monotonic_s() + ttl_s
         return start_ts
 
-    async def commit(self, start_ts: int, *, schema_revision: int | None = None) -> int:
+    async def commit(self, start_ts: Ts, *, schema_revision: int | None = None) -> int:
         self._upstream.step("commit", start_ts)
         entry = self._entry(start_ts)
         if isinstance(entry, Committed):
@@ -100,7 +100,7 @@ class MemoryTransactions:
         return commit_ts
 
     async def prepare(
-        self, start_ts: int, database: str, ttl_s: float = 3.0, *, schema_revision: int | None = None
+        self, start_ts: Ts, database: str, ttl_s: float = 3.0, *, schema_revision: int | None = None
     ) -> int:
         self._upstream.step("prepare", start_ts)
         entry = self._entry(start_ts)
@@ -111,7 +111,7 @@ class MemoryTransactions:
         self._upstream.deadlines[start_ts] = self._upstream.time.monotonic_s() + ttl_s
         return commit_ts
 
-    async def decide(self, start_ts: int, *, committed: bool) -> Committed | RolledBack | None:
+    async def decide(self, start_ts: Ts, *, committed: bool) -> Committed | RolledBack | None:
         self._upstream.step("decide", start_ts)
         entry = self._upstream.entries.get(start_ts)
         if isinstance(entry, MemoryPrepared):
@@ -135,23 +135,23 @@ class MemoryTransactions:
                 found.append(InDoubt(start_ts, entry.commit_ts, database, self._left_s(start_ts)))
         return found, horizon_ts
 
-    async def roll_back(self, start_ts: int) -> None:
+    async def roll_back(self, start_ts: Ts) -> None:
         self._upstream.step("roll_back", start_ts)
         if isinstance(self._upstream.entries.get(start_ts), Committed):
             raise Conflict(f"transaction {start_ts} is committed")
         self._upstream.entries[start_ts] = RolledBack()
 
-    async def keep_alive(self, start_ts: int, ttl_s: float) -> None:
+    async def keep_alive(self, start_ts: Ts, ttl_s: float) -> None:
         self._upstream.step("keep_alive", start_ts)
         if not isinstance(self._upstream.entries.get(start_ts), Undecided | MemoryPrepared):
             raise Conflict(f"transaction {start_ts} is over")
         self._upstream.deadlines[start_ts] = self._upstream.time.monotonic_s() + ttl_s
 
-    async def forget(self, start_ts: int) -> None:
+    async def forget(self, start_ts: Ts) -> None:
         self._upstream.step("forget", start_ts)
         self._upstream.entries.pop(start_ts, None)
 
-    async def sweep(self, below_ts: int) -> None:
+    async def sweep(self, below_ts: Ts) -> None:
         self._upstream.step("sweep", below_ts)
         for start_ts in [start_ts for start_ts in self._upstream.entries if start_ts < below_ts]:
             end = self._judge(start_ts)
@@ -164,7 +164,7 @@ class MemoryTransactions:
         """As pumps ask it: an expired lease is rolled back by the question, unless it is prepared."""
         return [self._judge(start_ts) for start_ts, _ in transactions]
 
-    def _judge(self, start_ts: int) -> Outcome:
+    def _judge(self, start_ts: Ts) -> Outcome:
         entry = self._upstream.entries.get(start_ts, Undecided(0.0))
         if isinstance(entry, MemoryPrepared):
             return Undecided(max(self._left_s(start_ts), 0.5))
@@ -172,10 +172,10 @@ class MemoryTransactions:
             entry = self._upstream.entries[start_ts] = RolledBack()
         return entry
 
-    def _left_s(self, start_ts: int) -> float:
+    def _left_s(self, start_ts: Ts) -> float:
         return self._upstream.deadlines.get(start_ts, 0.0) - self._upstream.time.monotonic_s()
 
-    def _entry(self, start_ts: int) -> Outcome | MemoryPrepared:
+    def _entry(self, start_ts: Ts) -> Outcome | MemoryPrepared:
         entry = self._upstream.entries.get(start_ts)
         if entry is None:
             raise Forgotten(f"transaction {start_ts} has no entry any more")
@@ -183,7 +183,7 @@ class MemoryTransactions:
             raise Conflict(f"transaction {start_ts} is no longer open")
         return entry
 
-    async def _draw(self, start_ts: int, schema_revision: int | None) -> int:
+    async def _draw(self, start_ts: Ts, schema_revision: int | None) -> int:
         if schema_revision not in (None, self._upstream.head_revision):
             raise SchemaMoved("the schema has changed")
         return await self._upstream.timestamp()
@@ -222,7 +222,7 @@ class MemoryCatalog:
         self._upstream.head, self._upstream.head_revision = head, 1
         return True
 
-    async def commit(self, start_ts: int, change: CatalogChange) -> int:
+    async def commit(self, start_ts: Ts, change: CatalogChange) -> int:
         upstream = self._upstream
         commit_ts = await upstream.transactions.commit(start_ts, schema_revision=change.revision)
         upstream.head, upstream.head_revision = change.head, upstream.head_revision + 1

@@ -31,7 +31,7 @@ class TimeOracle(ScriptedOracle):
         await asyncio.sleep(0.0005)
         self.draws += 1
         self.last = max(self.last + 1, tso.from_wall_s(time.time()))
-        return Ts(self.last)
+        return self.last
 
 
 def ahead(seconds: float) -> int:

@@ -16,6 +16,7 @@ import msgspec
 
 from tidb_binlog.errors import Corruption
 from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.tso import Ts
 
 ONLINE: Final = "online"
 PAUSING: Final = "pausing"
@@ -59,8 +60,8 @@ class NodeStatus:
     node_id: str
     host: str
     state: str
-    max_commit_ts: int = 0
-    update_ts: int = 0
+    max_commit_ts: Ts = 0
+    update_ts: Ts = 0
     is_alive: bool = False
     score: int = 0
     label: dict[str, Any] | None = field(default=None, hash=False)

@@ -12,11 +12,12 @@ from typing import Final
 from tidb_binlog import time_text, tso
 from tidb_binlog.page.markup import Markup, element, join
 from tidb_binlog.quantities import span
+from tidb_binlog.tso import Ts
 
 NOTHING: Final = "-"
 
 
-def place(ts: int) -> object:
+def place(ts: Ts) -> object:
     """A place of the stream: its time in UTC and the timestamp itself."""
     if not 0 < ts <= tso.TS_MAX:
         return NOTHING
@@ -29,7 +30,7 @@ def wall(time_s: float) -> str:
     return time_text.utc(ts) if 0 < ts <= tso.TS_MAX else NOTHING
 
 
-def behind(now_ts: int, ts: int, *, least_s: float = 0.0) -> str:
+def behind(now_ts: Ts, ts: Ts, *, least_s: float = 0.0) -> str:
     """How far a place is behind the upstream; less than `least_s` is said to be that."""
     if not 0 < ts <= tso.TS_MAX or not now_ts:
         return NOTHING

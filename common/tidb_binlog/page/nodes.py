@@ -19,6 +19,7 @@ from tidb_binlog.cluster.node import OFFLINE, ONLINE
 from tidb_binlog.cluster.registry import KINDS, PUMPS, ClusterView, NodeEntry
 from tidb_binlog.page.markup import Markup, element, join, table
 from tidb_binlog.page.moments import behind, place
+from tidb_binlog.tso import Ts
 
 _ADDRESS: Final = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
 QUIET_S: Final = 5.0
@@ -27,7 +28,7 @@ _HEADS: Final = ("node", "kind", "state", "alive", "behind", "address", "positio
 
 
 def section(
-    view: ClusterView | None, why_none: str, kind: str, node_id: str, now_ts: int, wall_s: float
+    view: ClusterView | None, why_none: str, kind: str, node_id: str, now_ts: Ts, wall_s: float
 ) -> Markup:
     """`why_none`: of the registry; `kind`, `node_id`: of the node whose page it is; `wall_s`: this host's."""
     if view is None:
@@ -62,7 +63,7 @@ def _kind(kind: str, entry: NodeEntry) -> str:
     return "reader" if entry.status.is_reader else kind[:-1]
 
 
-def _row(kind: str, entry: NodeEntry, is_own: bool, now_ts: int, clock_ts: int) -> tuple[object, ...]:
+def _row(kind: str, entry: NodeEntry, is_own: bool, now_ts: Ts, clock_ts: Ts) -> tuple[object, ...]:
     status = entry.status
     name = element("strong", status.node_id) if is_own else _link(entry)
     alive = life(status.state, entry.alive)

@@ -26,6 +26,7 @@ from tidb_binlog.status.pump import (
     RetentionStatus,
     StageStatus,
 )
+from tidb_binlog.tso import Ts
 
 _OPEN: Final = ("start_ts", "open for", "about", "the upstream says", "what to do")
 _PULLERS: Final = ("protocol", "position", "behind the watermark", "credit")
@@ -136,7 +137,7 @@ def _pullers(pullers: list[PullerStatus]) -> Markup:
     return table("Pull streams", _PULLERS, rows, len(pullers))
 
 
-def _retention(retention: RetentionStatus | None, gc_ts: int | None) -> Markup:
+def _retention(retention: RetentionStatus | None, gc_ts: Ts | None) -> Markup:
     if retention is None:
         return element("p", "Nothing is purged by this pump.", class_="soft")
     pairs: list[tuple[str, object]] = [

@@ -22,6 +22,7 @@ from tidb_binlog.page.template import STYLE, page, security_policy
 from tidb_binlog.status.drainer import DrainerDocument
 from tidb_binlog.status.pump import PumpDocument
 from tidb_binlog.status.troubles import ERROR, Trouble, of_drainer, of_pump
+from tidb_binlog.tso import Ts
 
 _STYLE: Final = (
     STYLE
@@ -87,7 +88,7 @@ class Shown:
         return "starting" if document is None else document.state
 
     @property
-    def now_ts(self) -> int:
+    def now_ts(self) -> Ts:
         """The upstream's time: what the node knows of it, or how far any node is."""
         document = self.document
         known = [0]

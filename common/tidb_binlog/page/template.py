@@ -15,6 +15,7 @@ from typing import Final
 
 from tidb_binlog import time_text
 from tidb_binlog.observe.printable import printable
+from tidb_binlog.tso import Ts
 
 STYLE: Final = """
 :root{color-scheme:light dark;--ink:#1d2630;--soft:#56626f;--line:#dfe4e9;--back:#f5f7f9;--card:#fff;
@@ -92,7 +93,7 @@ def table_of(heads: Sequence[str], rows: str) -> str:
     )
 
 
-def moment(ts: int) -> str:
+def moment(ts: Ts) -> str:
     """The time of a timestamp; `-` for none."""
     return time_text.utc(ts) if ts else "-"
 

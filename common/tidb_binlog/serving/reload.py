@@ -21,6 +21,7 @@ from tidb_binlog.config.changes import changes, following
 from tidb_binlog.errors import ConfigError, Rejected
 from tidb_binlog.observe import log, metrics
 from tidb_binlog.status.reload import ReloadStatus
+from tidb_binlog.tso import Ts
 
 SUCCESSFUL: Final = metrics.gauge(
     "binlog_common_config_last_reload_successful",
@@ -61,7 +62,7 @@ class Reloaded:
     they did not change."""
 
     keys: list[str]
-    commit_ts: int | None = None
+    commit_ts: Ts | None = None
     needs_restart: list[str] = field(default_factory=list)
 
 

@@ -12,6 +12,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from tidb_binlog.status.pump import ClockStatus
 from tidb_binlog.status.reload import ReloadStatus
+from tidb_binlog.tso import Ts
 
 
 class LagStatus(Struct, kw_only=True):
@@ -25,7 +26,7 @@ class LagStatus(Struct, kw_only=True):
     queue_s: float | None = None
     apply_s: float | None = None
     pump: str | None = None
-    start_ts: int | None = None
+    start_ts: Ts | None = None
     eta_s: float | None = None
     rows_per_s: float = 0.0
     transactions_per_s: float = 0.0
@@ -82,7 +83,7 @@ class SourceStatus(Struct, kw_only=True):
     compression: str = ""
     held_bytes: int = 0
     spilled_bytes: int = 0
-    waits_for_start_ts: int = 0
+    waits_for_start_ts: Ts = 0
     holds: bool = False
     error: str = ""
 
@@ -92,7 +93,7 @@ class WaitingDdl(Struct, kw_only=True):
     would take now."""
 
     job_id: int = 0
-    commit_ts: int = 0
+    commit_ts: Ts = 0
     tables: list[str] = []
     query: str = ""
     reason: str = ""
@@ -100,7 +101,7 @@ class WaitingDdl(Struct, kw_only=True):
     state: str = ""
     decision: str = ""
     text: str = ""
-    applied_ts: int = 0
+    applied_ts: Ts = 0
     kept_bytes: int = 0
     possible: list[str] = []
 
@@ -124,7 +125,7 @@ class RelayStatus(Struct, kw_only=True):
 
 class ArchiveStatus(Struct, kw_only=True):
     waiting_for: str = ""
-    last_commit_ts: int = 0
+    last_commit_ts: Ts = 0
 
 
 class SinkStatus(Struct, kw_only=True):
@@ -151,7 +152,7 @@ class VerifyStatus(Struct, kw_only=True):
     `progress`: of the one that runs now."""
 
     state: str = ""
-    ts: int = 0
+    ts: Ts = 0
     began_s: float = 0.0
     ended_s: float = 0.0
     rows: int = 0
@@ -180,7 +181,7 @@ class DrainerDocument(Struct, kw_only=True, rename="pascal"):
 
     pump_pos: dict[str, int] | None = None
     synced: bool = False
-    last_ts: int = field(default=0, name="LastTS")
+    last_ts: Ts = field(default=0, name="LastTS")
     ts_map: str = ""
     applied_ts: int | UnsetType = field(default=UNSET, name="AppliedTS")
     lag_seconds: float | UnsetType = UNSET

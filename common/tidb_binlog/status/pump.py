@@ -13,21 +13,22 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType, field
 
 from tidb_binlog.status.reload import ReloadStatus
+from tidb_binlog.tso import Ts
 
 
 class ClockStatus(Struct, kw_only=True):
     """The upstream's clock. `ahead_of_host_s`: of this host's. `error`: why no timestamp could be drawn."""
 
-    ts: int = 0
+    ts: Ts = 0
     ahead_of_host_s: float = 0.0
-    limit_ts: int = 0
+    limit_ts: Ts = 0
     error: str | UnsetType | None = UNSET
 
 
 class OpenPrewriteStatus(Struct, kw_only=True):
     """A prewrite whose end is not known. `upstream`: what the upstream answered; `next`: what happens now."""
 
-    start_ts: int = 0
+    start_ts: Ts = 0
     started_s: float = 0.0
     age_s: float = 0.0
     ddl_job_id: int | UnsetType = UNSET
@@ -121,7 +122,7 @@ class RetentionStatus(Struct, kw_only=True):
     age_s: float | None = None
     alarm_s: float | None = None
     last_run_s_ago: float | None = None
-    gc_ts: int = 0
+    gc_ts: Ts = 0
     first_file: str = ""
     purged_files: int = 0
     purged_bytes: int = 0
@@ -146,7 +147,7 @@ class LeavingStatus(Struct, kw_only=True):
     stage: str = ""
     forced: bool = False
     since_s: float = 0.0
-    target_ts: int = 0
+    target_ts: Ts = 0
     open_prewrites: int = 0
     waits_for: str = ""
     left_s: float | None = None
@@ -183,7 +184,7 @@ class PumpStatus(Struct, kw_only=True):
     writer: str = ""
     writer_error: str | None = None
     write_queue_bytes: int = 0
-    gc_ts: int | None = None
+    gc_ts: Ts | None = None
     recent_commits: RecentCommitsStatus = field(default_factory=RecentCommitsStatus)
     streams: StreamsStatus = field(default_factory=StreamsStatus)
     pullers: list[PullerStatus] = []
@@ -198,7 +199,7 @@ class PumpDocument(Struct, kw_only=True):
     `commit_ts`: the upstream's time; `error`: what is missing and why; `pump`: None of a Go pump."""
 
     status: dict[str, Any] | None = None
-    commit_ts: int = field(default=0, name="CommitTS")
+    commit_ts: Ts = field(default=0, name="CommitTS")
     checkpoint: dict[str, Any] = field(default_factory=dict, name="Checkpoint")
     error: str = field(default="", name="ErrMsg")
     pump: PumpStatus | None = None

@@ -20,6 +20,7 @@ from tidb_binlog import tso
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.errors import Rejected, Unavailable
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.upstream_time import UpstreamTime
 from tidb_binlog.upstream_port import GarbageHold
 
@@ -102,13 +103,13 @@ class Hold:
             self._trouble = ""
         return self._renew_s
 
-    async def take(self, ts: int) -> int:
+    async def take(self, ts: Ts) -> int:
         """Hold from `ts` on, once; from where on everything is there. Raises `Unavailable`, `Rejected`."""
         floor_ts = await self._garbage.hold(self._name, ts, self._ttl_s)
         self._held_ts = ts
         return floor_ts
 
-    def _left_out_ts(self) -> int:
+    def _left_out_ts(self) -> Ts:
         """The oldest of what is needed and not held, so that the rest can be; 0: nothing."""
         return 0
 

@@ -69,13 +69,13 @@ class UpstreamTime:
         self.heard(ts)
         return ts
 
-    def heard(self, ts: int) -> None:
+    def heard(self, ts: Ts) -> None:
         """The upstream has given this timestamp: it is that late there at least."""
         if ts > self.now_ts:
             self._newest_ts, self._newest_s = ts, self._clock.monotonic_s()
         self._move()
 
-    def may_have_given(self, ts: int) -> bool:
+    def may_have_given(self, ts: Ts) -> bool:
         """Whether a timestamp that others say was drawn can have been, as far as is known here."""
         return ts <= self.now_ts + (int(_UNSURE_S * 1000) << tso.LOGICAL_BITS)
 
@@ -117,9 +117,9 @@ class UpstreamTime:
     def now_ts(self) -> Ts:
         """About the timestamp that would be drawn now; 0 while nothing is known."""
         if not self._newest_ts:
-            return Ts(0)
+            return 0
         passed_ms = int((self._clock.monotonic_s() - self._newest_s) * 1000)
-        return Ts(self._newest_ts + (passed_ms << tso.LOGICAL_BITS))
+        return self._newest_ts + (passed_ms << tso.LOGICAL_BITS)
 
     def now_s(self) -> float:
         """The same in seconds since 1970; this host's time while nothing is known."""

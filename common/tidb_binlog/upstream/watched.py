@@ -13,6 +13,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
+from tidb_binlog.tso import Ts
+
 WATCHED_MAX: Final = 1 << 19
 """Twice as many as a pump lets be open."""
 
@@ -27,7 +29,7 @@ class Watched:
     def __len__(self) -> int:
         return len(self._since)
 
-    def seconds(self, start_ts: int, now_s: float, state: int = 0) -> float:
+    def seconds(self, start_ts: Ts, now_s: float, state: int = 0) -> float:
         """It is asked about now, and is in this state."""
         since = self._since.pop(start_ts, None)
         if since is None or since[0] != state:
@@ -39,6 +41,6 @@ class Watched:
         self._since[start_ts] = since
         return now_s - since[1]
 
-    def forget(self, start_ts: int) -> None:
+    def forget(self, start_ts: Ts) -> None:
         """It has ended."""
         self._since.pop(start_ts, None)

@@ -17,6 +17,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from tidb_binlog.tso import Ts
+
 LINE_EVERY_S: Final = 2.0
 
 
@@ -34,7 +36,7 @@ class Snapshot:
     kills: int = 0
     lag_p50_ms: float = 0.0
     lag_p99_ms: float = 0.0
-    checkpoint_ts: int = 0
+    checkpoint_ts: Ts = 0
     checkpoint_age_s: float = 0.0
     processes: Mapping[str, str] = field(default_factory=dict)
 

@@ -26,6 +26,7 @@ from tidb_binlog import time_text
 from tidb_binlog.observe.printable import one_line, printable
 from tidb_binlog.rowcodec.temporal import clock_text
 from tidb_binlog.rowcodec.values import JsonText, PartialDate
+from tidb_binlog.tso import Ts
 
 VALUE_CHARS: Final = 60
 """Of a value on a terminal; elsewhere a line is as long as its row."""
@@ -79,7 +80,7 @@ class ChangeLines:
     def __init__(self, style: LineStyle) -> None:
         self._style = style
 
-    def rows(self, commit_ts: int, rows: Iterable[Row]) -> Iterator[str]:
+    def rows(self, commit_ts: Ts, rows: Iterable[Row]) -> Iterator[str]:
         """A line for each row of a transaction."""
         time = self._time(commit_ts)
         for row in rows:
@@ -97,7 +98,7 @@ class ChangeLines:
         ]
         return "  ".join(part for part in parts if part)
 
-    def _time(self, commit_ts: int) -> str:
+    def _time(self, commit_ts: Ts) -> str:
         return time_text.local(commit_ts, self._style.zone).rpartition(" ")[0]
 
     def _kind(self, kind: str) -> str:

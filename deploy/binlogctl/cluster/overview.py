@@ -22,6 +22,7 @@ from tidb_binlog.status.codec import read
 from tidb_binlog.status.drainer import DrainerDocument, LagStatus
 from tidb_binlog.status.pump import PumpDocument, PumpStatus
 from tidb_binlog.status.troubles import ERROR, WARNING, Trouble, of_drainer, of_pump
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.standalone.layout import Prepared
 
 EQUAL: Final = "equal"
@@ -40,8 +41,8 @@ class NodeSnapshot:
     address: str
     state: str
     alive: bool | None
-    told_ts: int
-    update_ts: int
+    told_ts: Ts
+    update_ts: Ts
     document: Mapping[str, Any] | None
     error: str = ""
     reader: bool = False
@@ -63,7 +64,7 @@ class NodeLine:
     state: str
     alive: bool | None
     answers: bool
-    position_ts: int
+    position_ts: Ts
     behind_s: float | None
     stages_s: Mapping[str, float]
     doing: str
@@ -72,7 +73,7 @@ class NodeLine:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    now_ts: int
+    now_ts: Ts
     nodes: tuple[NodeLine, ...]
     troubles: tuple[Trouble, ...]
 
@@ -99,14 +100,14 @@ def build(
     return Overview(now_ts, lines, tuple(troubles))
 
 
-def _seconds(now_ts: int, ts: int) -> float:
+def _seconds(now_ts: Ts, ts: Ts) -> float:
     return max(0.0, tso.physical_s(now_ts) - tso.physical_s(ts))
 
 
 # Lines -----------------------------------------------------------------------------------------------------
 
 
-def _line(seen: NodeSnapshot, now_ts: int) -> NodeLine:
+def _line(seen: NodeSnapshot, now_ts: Ts) -> NodeLine:
     stages: dict[str, float] = {}
     said_s: float | None = None
     if seen.kind == PUMPS:
@@ -162,7 +163,7 @@ def _drainer_doing(drainer: DrainerDocument) -> str:
 # Troubles --------------------------------------------------------------------------------------------------
 
 
-def _troubles(seen: NodeSnapshot, now_ts: int) -> list[Trouble]:
+def _troubles(seen: NodeSnapshot, now_ts: Ts) -> list[Trouble]:
     label = seen.label
     if seen.state == OFFLINE:
         return []
@@ -177,7 +178,7 @@ def _troubles(seen: NodeSnapshot, now_ts: int) -> list[Trouble]:
     return found
 
 
-def _absence(seen: NodeSnapshot, label: str, now_ts: int) -> Trouble | None:
+def _absence(seen: NodeSnapshot, label: str, now_ts: Ts) -> Trouble | None:
     """A node that is not there."""
     pump = seen.kind == PUMPS
     waits = (
@@ -228,7 +229,7 @@ def _twins(nodes: Sequence[NodeSnapshot]) -> list[Trouble]:
     ]
 
 
-def _of_upstream(prepared: Mapping[int, Prepared] | Corruption, now_ts: int) -> list[Trouble]:
+def _of_upstream(prepared: Mapping[int, Prepared] | Corruption, now_ts: Ts) -> list[Trouble]:
     if isinstance(prepared, Corruption):
         return [Trouble(ERROR, "upstream", f"its table of transactions: {prepared.message}", prepared.hint)]
     return [

@@ -24,6 +24,7 @@ from tidb_binlog.cluster.node import OFFLINE, STATES
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS, NodeEntry, status_key
 from tidb_binlog.errors import Conflict, FlagError, Rejected
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 
 if TYPE_CHECKING:
     from tidb_binlog.etcd.registry import EtcdRegistry
@@ -39,7 +40,7 @@ def kind_of(cmd: str) -> str:
     return PUMPS if cmd.removesuffix("s").endswith("pump") else DRAINERS
 
 
-def update_time(ts: int) -> str:
+def update_time(ts: Ts) -> str:
     """The time of a timestamp, local zone, whole seconds, as Go prints a time."""
     return go_time(datetime.datetime.fromtimestamp(int(tso.physical_s(ts))).astimezone())
 
@@ -151,7 +152,7 @@ async def generate_meta(call: Call) -> int:
     return DONE
 
 
-def _lines(ts: int, zone_name: str) -> str:
+def _lines(ts: Ts, zone_name: str) -> str:
     """The time in UTC and in a zone, which Go appends; nothing for no zone and for an unknown one."""
     if not zone_name:
         return ""

@@ -22,6 +22,7 @@ from tidb_binlog import time_text
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import ConfigError, FlagError
 from tidb_binlog.observe import log, show
+from tidb_binlog.tso import Ts
 
 if TYPE_CHECKING:
     from drainer.points.restore.options import RestoreOptions
@@ -76,7 +77,7 @@ def options(call: Call) -> RestoreOptions:
     )
 
 
-def _backup_ts(text: str, now_s: float, call: Call) -> int:
+def _backup_ts(text: str, now_s: float, call: Call) -> Ts:
     """Of a dump of Dumpling, a backup of BR, or as it is said."""
     from drainer.checkpoint import backup_position
 

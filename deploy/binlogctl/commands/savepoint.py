@@ -23,6 +23,7 @@ from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import ConfigError, Rejected
 from tidb_binlog.filesystem import replace_file
 from tidb_binlog.observe import show
+from tidb_binlog.tso import Ts
 
 NAME: Final = "savepoint"
 _DIRECTORY_MODE: Final = 0o700
@@ -38,7 +39,7 @@ def make_directory(data_dir: str) -> None:
         raise ConfigError(f"cannot make {data_dir}: {error.strerror}", hint="correct -data-dir") from None
 
 
-def write(data_dir: str, ts: int, more: str = "") -> str:
+def write(data_dir: str, ts: Ts, more: str = "") -> str:
     """Write the savepoint durably; its path. `more` follows it, as Go has it. Raises `ConfigError`."""
     path = os.path.join(data_dir, NAME)
     try:
@@ -107,12 +108,12 @@ def _check(call: Call) -> None:
         raise Rejected(f"{path} is there already", hint="replace it with -yes, or choose another -data-dir")
 
 
-def _done(call: Call, ts: int) -> int:
+def _done(call: Call, ts: Ts) -> int:
     make_directory(call.settings.data_dir)
     return _say(call, "file", write(call.settings.data_dir, ts), ts)
 
 
-def _say(call: Call, what: str, where: str, ts: int) -> int:
+def _say(call: Call, what: str, where: str, ts: Ts) -> int:
     if call.output == JSON:
         show.print_json({what: where, "commitTS": ts, "utc": time_text.utc(ts), "local": time_text.local(ts)})
         return DONE

@@ -18,6 +18,7 @@ from tidb_binlog.cluster.registry import DRAINERS, PUMPS
 from tidb_binlog.observe import show
 from tidb_binlog.quantities import span
 from tidb_binlog.status.troubles import ERROR, WARNING, Trouble
+from tidb_binlog.tso import Ts
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -78,14 +79,14 @@ def _state(line: NodeLine) -> str:
     return line.state if line.answers or alive == "no" else f"{line.state}, no answer"
 
 
-def _row(line: NodeLine, now_ts: int) -> list[str]:
+def _row(line: NodeLine, now_ts: Ts) -> list[str]:
     behind = "" if line.behind_s is None else span(line.behind_s)
     position = _position(line.position_ts, now_ts) if line.position_ts else ""
     name = f"{line.node_id} (reader)" if line.reader else line.node_id
     return [name, line.address, _state(line), position, behind, line.doing]
 
 
-def _position(ts: int, now_ts: int) -> str:
+def _position(ts: Ts, now_ts: Ts) -> str:
     """Its time, with the date if that is not today's."""
     day, time, _ = time_text.local(ts).split()
     return time if day == time_text.local(now_ts).split()[0] else f"{day} {time}"

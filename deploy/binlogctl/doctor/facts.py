@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from tidb_binlog.status.troubles import Trouble
+from tidb_binlog.tso import Ts
 
 _DATE_STEP_S: Final = 1.0
 VARIABLES: Final = (
@@ -122,7 +123,7 @@ class Answer:
     time_s: float | None = None
     known: frozenset[str] | None = None
     disk: DiskFacts | None = None
-    gc_ts: int | None = None
+    gc_ts: Ts | None = None
     age_s: float | None = None
     alarm_s: float | None = None
     left_s: Mapping[str, float] = field(default_factory=dict)
@@ -153,8 +154,8 @@ class NodeFacts:
     host: str
     state: str
     alive: bool | None
-    max_commit_ts: int = 0
-    update_ts: int = 0
+    max_commit_ts: Ts = 0
+    update_ts: Ts = 0
     resolved: tuple[str, ...] | None = None
     answer: Answer | None = None
     error: str | None = None

@@ -20,6 +20,7 @@ from drainer.changes.sql_literal import sql_literal
 from drainer.compare.report.shown import name_text
 from drainer.compare.verify.result import Name, RowDifference, TableResult, Values, Verification
 from drainer.mysql.literal.literals import ENUM_ZERO
+from tidb_binlog.tso import Ts
 
 if TYPE_CHECKING:
     from drainer.reading.archive.archive import Archive
@@ -64,7 +65,7 @@ class _Wanted:
             key: 0 for one in result.differences for key in self._keys(one)
         }
 
-    def look(self, ts: int, *images: Mapping[str, Any] | None) -> None:
+    def look(self, ts: Ts, *images: Mapping[str, Any] | None) -> None:
         for image in images:
             if image is None:
                 continue

@@ -40,6 +40,7 @@ from tidb_binlog.errors import ConfigError, Corruption, DownstreamError
 from tidb_binlog.rowcodec.plan import TablePlan
 from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.table_info import STRING, Column, ColumnKind
+from tidb_binlog.tso import Ts
 
 _TYPES: Final = {
     **dict.fromkeys((ColumnKind.SIGNED, ColumnKind.UNSIGNED), "bigint"),
@@ -125,7 +126,7 @@ class _ImageTable:
         """Raises `Corruption`."""
         return described(TableReader(self.directory, self.image).version)
 
-    def reader(self, table: DownstreamTable, pairs: Sequence[ColumnPair], session: Session, ts: int) -> Rows:
+    def reader(self, table: DownstreamTable, pairs: Sequence[ColumnPair], session: Session, ts: Ts) -> Rows:
         """See `SourceTable`."""
         reader = TableReader(self.directory, self.image)
         plan = TablePlan(reader.version.info)

@@ -42,6 +42,7 @@ from drainer.stream.rules.rule_set import read_rules
 from tidb_binlog import time_text, tso
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.errors import ConfigError, DownstreamError, Unavailable
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream
 
 STATE: Final = "verify-state.jsonl"
@@ -179,7 +180,7 @@ class LiveVerification:
                 replace(one, rows_expected=sum(tables.rows(*name) for name in one.upstream)) for one in found
             ]
 
-    async def _listed(self, ts: int) -> list[Wanted]:
+    async def _listed(self, ts: Ts) -> list[Wanted]:
         tracker = await upstream_schema.schema_at(self.upstream.history, ts, self._schema_version)
         contents = contents_of(tracker, self._rules)
         return listing.listing(contents, self._rules, self.selected)

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from tidb_binlog.tso import Ts
+
 LISTED_MAX: Final = 100  # of one table
 LISTED_BYTES: Final = 4 << 20  # beyond, no more are added
 Name = tuple[str, str]  # schema, table
@@ -82,7 +84,7 @@ class RowDifference:
     downstream: Values | None
     columns: tuple[str, ...] = ()
     copies: tuple[int, int] | None = None
-    commit_ts: int = 0
+    commit_ts: Ts = 0
 
     @property
     def rows(self) -> int:
@@ -157,8 +159,8 @@ class Verification:
 
     upstream: str
     downstream: str
-    ts: int
-    downstream_ts: int
+    ts: Ts
+    downstream_ts: Ts
     began_s: float
     ended_s: float
     tables: tuple[TableResult, ...]

@@ -32,6 +32,7 @@ from drainer.mysql.table_reader import is_absent, read_table
 from drainer.points.snapshot.sessions import SnapshotSessions, prepare_reader
 from drainer.txn import INSERT, TableVersion
 from tidb_binlog.rowcodec.plan import TablePlan, compile_table
+from tidb_binlog.tso import Ts
 
 if TYPE_CHECKING:
     from drainer.stream.rules.row_rule import RowRule
@@ -78,7 +79,7 @@ class SourceTable(Protocol):
         """Columns, in lower case, whose values may be others than its server shows; None: any."""
         ...
 
-    def reader(self, table: DownstreamTable, pairs: Sequence[ColumnPair], session: Session, ts: int) -> Rows:
+    def reader(self, table: DownstreamTable, pairs: Sequence[ColumnPair], session: Session, ts: Ts) -> Rows:
         """Reads a chunk, as the downstream would print it. That raises `SessionError`, `RowError`,
         `DownstreamError`, `Corruption`."""
         ...
@@ -118,11 +119,11 @@ class Sides:
     """Both at `ts` of the upstream. `downstream_ts`: of a downstream that is a TiDB, else 0. `held_ms`: for
     how long the Drainer stood still. `waiting`: tables of upstream, in lower case, of which rows wait."""
 
-    ts: int
+    ts: Ts
     upstream: RowSource
     downstream: RowSource
     close: Callable[[], None]
-    downstream_ts: int = 0
+    downstream_ts: Ts = 0
     held_ms: float = 0.0
     waiting: frozenset[str] = frozenset()
 
@@ -131,12 +132,12 @@ class Sides:
         return (self.upstream, self.downstream)[side]
 
 
-def seen_at(target: Target, ts: int) -> Target:
+def seen_at(target: Target, ts: Ts) -> Target:
     """Sessions that see a TiDB as it was at a timestamp."""
     return replace(target, variables=(*target.variables, ("tidb_snapshot", f"'{ts}'")))
 
 
-def sides_at_rest(ts: int, upstream: Target, downstream: Target, sessions: int) -> Sides:
+def sides_at_rest(ts: Ts, upstream: Target, downstream: Target, sessions: int) -> Sides:
     """Both as they are now: one moment only if nothing writes to either, or what does is not compared."""
     above = snapshot(upstream, sessions)
     try:
@@ -185,7 +186,7 @@ class Edited:
             return None
         return frozenset(mask.column.lower() for rule in self.rules for mask in rule.masks)
 
-    def reader(self, table: DownstreamTable, pairs: Sequence[ColumnPair], session: Session, ts: int) -> Rows:
+    def reader(self, table: DownstreamTable, pairs: Sequence[ColumnPair], session: Session, ts: Ts) -> Rows:
         """See `SourceTable`."""
         select = ValueSelect.of(self.version.info, table, WHOLE)
         plan = compile_table(self.version.info)

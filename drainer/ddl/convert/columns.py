@@ -50,6 +50,7 @@ from tidb_binlog import table_info as ti
 from tidb_binlog import tso
 from tidb_binlog.observe import log
 from tidb_binlog.table_info import ColumnKind, FieldType
+from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.ddl_convert")
 
@@ -286,7 +287,7 @@ def _key_again(key: PresentKey, later: Key | None, found: list[Conversion]) -> s
 # Values --------------------------------------------------------------------------------------------------
 
 
-def job_of(job: dict[str, Any] | None, commit_ts: int, zone: str, offset: str) -> Moments:
+def job_of(job: dict[str, Any] | None, commit_ts: Ts, zone: str, offset: str) -> Moments:
     """What casts take from the job. Raises `NotDerivable` for a zone that is not known here."""
     try:
         clock = zone_of(zone, offset)

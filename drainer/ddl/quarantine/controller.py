@@ -35,6 +35,7 @@ from drainer.ddl.rules import SKIP, STOP, Rule
 from drainer.txn import Ddl, Transaction
 from tidb_binlog.errors import DownstreamError, Rejected
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.ddl_desk")
 
@@ -227,20 +228,20 @@ class QuarantineController:
                 self._ask(queue)
         return rest
 
-    def wants_pause(self, at_ts: int) -> bool:
+    def wants_pause(self, at_ts: Ts) -> bool:
         """Whether `pause` would bring tables back, or run a DDL that must be alone, with everything up to
         `at_ts` handed over."""
         self._quarantine.seen_ts = at_ts
         return not self._releasing.locked() and bool(self._wanting(at_ts))
 
-    def _wanting(self, at_ts: int) -> list[Queue]:
+    def _wanting(self, at_ts: Ts) -> list[Queue]:
         return [
             queue
             for queue in self._quarantine.queues
             if queue.wants_pause or (queue.state.has_caught_up and self._quarantine.is_ripe(queue, at_ts))
         ]
 
-    async def pause(self, at_ts: int) -> None:
+    async def pause(self, at_ts: Ts) -> None:
         """All lanes are drained, everything at or below `at_ts` is applied but for what waits.
 
         Queues that have little left are brought to their end, and end. Between whole transactions only.
@@ -251,7 +252,7 @@ class QuarantineController:
                 if self._quarantine.may_close(queue, at_ts):
                     await self._close(queue, at_ts)
 
-    async def finish(self, at_ts: int) -> None:
+    async def finish(self, at_ts: Ts) -> None:
         """The stream is over at `at_ts`, all lanes are drained: do what is decided, close what is at its end.
         What stays in `documents` waits for a decision."""
         self._quarantine.seen_ts = at_ts
@@ -263,7 +264,7 @@ class QuarantineController:
                 if self._quarantine.may_close(queue, at_ts):
                     await self._close(queue, at_ts)
 
-    async def _close(self, queue: Queue, at_ts: int) -> None:
+    async def _close(self, queue: Queue, at_ts: Ts) -> None:
         jobs = list(queue.entries)
         self._quarantine.close(queue, at_ts)
         await self._keeper.together(

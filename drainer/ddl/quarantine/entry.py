@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from drainer.ddl.rules import REWRITE, SKIP
 from drainer.mysql.rows.change import Position
+from tidb_binlog.tso import Ts
 
 RETRY: Final = "retry"
 DECISIONS: Final = (RETRY, SKIP, REWRITE)
@@ -31,7 +32,7 @@ Name: TypeAlias = tuple[str, str]
 class Floor(NamedTuple):
     """The highest checkpoint allowed, with the schema version that belongs to it."""
 
-    commit_ts: int
+    commit_ts: Ts
     schema_version: int
 
 
@@ -54,7 +55,7 @@ class Entry:
     """
 
     job_id: int
-    commit_ts: int
+    commit_ts: Ts
     floor: Floor
     tables: Mapping[Name, int]
     position: Position
@@ -63,7 +64,7 @@ class Entry:
     since_ms: int = 0
     decision: Decision | None = None
     before: Mapping[str, str | None] = field(default_factory=dict)
-    intent_ts: int = 0
+    intent_ts: Ts = 0
     intent: Mapping[str, str | None] = field(default_factory=dict)
 
     @property

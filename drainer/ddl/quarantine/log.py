@@ -25,6 +25,7 @@ from drainer.ddl.derive.values import Route
 from drainer.txn import Ddl, TableEvents, TableVersion, Transaction
 from tidb_binlog import record
 from tidb_binlog.errors import ConfigError, Corruption
+from tidb_binlog.tso import Ts
 
 SEGMENT_BYTES: Final = 16 << 20
 
@@ -60,7 +61,7 @@ class KeptDdl(NamedTuple):
     schema: Frozen
 
     @property
-    def commit_ts(self) -> int:
+    def commit_ts(self) -> Ts:
         return self.ddl.commit_ts
 
 
@@ -71,7 +72,7 @@ Item = Transaction | KeptDdl
 class _Segment:
     path: Path
     size: int = 0
-    last_ts: int = 0
+    last_ts: Ts = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -162,7 +163,7 @@ class QuarantineLog:
         self._directory.trouble = ""
         return True
 
-    def _write(self, strand: _Strand, commit_ts: int, data: bytes) -> None:
+    def _write(self, strand: _Strand, commit_ts: Ts, data: bytes) -> None:
         if strand.file < 0 or strand.segments[-1].size >= SEGMENT_BYTES:
             path = self._directory.new_path()
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -192,7 +193,7 @@ class QuarantineLog:
         """Reads from the oldest that is left; sees what is appended later."""
         return Cursor(self, self._directory)
 
-    def free(self, applied_ts: int) -> None:
+    def free(self, applied_ts: Ts) -> None:
         """Everything at or below it is applied: files that hold nothing else go."""
         for strand in self._strands:
             while len(strand.segments) > 1 and strand.segments[0].last_ts <= applied_ts:

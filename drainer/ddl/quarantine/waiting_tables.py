@@ -44,6 +44,7 @@ from drainer.ddl.quarantine.queue_state import QueueEvent, QueueState, after, me
 from drainer.mysql import sql_tokens
 from drainer.mysql.rows.change import COMPLETE, Position
 from drainer.txn import Ddl, TableEvents, TableVersion, Tracked, Transaction
+from tidb_binlog.tso import Ts
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +54,7 @@ class Queue:
     number: int
     entries: dict[int, Entry]
     state: QueueState
-    open_ts: int = 0  # a large transaction of which a piece was kept and the last one not
+    open_ts: Ts = 0  # a large transaction of which a piece was kept and the last one not
     refusal: str = ""  # why rows were refused last
     shards: str = ""  # which other tables its DDL waited for last
     wants_pause: bool = False  # its DDL is of a target to which rows of other tables go meanwhile
@@ -114,7 +115,7 @@ class Quarantine:
     `pending_ts`: a DDL of tables that do not wait was under way at the last stop; no other one may run before
     it comes again."""
 
-    def __init__(self, entries: Iterable[Entry] = (), highest_ts: int = 0, pending_ts: int = 0) -> None:
+    def __init__(self, entries: Iterable[Entry] = (), highest_ts: Ts = 0, pending_ts: Ts = 0) -> None:
         self._queues: list[Queue] = []
         self._owners: dict[Name, tuple[Queue, Entry]] = {}
         self._routes: dict[TableVersion, tuple[Queue, Name, int] | None] = {}
@@ -159,7 +160,7 @@ class Quarantine:
         name = name_of(schema, table)
         return name in self._owners or (name[0], "") in self._owners
 
-    def _owner(self, name: Name, commit_ts: int) -> tuple[Queue, Name] | None:
+    def _owner(self, name: Name, commit_ts: Ts) -> tuple[Queue, Name] | None:
         """The queue in which a table waits at that commit_ts, and under which name."""
         for key in (name, (name[0], "")):
             found = self._owners.get(key)
@@ -377,7 +378,7 @@ class Quarantine:
         queue.entries[entry.job_id] = entry
         self._reindex()
 
-    def is_ripe(self, queue: Queue, now_ts: int) -> bool:
+    def is_ripe(self, queue: Queue, now_ts: Ts) -> bool:
         """Whether its tables could be like all others again, if only nothing of it were left."""
         entries = queue.entries.values()
         # A DDL that was under way at the last stop comes again: it may have run.
@@ -387,11 +388,11 @@ class Quarantine:
             reached_ts = max(reached_ts, *rows_ts)  # they are kept by then, and were tried once more
         return not queue.open_ts and all(entry.done for entry in entries) and now_ts >= reached_ts
 
-    def may_close(self, queue: Queue, now_ts: int) -> bool:
+    def may_close(self, queue: Queue, now_ts: Ts) -> bool:
         """Whether its tables can be like all others again, with all lanes drained at `now_ts`."""
         return queue.state is QueueState.CAUGHT_UP and self.is_ripe(queue, now_ts)
 
-    def close(self, queue: Queue, now_ts: int) -> None:
+    def close(self, queue: Queue, now_ts: Ts) -> None:
         """Its entries go and the lanes move to `now_ts`, durably."""
         assert all(entry.intent_ts <= now_ts for entry in queue.entries.values()), "an intent would be lost"
         self._queues.remove(queue)
@@ -431,7 +432,7 @@ def _taken_away(ddl: Ddl) -> list[Tracked]:
     return [one for one in ddl.before if one.id not in left]
 
 
-def undone(events: TableEvents, commit_ts: int, position: Position) -> TableEvents | None:
+def undone(events: TableEvents, commit_ts: Ts, position: Position) -> TableEvents | None:
     """The row events that are not covered by a position; None if all are."""
     if commit_ts > position.commit_ts:
         return events

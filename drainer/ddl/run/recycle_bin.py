@@ -22,6 +22,7 @@ from drainer.ddl.derive.derive import Change
 from drainer.ddl.derive.render import name_of
 from drainer.ddl.derive.values import Derived, Step, of, step
 from tidb_binlog import tso
+from tidb_binlog.tso import Ts
 
 Name = tuple[str, str]
 
@@ -48,7 +49,7 @@ class KeepDropped:
     seconds: float
 
 
-def recycled_name(keep: KeepDropped, table_id: int, commit_ts: int) -> Name:
+def recycled_name(keep: KeepDropped, table_id: int, commit_ts: Ts) -> Name:
     return keep.schema, f"dropped_{keep.cluster_id}_{table_id}_{commit_ts}"
 
 
@@ -62,7 +63,7 @@ def kept(keep: KeepDropped, tables: Iterable[str]) -> dict[int, Name]:
     return found
 
 
-def outdated(keep: KeepDropped, tables: Iterable[str], commit_ts: int) -> list[Name]:
+def outdated(keep: KeepDropped, tables: Iterable[str], commit_ts: Ts) -> list[Name]:
     """Tables of this upstream that were dropped too long before `commit_ts`."""
     limit_ms = tso.physical_ms(commit_ts) - keep.seconds * 1000
     return [
@@ -75,7 +76,7 @@ def outdated(keep: KeepDropped, tables: Iterable[str], commit_ts: int) -> list[N
 
 
 def take_away(
-    change: Change, keep: KeepDropped, commit_ts: int, movable: frozenset[Name], known: Mapping[int, Name]
+    change: Change, keep: KeepDropped, commit_ts: Ts, movable: frozenset[Name], known: Mapping[int, Name]
 ) -> Derived | None:
     """Steps in place of the statement; None where it is to run as it was, since nothing can be kept.
 

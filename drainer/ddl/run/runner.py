@@ -41,6 +41,7 @@ from drainer.txn import Ddl, Tracked
 from tidb_binlog import ddl_job
 from tidb_binlog.errors import DownstreamError
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.ddl_apply")
 T = TypeVar("T")
@@ -311,7 +312,7 @@ class DdlRunner:
         away = recycle_bin.take_away(change, keep, ddl.commit_ts, movable, known)
         return Ran() if away is None else self._execute(connection, away, settings)
 
-    def purge(self, commit_ts: int) -> None:
+    def purge(self, commit_ts: Ts) -> None:
         """Drop for good what was put away too long before that time of the stream. Cheap when nothing was; to
         be called now and then."""
         if self._keep is None:

@@ -51,6 +51,7 @@ from tidb_binlog.rowcodec.plan import RowReaders
 from tidb_binlog.rowcodec.values import set_text
 from tidb_binlog.rowcodec.varint import INT64_END, UINT64_END, put_svarint
 from tidb_binlog.table_info import Column, ColumnKind, FieldType
+from tidb_binlog.tso import Ts
 
 Schema = dict[str, Any]
 NULL: Final = NULL_DATUM
@@ -452,7 +453,7 @@ class Avro:
                     )
                 seq += 1
 
-    def _tails(self, commit_ts: int) -> dict[int, bytes]:
+    def _tails(self, commit_ts: Ts) -> dict[int, bytes]:
         """The fields after those of the row, by kind."""
         if not self._options.tidb_extension:
             return dict.fromkeys(_OPS, b"")
@@ -463,7 +464,7 @@ class Avro:
         """The format has no such message: a new version of a table has new schemas."""
         return
 
-    def watermark(self, ts: int) -> None:
+    def watermark(self, ts: Ts) -> None:
         """The format has no such message."""
         return
 

@@ -47,6 +47,7 @@ from tidb_binlog import tso
 from tidb_binlog.ddl_job import ActionType
 from tidb_binlog.rowcodec.codegen import Shape
 from tidb_binlog.table_info import Column, ColumnKind, FieldType
+from tidb_binlog.tso import Ts
 from tidb_binlog.type_text import type_text
 
 # java.sql.Types
@@ -357,7 +358,7 @@ class CanalJson:
         if run:
             yield run_kind, run_seq, run
 
-    def _run(self, commit_ts: int, table: _CanalTable, kind: int, seq: int, run: list[_Parts]) -> Message:
+    def _run(self, commit_ts: Ts, table: _CanalTable, kind: int, seq: int, run: list[_Parts]) -> Message:
         data = ",".join(parts[1] for parts in run)
         old = f"[{','.join(parts[2] for parts in run)}]" if kind == UPDATE else NULL
         tail = self._tail(commit_ts)
@@ -377,7 +378,7 @@ class CanalJson:
         extension = {"_tidb": {"commitTs": ddl.commit_ts}} if self._options.tidb_extension else {}
         return Message(schema, table, None, _dumped({**fields, **extension}), ddl.commit_ts, 0, "ddl")
 
-    def watermark(self, ts: int) -> Message | None:
+    def watermark(self, ts: Ts) -> Message | None:
         """Only with `tidb_extension`: plain Canal has no such message."""
         if not self._options.tidb_extension:
             return None
@@ -420,16 +421,16 @@ class CanalJson:
         ).encode()
 
     @staticmethod
-    def _when(commit_ts: int) -> str:
+    def _when(commit_ts: Ts) -> str:
         ms = tso.physical_ms(commit_ts)
         return f'{ms},"ts":{ms},"sql":"","sqlType":{{'
 
-    def _tail(self, commit_ts: int) -> str:
+    def _tail(self, commit_ts: Ts) -> str:
         """What stands between `old` and the row's number, or the end."""
         return f',"_tidb":{{"commitTs":{commit_ts},"seq":' if self._options.tidb_extension else "}"
 
     @staticmethod
-    def _fields(schema: str, table: str, ts: int, kind: str, sql: str) -> dict[str, Any]:
+    def _fields(schema: str, table: str, ts: Ts, kind: str, sql: str) -> dict[str, Any]:
         ms = tso.physical_ms(ts)
         return {
             "id": 0,

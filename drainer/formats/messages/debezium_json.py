@@ -69,6 +69,7 @@ from tidb_binlog.rowcodec.temporal import datetime_text
 from tidb_binlog.rowcodec.time_caches import cached_reader
 from tidb_binlog.rowcodec.values import set_text
 from tidb_binlog.table_info import Column, ColumnKind, FieldType
+from tidb_binlog.tso import Ts
 from tidb_binlog.version import DISTRIBUTION, release
 
 Schema = dict[str, Any]
@@ -387,7 +388,7 @@ class DebeziumJson:
         key_bytes, value_bytes = (dumped(each).encode("utf-8", "surrogateescape") for each in (key, value))
         return Message(schema, table, key_bytes, value_bytes, ddl.commit_ts, 0, "ddl")
 
-    def watermark(self, ts: int) -> Message | None:
+    def watermark(self, ts: Ts) -> Message | None:
         """Only with `tidb_extension`: Debezium has no such message."""
         if not self._options.tidb_extension:
             return None
@@ -412,10 +413,10 @@ class DebeziumJson:
         place = '"server_id":0,"gtid":null,"file":"","pos":0,"row":'
         return f'{self._source}{ms},"snapshot":"false",{source},{place}'
 
-    def _source_tail(self, ts: int) -> str:
+    def _source_tail(self, ts: Ts) -> str:
         return f',"thread":0,"query":null,"commit_ts":{ts},{self._cluster_id}'
 
-    def _source_of(self, ts: int, schema: str, table: str) -> str:
+    def _source_of(self, ts: Ts, schema: str, table: str) -> str:
         names = f'"db":{json_string(schema)},"table":{json_string(table)}'
         return f"{self._source_head(tso.physical_ms(ts), names)}0{self._source_tail(ts)}"
 

@@ -14,6 +14,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Transaction
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.table_info import FieldType
+from tidb_binlog.tso import Ts
 
 Kind = Literal["insert", "update", "delete", "ddl", "watermark"]
 KINDS: Final[dict[int, Kind]] = {INSERT: "insert", UPDATE: "update", DELETE: "delete"}
@@ -39,7 +40,7 @@ class Message(NamedTuple):
     table: str
     key: bytes | None
     value: bytes | None
-    commit_ts: int
+    commit_ts: Ts
     seq: int
     kind: Kind
     spread: bytes | None = None
@@ -111,7 +112,7 @@ class MessageFormat(Protocol):
         """The message of a DDL that is written as `text`; None if the format has none."""
         ...
 
-    def watermark(self, ts: int) -> Message | None:
+    def watermark(self, ts: Ts) -> Message | None:
         """Everything at or below `ts` has been given; None if the format has no such message."""
         ...
 

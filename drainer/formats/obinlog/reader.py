@@ -26,6 +26,7 @@ from tidb_binlog.foreign_document import UNREADABLE
 from tidb_binlog.protobuf_fields import LENGTH, MalformedMessage, Read, fields
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import ColumnKind, FieldType, TableInfo
+from tidb_binlog.tso import Ts
 from tidb_binlog.wire import secondary_binlog_pb2 as pb
 
 PIECE_ROWS: Final = 4000
@@ -41,7 +42,7 @@ _TAG_DML, _TAG_DDL, _TAG_ZONE, _TAG_DEFINITION = 0x1A, 0x22, 0x2A, 0x1F4A
 class RecordHead:
     """A payload without its rows. `dml` and `ddl` are (offset, size); `definitions` by number, undecoded."""
 
-    commit_ts: int = 0
+    commit_ts: Ts = 0
     dml: tuple[int, int] | None = None
     ddl: tuple[int, int] | None = None
     time_zone: str = ""
@@ -222,7 +223,7 @@ class ObinlogReader:
         if gathered:
             yield tuple(gathered), taken
 
-    def _version(self, table: _Table, commit_ts: int) -> TableVersion:
+    def _version(self, table: _Table, commit_ts: Ts) -> TableVersion:
         if not table.definition:
             return self._resolve(
                 ForeignTable(table.schema, table.name, tuple(table.columns), tuple(table.keys))
@@ -340,7 +341,7 @@ def _any(column: pb.Column) -> Any:
     return _integer(column)
 
 
-def _fail(commit_ts: int, what: str) -> NoReturn:
+def _fail(commit_ts: Ts, what: str) -> NoReturn:
     raise Corruption(f"transaction with commit_ts {commit_ts} of the relay log: {what}", hint=_HINT) from None
 
 

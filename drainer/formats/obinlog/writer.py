@@ -74,6 +74,7 @@ from tidb_binlog.table_info import (
     FieldType,
     TableInfo,
 )
+from tidb_binlog.tso import Ts
 
 TIME_ZONE: Final = "UTC"
 _PLANS_MAX: Final = 10_000
@@ -316,7 +317,7 @@ class ObinlogWriter:
         ts = self._ts(transaction.commit_ts)
         return b"".join((_DML_HEAD, ts, b"\x1a", VARINTS[len(tables)], tables, ending))
 
-    def beginning(self, commit_ts: int) -> bytes:
+    def beginning(self, commit_ts: Ts) -> bytes:
         """What stands before the length of `dml_data`, with its tag."""
         return _DML_HEAD + self._ts(commit_ts) + b"\x1a"
 
@@ -379,7 +380,7 @@ class ObinlogWriter:
         data += delimited(_OWN_BYTES, json.dumps(ddl_document(ddl), separators=(",", ":")).encode())
         return _DDL_HEAD + self._ts(ddl.commit_ts) + delimited(b'"', data) + _ZONE
 
-    def _ts(self, commit_ts: int) -> bytes:
+    def _ts(self, commit_ts: Ts) -> bytes:
         high = commit_ts >> 28
         if high != self._high[0]:
             self._high = (high, varint(high))

@@ -35,6 +35,7 @@ from typing import Final, TypeAlias
 from drainer.mysql.literal.plan import SqlPlan
 from drainer.mysql.rows.causality import Spread
 from drainer.txn import TableVersion
+from tidb_binlog.tso import Ts
 
 TABLE: Final = 0
 OP: Final = 1
@@ -110,11 +111,11 @@ def image_after(change: Change) -> str:
 class Position:
     """Up to where a lane has applied: all of `commit_ts`, or its first `rows` row events."""
 
-    commit_ts: int
+    commit_ts: Ts
     rows: int = COMPLETE
 
     @property
-    def complete_ts(self) -> int:
+    def complete_ts(self) -> Ts:
         """Everything at or below it is applied."""
         return self.commit_ts if self.rows == COMPLETE else self.commit_ts - 1
 
@@ -122,7 +123,7 @@ class Position:
         """Positions in the order of the stream: a complete transaction comes after any part of it."""
         return (self.commit_ts, self.rows if self.rows != COMPLETE else 1 << 62)
 
-    def covers(self, commit_ts: int, ordinal: int) -> bool:
+    def covers(self, commit_ts: Ts, ordinal: int) -> bool:
         """Whether row event `ordinal` of the transaction was applied before."""
         if commit_ts != self.commit_ts:
             return commit_ts < self.commit_ts
@@ -135,7 +136,7 @@ class Chunk:
 
     sequence: int  # of the lane, from 1, without a gap
     changes: list[Change]  # never empty
-    first_ts: int  # at or below the commit_ts of every change
+    first_ts: Ts  # at or below the commit_ts of every change
     position: Position  # after the last change
     size_bytes: int  # of the encoded rows
     cut: bool = False  # holds a part of a transaction whose other parts are in other chunks of the lane

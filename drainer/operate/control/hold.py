@@ -20,6 +20,7 @@ from drainer.operate.control.hold_state import HoldState, Released, Still
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 
 LIMIT_S: Final = 2.0
 """A hold ends by itself after so long."""
@@ -93,7 +94,7 @@ class Hold:
         where it does not come to a place in time."""
         return await self._come(self.arm(limit_s=limit_s, wait_s=wait_s), wait_s)
 
-    async def go_on(self, token: str, at_ts: int, *, wait_s: float = WAIT_S) -> Held:
+    async def go_on(self, token: str, at_ts: Ts, *, wait_s: float = WAIT_S) -> Held:
         """Go on to exactly `at_ts` and hold there. Raises `Rejected`, `Unavailable`."""
         self.state.go_on(token, at_ts, self.place_ts(), wait_s, self._clock.monotonic_s())
         self.on_change()

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tidb_binlog.errors import Conflict, Rejected, Unavailable
+from tidb_binlog.tso import Ts
 
 NEVER: Final = 1 << 63
 
@@ -30,7 +31,7 @@ class Still:
     """Where a downstream stands. `cluster_id`, `epoch`: of the drainer's rows downstream. `waiting`: tables
     of the upstream whose rows wait for a decision, so that they stand elsewhere."""
 
-    ts: int
+    ts: Ts
     cluster_id: int = 0
     epoch: int = 0
     waiting: tuple[str, ...] = ()
@@ -63,7 +64,7 @@ class HoldState:
 
     # -- the stream ---------------------------------------------------------------------------------------
 
-    def open(self, floor_ts: int) -> None:
+    def open(self, floor_ts: Ts) -> None:
         """A stream runs that can be held above `floor_ts`: up to there the downstream may have more."""
         self._floor_ts = floor_ts
 
@@ -119,7 +120,7 @@ class HoldState:
         self._began_s, self._held_s = None, 0.0
         self.boundary_ts = self._floor_ts
 
-    def go_on(self, token: str, at_ts: int, place_ts: int, wait_s: float, now_s: float) -> None:
+    def go_on(self, token: str, at_ts: Ts, place_ts: Ts, wait_s: float, now_s: float) -> None:
         """From `place_ts`, where the stream is, to exactly `at_ts`, and hold there. Raises `Rejected`."""
         self._look(now_s)
         still = self.held(token)

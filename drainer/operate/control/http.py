@@ -45,6 +45,7 @@ from tidb_binlog.rpc import Service
 from tidb_binlog.serving.reload import Reloaded
 from tidb_binlog.status.codec import plain
 from tidb_binlog.status.drainer import ControlStatus
+from tidb_binlog.tso import Ts
 from tidb_binlog.wire import drainer_pb2
 
 CODE_OK: Final = 200
@@ -57,7 +58,7 @@ class StatusSource(Protocol):
     def document(self) -> dict[str, Any]: ...
 
     @property
-    def stored_ts(self) -> int: ...
+    def stored_ts(self) -> Ts: ...
 
 
 class Shown:
@@ -70,7 +71,7 @@ class Shown:
         return self.source.document()
 
     @property
-    def stored_ts(self) -> int:
+    def stored_ts(self) -> Ts:
         return self.source.stored_ts
 
 

@@ -29,6 +29,7 @@ from tidb_binlog.errors import BinlogError, Conflict, Unavailable
 from tidb_binlog.observe import log
 from tidb_binlog.status.codec import plain
 from tidb_binlog.status.drainer import DrainerDocument, StandbyFacts
+from tidb_binlog.tso import Ts
 
 TOLD_TO_LEAVE: Final = {"labels": {"standby": "stay"}}
 """In the entry of a drainer that an operator paused or closed; in the form that Go nodes read."""
@@ -55,7 +56,7 @@ class StandbyStatus:
         self._node_id = node_id
 
     @property
-    def stored_ts(self) -> int:
+    def stored_ts(self) -> Ts:
         return self._standby.stored_ts
 
     def document(self) -> dict[str, Any]:

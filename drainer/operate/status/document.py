@@ -30,6 +30,7 @@ from tidb_binlog.status.drainer import (
     MismatchStatus,
     SourceStatus,
 )
+from tidb_binlog.tso import Ts
 
 PACE_S: Final = 1.0
 FLOWS_S: Final = 3.0
@@ -42,13 +43,13 @@ class ApplierFacts(Protocol):
     rows: int
 
     @property
-    def stored_ts(self) -> int: ...
+    def stored_ts(self) -> Ts: ...
 
     @property
-    def resolved_ts(self) -> int: ...
+    def resolved_ts(self) -> Ts: ...
 
     @property
-    def handed_over_ts(self) -> int: ...
+    def handed_over_ts(self) -> Ts: ...
 
     @property
     def doing(self) -> str: ...
@@ -139,7 +140,7 @@ class Status:
         self._held_since_s = math.inf
 
     @property
-    def stored_ts(self) -> int:
+    def stored_ts(self) -> Ts:
         return self._applier.stored_ts
 
     async def run(self) -> None:

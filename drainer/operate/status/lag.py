@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidb_binlog.status.drainer import LagStatus
+from tidb_binlog.tso import Ts
 
 WINDOW_S: Final = 30.0
 """Rates are means over so many seconds, less right after the start."""
@@ -43,7 +44,7 @@ STAGES: Final = ("write", "sort_wait", "pull", "queue", "apply")
 class OpenTransaction:
     """The oldest transaction that is open at a pump, in the pump's words."""
 
-    start_ts: int
+    start_ts: Ts
     age_s: float
     about: str = ""
 

@@ -39,6 +39,7 @@ from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.errors import Rejected, Unavailable
 from tidb_binlog.observe import log
 from tidb_binlog.time_text import utc
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream
 
 logger = log.get("dump")
@@ -53,7 +54,7 @@ _ROWS_A_SECOND: Final = 30_000
 class Dumped:
     """`rows` were read by this run; `kept`: of an earlier one."""
 
-    ts: int
+    ts: Ts
     tables: int
     rows: int
     kept: int
@@ -130,7 +131,7 @@ class Dump:
 
     # -- one timestamp ---------------------------------------------------------------------------
 
-    async def _pass(self, place: DumpDirectory, at_ts: int) -> Manifest:
+    async def _pass(self, place: DumpDirectory, at_ts: Ts) -> Manifest:
         async with snapshot_with_schema(
             self._settings,
             self._upstream,
@@ -157,7 +158,7 @@ class Dump:
 
     def _finish(
         self,
-        ts: int,
+        ts: Ts,
         tracker: SchemaTracker,
         contents: Contents,
         tables: list[TableDump],

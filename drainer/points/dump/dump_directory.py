@@ -22,6 +22,7 @@ from drainer.mysql.chunks.chunk import Chunk
 from drainer.points.image.manifest import MANIFEST, is_image
 from tidb_binlog import checked, filesystem
 from tidb_binlog.errors import Conflict, Corruption, Rejected, Unavailable
+from tidb_binlog.tso import Ts
 
 PLACE: Final = ".dump"
 _STATE: Final = "state.json"
@@ -61,7 +62,7 @@ class DumpDirectory:
     # -- the timestamp ---------------------------------------------------------------------------
 
     @property
-    def ts(self) -> int:
+    def ts(self) -> Ts:
         """Of the rows that are there; 0 where none are. Raises `Corruption`."""
         try:
             return int(checked.read_document((self._place / _STATE).read_bytes())["ts"])
@@ -70,7 +71,7 @@ class DumpDirectory:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise Corruption(f"{self._place / _STATE} cannot be read: {error}", hint=_ANEW) from None
 
-    def begin(self, ts: int) -> None:
+    def begin(self, ts: Ts) -> None:
         """What is there of another timestamp goes."""
         known = self.ts
         if known == ts:

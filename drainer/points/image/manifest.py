@@ -19,6 +19,7 @@ from tidb_binlog import checked
 from tidb_binlog.errors import ConfigError, Corruption
 from tidb_binlog.filesystem import replace_file
 from tidb_binlog.record import crc32c_extend
+from tidb_binlog.tso import Ts
 
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = 1
@@ -72,7 +73,7 @@ class Manifest:
     tables that were wanted, () for all. `archive`: where the rows are from. `hashed`: of which hash the
     checksums are sums. `objects`: what tables are made from lies beside it (`objects.py`)."""
 
-    commit_ts: int
+    commit_ts: Ts
     time: str
     archive: str
     base: str

@@ -44,6 +44,7 @@ from tidb_binlog.backoff import Backoff
 from tidb_binlog.errors import Corruption, DownstreamError, Unavailable
 from tidb_binlog.observe import log
 from tidb_binlog.rowcodec import RowError
+from tidb_binlog.tso import Ts
 
 logger = log.get("load")
 
@@ -66,7 +67,7 @@ class ChunkCopy:
     table: TableCopy
     chunk: Chunk
     state: ChunkState
-    ts: int
+    ts: Ts
     among_old: bool = False
 
 

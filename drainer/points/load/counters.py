@@ -9,6 +9,8 @@ import threading
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tidb_binlog.tso import Ts
+
 PREPARING: Final = "preparing"
 COPYING: Final = "copying"
 FINISHING: Final = "finishing"
@@ -19,7 +21,7 @@ class Progress:
     """`rows_expected` is an estimate. `rows_here`: of this run. `table`: one of those that are copied now."""
 
     stage: str = PREPARING
-    ts: int = 0
+    ts: Ts = 0
     tables: int = 0
     rows: int = 0
     rows_here: int = 0
@@ -48,7 +50,7 @@ class Counters:
     def view(self) -> Progress:
         return self._now
 
-    def begin(self, ts: int, tables: int, rows_expected: int) -> None:
+    def begin(self, ts: Ts, tables: int, rows_expected: int) -> None:
         with self._lock:
             self._now = Progress(COPYING, ts, tables, rows_expected=rows_expected)
 

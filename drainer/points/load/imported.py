@@ -25,6 +25,7 @@ from drainer.points.load.store_checkpoint import forget_checkpoint, keep_from, s
 from drainer.stream.schema.upstream_schema import read_schema
 from tidb_binlog.cluster.registry import Registry
 from tidb_binlog.errors import Conflict, Rejected
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream
 
 _THERE = "start the Drainer, or replace the checkpoint with -yes"
@@ -56,7 +57,7 @@ async def store_imported(
 
 
 async def _in_database(
-    settings: DrainerConfig, upstream: Upstream, nodes: Registry, ts: int, now_ts: int, replace: bool
+    settings: DrainerConfig, upstream: Upstream, nodes: Registry, ts: Ts, now_ts: Ts, replace: bool
 ) -> str:
     target, cluster_id = target_of(settings), upstream.cluster_id
     found = await blocking(target, _inspect, settings, target, cluster_id)
@@ -86,7 +87,7 @@ async def _in_database(
 
 
 async def _as_file(
-    settings: DrainerConfig, upstream: Upstream, nodes: Registry, ts: int, replace: bool
+    settings: DrainerConfig, upstream: Upstream, nodes: Registry, ts: Ts, replace: bool
 ) -> str:
     await asyncio.to_thread(adopt_cluster, settings.data_dir, upstream.cluster_id)
     savepoint = Savepoint(settings.data_dir)

@@ -36,6 +36,7 @@ from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.cluster.registry import Registry
 from tidb_binlog.errors import ConfigError, Conflict
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream
 
 logger = log.get("load")
@@ -50,7 +51,7 @@ class Loaded:
     """`rows` were copied by this run, `compared` were there already and are equal. `missing`: what the
     downstream could not have, one line each. `before`: an earlier run had done all of it."""
 
-    ts: int
+    ts: Ts
     tables: int
     rows: int
     compared: int

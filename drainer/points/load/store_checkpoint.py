@@ -26,6 +26,7 @@ from drainer.stream.schema.tracker import SchemaTracker
 from tidb_binlog.cluster.node import PAUSED, NodeStatus
 from tidb_binlog.cluster.registry import DRAINERS, Registry
 from tidb_binlog.errors import Rejected
+from tidb_binlog.tso import Ts
 
 
 def table_of(settings: DrainerConfig) -> str:
@@ -39,7 +40,7 @@ def store_end(
     target: Target,
     tracker: SchemaTracker,
     state: LoadState,
-    now_ts: int,
+    now_ts: Ts,
     living: Collection[str],
 ) -> None:
     """Blocks. `now_ts`: drawn now. Raises `SessionError`, `Conflict`."""
@@ -58,8 +59,8 @@ def store_stop(
     cluster_id: int,
     target: Target,
     tracker: SchemaTracker,
-    ts: int,
-    now_ts: int,
+    ts: Ts,
+    now_ts: Ts,
     living: Collection[str],
     also: Callable[[Connection], None],
 ) -> None:
@@ -106,7 +107,7 @@ def _delete(connection: Connection, schema: str, table: str, which: bytes) -> No
         pass
 
 
-async def keep_from(settings: DrainerConfig, nodes: Registry, ts: int) -> None:
+async def keep_from(settings: DrainerConfig, nodes: Registry, ts: Ts) -> None:
     """In the registry the Drainer of these settings stands at `ts` and is paused, so that pumps keep what
     follows for it. Raises `Rejected` where it runs."""
     name = settings.name

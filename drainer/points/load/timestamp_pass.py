@@ -36,6 +36,7 @@ from drainer.points.load.upstream_tables import UpstreamTables
 from drainer.points.snapshot.sessions import UpstreamSnapshot
 from drainer.stream.schema.tracker import SchemaTracker
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 
 logger = log.get("load")
 
@@ -44,7 +45,7 @@ logger = log.get("load")
 class Passed:
     """`missing`: what the downstream could not have, one line each."""
 
-    ts: int
+    ts: Ts
     tables: int
     missing: tuple[str, ...]
 
@@ -52,13 +53,13 @@ class Passed:
 class TimestampPass:
     """`stored_ts`: what is stored was copied at, 0: nothing is. `forget`: an old checkpoint goes first."""
 
-    def __init__(self, job: Job, stored_ts: int, *, forget: bool) -> None:
+    def __init__(self, job: Job, stored_ts: Ts, *, forget: bool) -> None:
         self._job = job
         self._stored_ts = stored_ts
         self._forget = forget
         self._copying: Copying | None = None
 
-    async def run(self, at_ts: int) -> Passed:
+    async def run(self, at_ts: Ts) -> Passed:
         """`at_ts`: at that timestamp again; 0: now. Raises as `Load.run`, and `SnapshotLost`,
         `SnapshotTooOld`, `NotAsPublished`: not at this T."""
         job = self._job
@@ -93,7 +94,7 @@ class TimestampPass:
             await asyncio.to_thread(runner.close)
         return Passed(ts, len(contents.tables), tuple(definitions.missing))
 
-    def _look(self, contents: Contents, ts: int) -> Reconciled:
+    def _look(self, contents: Contents, ts: Ts) -> Reconciled:
         job = self._job
         with job.session.connection() as connection:
             same_ts = ts == self._stored_ts
@@ -137,7 +138,7 @@ class TimestampPass:
     def _sized(
         self,
         upstream: UpstreamTables,
-        ts: int,
+        ts: Ts,
         pairs: Sequence[Stored],
         wait: Callable[[float], bool],
     ) -> Iterator[TableCopy]:
@@ -160,7 +161,7 @@ class TimestampPass:
 
     # -- the end --------------------------------------------------------------------------------------
 
-    async def _end(self, ts: int, tracker: SchemaTracker) -> None:
+    async def _end(self, ts: Ts, tracker: SchemaTracker) -> None:
         job = self._job
         state = LoadState(job.run, LOADING, ts, job.mode.value, job.settings.name)
         now_ts = await job.upstream.oracle.timestamp()

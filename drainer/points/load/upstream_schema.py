@@ -24,6 +24,7 @@ from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.schema.upstream_schema import read_at, read_whole
 from tidb_binlog import ddl_job
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import SchemaHistory, Upstream
 
 
@@ -44,7 +45,7 @@ def catalog_of(upstream: Upstream) -> Catalog:
     return found
 
 
-async def newest_version(history: SchemaHistory, *, finished_ts: int | None = None) -> int:
+async def newest_version(history: SchemaHistory, *, finished_ts: Ts | None = None) -> int:
     """The highest schema version of all jobs, or of those that say that they were finished by then; 0: none
     was."""
     newest = 0
@@ -56,7 +57,7 @@ async def newest_version(history: SchemaHistory, *, finished_ts: int | None = No
     return newest
 
 
-async def schema_at(history: SchemaHistory, ts: int, version_before: int = 0) -> SchemaTracker:
+async def schema_at(history: SchemaHistory, ts: Ts, version_before: int = 0) -> SchemaTracker:
     """Of a TiDB, as it was at `ts`; of others, as far as the history tells now. `version_before`:
     `newest_version`, asked before `ts` was drawn."""
     if (found := await read_at(history, ts)) is not None:
@@ -66,7 +67,7 @@ async def schema_at(history: SchemaHistory, ts: int, version_before: int = 0) ->
 
 
 async def published_at(
-    history: SchemaHistory, catalog: Catalog, ts: int, version_before: int
+    history: SchemaHistory, catalog: Catalog, ts: Ts, version_before: int
 ) -> SchemaTracker:
     """Of programs that publish, as it was at `ts`, whatever was under way. Raises `SnapshotLost`."""
     await catalog.fence()
@@ -86,7 +87,7 @@ async def published_at(
 
 @asynccontextmanager
 async def snapshot_with_schema(
-    settings: UpstreamOptions, upstream: Upstream, sessions: int, *, at_ts: int, hold_name: str
+    settings: UpstreamOptions, upstream: Upstream, sessions: int, *, at_ts: Ts, hold_name: str
 ) -> AsyncIterator[tuple[UpstreamSnapshot, SchemaTracker]]:
     """The upstream's tables at one timestamp, and their schema then. `at_ts`: at that one again; 0: now. It
     stays held for who comes back where the block ends with an error. Raises as `open_upstream_snapshot`, and

@@ -30,6 +30,7 @@ from drainer.stream.rules.rule_set import Rules
 from drainer.txn import INSERT, Ddl, Item, TableVersion, Transaction
 from tidb_binlog.ddl_job import ActionType
 from tidb_binlog.errors import Rejected
+from tidb_binlog.tso import Ts
 
 ROWS_AT_ONCE: Final = 2_000
 """Of one transaction. Positions stand on it: another number makes others of them."""
@@ -54,12 +55,12 @@ class ImageSource:
         self.schema = RelaySchema()
         self.seen = Seen()
 
-    def take(self, after_ts: int) -> None:
+    def take(self, after_ts: Ts) -> None:
         """Leave out what has a number up to `after_ts`."""
         self._after = after_ts
 
     @property
-    def end_ts(self) -> int:
+    def end_ts(self) -> Ts:
         return self._manifest.commit_ts
 
     def route(self, schema: str, table: str = "") -> tuple[str, str]:

@@ -17,6 +17,7 @@ from drainer.reparo.job import Job
 from drainer.reparo.options import DATABASES, SCHEMA, ReparoConfig
 from drainer.stream.rules.rule_set import Rules, read_rules
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.tso import Ts
 
 _OWNER_MAX = 200
 
@@ -28,9 +29,9 @@ class RestoreOptions:
 
     settings: DrainerConfig
     image: str = ""
-    begin_ts: int = 0
+    begin_ts: Ts = 0
     archive: str = ""
-    stop_ts: int = 0
+    stop_ts: Ts = 0
     speed: int = 0
     time_zone: str = ""
 
@@ -56,7 +57,7 @@ class RestoreOptions:
         number = _digest(f"restore {about} {read_rules(self.settings).text}")
         return Job(f"restore-{number:016x}", number, f"restore {number:016x} {about}"[:_OWNER_MAX])
 
-    def application(self, *, begin_ts: int) -> RestoreConfig:
+    def application(self, *, begin_ts: Ts) -> RestoreConfig:
         """What is applied after `begin_ts`."""
         return RestoreConfig(
             data_dir=self.archive,

@@ -42,6 +42,7 @@ from drainer.txn import Item
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import ConfigError, Conflict, Rejected
 from tidb_binlog.time_text import utc
+from tidb_binlog.tso import Ts
 
 
 @dataclass(slots=True)
@@ -52,13 +53,13 @@ class Outcome:
     changes and that were not there as they should be, by table."""
 
     job: str
-    begin_ts: int
-    stop_ts: int
+    begin_ts: Ts
+    stop_ts: Ts
     tables: int = 0
     rows: int = 0
     changes: int = 0
     ddl: int = 0
-    upto_ts: int = 0
+    upto_ts: Ts = 0
     finished: bool = False
     seconds: float = 0.0
     compared: int = 0
@@ -148,7 +149,7 @@ class Restoration:
         self._target = target_of(options.settings)
 
     @property
-    def begin_ts(self) -> int:
+    def begin_ts(self) -> Ts:
         return self._manifest.commit_ts if self._manifest is not None else self.options.begin_ts
 
     def _check_reach(self, survey: Survey) -> None:
@@ -219,7 +220,7 @@ class Restoration:
         found.seconds = round(_CLOCK.monotonic_s() - began_s, 3)
         return found
 
-    async def _done_ts(self) -> int:
+    async def _done_ts(self) -> Ts:
         """Up to where earlier runs came; 0 for none. Numbers of the image lie below every commit_ts."""
         job = self.options.job
         stored = (await inspected(self._target, job, _CLOCK)).stored
@@ -265,7 +266,7 @@ class Restoration:
         with closing(connect(self._target)) as connection:
             return not targets or any(read_table(connection, *name) is not None for name in targets)
 
-    async def _image(self, done_ts: int, found: Outcome) -> bool:
+    async def _image(self, done_ts: Ts, found: Outcome) -> bool:
         """Whether it is there as a whole."""
         assert self._manifest is not None
         found.tables = len(self._image_source().targets())

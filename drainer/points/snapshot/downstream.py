@@ -35,6 +35,7 @@ from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import DownstreamError, Rejected, Unavailable
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 
 logger = log.get("snapshot")
 T = TypeVar("T")
@@ -60,7 +61,7 @@ class DownstreamSnapshot:
     that cannot be compared, since rows of theirs wait for a decision. `held_ms`: for how long rows were held
     still."""
 
-    def __init__(self, at: HeldAt, downstream_ts: int, held_ms: float, sessions: SnapshotSessions) -> None:
+    def __init__(self, at: HeldAt, downstream_ts: Ts, held_ms: float, sessions: SnapshotSessions) -> None:
         self.ts = at.ts
         self.downstream_ts = downstream_ts
         self.waiting = at.waiting
@@ -131,7 +132,7 @@ class Readers:
             self.connections.append(connection)
         return int(at)
 
-    def _checked(self, held: HeldAt, let_go: LetGo, downstream_ts: int) -> DownstreamSnapshot:
+    def _checked(self, held: HeldAt, let_go: LetGo, downstream_ts: Ts) -> DownstreamSnapshot:
         if not let_go.valid:
             raise Unavailable(f"the drainer went on before the snapshot was open: {let_go.why}")
         for connection in self.connections:
@@ -197,7 +198,7 @@ def look(connection: Connection, schema: str, held: HeldAt, *, is_past: bool) ->
         raise Unavailable(f"rows above {held.ts} were written while the snapshot was opened")
 
 
-def _at(target: Target, ts: int) -> Connection:
+def _at(target: Target, ts: Ts) -> Connection:
     """A session that reads at a timestamp of the downstream, a TiDB."""
     connection = connect(target)
     try:

@@ -21,6 +21,7 @@ from tidb_binlog.foreign_document import UNREADABLE
 from tidb_binlog.net.http_client import HttpClient, NotHttp, Page
 from tidb_binlog.net.port import STATUS_PORT_STEP, split_address
 from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.tso import Ts
 
 _SLACK_S: Final = 2.0
 _PASSES: Final = frozenset({409, 502, 503, 504})
@@ -34,7 +35,7 @@ class HeldAt:
     downstream have it; `waiting`: tables that stand elsewhere, since rows of theirs wait for a decision."""
 
     token: str
-    ts: int
+    ts: Ts
     cluster_id: int
     epoch: int
     waiting: tuple[str, ...]
@@ -76,7 +77,7 @@ class DrainerHold:
         self._address = await self._locate()
         return _held(await self._put(f"hold?{_times(limit_s, wait_s)}", wait_s))
 
-    async def go_on(self, token: str, at_ts: int, *, wait_s: float) -> HeldAt:
+    async def go_on(self, token: str, at_ts: Ts, *, wait_s: float) -> HeldAt:
         """To exactly `at_ts`, and held there."""
         asked = f"hold?token={token}&at={at_ts}&wait_ms={wait_s * 1000:.0f}"
         return _held(await self._put(asked, wait_s))

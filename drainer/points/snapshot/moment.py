@@ -26,6 +26,7 @@ from drainer.points.snapshot.drainer_hold import DrainerHold
 from drainer.points.snapshot.sessions import UpstreamSnapshot
 from drainer.points.snapshot.upstream import open_upstream_snapshot
 from tidb_binlog.errors import BinlogError
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream
 
 CATCH_UP_S = 60.0
@@ -40,7 +41,7 @@ class Moment:
     downstream: DownstreamSnapshot
 
     @property
-    def ts(self) -> int:
+    def ts(self) -> Ts:
         return self.downstream.ts
 
     async def close(self) -> None:

@@ -45,6 +45,7 @@ from drainer.mysql.transient import Trouble
 from drainer.points.snapshot.sessions import SnapshotLost, SnapshotSessions, prepare_reader
 from tidb_binlog.errors import Rejected, Unavailable
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import TimestampOracle
 
 logger = log.get("snapshot")
@@ -69,7 +70,7 @@ class PublisherSnapshot:
 
     reopens: Final = False
 
-    def __init__(self, ts: int, sessions: SnapshotSessions) -> None:
+    def __init__(self, ts: Ts, sessions: SnapshotSessions) -> None:
         self.ts = ts
         self._sessions = sessions
 

@@ -20,6 +20,7 @@ from typing import Final, Protocol
 from drainer.mysql.connection import Connection, set_if_known
 from drainer.mysql.errors import ConnectionLost, SessionError, StatementRefused, safe_text
 from tidb_binlog.errors import Rejected, Unavailable
+from tidb_binlog.tso import Ts
 
 ALTERED: Final = 1412
 TOO_OLD: Final = frozenset({8055, 9006})
@@ -49,7 +50,7 @@ class UpstreamSnapshot(Protocol):
     """The upstream at one moment: exactly the transactions with a commit_ts of at most `ts`."""
 
     @property
-    def ts(self) -> int: ...
+    def ts(self) -> Ts: ...
 
     @property
     def reopens(self) -> bool:

@@ -19,6 +19,7 @@ from drainer.points.snapshot.sessions import TOO_OLD, SnapshotSessions, Snapshot
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import ConfigError, Rejected
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.garbage_hold import Held, Hold
 from tidb_binlog.upstream.upstream_time import UpstreamTime
 from tidb_binlog.upstream_port import Upstream
@@ -42,7 +43,7 @@ class TidbSnapshot:
 
     reopens: Final = True
 
-    def __init__(self, target: Target, ts: int, sessions: int, hold: Hold | None) -> None:
+    def __init__(self, target: Target, ts: Ts, sessions: int, hold: Hold | None) -> None:
         self.ts = ts
         self._target = target
         self._hold = hold
@@ -96,7 +97,7 @@ class TidbSnapshot:
 
 
 async def open_tidb_snapshot(
-    target: Target, upstream: Upstream, sessions: int, *, at_ts: int, hold_name: str
+    target: Target, upstream: Upstream, sessions: int, *, at_ts: Ts, hold_name: str
 ) -> TidbSnapshot:
     """At `at_ts`, or now where it is 0. Raises `SnapshotTooOld`, `Unavailable`, `ConfigError`."""
     time = UpstreamTime(upstream.oracle, SystemClock())

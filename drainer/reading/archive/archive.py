@@ -40,6 +40,7 @@ from drainer.reading.archive.table_version import version_of
 from drainer.reading.errors import BinlogsLost, NoSuchTable
 from tidb_binlog import time_text
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.tso import Ts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,7 +109,7 @@ class Archive:
         return self._survey.kind
 
     @property
-    def first_ts(self) -> int:
+    def first_ts(self) -> Ts:
         """The timestamp of the first record; 0 where there is none."""
         return next((one.first_ts for one in self._survey.segments if one.first_ts), 0)
 

@@ -31,6 +31,7 @@ from tidb_binlog.clock import Clock
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.registry import Registry
 from tidb_binlog.errors import BinlogError, Corruption, Unavailable
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream
 
 QUEUE_BYTES: Final = 32 << 20
@@ -41,8 +42,8 @@ ORACLE_S: Final = 2.0
 class Large:
     """A transaction that lies on disk. `pieces` is read once, before the next item is asked for."""
 
-    start_ts: int
-    commit_ts: int
+    start_ts: Ts
+    commit_ts: Ts
     pieces: Iterator[Transaction]
 
 
@@ -58,12 +59,12 @@ class LiveStream:
         registry: Registry,
         translator: Translator,
         *,
-        after_ts: int,
+        after_ts: Ts,
         clock: Clock,
         connect: Callable[[str], PullClient],
         spill: SpillDirectory,
         presence: Presence | None = None,
-        stop_ts: int | None = None,
+        stop_ts: Ts | None = None,
         queue_bytes: int = QUEUE_BYTES,
         idle_ask_s: float = ASK_S,
     ) -> None:
@@ -216,17 +217,17 @@ class LiveStream:
             self._gave(entry.commit_ts)
         return item
 
-    def take_back(self, commit_ts: int, error: BinlogError) -> None:
+    def take_back(self, commit_ts: Ts, error: BinlogError) -> None:
         """The item that was given last cannot be read: it was not given, and ends the stream."""
         self.position = min(self.position, commit_ts - 1)
         self._failure = error
 
-    def _gave(self, commit_ts: int) -> None:
+    def _gave(self, commit_ts: Ts) -> None:
         self.position = commit_ts
         if self._presence is not None:
             self._presence.given(commit_ts)
 
-    def _passed(self, ts: int) -> None:
+    def _passed(self, ts: Ts) -> None:
         if ts > self.position:
             self.position = ts
         if self._presence is not None:
@@ -268,7 +269,7 @@ class LiveStream:
         return error
 
 
-def went_back(position: int, now_ts: int) -> UpstreamWentBack:
+def went_back(position: int, now_ts: Ts) -> UpstreamWentBack:
     """For a position that the upstream has not reached."""
     return UpstreamWentBack(
         f"the position {position} lies in the future: the upstream is at {now_ts}; it went back in time, or"

@@ -44,6 +44,7 @@ from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.observe import log
 from tidb_binlog.status.codec import plain
 from tidb_binlog.status.drainer import DrainerDocument
+from tidb_binlog.tso import Ts
 
 BEAT_S: Final = 1.0
 STORE_GAP_S: Final = 0.25
@@ -97,28 +98,28 @@ class NamedReader:
         self._told = asyncio.Event()
 
     @property
-    def stored_ts(self) -> int:
+    def stored_ts(self) -> Ts:
         """The position; until the stream begins: where an earlier life stopped, 0 if there was none."""
         return self._left_ts if self._position is None else self._position.position
 
     # -- the stream ------------------------------------------------------------------------------------
 
-    def begin(self, ts: int, notify: Callable[[], Awaitable[None]]) -> None:
+    def begin(self, ts: Ts, notify: Callable[[], Awaitable[None]]) -> None:
         """The stream begins after `ts`; `notify` returns when it waits for every pump of the registry."""
         self._position = ReaderPosition(ts)
         if self._notify.done():  # the stream was built anew
             self._notify = asyncio.get_running_loop().create_future()
         self._notify.set_result(notify)
 
-    def given(self, ts: int) -> None:
+    def given(self, ts: Ts) -> None:
         """The item of this commit_ts went to the program."""
         self._begun.given(ts)
 
-    def passed(self, ts: int) -> None:
+    def passed(self, ts: Ts) -> None:
         """Everything at or below it has been given; stored with a beat."""
         self._begun.passed(ts)
 
-    def done(self, ts: int) -> None:
+    def done(self, ts: Ts) -> None:
         """The program has done it, and all before it. Raises `NotGiven`, and what ended this reader: the
         position of one that an operator ended is stored all the same."""
         self._begun.done(ts)

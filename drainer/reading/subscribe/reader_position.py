@@ -11,6 +11,7 @@ Holds  the position never falls, and never passes an item that was given and is 
 from __future__ import annotations
 
 from tidb_binlog.errors import Rejected
+from tidb_binlog.tso import Ts
 
 
 class NotGiven(Rejected):
@@ -20,25 +21,25 @@ class NotGiven(Rejected):
 class ReaderPosition:
     """`start_ts`: all at or below it was done in an earlier life, or is not wanted."""
 
-    def __init__(self, start_ts: int) -> None:
+    def __init__(self, start_ts: Ts) -> None:
         self._given = self._done = self._passed = start_ts
 
     @property
     def position(self) -> int:
         return self._passed if self._done >= self._given else self._done
 
-    def given(self, ts: int) -> None:
+    def given(self, ts: Ts) -> None:
         """The next item went to the program."""
         assert ts > self._given, (ts, self._given)
         self._done = self.position
         self._given = ts
         self._passed = max(self._passed, ts)
 
-    def passed(self, ts: int) -> None:
+    def passed(self, ts: Ts) -> None:
         """Everything at or below it has been given."""
         self._passed = max(self._passed, ts)
 
-    def done(self, ts: int) -> None:
+    def done(self, ts: Ts) -> None:
         """Of an earlier one than was said already: nothing changes. Raises `NotGiven`."""
         if ts > self._given:
             raise NotGiven(

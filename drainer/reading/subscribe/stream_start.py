@@ -33,6 +33,7 @@ from tidb_binlog.net.http_client import HttpClient
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.status import codec
 from tidb_binlog.status.pump import PumpDocument
+from tidb_binlog.tso import Ts
 
 Start = int | str | datetime | timedelta | None
 NOW: Final = "now"
@@ -41,7 +42,7 @@ _FORMS: Final = 'a commit timestamp, a time, a duration ago ("-10m"), "now" or "
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def position_of(start: int | str | datetime | timedelta, now_ts: int, *, what: str = "start") -> int | None:
+def position_of(start: int | str | datetime | timedelta, now_ts: Ts, *, what: str = "start") -> int | None:
     """The position before `start`; `now_ts` is the upstream's time. None: "oldest".
 
     Raises `ConfigError` for what is no start, and for one in the future.
@@ -61,7 +62,7 @@ def position_of(start: int | str | datetime | timedelta, now_ts: int, *, what: s
     return position
 
 
-def _position(start: object, now_ts: int, what: str) -> int:
+def _position(start: object, now_ts: Ts, what: str) -> int:
     if isinstance(start, bool) or not isinstance(start, int | str | datetime | timedelta):
         raise ConfigError(f"{what} is {start!r}", hint=f"give {_FORMS}")
     if isinstance(start, int) or tso.is_number(start if isinstance(start, str) else ""):

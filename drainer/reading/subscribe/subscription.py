@@ -49,6 +49,7 @@ from tidb_binlog.errors import BinlogError, ConfigError, Corruption, Unavailable
 from tidb_binlog.etcd.registry import connect_registry
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.rowcodec.row_error import RowError
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream import choice
 from tidb_binlog.upstream.upstream_time import UpstreamTime
 from tidb_binlog.upstream_port import Upstream
@@ -154,8 +155,8 @@ class EncodedStream:
         time: UpstreamTime,
         tracker: SchemaTracker,
         presence: Presence | None,
-        after_ts: int,
-        stop_ts: int | None,
+        after_ts: Ts,
+        stop_ts: Ts | None,
     ) -> None:
         directory = os.path.join(
             self._spill_dir or tempfile.gettempdir(), f"drainer-reader-{os.getpid()}-{secrets.token_hex(4)}"
@@ -184,7 +185,7 @@ class EncodedStream:
 
     # -- the beginning ---------------------------------------------------------------------------------
 
-    async def _begin(self, registry: Registry, stored_ts: int, now_ts: int) -> int:
+    async def _begin(self, registry: Registry, stored_ts: Ts, now_ts: Ts) -> int:
         """The position that the stream begins after. Raises `BinlogsLost` where pumps do not reach so far."""
         start = self._start
         if stored_ts and not isinstance(start, int):
@@ -319,7 +320,7 @@ class Subscription:
             self._encoded.live.take_back(large.commit_ts, error)
             raise
 
-    def _broken(self, commit_ts: int, error: RowError) -> Corruption:
+    def _broken(self, commit_ts: Ts, error: RowError) -> Corruption:
         """The stream ends before what cannot be read: nothing that follows is given."""
         failure = Corruption(
             f"transaction with commit_ts {commit_ts}: {error.message}", hint=error.hint or REPAIR_HINT

@@ -23,6 +23,7 @@ from typing import Final, ParamSpec, Self
 from drainer.reading.errors import StreamEnded
 from drainer.reading.subscribe.subscription import Change, Subscription, subscribe
 from tidb_binlog.process.loop_thread import LoopThread
+from tidb_binlog.tso import Ts
 
 P = ParamSpec("P")
 AHEAD: Final = 256
@@ -32,7 +33,7 @@ AHEAD: Final = 256
 class _Handful:
     """Changes that are made at once, and what is left of them."""
 
-    def __init__(self, before_ts: int) -> None:
+    def __init__(self, before_ts: Ts) -> None:
         self.before_ts = before_ts
         self.left: list[Change] = []
         """What is to be given, the next one last. Filled when they were seen in the program's thread."""
@@ -63,7 +64,7 @@ class _Handful:
         return self._made.done() and self._made.exception() is None and not self._made.result()
 
     @property
-    def given_ts(self) -> int:
+    def given_ts(self) -> Ts:
         """At or below it everything was given, while something is left."""
         if self._made.done() and self._made.exception() is None:
             return self._made.result()[-1].commit_ts - 1

@@ -34,6 +34,7 @@ from drainer.sink.savepoint_keeper import SavepointKeeper
 from drainer.txn import Ddl, LargeTransaction, Transaction
 from tidb_binlog.clock import Clock
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.batched_sink")
 
@@ -53,7 +54,7 @@ class BatchedSink(Sink):
     def __init__(
         self,
         writer: SinkWriter,
-        start_ts: int,
+        start_ts: Ts,
         schema_version: int,
         savepoint: Savepoint,
         policy: Policy,
@@ -84,15 +85,15 @@ class BatchedSink(Sink):
     # -- where it is -------------------------------------------------------------------------------
 
     @property
-    def stored_ts(self) -> int:
+    def stored_ts(self) -> Ts:
         return self._savepoint.stored_ts
 
     @property
-    def resolved_ts(self) -> int:
+    def resolved_ts(self) -> Ts:
         return self._resolved_ts
 
     @property
-    def handed_over_ts(self) -> int:
+    def handed_over_ts(self) -> Ts:
         return self._batching.given_ts
 
     @property
@@ -145,7 +146,7 @@ class BatchedSink(Sink):
         self._versions.append((ddl.commit_ts, max(self._versions[-1][1], ddl.schema_version)))
         await self.flush()
 
-    def watermark(self, ts: int) -> None:
+    def watermark(self, ts: Ts) -> None:
         self._batching.reaches(ts)
 
     async def flush(self) -> None:

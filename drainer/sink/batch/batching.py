@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from drainer.checkpoint.fencing import WentBack
 from drainer.txn import Ddl, LargeTransaction, Transaction
 from tidb_binlog.errors import Conflict
+from tidb_binlog.tso import Ts
 
 Item = Transaction | LargeTransaction | Ddl
 
@@ -29,7 +30,7 @@ class Batch:
 class Batching:
     """The items that wait. `given_ts`: everything at or below it was added, or is not for the sink."""
 
-    def __init__(self, given_ts: int, *, rows_max: int, bytes_max: int) -> None:
+    def __init__(self, given_ts: Ts, *, rows_max: int, bytes_max: int) -> None:
         assert rows_max > 0
         assert bytes_max > 0
         self._rows_max = rows_max
@@ -48,7 +49,7 @@ class Batching:
         self.size_bytes += size
         self.given_ts = item.commit_ts
 
-    def reaches(self, ts: int) -> None:
+    def reaches(self, ts: Ts) -> None:
         """Nothing for the sink is at or below `ts` but what was added."""
         self.given_ts = max(self.given_ts, ts)
 
@@ -73,7 +74,7 @@ class Batching:
         return Batch(tuple(taken), position)
 
 
-def rest_of(batch: Batch, position: int, written_ts: int) -> Batch | None:
+def rest_of(batch: Batch, position: int, written_ts: Ts) -> Batch | None:
     """What of a batch is still to be written by a sink that says now that it stands at `position`, and stood
     at `written_ts` before the batch; None: nothing. Raises `WentBack`, `Conflict`."""
     if position < written_ts:

@@ -29,6 +29,7 @@ from tidb_binlog.clock import Clock
 from tidb_binlog.errors import BinlogError, ConfigError, Conflict, Corruption
 from tidb_binlog.observe import log
 from tidb_binlog.observe.printable import one_line
+from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.sink")
 
@@ -133,7 +134,7 @@ class SinkWriter:
         self.stands_at = position or 0
         return position
 
-    async def write(self, batch: Batch, written_ts: int | None) -> None:
+    async def write(self, batch: Batch, written_ts: Ts | None) -> None:
         """Returns when the batch is there. `written_ts`: the position before it, None for a sink that stores
         none. Raises `GaveUp`, what is `FATAL`, and what `convert` raises."""
         rest: Batch | None = batch
@@ -166,7 +167,7 @@ class SinkWriter:
         except Exception as error:
             return error
 
-    async def _reopened(self, batch: Batch, written_ts: int | None) -> Batch | None:
+    async def _reopened(self, batch: Batch, written_ts: Ts | None) -> Batch | None:
         before = self.stands_at
         position = await self.open()
         if written_ts is None or position is None:

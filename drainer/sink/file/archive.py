@@ -36,6 +36,7 @@ from tidb_binlog import filesystem, tso
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import Clock
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.archive")
 T = TypeVar("T")
@@ -50,7 +51,7 @@ _DDL_TYPE: Final = 1  # second byte of a payload
 class ArchiveFiles:
     """What the thread does: files, locks, syncs. Methods block; `DiskFull`: call again, `Broken`: never."""
 
-    def __init__(self, path: str, clock: Clock, cluster_id: int, stored_ts: int) -> None:
+    def __init__(self, path: str, clock: Clock, cluster_id: int, stored_ts: Ts) -> None:
         """Raises `ConfigError`, `DirectoryLocked`, `ForeignDirectory`, `Corruption`, `OSError`."""
         self._cluster_id = cluster_id
         self._directory = BinlogDirectory(path, clock, newest_only=True)
@@ -71,7 +72,7 @@ class ArchiveFiles:
     def newest(self) -> int:
         return self._directory.newest.index
 
-    def _open(self, stored_ts: int) -> SegmentIndex:
+    def _open(self, stored_ts: Ts) -> SegmentIndex:
         self._take_back(stored_ts)
         file = self._directory.newest
         known = self._segments.index_of(os.path.basename(file.path))
@@ -87,7 +88,7 @@ class ArchiveFiles:
         self._store(self._directory.newest.index, described.to_json())
         return described
 
-    def _take_back(self, stored_ts: int) -> None:
+    def _take_back(self, stored_ts: Ts) -> None:
         """A DDL at the end that the checkpoint has not seen may have had more statements: it comes again."""
         directory, file = self._directory, self._directory.newest
         cut, last_ts = file.size, 0
@@ -172,7 +173,7 @@ class ArchiveFiles:
     def _names(self) -> dict[int, str]:
         return dict(self._segments.in_order())
 
-    def remove_older(self, than_s: float, than_ts: int) -> int:
+    def remove_older(self, than_s: float, than_ts: Ts) -> int:
         return self._segments.remove_older(than_s, than_ts, self.newest)
 
     def compress(self, newest: int, stopped: Callable[[], bool]) -> int:
@@ -210,7 +211,7 @@ class Archive:
         clock: Clock,
         *,
         cluster_id: int,
-        stored_ts: int = 0,
+        stored_ts: Ts = 0,
         max_file_size: int = MAX_FILE_SIZE,
     ) -> Archive:
         """Blocks. `stored_ts`: the checkpoint. Raises as `ArchiveFiles`."""

@@ -33,6 +33,7 @@ from drainer.stream.pull.merged import Spilled
 from drainer.txn import Ddl, Transaction
 from tidb_binlog.clock import Clock
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.archive_applier")
 
@@ -44,11 +45,11 @@ COMPRESS_S: Final = 2.0
 class ArchiveStart:
     """The stream continues after `commit_ts`, at that schema version (0: not known)."""
 
-    commit_ts: int
+    commit_ts: Ts
     schema_version: int = 0
 
 
-def where_to_go_on(archive_ts: int, stored: Checkpoint | None, initial_ts: int) -> ArchiveStart:
+def where_to_go_on(archive_ts: Ts, stored: Checkpoint | None, initial_ts: Ts) -> ArchiveStart:
     """`archive_ts`: of the last record that is there. The savepoint may lag behind it, or be ahead of it
     where nothing came that belongs into an archive."""
     if stored is not None and stored.commit_ts and stored.commit_ts >= archive_ts:
@@ -92,16 +93,16 @@ class FileSink(Sink):
         self._is_whole = False
 
     @property
-    def stored_ts(self) -> int:
+    def stored_ts(self) -> Ts:
         return self._savepoint.stored_ts
 
     @property
-    def resolved_ts(self) -> int:
+    def resolved_ts(self) -> Ts:
         """Everything at or below it is in the archive, on the medium."""
         return self._synced
 
     @property
-    def handed_over_ts(self) -> int:
+    def handed_over_ts(self) -> Ts:
         return self._last_ts
 
     @property
@@ -176,7 +177,7 @@ class FileSink(Sink):
         self._version = max(self._version, ddl.schema_version)
         self._last_ts = max(self._last_ts, ddl.commit_ts)
 
-    def watermark(self, ts: int) -> None:
+    def watermark(self, ts: Ts) -> None:
         self._last_ts = ts
 
     async def flush(self) -> None:

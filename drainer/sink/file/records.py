@@ -18,6 +18,7 @@ from drainer.formats.segment_index import SegmentIndex
 from drainer.sink.file import table_definitions as archive_tables
 from drainer.txn import Ddl
 from tidb_binlog.record import FILE_OVERHEAD
+from tidb_binlog.tso import Ts
 
 
 class ArchiveRecords(RelayRecords):
@@ -64,7 +65,7 @@ class ArchiveRecords(RelayRecords):
         found, self._tables = self._tables, {}
         return found
 
-    def _record_ended(self, commit_ts: int, payload_size: int) -> None:
+    def _record_ended(self, commit_ts: Ts, payload_size: int) -> None:
         super()._record_ended(commit_ts, payload_size)
         if self._encode.fresh:
             lines = self._tables.setdefault(self._index, [])

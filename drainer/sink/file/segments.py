@@ -28,6 +28,7 @@ from tidb_binlog.errors import Corruption
 from tidb_binlog.filesystem import replace_file, sync_directory
 from tidb_binlog.observe import log
 from tidb_binlog.record import RecordError
+from tidb_binlog.tso import Ts
 from tidb_binlog.wire import pb_binlog_pb2
 
 logger = log.get("drainer.archive_segments")
@@ -145,7 +146,7 @@ class ArchiveSegments:
             raise binlog_file.damage(file.path, moved) from None
         return known
 
-    def remove_older(self, than_s: float, than_ts: int, newest: int) -> int:
+    def remove_older(self, than_s: float, than_ts: Ts, newest: int) -> int:
         """Remove segments that were written last before that time (seconds since 1970, by this host's clock)
         and whose last commit is below `than_ts`, the oldest first, and never from the newest one on. The
         number of them. Of a Go drainer's without an index the first alone counts."""

@@ -29,6 +29,7 @@ from drainer.txn import TableVersion
 from tidb_binlog.errors import Corruption
 from tidb_binlog.foreign_document import UNREADABLE
 from tidb_binlog.record import crc32c
+from tidb_binlog.tso import Ts
 
 _HEAD: Final = re.compile(rb'\{"check": "([0-9a-f]{8})([0-9a-f]{8})", ')
 
@@ -42,7 +43,7 @@ class _State(enum.Enum):
 class ArchivedTable(NamedTuple):
     """`version` as it was when the row of `first_ts` was written, archived as `schema`.`table`."""
 
-    first_ts: int
+    first_ts: Ts
     schema: str
     table: str
     version: TableVersion
@@ -53,7 +54,7 @@ def file_name(segment: str) -> str:
     return f"{segment}.tables.jsonl"
 
 
-def line(first_ts: int, version: TableVersion) -> bytes:
+def line(first_ts: Ts, version: TableVersion) -> bytes:
     """One definition, with its line end."""
     schema, table = version.downstream
     document = {"first_commit_ts": first_ts, "schema": schema, "table": table}

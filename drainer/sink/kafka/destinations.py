@@ -22,6 +22,7 @@ from drainer.sink.kafka.routing import Topics, partition_of
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.errors import DownstreamError, Unavailable
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.kafka")
 
@@ -81,7 +82,7 @@ class Destinations:
         by: str,
         *,
         limit: int,
-        past_ts: int,
+        past_ts: Ts,
         insists: bool,
         report: Callable[[str], None],
     ) -> None:
@@ -103,13 +104,13 @@ class Destinations:
     def grown(self) -> bool:
         return any(topic.grown is not None for topic in self._open.values())
 
-    async def place(self, schema: str, table: str, key: bytes | None, commit_ts: int) -> Place:
+    async def place(self, schema: str, table: str, key: bytes | None, commit_ts: Ts) -> Place:
         """Where a message goes. Raises `DownstreamError`, `Denied`."""
         name = self._topics.of(schema, table)
         topic = self._open.get(name) or await self.topic(name, commit_ts)
         return topic.place(partition_of(self._by, topic.count, schema, table, key, commit_ts))
 
-    async def topic(self, name: str, commit_ts: int) -> Topic:
+    async def topic(self, name: str, commit_ts: Ts) -> Topic:
         found = self._open.get(name)
         if found is None:
             found = await self._opened(name, is_past=commit_ts <= self.past_ts)

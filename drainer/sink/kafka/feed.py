@@ -31,6 +31,7 @@ from drainer.sink.kafka.messages import (
 )
 from drainer.sink.kafka.position import Headers, Position
 from drainer.txn import Ddl, Transaction
+from tidb_binlog.tso import Ts
 
 CLAIM_HEADER: Final = "claim-check"
 Sendable = tuple[Place, Envelope]
@@ -48,7 +49,7 @@ class Feed(Protocol):
 
     def ddl(self, ddl: Ddl, statements: Sequence[Statement], route: Route) -> AsyncIterator[Sendable]: ...
 
-    def watermark(self, ts: int) -> AsyncIterator[Sendable]: ...
+    def watermark(self, ts: Ts) -> AsyncIterator[Sendable]: ...
 
 
 def concerned(ddl: Ddl, route: Route) -> list[tuple[str, str]]:
@@ -184,6 +185,6 @@ class ObinlogFeed:
             for envelope in self._messages.ddl(ddl, schema, names[0][1], texts, place.limit):
                 yield place, envelope
 
-    async def watermark(self, ts: int) -> AsyncIterator[Sendable]:
+    async def watermark(self, ts: Ts) -> AsyncIterator[Sendable]:
         async for sendable in to_all_partitions(self._destinations, self._messages.watermark(ts)):
             yield sendable

@@ -38,6 +38,7 @@ from drainer.txn import Ddl, Transaction
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import BinlogError
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.kafka")
 
@@ -110,19 +111,19 @@ class KafkaSink(Sink):
         return self._committed if self._settings.transactions else self._window.reached
 
     @property
-    def start_ts(self) -> int:
+    def start_ts(self) -> Ts:
         return self._start.commit_ts
 
     @property
-    def stored_ts(self) -> int:
+    def stored_ts(self) -> Ts:
         return self._savepoint.stored_ts
 
     @property
-    def resolved_ts(self) -> int:
+    def resolved_ts(self) -> Ts:
         return self._reached.commit_ts
 
     @property
-    def handed_over_ts(self) -> int:
+    def handed_over_ts(self) -> Ts:
         return self._window.last.commit_ts
 
     @property
@@ -216,7 +217,7 @@ class KafkaSink(Sink):
         self._window.mark(ddl.commit_ts, ddl.schema_version)
         await self._drained()
 
-    def watermark(self, ts: int) -> None:
+    def watermark(self, ts: Ts) -> None:
         self._window.mark(ts, 0)
 
     async def _send_all(self, messages: AsyncIterator[Sendable]) -> None:

@@ -21,6 +21,7 @@ from drainer.formats.obinlog.writer import ObinlogWriter
 from drainer.sink.kafka.position import WHOLE, Headers, Position, after, headers_of, last_ordinal
 from drainer.txn import Ddl, TableEvents, Transaction
 from tidb_binlog.errors import DownstreamError
+from tidb_binlog.tso import Ts
 
 FAIL: Final = "fail"
 SPLIT: Final = "split"
@@ -135,7 +136,7 @@ class ObinlogMessages:
     def size_of_tables(self, piece: Transaction) -> int:
         return len(self._writer.tables(piece))
 
-    def beginning(self, commit_ts: int, size: int) -> bytes:
+    def beginning(self, commit_ts: Ts, size: int) -> bytes:
         """What stands before `size` bytes of tables."""
         return self._writer.beginning(commit_ts) + varint(size)
 
@@ -163,7 +164,7 @@ class ObinlogMessages:
                 )
             yield Envelope(None, value, position, headers)
 
-    def watermark(self, ts: int) -> Envelope:
+    def watermark(self, ts: Ts) -> Envelope:
         value = self._writer.transaction(Transaction(0, ts, (), 0))
         return named_watermark(ts, None, value)
 
@@ -172,7 +173,7 @@ UNNAMED_WATERMARK: Final = b'{"_tidb":"watermark"}'
 """Its key where a topic takes nothing without one and the format has none."""
 
 
-def named_watermark(ts: int, key: bytes | None, value: bytes | None) -> Envelope:
+def named_watermark(ts: Ts, key: bytes | None, value: bytes | None) -> Envelope:
     """Everything at or below `ts` was sent before it."""
     return Envelope(key, value, Position(ts), [*headers_of(Position(ts)), (KIND, WATERMARK.encode())])
 
@@ -223,7 +224,7 @@ def _goes_on(before: TableEvents, events: TableEvents) -> bool:
 
 
 def too_large(
-    commit_ts: int, size: int, limit: int, rows: int, sizes: Mapping[tuple[str, str], int]
+    commit_ts: Ts, size: int, limit: int, rows: int, sizes: Mapping[tuple[str, str], int]
 ) -> DownstreamError:
     """`sizes` of its tables: the one that has most of it is named."""
     schema, name = max(sizes, key=lambda table: sizes[table])

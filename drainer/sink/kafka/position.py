@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from drainer.formats.obinlog.writer import commit_ts_of
 from drainer.txn import TableEvents, Transaction
 from tidb_binlog.errors import Corruption
+from tidb_binlog.tso import Ts
 
 WHOLE: Final = 1 << 62
 COMMIT_TS: Final = "commit_ts"
@@ -27,7 +28,7 @@ Headers = list[tuple[str, bytes]]
 class Position(NamedTuple):
     """`half` is 1 for the last message of a row, less by one for each that follows."""
 
-    commit_ts: int
+    commit_ts: Ts
     seq: int = WHOLE
     half: int = 1
 

@@ -14,6 +14,7 @@ import zlib
 from typing import Final
 
 from tidb_binlog.errors import ConfigError, DownstreamError
+from tidb_binlog.tso import Ts
 
 NAME_MAX: Final = 249
 FIRST: Final = ""
@@ -91,7 +92,7 @@ class Topics:
         return name
 
 
-def partition_of(by: str, count: int, schema: str, table: str, key: bytes | None, commit_ts: int) -> int:
+def partition_of(by: str, count: int, schema: str, table: str, key: bytes | None, commit_ts: Ts) -> int:
     """`count` partitions there are."""
     if count == 1 or by == FIRST:
         return 0

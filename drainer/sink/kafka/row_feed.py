@@ -35,6 +35,7 @@ from drainer.sink.kafka.messages import (
 from drainer.sink.kafka.position import WHOLE, Headers, Position, headers_of
 from drainer.txn import Ddl, Transaction
 from tidb_binlog.errors import DownstreamError
+from tidb_binlog.tso import Ts
 
 KEY_SHOWN: Final = 200
 
@@ -123,7 +124,7 @@ class RowFeed:
                         raise _refused(message, size, place.limit, ", a DDL")
                     yield place, Envelope(key, message.value, position, headers)
 
-    async def watermark(self, ts: int) -> AsyncIterator[Sendable]:
+    async def watermark(self, ts: Ts) -> AsyncIterator[Sendable]:
         message = self._form.watermark(ts)
         if message is not None:
             told = named_watermark(ts, message.key, message.value)

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from tidb_binlog.tso import Ts
+
 
 class Mark(NamedTuple):
     """Everything at or below `commit_ts` was sent before it, under definitions up to `schema_version`."""
 
-    commit_ts: int
+    commit_ts: Ts
     schema_version: int
 
 
@@ -51,7 +53,7 @@ class Window:
         self.bytes += size
         return self._first + len(self._sizes) - 1
 
-    def mark(self, commit_ts: int, schema_version: int) -> None:
+    def mark(self, commit_ts: Ts, schema_version: int) -> None:
         """Everything up to there was sent. A mark never falls."""
         self._last = mark = Mark(
             max(commit_ts, self._last.commit_ts), max(schema_version, self._last.schema_version)

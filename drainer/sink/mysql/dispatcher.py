@@ -40,6 +40,7 @@ from drainer.mysql.rows.change import (
     TableTarget,
 )
 from drainer.txn import INSERT, UPDATE, TableEvents, TableVersion, Transaction
+from tidb_binlog.tso import Ts
 
 # A transaction is cut inside a lane when the lane's part of it is larger than this.
 CUT_ROWS: Final = 6400
@@ -173,7 +174,7 @@ class Dispatcher:
         cut = self._first_ts <= self._cut_ts <= position.commit_ts
         self._ready.append((lane, Chunk(self._sequence[lane], changes, self._first_ts, position, size, cut)))
 
-    def _cut(self, commit_ts: int, events: TableEvents) -> int:
+    def _cut(self, commit_ts: Ts, events: TableEvents) -> int:
         """The hot path: exact keys, nothing to skip. The number of rows."""
         cut = self._targets[events.table]
         rows = events.rows
@@ -236,7 +237,7 @@ class Dispatcher:
             return target.lane
         return lane_of_key(target.fold_id, lane_key(row), self.lanes)
 
-    def _cut_carefully(self, commit_ts: int, events: TableEvents, target: TableTarget) -> None:
+    def _cut_carefully(self, commit_ts: Ts, events: TableEvents, target: TableTarget) -> None:
         """Skip what lanes have applied before; cut a large transaction inside a lane."""
         ordinal = events.first_ordinal
         for kind, row in zip(events.kinds, events.rows, strict=True):

@@ -19,6 +19,7 @@ from drainer.relay.relay_log import RelayLog
 from drainer.sink.mysql.lane_set import LaneSet
 from drainer.stream.pull.merged import Spilled
 from drainer.txn import Ddl, TableVersion, Transaction
+from tidb_binlog.tso import Ts
 
 # Transactions go to the lanes at the latest after this many row events, so that lanes work while more are
 # being cut. With a relay log more of them share a sync, and the thread switches around it.
@@ -79,7 +80,7 @@ class LaneFeed:
             self._relay.append(ddl, text)
             await self._relay.sync()
 
-    async def give(self, lanes: LaneSet, upto_ts: int) -> None:
+    async def give(self, lanes: LaneSet, upto_ts: Ts) -> None:
         """Everything cut so far, every change at or below `upto_ts`, and maybe more."""
         if self._relay is None:
             lanes.hand_over(upto_ts)
@@ -88,7 +89,7 @@ class LaneFeed:
         self._under_way = asyncio.ensure_future(self._give(lanes, lanes.cut(), upto_ts))
         self._under_way.add_done_callback(self._note)
 
-    async def _give(self, lanes: LaneSet, cut: list[tuple[int, Chunk]], upto_ts: int) -> None:
+    async def _give(self, lanes: LaneSet, cut: list[tuple[int, Chunk]], upto_ts: Ts) -> None:
         assert self._relay is not None
         await self._relay.sync()
         lanes.offer(cut, upto_ts)
@@ -103,7 +104,7 @@ class LaneFeed:
             await asyncio.shield(self._under_way)
             self._under_way = None
 
-    def done(self, stored_ts: int) -> None:
+    def done(self, stored_ts: Ts) -> None:
         """The stored checkpoint: what lies below it is not needed any more."""
         if self._relay is not None:
             self._relay.done(stored_ts)

@@ -29,6 +29,7 @@ from drainer.txn import TableVersion, Transaction
 from tidb_binlog.clock import Clock
 from tidb_binlog.observe import trace
 from tidb_binlog.status.drainer import LaneStatus
+from tidb_binlog.tso import Ts
 
 for _trouble in Trouble:  # a series that begins with its first retry has no rate
     metrics.LANE_RETRIES.labels(_trouble.value)
@@ -56,7 +57,7 @@ class LaneSet:
         on_failed: Callable[[BaseException], None],
         first: int = 0,
         on_table_changed: Callable[[], None] = lambda: None,
-        after_ts: int | None = None,
+        after_ts: Ts | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_progress = on_progress
@@ -124,7 +125,7 @@ class LaneSet:
         self._working += self._progress.working
         return self._dispatcher.take()
 
-    def offer(self, cut: list[tuple[int, Chunk]], upto_ts: int) -> None:
+    def offer(self, cut: list[tuple[int, Chunk]], upto_ts: Ts) -> None:
         """Give the lanes what was cut: every change at or below `upto_ts`, and maybe more."""
         for lane, chunk in cut:
             self._progress.sent(lane, chunk.sequence, chunk.first_ts)
@@ -132,7 +133,7 @@ class LaneSet:
             self._lanes[lane].offer(chunk)
         self._progress.dispatched(upto_ts)
 
-    def hand_over(self, upto_ts: int) -> None:
+    def hand_over(self, upto_ts: Ts) -> None:
         """Give the lanes everything dispatched so far."""
         self.offer(self.cut(), upto_ts)
 
@@ -156,7 +157,7 @@ class LaneSet:
         return self._progress.idle
 
     @property
-    def resolved_ts(self) -> int:
+    def resolved_ts(self) -> Ts:
         """Everything at or below it is applied."""
         return self._progress.resolved_ts
 

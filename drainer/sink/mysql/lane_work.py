@@ -15,6 +15,7 @@ from drainer.mysql.rows.statement import Statement
 from drainer.mysql.transient import Trouble
 from tidb_binlog.errors import DownstreamError
 from tidb_binlog.observe import trace
+from tidb_binlog.tso import Ts
 
 
 class TooLarge(Exception):
@@ -126,7 +127,7 @@ def described(table: TableTarget | None) -> str:
     return f"{table.label} (key {key})" if key else f"{table.label} (no key)"
 
 
-def _range(first_ts: int, last_ts: int) -> str:
+def _range(first_ts: Ts, last_ts: Ts) -> str:
     if first_ts == last_ts:
         return f"transaction with commit_ts {last_ts}"
     return f"transactions with commit_ts {first_ts} to {last_ts}"

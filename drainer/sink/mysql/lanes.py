@@ -23,6 +23,7 @@ from drainer.sink.mysql.lane_tuning import LaneSample, LaneTuning
 from drainer.sink.mysql.settings import ApplierSettings
 from tidb_binlog.clock import Clock
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.applier")
 
@@ -41,7 +42,7 @@ class Lanes:
         clock: Clock,
         background: Background,
         *,
-        after_ts: int | None,
+        after_ts: Ts | None,
     ) -> None:
         self._target = target
         self._keeper = keeper
@@ -54,7 +55,7 @@ class Lanes:
         count = 1 if settings.whole_transactions else len(positions)
         self.count = LaneCount(count, settings.lanes_max or count, lambda: self.now, lambda: self.rows, clock)
 
-    def _lane_set(self, positions: Sequence[Position], after_ts: int | None = None) -> LaneSet:
+    def _lane_set(self, positions: Sequence[Position], after_ts: Ts | None = None) -> LaneSet:
         return LaneSet(
             positions,
             self._target,

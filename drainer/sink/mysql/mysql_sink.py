@@ -48,6 +48,7 @@ from tidb_binlog.clock import Clock
 from tidb_binlog.errors import DownstreamError
 from tidb_binlog.observe import trace
 from tidb_binlog.status.drainer import LaneStatus, MismatchStatus
+from tidb_binlog.tso import Ts
 
 
 class MysqlSink(Sink):
@@ -132,20 +133,20 @@ class MysqlSink(Sink):
         return self._barrier.doing
 
     @property
-    def start_ts(self) -> int:
+    def start_ts(self) -> Ts:
         return self.resolved_ts
 
     @property
-    def stored_ts(self) -> int:
+    def stored_ts(self) -> Ts:
         return self._keeper.stored_ts
 
     @property
-    def resolved_ts(self) -> int:
+    def resolved_ts(self) -> Ts:
         """While a DDL runs, the checkpoint stands right before it, above what lanes know of."""
         return max(self.lanes.now.resolved_ts, self._keeper.stored_ts)
 
     @property
-    def handed_over_ts(self) -> int:
+    def handed_over_ts(self) -> Ts:
         return max(self._last_ts, self.resolved_ts)
 
     @property
@@ -217,7 +218,7 @@ class MysqlSink(Sink):
             self._learning.passed(ddl)
         self.lanes.now.hand_over(ddl.commit_ts)
 
-    def watermark(self, ts: int) -> None:
+    def watermark(self, ts: Ts) -> None:
         self._last_ts = ts
 
     async def flush(self) -> None:
@@ -252,7 +253,7 @@ class MysqlSink(Sink):
             await self.lanes.resize()
 
     @property
-    def equal_from_ts(self) -> int:
+    def equal_from_ts(self) -> Ts:
         return self._keeper.highest_ts
 
     async def still(self) -> Still:
@@ -264,7 +265,7 @@ class MysqlSink(Sink):
     # -- rules -------------------------------------------------------------------------------------
 
     @property
-    def past_ts(self) -> int:
+    def past_ts(self) -> Ts:
         return self._past_ts
 
     def leave_past(self) -> None:
@@ -278,11 +279,11 @@ class MysqlSink(Sink):
         return Position(max(self._last_ts, self._highest_ts))
 
     @property
-    def place_ts(self) -> int:
+    def place_ts(self) -> Ts:
         return self._place().commit_ts
 
     @property
-    def floor_ts(self) -> int:
+    def floor_ts(self) -> Ts:
         floor = self._keeper.floor()
         return self.place_ts if floor is None else floor[0]
 

@@ -11,21 +11,23 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from tidb_binlog.tso import Ts
+
 
 @dataclass(frozen=True, slots=True)
 class _Open:
     sequence: int
-    first_ts: int
+    first_ts: Ts
 
 
 class Progress:
-    def __init__(self, lanes: int, start_ts: int) -> None:
+    def __init__(self, lanes: int, start_ts: Ts) -> None:
         self._open: list[deque[_Open]] = [deque() for _ in range(lanes)]
         self._dispatched_ts = start_ts
         self._resolved_ts = start_ts
 
     @property
-    def resolved_ts(self) -> int:
+    def resolved_ts(self) -> Ts:
         return self._resolved_ts
 
     @property
@@ -38,12 +40,12 @@ class Progress:
         """Lanes with something uncommitted."""
         return sum(map(bool, self._open))
 
-    def sent(self, lane: int, sequence: int, first_ts: int) -> None:
+    def sent(self, lane: int, sequence: int, first_ts: Ts) -> None:
         waiting = self._open[lane]
         assert not waiting or waiting[-1].sequence < sequence
         waiting.append(_Open(sequence, first_ts))
 
-    def dispatched(self, ts: int) -> None:
+    def dispatched(self, ts: Ts) -> None:
         """Every change at or below `ts` has been sent."""
         self._dispatched_ts = max(self._dispatched_ts, ts)
         self._advance()

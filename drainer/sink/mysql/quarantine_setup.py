@@ -33,6 +33,7 @@ from drainer.sink.mysql.lane import LaneSettings
 from drainer.sink.mysql.lane_set import LaneSet
 from drainer.sink.mysql.target_reader import TableReader
 from tidb_binlog.clock import Clock
+from tidb_binlog.tso import Ts
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +83,8 @@ class QuarantineSetup:
 
 def open_quarantine(
     plan: QuarantineSetup,
-    highest_ts: int,
-    pending_ts: int,
+    highest_ts: Ts,
+    pending_ts: Ts,
     keeper: CheckpointKeeper,
     target: Target,
     settings: LaneSettings,

@@ -18,6 +18,7 @@ from drainer import metrics
 from tidb_binlog.clock import Clock
 from tidb_binlog.observe import log
 from tidb_binlog.status.drainer import MismatchStatus
+from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.drift")
 
@@ -49,7 +50,7 @@ class Drift:
         """For `/status`."""
         return MismatchStatus(rows=self.rows(), texts=self.texts(), last_s=self._last_s)
 
-    def note_rows(self, table: str, rows: int, first_ts: int, last_ts: int) -> None:
+    def note_rows(self, table: str, rows: int, first_ts: Ts, last_ts: Ts) -> None:
         with self._lock:
             self._rows[table] += rows
             self._last_s = self._clock.wall_s()
@@ -65,7 +66,7 @@ class Drift:
                 last_commit_ts=last_ts,
             )
 
-    def note_texts(self, table: str, column: str, values: int, first_ts: int, last_ts: int) -> None:
+    def note_texts(self, table: str, column: str, values: int, first_ts: Ts, last_ts: Ts) -> None:
         with self._lock:
             columns = self._texts.setdefault(table, Counter())
             columns[column] += values

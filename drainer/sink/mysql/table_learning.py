@@ -26,6 +26,7 @@ from drainer.mysql.rows.table_target import TableUnfit, target_of
 from drainer.sink.mysql.target_reader import TableReader
 from drainer.txn import Ddl, TableVersion, Transaction
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.table_learning")
 
@@ -66,7 +67,7 @@ class TableLearning:
         self._one_by_one = False
         self._rows_may_wait = rows_may_wait
 
-    def goes_alone(self, commit_ts: int) -> bool:
+    def goes_alone(self, commit_ts: Ts) -> bool:
         """Whether the lanes are to be drained before and after such a transaction."""
         return self._one_by_one and commit_ts <= self._past_ts
 
@@ -150,7 +151,7 @@ class TableLearning:
         self._lanes().forget()
 
 
-def _refused(unfit: TableUnfit, commit_ts: int, lanes: int) -> RowsRefused:
+def _refused(unfit: TableUnfit, commit_ts: Ts, lanes: int) -> RowsRefused:
     target = target_of(unfit.version, lanes)
     message = f"rows of {target.label} from commit_ts {commit_ts} on: {unfit.message}"
     refusal = Refusal(target, "", False, commit_ts, commit_ts)

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Final
 from drainer.mysql.connection import Target, connect
 from drainer.points.image.manifest import Manifest
 from drainer.reading.archive.archive_source import ArchiveSource
-from drainer.relay import downstream_definitions
 from drainer.reading.archive.decode.coverage import FileCoverage
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.files.segments import DEFINITIONS, END, PUMP, Slice, Survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.reading.archive.read_options import ReadOptions
+from drainer.relay import downstream_definitions
 from drainer.spark.audit.checks import coverage, table_matching, tasks
 from drainer.spark.audit.checks.chain_check import Chains
 from drainer.spark.audit.checks.contents import Contents
@@ -52,7 +52,7 @@ from drainer.spark.replay.plan import SparkOf
 from drainer.txn import TableVersion
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.observe import log
-from tidb_binlog.tso import TS_MAX
+from tidb_binlog.tso import TS_MAX, Ts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,7 +73,7 @@ class Outcome:
 
     archive: str
     kind: str
-    at_ts: int
+    at_ts: Ts
     findings: dict[str, Findings]
     figures: Figures
     chains: Chains | None = None
@@ -158,7 +158,7 @@ def _runner(spark: SparkSession | SparkOf | None) -> Runner:
     return ExecutorsRunner(session)
 
 
-def _check_range(image_ts: int, wanted: Selection, *, is_base: bool) -> None:
+def _check_range(image_ts: Ts, wanted: Selection, *, is_base: bool) -> None:
     """An image of that timestamp can be compared with the range, or the range follows it."""
     if wanted.stop and wanted.stop < image_ts:
         text = f"the range ends at {wanted.stop}, before the image's timestamp {image_ts}"
@@ -168,7 +168,7 @@ def _check_range(image_ts: int, wanted: Selection, *, is_base: bool) -> None:
         raise ConfigError(text, hint="let it begin there: what was committed between them matters")
 
 
-def _distance(outcome: Outcome, image_ts: int, *, is_base: bool) -> list[Note]:
+def _distance(outcome: Outcome, image_ts: Ts, *, is_base: bool) -> list[Note]:
     """Where an image and an archive leave a gap."""
     first_ts, last_ts = outcome.figures.first_ts, outcome.figures.last_ts
     text = ""
@@ -273,7 +273,7 @@ class Audit:
 
     # -- chains ---------------------------------------------------------------------------------------
 
-    def chains(self, outcome: Outcome, image_ts: int) -> None:
+    def chains(self, outcome: Outcome, image_ts: Ts) -> None:
         """Row chains; profiles of all lineages on the way, up to a timestamp and after it."""
         runner, figures = self._runner, outcome.figures
         if self._survey.kind == PUMP:

@@ -27,6 +27,7 @@ from drainer.mysql.rows.change import APPEND, DROP_ONE, PUT_INSERT, PUT_MOVED, P
 from drainer.reading.archive.decode.records import Changes
 from drainer.txn import DELETE, INSERT, TableVersion
 from tidb_binlog.errors import Corruption
+from tidb_binlog.tso import Ts
 
 ORDER_STEP: Final = 16  # an order number is seq * 16 + part * 8 + operation
 _SECOND: Final = 8
@@ -49,10 +50,10 @@ class RowEffect(NamedTuple):
 
     table: int
     key: bytes
-    first_ts: int
+    first_ts: Ts
     first_order: int
     before: bytes | None
-    last_ts: int
+    last_ts: Ts
     last_order: int
     definition: int
     image: bytes | None
@@ -156,9 +157,7 @@ class Operations:
         )
         return found
 
-    def _put(
-        self, table: _Table, key: bytes, ts: int, order: int, before: bytes | None, after: bytes
-    ) -> None:
+    def _put(self, table: _Table, key: bytes, ts: Ts, order: int, before: bytes | None, after: bytes) -> None:
         effect = table.effects.get(key)
         if effect is None:
             kept = before if table.keeps_before else None
@@ -169,7 +168,7 @@ class Operations:
         if order & OPERATION <= PUT_MOVED:
             effect[7] = True
 
-    def _remove(self, table: _Table, key: bytes, ts: int, order: int, before: bytes) -> None:
+    def _remove(self, table: _Table, key: bytes, ts: Ts, order: int, before: bytes) -> None:
         effect = table.effects.get(key)
         image = None if table.key_is_all else before
         if effect is None:
@@ -180,7 +179,7 @@ class Operations:
             effect[3:7] = ts, order, table.definition, image
 
     def _add_keyless(
-        self, table: _Table, ts: int, order: int, before: bytes | None, after: bytes | None
+        self, table: _Table, ts: Ts, order: int, before: bytes | None, after: bytes | None
     ) -> None:
         for image, operation, count in ((before, DROP_ONE, -1), (after, _SECOND | APPEND, 1)):
             if image is None:

@@ -17,13 +17,14 @@ from drainer.mysql.rows.change import Form, TableTarget
 from drainer.mysql.rows.column_match import DownstreamTable
 from drainer.mysql.rows.table_target import target_of
 from drainer.mysql.table_reader import read_table
-from drainer.relay import downstream_definitions
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.files.selection import Selection
+from drainer.relay import downstream_definitions
 from drainer.spark.effects.operations import table_id
 from drainer.spark.replay.writer import Tables
 from drainer.txn import TableVersion
 from tidb_binlog.errors import DownstreamError
+from tidb_binlog.tso import Ts
 
 _ALL: Final = Selection()
 
@@ -42,7 +43,7 @@ class DownstreamTables:
         self._downstream.clear()
         self._fresh = False
 
-    def prepare(self, start_ts: int) -> None:
+    def prepare(self, start_ts: Ts) -> None:
         """Before rows from `start_ts` on are read: tables that the archive does not define."""
         if self._fresh:
             return

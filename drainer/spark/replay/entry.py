@@ -19,6 +19,7 @@ from drainer.spark.replay.plan import ReplayOptions, ReplayPlan, SparkOf, job_of
 from drainer.spark.replay.run import ReplayRun
 from drainer.txn import Ddl
 from tidb_binlog.clock import Clock, SystemClock
+from tidb_binlog.tso import Ts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,8 +38,8 @@ class ReplaySummary:
 
     job: str
     archive: str
-    start_ts: int
-    stop_ts: int
+    start_ts: Ts
+    stop_ts: Ts
     steps: int
     ddl: int
     bytes: int

@@ -26,6 +26,7 @@ from drainer.reading.archive.files.segments import Slice, Survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.spark.replay.epochs import LAST_TS
 from tidb_binlog.errors import Corruption
+from tidb_binlog.tso import Ts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +52,7 @@ class Outline:
     a file, up to which commit_ts it repeats what files before it have."""
 
     changes: tuple[tuple[SchemaChange, Point], ...]
-    last_ts: int
+    last_ts: Ts
     rows: int
     after: Mapping[int, int] = field(default_factory=dict)
 
@@ -145,7 +146,7 @@ class _Spans:
             and segment.index in read
         }
 
-    def note(self, index: int, commit_ts: int) -> None:
+    def note(self, index: int, commit_ts: Ts) -> None:
         if 0 < commit_ts < LAST_TS:
             first_ts, last_ts = self._spans.get(index, (commit_ts, commit_ts))
             self._spans[index] = min(first_ts, commit_ts), max(last_ts, commit_ts)
@@ -161,7 +162,7 @@ class _Spans:
             before = max(before, last_ts)
         return found
 
-    def _check(self, index: int, first_ts: int, before: int) -> None:
+    def _check(self, index: int, first_ts: Ts, before: int) -> None:
         """Reads the stretch again, in files where that happened."""
         selection = replace(self._selection, start=max(first_ts, self._selection.start), stop=before)
         seen: set[int] = set()
@@ -181,7 +182,7 @@ class _Spans:
                     )
 
 
-def end_of(selection: Selection, last_ts: int) -> int:
+def end_of(selection: Selection, last_ts: Ts) -> int:
     """Where a range ends from now on. One that reaches beyond the archive ends with it: what is written to
     the archive meanwhile would change what was read before."""
     end = max(last_ts, selection.start, 1)
@@ -205,7 +206,7 @@ def _covered_by_indexes(survey: Survey, selection: Selection) -> tuple[set[str],
 
 
 def _changes(
-    location: Location, part: Slice, commit_ts: int, selection: Selection, definitions: Definitions
+    location: Location, part: Slice, commit_ts: Ts, selection: Selection, definitions: Definitions
 ) -> Iterator[SchemaChange]:
     only = replace(selection, start=commit_ts, stop=commit_ts, ops=())
     for record in read(location, part, only, definitions):

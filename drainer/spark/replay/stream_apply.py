@@ -29,6 +29,7 @@ from drainer.spark.source.stream_reader import RANGES, RangesSource
 from tidb_binlog import tso
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,8 +45,8 @@ class Batch:
     """One that is done. `rows`: keys written. `lag_s`: how old its last transaction was then."""
 
     number: int
-    start_ts: int
-    stop_ts: int
+    start_ts: Ts
+    stop_ts: Ts
     rows: int
     ddl: int
     drift: int
@@ -137,7 +138,7 @@ class ArchiveStream:
             self._failure = error
             raise
 
-    def _batch(self, number: int, start_ts: int, stop_ts: int, segment: int) -> Batch:
+    def _batch(self, number: int, start_ts: Ts, stop_ts: Ts, segment: int) -> Batch:
         began_s, options = self._clock.monotonic_s(), self._settings.options
         location = Location.of(self._archive, options.source)
         with contextlib.closing(connect(self._target)) as connection:

@@ -18,6 +18,7 @@ from drainer.mysql.errors import NoSuchTable
 from drainer.mysql.literal.quoting import string_literal
 from drainer.spark.replay.job import JOBS, PROGRESS, Frozen
 from tidb_binlog.errors import Conflict
+from tidb_binlog.tso import Ts
 
 _PREFIX = "stream-"
 
@@ -36,7 +37,7 @@ def check(
     query: str,
     batch: int,
     archive: str,
-    start_ts: int,
+    start_ts: Ts,
     tables: tuple[str, ...],
 ) -> None:
     """Whether this batch is the next one, or the last one again. Raises `Conflict`."""

@@ -42,6 +42,7 @@ from drainer.spark.source.stream_offsets import (
 from tidb_binlog.errors import ConfigError, Corruption, Unavailable
 from tidb_binlog.observe import log
 from tidb_binlog.record import FILE_OVERHEAD, RecordError
+from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.spark.stream_archive")
 T = TypeVar("T")
@@ -57,7 +58,7 @@ class StreamPart:
     before, and what a drainer wrote anew that started again."""
 
     slice: Slice
-    start_ts: int
+    start_ts: Ts
 
 
 class StreamArchive:
@@ -89,7 +90,7 @@ class StreamArchive:
 
     # -- what a query asks -----------------------------------------------------------------------
 
-    def beginning(self, start_ts: int) -> Offset:
+    def beginning(self, start_ts: Ts) -> Offset:
         """In front of the first record at or above it, or some segment before."""
         begin = START
         for extent in self.extents() if start_ts else ():

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from drainer.formats.binlog_file import Synced
 from tidb_binlog.errors import ConfigError, Corruption
+from tidb_binlog.tso import Ts
 
 BATCH_BYTES: Final = 64 << 20
 """Of the archive, that a batch reads, where nothing else was asked for."""
@@ -33,7 +34,7 @@ class Offset(NamedTuple):
 
     segment: int
     position: int
-    commit_ts: int
+    commit_ts: Ts
 
     def document(self) -> dict[str, Any]:
         """As Spark keeps it in its checkpoint."""
@@ -75,7 +76,7 @@ class Piece(NamedTuple):
 class Step(NamedTuple):
     """A record of a segment: where it ends, and its rows if they are counted."""
 
-    commit_ts: int
+    commit_ts: Ts
     begin: int
     end: int
     rows: int = 0
@@ -151,11 +152,11 @@ class Admission:
 
     max_rows: int = 0
     max_bytes: int = 0
-    stop_ts: int = 0
+    stop_ts: Ts = 0
     rows: int = 0
     bytes: int = 0
     records: int = 0
-    last_ts: int = 0
+    last_ts: Ts = 0
 
     def takes(self, step: Step) -> bool:
         """Whether the next record belongs to the batch; it is counted then."""
@@ -170,7 +171,7 @@ class Admission:
         self.last_ts = step.commit_ts
         return True
 
-    def takes_segment(self, rows: int, size: int, last_ts: int) -> bool:
+    def takes_segment(self, rows: int, size: int, last_ts: Ts) -> bool:
         """The same for a whole closed segment of which only sums are known."""
         if (self.stop_ts and last_ts > self.stop_ts) or not self._has_room(rows, size):
             return False
@@ -191,7 +192,7 @@ class Sums(NamedTuple):
     """What the index of a closed segment says of all of it."""
 
     rows: int
-    last_ts: int
+    last_ts: Ts
 
 
 def advance(

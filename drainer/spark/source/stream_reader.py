@@ -31,6 +31,7 @@ from drainer.spark.source.spark_types import arrow_schema
 from drainer.spark.source.stream_archive import StreamArchive, StreamPart
 from drainer.spark.source.stream_offsets import BATCH_BYTES, Admission, Offset
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.tso import Ts
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -162,8 +163,8 @@ def reader(given: Mapping[str, str], columns: StructType) -> StreamReader:
 
 @dataclass
 class _Bounds(InputPartition):
-    start_ts: int
-    stop_ts: int
+    start_ts: Ts
+    stop_ts: Ts
     segment: int
 
 

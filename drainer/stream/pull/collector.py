@@ -42,6 +42,7 @@ from tidb_binlog.errors import Unavailable
 from tidb_binlog.observe import log, metrics, trace
 from tidb_binlog.status.drainer import SourceStatus
 from tidb_binlog.table_info import SchemaState
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import SchemaHistory
 
 __all__ = ["Collector", "Merged", "MergedBatch"]
@@ -83,7 +84,7 @@ class Collector:
         history: SchemaHistory,
         *,
         cluster_id: int,
-        after_ts: int,
+        after_ts: Ts,
         clock: Clock,
         queue_bytes_max: int,
         spill: SpillDirectory,

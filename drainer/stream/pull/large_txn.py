@@ -34,6 +34,7 @@ from tidb_binlog.protobuf_fields import (
     sure_to,
     varint,
 )
+from tidb_binlog.tso import Ts
 
 PIECE_BYTES: Final = 1 << 20
 PIECE_ROWS: Final = 4000
@@ -54,8 +55,8 @@ class Outline:
     """The fields of a payload but the large one. `value`: where field 5 begins and how long it is."""
 
     tp: int
-    start_ts: int
-    commit_ts: int
+    start_ts: Ts
+    commit_ts: Ts
     ddl_job_id: int
     value: tuple[int, int] | None
 

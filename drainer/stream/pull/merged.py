@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from tidb_binlog.tso import Ts
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spilled:
@@ -19,8 +21,8 @@ class Spilled:
     more, so that more may be pulled; the disk space is free again when the last reference goes.
     """
 
-    commit_ts: int
-    start_ts: int
+    commit_ts: Ts
+    start_ts: Ts
     size: int
     contents_offset: int
     checksum: int
@@ -39,7 +41,7 @@ class Merged(NamedTuple):
     The payload of a large transaction is b"" here, and `spilled` says where it is.
     """
 
-    commit_ts: int
+    commit_ts: Ts
     payload: bytes
     job: dict[str, Any] | None = None
     spilled: Spilled | None = None

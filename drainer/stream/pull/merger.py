@@ -30,7 +30,7 @@ from drainer.stream.pull.merged import Merged
 from tidb_binlog import binlog
 from tidb_binlog.errors import Corruption
 from tidb_binlog.record import crc32c
-from tidb_binlog.tso import TS_MAX
+from tidb_binlog.tso import TS_MAX, Ts
 
 _ENDED_FLOOR: Final = TS_MAX
 
@@ -53,7 +53,7 @@ class _Source:
     floor: int
     entries: list[Merged] = field(default_factory=list)
     head: int = 0
-    last_ts: int = 0
+    last_ts: Ts = 0
     ended: bool = False
 
     def take_to(self, limit: int) -> list[Merged]:
@@ -79,7 +79,7 @@ _payload = operator.itemgetter(1)
 class Merger:
     """`after_ts` is the position of the consumer: nothing at or below it is wanted or emitted."""
 
-    def __init__(self, after_ts: int, *, ceiling: int = TS_MAX) -> None:
+    def __init__(self, after_ts: Ts, *, ceiling: int = TS_MAX) -> None:
         self.ceiling = ceiling
         self._sources: dict[str, _Source] = {}
         self._merged_ts = after_ts  # every entry at or below it has left the source queues
@@ -305,7 +305,7 @@ def _contents(entry: Merged) -> tuple[int, int, int]:
     return binlog.parse(entry.payload).start_ts, len(rest), crc32c(rest)
 
 
-def _conflict(pieces: list[tuple[str, list[Merged]]], commit_ts: int) -> OrderBroken:
+def _conflict(pieces: list[tuple[str, list[Merged]]], commit_ts: Ts) -> OrderBroken:
     holders = []
     for name, piece in pieces:
         found = next((entry for entry in piece if entry.commit_ts == commit_ts), None)

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from drainer.stream.pull.merged import Merged
 from tidb_binlog.errors import Corruption
+from tidb_binlog.tso import Ts
 from tidb_binlog.wire import binlog_pb2
 
 _NO_DDL: Final = b"\x38\x00\x40\x00"  # how a stored payload ends unless it is a DDL: no job, no state
@@ -32,7 +33,7 @@ class Undecodable(Corruption):
 class DdlMark:
     """Among the payloads just decoded, one of a DDL. `query` is its beginning, in lower case."""
 
-    commit_ts: int
+    commit_ts: Ts
     job_id: int
     schema_state: int
     query: bytes

@@ -37,6 +37,7 @@ from tidb_binlog import compression, protobuf_fields, rpc
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.errors import Corruption, Unavailable
 from tidb_binlog.observe import log, trace
+from tidb_binlog.tso import Ts
 from tidb_binlog.wire import pump_pb2
 
 PULL_BATCHES: Final = "/binlog.PumpBatch/PullBatches"
@@ -87,7 +88,7 @@ class PumpSource:
         address: str,
         *,
         cluster_id: int,
-        after_ts: int,
+        after_ts: Ts,
         credit_bytes: int,
         connect: Callable[[str], PullClient],
         deliver: Deliver,
@@ -144,7 +145,7 @@ class PumpSource:
                 trace.moment("asked for its watermark", f"pump {self.node_id}", watermark=watermark)
                 self._changed.set()
 
-    def tell(self, given_ts: int) -> None:
+    def tell(self, given_ts: Ts) -> None:
         """A commit of another pump waits for this one: have it say each rise of its watermark until there."""
         if given_ts > max(self._given_ts, self.position):
             self._given_ts = given_ts
@@ -396,7 +397,7 @@ class PumpSource:
             file = await self._spill.keep(self._account, view[begin : begin + size])
         await self._spilled(file, 0, 0)
 
-    async def _spilled(self, file: SpillFile, commit_ts: int, watermark: int) -> None:
+    async def _spilled(self, file: SpillFile, commit_ts: Ts, watermark: int) -> None:
         """Deliver what is on disk as a whole; then wait if there is too much of this pump."""
         with self._blamed():
             found = await asyncio.to_thread(large_txn.outline, file.read, file.size)

@@ -20,6 +20,7 @@ from drainer.stream.pull.merged import Spilled
 from tidb_binlog import binlog
 from tidb_binlog.observe import log, metrics
 from tidb_binlog.record import crc32c_extend
+from tidb_binlog.tso import Ts
 
 ABOVE_BYTES: Final = 8 << 20
 AHEAD_BYTES: Final = 1 << 30
@@ -100,7 +101,7 @@ class SpillFile:
         """At most `size` bytes, fewer at the end. Raises `OSError`."""
         return os.pread(self._descriptor, max(min(size, self.size - offset), 0), offset)
 
-    def spilled(self, start_ts: int, commit_ts: int) -> Spilled:
+    def spilled(self, start_ts: Ts, commit_ts: Ts) -> Spilled:
         """The whole, now that it is written."""
         begin, checksum = self._contents_offset, self._checksum
         return Spilled(commit_ts, start_ts, self.size, begin, checksum, self.read, self.release)

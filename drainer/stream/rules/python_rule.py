@@ -26,6 +26,7 @@ from typing import Final
 
 from drainer.changes.model import Row
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.tso import Ts
 
 RowFunction = Callable[[Row], Row | None]
 _MODULES: Final[dict[str, tuple[ModuleType, str]]] = {}
@@ -68,7 +69,7 @@ class PythonRule:
             )
         return cls(place, name, function, source)
 
-    def apply(self, row: Row, commit_ts: int) -> Row | None:
+    def apply(self, row: Row, commit_ts: Ts) -> Row | None:
         """What the function makes of a row. Raises `ConfigError` with rule, table and transaction."""
         table, kind = str(row.table), row.kind
         try:
@@ -80,7 +81,7 @@ class PythonRule:
             raise self.failed(f"made {what} of {kind}", table, commit_ts)
         return found
 
-    def failed(self, what: str, table: str, commit_ts: int) -> ConfigError:
+    def failed(self, what: str, table: str, commit_ts: Ts) -> ConfigError:
         return ConfigError(
             f"{self.label}: {self.name} {what}, for a row of {table} in the transaction with commit_ts"
             f" {commit_ts}",

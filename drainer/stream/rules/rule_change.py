@@ -20,6 +20,7 @@ from drainer.stream.rules.rule_history import RuleHistory, asked_text
 from drainer.stream.rules.rule_set import Rules
 from tidb_binlog.errors import BinlogError, Rejected
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.rule_change")
 
@@ -122,7 +123,7 @@ class RuleChange:
         return True
 
     @contextlib.contextmanager
-    def taking(self, at_ts: int, floor_ts: int) -> Iterator[RuleHistory]:
+    def taking(self, at_ts: Ts, floor_ts: Ts) -> Iterator[RuleHistory]:
         """The wanted rules after `at_ts`, to be stored and taken inside; then the reload is answered."""
         asked, self._asked = self._asked, None
         try:
@@ -136,7 +137,7 @@ class RuleChange:
         if asked is not None and not asked.done():
             asked.set_result(at_ts)
 
-    def following(self, at_ts: int, floor_ts: int) -> RuleHistory:
+    def following(self, at_ts: Ts, floor_ts: Ts) -> RuleHistory:
         """With the wanted rules after `at_ts`; nothing at or below `floor_ts` comes again."""
         known = self._history or RuleHistory.since(0, self._wanted)
         return known.followed_by(at_ts, self._wanted).since_floor(floor_ts)

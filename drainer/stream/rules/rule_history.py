@@ -19,6 +19,7 @@ from drainer.stream.rules.row_rule import withheld
 from drainer.stream.rules.rule_set import FIXED_FIELDS, MADE_OF, RULE_FIELDS, Rules, read_rules
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.rule_history")
 
@@ -85,7 +86,7 @@ def _read(value: Any) -> Any:
 class Era:
     """`rules` are in force after `after_ts`, until the next era."""
 
-    after_ts: int
+    after_ts: Ts
     rules: Rules
 
 
@@ -96,24 +97,24 @@ class RuleHistory:
     eras: tuple[Era, ...]
 
     @classmethod
-    def since(cls, after_ts: int, rules: Rules) -> RuleHistory:
+    def since(cls, after_ts: Ts, rules: Rules) -> RuleHistory:
         return cls((Era(after_ts, rules),))
 
     @property
     def last(self) -> Rules:
         return self.eras[-1].rules
 
-    def at(self, commit_ts: int) -> Rules:
+    def at(self, commit_ts: Ts) -> Rules:
         """The rules of a transaction or DDL; before the first era those of the first."""
         begun = [era.rules for era in self.eras if era.after_ts < commit_ts]
         return begun[-1] if begun else self.eras[0].rules
 
-    def followed_by(self, after_ts: int, rules: Rules) -> RuleHistory:
+    def followed_by(self, after_ts: Ts, rules: Rules) -> RuleHistory:
         """Other rules after a commit_ts of the stream. They know what went out by those before."""
         kept = [era for era in self.eras if era.after_ts < after_ts]
         return RuleHistory((*kept, Era(after_ts, _after(self.last, rules))))
 
-    def since_floor(self, floor_ts: int) -> RuleHistory:
+    def since_floor(self, floor_ts: Ts) -> RuleHistory:
         """Without eras of which nothing after the floor is left."""
         kept = [
             era

@@ -23,6 +23,7 @@ from drainer.stream.schema.catalog import TABLE_ID_MAX, Catalog, has_defaults, i
 from tidb_binlog import ddl_job
 from tidb_binlog.ddl_job import ActionType, DdlJob, JobHead
 from tidb_binlog.errors import Corruption
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import SchemaPage
 
 WINDOW: Final = 2048
@@ -54,7 +55,7 @@ class Until:
     """A position: jobs up to `schema_version`, or without one finished by `finished_ts`; none of `but`."""
 
     schema_version: int | None
-    finished_ts: int = 0
+    finished_ts: Ts = 0
     but: frozenset[int] = frozenset()
 
 
@@ -64,7 +65,7 @@ class PendingJob(NamedTuple):
     id: int
     action: int
     schema_version: int
-    finished_ts: int
+    finished_ts: Ts
     source: bytes | DdlJob
 
     def read(self) -> DdlJob:

@@ -27,7 +27,7 @@ from drainer.stream.schema.history_reader import JOBS_REMEMBERED, PendingJob, Sc
 from drainer.txn import TableVersion, Tracked
 from tidb_binlog.ddl_job import ActionType, DdlJob
 from tidb_binlog.errors import Corruption
-from tidb_binlog.tso import TS_MAX
+from tidb_binlog.tso import TS_MAX, Ts
 from tidb_binlog.upstream_port import SchemaAt, SchemaPage
 
 SYSTEM_SCHEMAS: Final = frozenset(
@@ -63,7 +63,7 @@ class SchemaTracker:
 
     @classmethod
     def from_history(
-        cls, jobs: Iterable[bytes | DdlJob], *, schema_version: int | None = None, finished_ts: int = 0
+        cls, jobs: Iterable[bytes | DdlJob], *, schema_version: int | None = None, finished_ts: Ts = 0
     ) -> SchemaTracker:
         """The schema at a position: jobs up to `schema_version`, or without one finished by `finished_ts`.
 
@@ -74,7 +74,7 @@ class SchemaTracker:
         return tracker
 
     def expect(
-        self, jobs: Iterable[bytes | DdlJob], *, schema_version: int | None = None, finished_ts: int = 0
+        self, jobs: Iterable[bytes | DdlJob], *, schema_version: int | None = None, finished_ts: Ts = 0
     ) -> None:
         """Apply jobs of the history up to a position, as `from_history`; later ones become pending.
 
@@ -210,7 +210,7 @@ class SchemaTracker:
 
     # -- jobs -----------------------------------------------------------------------------------------
 
-    def catch_up(self, commit_ts: int, schema_version: int) -> None:
+    def catch_up(self, commit_ts: Ts, schema_version: int) -> None:
         """Apply pending jobs whose binlogs cannot come any more at this place of the stream.
 
         A job finishes after its binlog's commit_ts. Rows have a job's schema version only after the job's

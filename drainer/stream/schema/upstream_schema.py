@@ -15,19 +15,20 @@ from drainer.stream.schema.history_reader import SchemaReading, Until
 from drainer.stream.schema.tracker import SchemaTracker
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import SchemaAt, SchemaHistory
 
 logger = log.get("drainer.tracked_schema")
 
 
-async def read_schema(history: SchemaHistory, ts: int, version: int, *, at_ts: bool = True) -> SchemaTracker:
+async def read_schema(history: SchemaHistory, ts: Ts, version: int, *, at_ts: bool = True) -> SchemaTracker:
     """As it was at `ts`, at that version (0: not known). `at_ts`: the upstream may be asked for it."""
     if at_ts and (found := await read_at(history, ts)) is not None:
         return found
     return await read_whole(history, version, ts)
 
 
-async def read_whole(history: SchemaHistory, version: int, ts: int) -> SchemaTracker:
+async def read_whole(history: SchemaHistory, version: int, ts: Ts) -> SchemaTracker:
     """From nothing but the history."""
     tracker = SchemaTracker()
     reading = tracker.read_history(Until(version or None, 0 if version else ts))
@@ -35,7 +36,7 @@ async def read_whole(history: SchemaHistory, version: int, ts: int) -> SchemaTra
     return tracker
 
 
-async def read_at(history: SchemaHistory, ts: int) -> SchemaTracker | None:
+async def read_at(history: SchemaHistory, ts: Ts) -> SchemaTracker | None:
     """As the upstream had it; None where it does not know."""
     schema = await history.schema_at(ts)
     if schema is None:

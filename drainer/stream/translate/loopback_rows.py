@@ -16,6 +16,7 @@ from drainer.txn import DELETE, INSERT
 from tidb_binlog.errors import Corruption
 from tidb_binlog.rowcodec import RowError, compile_table
 from tidb_binlog.table_info import INTEGER_TYPES, TableInfo
+from tidb_binlog.tso import Ts
 
 MARK_SCHEMA: Final = "retl"
 MARK_TABLE: Final = "_drainer_repl_mark"
@@ -44,7 +45,7 @@ class MarkRows:
             )
         self._place = places[0]
 
-    def is_ours(self, kinds: Sequence[int], rows: Sequence[bytes], commit_ts: int) -> bool:
+    def is_ours(self, kinds: Sequence[int], rows: Sequence[bytes], commit_ts: Ts) -> bool:
         """Whether any of the rows carries our channel, in its old or its new image."""
         return any(
             image[self._place] == self._channel_id
@@ -52,7 +53,7 @@ class MarkRows:
             for image in self._images(kind, row, commit_ts)
         )
 
-    def _images(self, kind: int, row: bytes, commit_ts: int) -> Sequence[tuple[Any, ...]]:
+    def _images(self, kind: int, row: bytes, commit_ts: Ts) -> Sequence[tuple[Any, ...]]:
         try:
             if kind == INSERT:
                 return (self._plan.decode_insert(row),)

@@ -44,6 +44,7 @@ from tidb_binlog.rowcodec.images import Exchange, Images
 from tidb_binlog.rowcodec.layout import make_layout
 from tidb_binlog.rowcodec.put import put_value
 from tidb_binlog.table_info import Column, TableInfo
+from tidb_binlog.tso import Ts
 
 Event = tuple[int, bytes]
 
@@ -66,7 +67,7 @@ class RowEdit:
         functions = [rule.python for rule in rules if rule.python is not None]
         self._functions = [_Function(python, table, self._images) for python in functions]
 
-    def event(self, kind: int, row: bytes, commit_ts: int) -> Event | None:
+    def event(self, kind: int, row: bytes, commit_ts: Ts) -> Event | None:
         """What becomes of one row. Raises `RowError`, and `ConfigError` for a function that failed."""
         if kind == INSERT:
             for condition in self._changes:
@@ -195,7 +196,7 @@ class _Function:
         """Made when the first row comes, as masks are."""
         return RowPlan(self._version).read
 
-    def row(self, kind: int, row: bytes, commit_ts: int) -> bytes | None:
+    def row(self, kind: int, row: bytes, commit_ts: Ts) -> bytes | None:
         """The row as the function left it, None without it."""
         given = self._read[kind](row)
         old, new = _copy(given.before), _copy(given.after)
@@ -217,7 +218,7 @@ class _Function:
         )
 
     def _changed(
-        self, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None, row: Row, commit_ts: int
+        self, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None, row: Row, commit_ts: Ts
     ) -> dict[int, Exchange]:
         """Columns with other values than before, and their datums."""
         if old is None or new is None or old == new:
@@ -234,7 +235,7 @@ class _Function:
             exchanges[column.id] = _always(self._datum(column, value, table, commit_ts))
         return exchanges
 
-    def _datum(self, column: Column, value: Any, table: str, commit_ts: int) -> bytes:
+    def _datum(self, column: Column, value: Any, table: str, commit_ts: Ts) -> bytes:
         if value is None and column.type.not_null:
             raise self._python.failed(f"gave None for {column.name}, which is NOT NULL", table, commit_ts)
         try:

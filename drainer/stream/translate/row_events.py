@@ -15,6 +15,7 @@ from typing import Final
 
 from drainer.txn import DELETE, INSERT, UPDATE
 from tidb_binlog.errors import Corruption
+from tidb_binlog.tso import Ts
 from tidb_binlog.wire import binlog_pb2
 
 REPAIR_HINT: Final = (
@@ -75,7 +76,7 @@ def _shape(sequence: Sequence[int]) -> _Shape | None:
 
 
 def row_events(
-    mutation: binlog_pb2.TableMutation, sequence: Sequence[int], commit_ts: int
+    mutation: binlog_pb2.TableMutation, sequence: Sequence[int], commit_ts: Ts
 ) -> tuple[tuple[int, ...], list[bytes]]:
     """Kinds and rows in execution order: `sequence` says from which list the next row comes."""
     inserts = mutation.inserted_rows[:]
@@ -94,7 +95,7 @@ def row_events(
 
 
 def _broken_sequence(
-    mutation: binlog_pb2.TableMutation, sequence: Sequence[int], commit_ts: int
+    mutation: binlog_pb2.TableMutation, sequence: Sequence[int], commit_ts: Ts
 ) -> Corruption:
     where = f"transaction with commit_ts {commit_ts}, table id {mutation.table_id}"
     obsolete = sorted({kind for kind in sequence if kind not in _KINDS})

@@ -19,6 +19,7 @@ from drainer.stream.translate.row_events import REPAIR_HINT
 from drainer.txn import TableEvents, TableVersion, Transaction
 from tidb_binlog.errors import Corruption
 from tidb_binlog.rowcodec import RowError
+from tidb_binlog.tso import Ts
 
 if TYPE_CHECKING:
     from drainer.stream.translate.row_edit import Event, RowEdit
@@ -43,12 +44,12 @@ class RowGate:
         object.__setattr__(self, "opens", self.table is not None or self.mark is not None)
         object.__setattr__(self, "plain", self.mark is None and self.edit is None and not self.dropped)
 
-    def is_ours(self, kinds: Sequence[int], rows: Sequence[bytes], commit_ts: int) -> bool:
+    def is_ours(self, kinds: Sequence[int], rows: Sequence[bytes], commit_ts: Ts) -> bool:
         """Whether a drainer of our channel wrote the transaction that these rows are from."""
         return self.mark is not None and self.mark.is_ours(kinds, rows, commit_ts)
 
     def passed(
-        self, kinds: Sequence[int], rows: list[bytes], first_ordinal: int, commit_ts: int
+        self, kinds: Sequence[int], rows: list[bytes], first_ordinal: int, commit_ts: Ts
     ) -> Iterator[TableEvents]:
         """Runs of the rows that replicate."""
         table = self.table
@@ -74,7 +75,7 @@ class RowGate:
         kinds: Sequence[int],
         rows: list[bytes],
         first_ordinal: int,
-        commit_ts: int,
+        commit_ts: Ts,
     ) -> Iterator[TableEvents]:
         """Runs of what row rules leave of the rows."""
         run: list[Event] = []

@@ -34,6 +34,7 @@ from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, TableEvents, TableVer
 from tidb_binlog.ddl_job import ActionType, DdlJob, action_name
 from tidb_binlog.errors import Corruption
 from tidb_binlog.table_info import SchemaState
+from tidb_binlog.tso import Ts
 from tidb_binlog.wire import binlog_pb2
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class Translator:
         self._gates.clear()
         self._placed.clear()
 
-    def _follow_eras(self, commit_ts: int) -> None:
+    def _follow_eras(self, commit_ts: Ts) -> None:
         while self._eras and self._eras[0].after_ts < commit_ts:
             self._enter(self._eras.popleft().rules)
 
@@ -203,7 +204,7 @@ class Translator:
         gates: dict[TableVersion, RowGate],
         table_id: int,
         schema_version: int,
-        commit_ts: int,
+        commit_ts: Ts,
         *,
         marks: bool = False,
     ) -> TableVersion | None:
@@ -219,7 +220,7 @@ class Translator:
 
     # -- rows -----------------------------------------------------------------------------------------
 
-    def _tables(self, prewrite: binlog_pb2.PrewriteValue, commit_ts: int) -> tuple[TableEvents, ...]:
+    def _tables(self, prewrite: binlog_pb2.PrewriteValue, commit_ts: Ts) -> tuple[TableEvents, ...]:
         schema_version = prewrite.schema_version
         self.catch_up(commit_ts, schema_version)
         gates = self._gates
@@ -244,7 +245,7 @@ class Translator:
             ordinal += len(sequence)
         return tuple(tables)
 
-    def catch_up(self, commit_ts: int, schema_version: int) -> None:
+    def catch_up(self, commit_ts: Ts, schema_version: int) -> None:
         """Bring the schema to where a transaction is, before its tables are asked for."""
         schema = self._schema
         schema.catch_up(commit_ts, schema_version)
@@ -252,7 +253,7 @@ class Translator:
             self._generation = schema.generation
             self._gates.clear()
 
-    def gate(self, table_id: int, schema_version: int, commit_ts: int) -> RowGate:
+    def gate(self, table_id: int, schema_version: int, commit_ts: Ts) -> RowGate:
         """What becomes of the rows of a table id. Raises `UnknownTable`, or `ConfigError` as `placed`."""
         schema = self._schema
         if schema.is_truncated(table_id) or table_id > TABLE_ID_MAX:

@@ -12,7 +12,6 @@ from uuid import UUID
 
 import pytest
 
-from tests.rig.workload import kinds
 from pumpclient import (
     InvalidBinlog,
     InvalidDefinition,
@@ -27,6 +26,7 @@ from pumpclient import (
 from pumpclient.publish.row_values import row_values
 from pumpclient.schema.table_definition import column_named, create_text, field_type, table, without_column
 from pumpclient.testing import MemoryCluster
+from tests.rig.workload import kinds
 from tidb_binlog import binlog
 from tidb_binlog import table_info as ti
 from tidb_binlog.clock import ManualClock

@@ -12,6 +12,7 @@ from tidb_binlog.errors import Conflict, Rejected
 from tidb_binlog.etcd import client as etcd
 from tidb_binlog.etcd.client import REQUEST_TIMEOUT_S, EtcdClient
 from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.standalone.catalog import CatalogChange, Definitions, StandaloneCatalog
 from tidb_binlog.upstream.standalone.history import StandaloneHistory
 from tidb_binlog.upstream.standalone.layout import CLUSTER_ID, decode_number
@@ -42,7 +43,7 @@ __all__ = [
 class NothingCollected:
     """The hold on garbage where none is collected: jobs and outcomes are kept for ever."""
 
-    async def hold(self, name: str, ts: int, ttl_s: int) -> int:
+    async def hold(self, name: str, ts: Ts, ttl_s: int) -> int:
         """Everything is there from `ts` on."""
         return ts
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 from tidb_binlog.errors import Rejected
 from tidb_binlog.etcd import client as etcd
 from tidb_binlog.etcd.client import EtcdClient
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.standalone.layout import DEFINITIONS, SCHEMA, ddl_key
 from tidb_binlog.upstream.standalone.transactions import StandaloneTransactions
 
@@ -83,7 +84,7 @@ class StandaloneCatalog:
             if (await self._client.txn(same, [etcd.put(SCHEMA, head.value)])).succeeded:
                 return
 
-    async def commit(self, start_ts: int, change: CatalogChange) -> int:
+    async def commit(self, start_ts: Ts, change: CatalogChange) -> int:
         """Commit the transaction `start_ts` and make the change, in one step; the commit_ts.
 
         Raises `SchemaMoved` when the head is at another revision: plan it anew. What else
@@ -95,7 +96,7 @@ class StandaloneCatalog:
                 hint="split it into several statements",
             )
 
-        def writes(commit_ts: int) -> Sequence[Any]:
+        def writes(commit_ts: Ts) -> Sequence[Any]:
             ops = [etcd.put(SCHEMA, change.head), etcd.put(ddl_key(change.job_id), change.job(commit_ts))]
             for name, value in change.puts.items():
                 key = DEFINITIONS + name.encode()

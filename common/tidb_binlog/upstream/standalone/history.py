@@ -13,6 +13,7 @@ from tidb_binlog.errors import Conflict, Rejected
 from tidb_binlog.etcd import client as etcd
 from tidb_binlog.etcd.client import EtcdClient
 from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.standalone.layout import DDL, ddl_key
 from tidb_binlog.upstream_port import SchemaAt, UnderWay
 
@@ -55,7 +56,7 @@ class StandaloneHistory:
                 return
             first = pairs[-1].key + b"\0"
 
-    async def schema_at(self, ts: int) -> SchemaAt | None:
+    async def schema_at(self, ts: Ts) -> SchemaAt | None:
         """None: nothing but the history is kept."""
         return None
 

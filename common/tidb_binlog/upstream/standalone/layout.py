@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidb_binlog.errors import Corruption
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Committed, RolledBack
 
 ROOT: Final = "/tidb-binlog-standalone/v1/"
@@ -58,14 +59,14 @@ class Prepared:
 
     deadline_ms: int
     lease_ms: int
-    commit_ts: int
+    commit_ts: Ts
     database: str
 
 
 Entry = Open | Prepared | Committed | RolledBack
 
 
-def txn_key(start_ts: int) -> bytes:
+def txn_key(start_ts: Ts) -> bytes:
     return b"%s%020d" % (TXN, start_ts)
 
 

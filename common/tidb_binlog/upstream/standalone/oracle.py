@@ -51,7 +51,7 @@ class _Request:
 class Drawn:
     """A timestamp, the etcd revision under which it was reserved, and what its writes answered."""
 
-    ts: int
+    ts: Ts
     revision: int
     results: Sequence[OpResult] = ()
 
@@ -74,15 +74,15 @@ class StandaloneOracle:
 
     async def timestamp(self) -> Ts:
         """A timestamp; the pinned one while pinned. Raises `Unavailable`."""
-        return Ts((await self._request(None)).ts)
+        return (await self._request(None)).ts
 
     async def latest(self) -> Ts:
         """See `ReadableOracle`: what is stored; no compare-and-set, which races with others."""
         result = await self._client.txn([], [etcd.get(TSO), etcd.get(PIN)])
         found, pinned = result.results[0].kvs, result.results[1].kvs
         if pinned:
-            return Ts(decode_number(PIN, pinned[0].value))
-        return Ts(decode_number(TSO, found[0].value) if found else 0)
+            return decode_number(PIN, pinned[0].value)
+        return decode_number(TSO, found[0].value) if found else 0
 
     async def draw(self, writes: Writes) -> Drawn:
         """A timestamp, with at most one write made from it in the same step.
@@ -91,7 +91,7 @@ class StandaloneOracle:
         """
         return await self._request(writes)
 
-    async def pin(self, ts: int) -> None:
+    async def pin(self, ts: Ts) -> None:
         """Let the clock of all processes stand at `ts`. Later, unpinned timestamps are larger than it."""
         assert 0 < ts <= tso.TS_MAX
         while True:
@@ -104,7 +104,7 @@ class StandaloneOracle:
             if result.succeeded:
                 return
 
-    async def advance(self, ts: int) -> int:
+    async def advance(self, ts: Ts) -> int:
         """Let the clock stand at `ts` if it is not above it, as an operator says; where it stands now.
 
         For what no process may do by itself: see `time_bound`. There is no way back.
@@ -263,7 +263,7 @@ class StandaloneOracle:
         return found_s
 
     @staticmethod
-    def _answer_pinned(group: list[_Request], ts: int, revision: int) -> None:
+    def _answer_pinned(group: list[_Request], ts: Ts, revision: int) -> None:
         for request in group:
             if request.future.done():
                 continue

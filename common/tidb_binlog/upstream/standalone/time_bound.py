@@ -26,6 +26,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from tidb_binlog import tso
+from tidb_binlog.tso import Ts
 
 SLACK_S: Final = 5.0
 ASK_AGAIN_S: Final = 10.0
@@ -39,7 +40,7 @@ class TimeBound:
         self._etcd_s: float | None = None
         self._asked_s: float | None = None
 
-    def stored(self, ts: int, now_s: float) -> None:
+    def stored(self, ts: Ts, now_s: float) -> None:
         """The clock stood at `ts` (0: there was none) at `now_s` or before."""
         if ts and (self._stored_s is None or tso.physical_s(ts) - now_s > self._stored_s):
             self._stored_s = tso.physical_s(ts) - now_s

@@ -38,6 +38,7 @@ from tidb_binlog.errors import Conflict, Rejected, Unavailable
 from tidb_binlog.etcd import client as etcd
 from tidb_binlog.etcd.client import EtcdClient, KeyValue
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.standalone.compare_and_set import CompareAndSet, Swap
 from tidb_binlog.upstream.standalone.layout import (
     DATABASE_NAME,
@@ -90,8 +91,8 @@ class Forgotten(Conflict):
 class InDoubt:
     """A prepared transaction: only `database` knows its outcome. `left_s`: what its lease has left."""
 
-    start_ts: int
-    commit_ts: int
+    start_ts: Ts
+    commit_ts: Ts
     database: str
     left_s: float
 
@@ -137,7 +138,7 @@ class StandaloneTransactions:
 
     async def commit(
         self,
-        start_ts: int,
+        start_ts: Ts,
         *,
         schema_revision: int | None = None,
         writes: Callable[[int], Sequence[Any]] | None = None,
@@ -157,7 +158,7 @@ class StandaloneTransactions:
         )
 
     async def prepare(
-        self, start_ts: int, database: str, ttl_s: float = LEASE_S, *, schema_revision: int | None = None
+        self, start_ts: Ts, database: str, ttl_s: float = LEASE_S, *, schema_revision: int | None = None
     ) -> int:
         """Draw the commit_ts and leave the decision to `database`, in one step. Asked again, it answers the
         same. Raises what `commit` raises, and `Rejected` for a name that cannot be one.
@@ -172,7 +173,7 @@ class StandaloneTransactions:
         )
         return final.commit_ts
 
-    async def decide(self, start_ts: int, *, committed: bool) -> Committed | RolledBack | None:
+    async def decide(self, start_ts: Ts, *, committed: bool) -> Committed | RolledBack | None:
         """Write down what the database did with a prepared transaction; the end that it has now.
 
         None: it is not prepared (not yet, or ended and forgotten), nothing was written. Raises `Conflict`
@@ -209,7 +210,7 @@ class StandaloneTransactions:
                 found.append(InDoubt(start_ts, entry.commit_ts, database, left_s))
         return found, horizon_ts
 
-    async def sweep(self, below_ts: int) -> None:
+    async def sweep(self, below_ts: Ts) -> None:
         """Drop the ends `KEPT_S` below a timestamp that every pump's watermark has passed: no pump will ask
         for them, and no owner any more.
 
@@ -224,13 +225,13 @@ class StandaloneTransactions:
             if isinstance(end, RolledBack) or (isinstance(end, Committed) and end.commit_ts < below_ts):
                 await self.forget(start_ts)
 
-    async def roll_back(self, start_ts: int) -> None:
+    async def roll_back(self, start_ts: Ts) -> None:
         """Make sure that it never commits. Raises `Conflict` if it has, `Unavailable`."""
         final = await self._end(start_ts)
         if isinstance(final, Committed):
             raise Conflict(f"transaction {start_ts} is committed at {final.commit_ts} already")
 
-    async def keep_alive(self, start_ts: int, ttl_s: float = LEASE_S) -> None:
+    async def keep_alive(self, start_ts: Ts, ttl_s: float = LEASE_S) -> None:
         """Move the deadline to `ttl_s` from now. Raises `Conflict` if the transaction is over."""
         lease = self._open(ttl_s)
         known = await self._known(start_ts)
@@ -241,17 +242,17 @@ class StandaloneTransactions:
                 return
         raise Conflict(f"transaction {start_ts} is over", hint="begin a new one")
 
-    async def record(self, start_ts: int, outcome: Committed | RolledBack) -> None:
+    async def record(self, start_ts: Ts, outcome: Committed | RolledBack) -> None:
         """Write down an outcome that is known from elsewhere, whatever stands there."""
         await self._client.put(txn_key(start_ts), encode_entry(outcome))
 
-    async def hold(self, start_ts: int, ttl_s: float) -> None:
+    async def hold(self, start_ts: Ts, ttl_s: float) -> None:
         """Open an entry for a start_ts that was drawn elsewhere, whatever stands there. For replays: no
         process rolls it back before its outcome is recorded or `ttl_s` are over.
         """
         await self._client.put(txn_key(start_ts), encode_entry(self._open(ttl_s)))
 
-    async def forget(self, start_ts: int) -> None:
+    async def forget(self, start_ts: Ts) -> None:
         """Drop the entry, some time soon: its end is durable in a pump, it will not be asked for any more.
 
         Returns at once. With etcd away for long, entries beyond 10,000 stay in the table.
@@ -298,12 +299,12 @@ class StandaloneTransactions:
         assert ttl_s > 0
         return Open(int((self._clock.wall_s() + ttl_s) * 1000), max(1, int(ttl_s * 1000)))
 
-    async def _known(self, start_ts: int) -> _Known | None:
+    async def _known(self, start_ts: Ts) -> _Known | None:
         """The entry; from memory where this process wrote it (a stale memory only costs a lost swap)."""
         found = self._mine.get(start_ts)
         return found or _read(await self._client.get(txn_key(start_ts)))
 
-    async def _swap(self, start_ts: int, expected: int, wanted: Entry) -> _Known | None:
+    async def _swap(self, start_ts: Ts, expected: int, wanted: Entry) -> _Known | None:
         """Compare and set; the entry as it is now. Remembered while this process may need it again."""
         swapped = await self._swaps.swap(Swap(txn_key(start_ts), expected, encode_entry(wanted)))
         now = _read(swapped.found)
@@ -317,7 +318,7 @@ class StandaloneTransactions:
 
     async def _advance(
         self,
-        start_ts: int,
+        start_ts: Ts,
         entry_of: Callable[[int], Committed | Prepared],
         schema_revision: int | None,
         writes: Callable[[int], Sequence[Any]] | None = None,
@@ -331,7 +332,7 @@ class StandaloneTransactions:
             if schema_revision is not None:
                 compare.append(etcd.mod_is(SCHEMA, schema_revision))
 
-            def end(commit_ts: int, compare: Sequence[Any] = tuple(compare)) -> Sequence[Any]:
+            def end(commit_ts: Ts, compare: Sequence[Any] = tuple(compare)) -> Sequence[Any]:
                 puts = [
                     etcd.put(key, encode_entry(entry_of(commit_ts))),
                     *(writes(commit_ts) if writes else ()),
@@ -360,7 +361,7 @@ class StandaloneTransactions:
             hint="run the transaction again; if it is long, keep it alive",
         )
 
-    async def _end(self, start_ts: int) -> Committed | RolledBack:
+    async def _end(self, start_ts: Ts) -> Committed | RolledBack:
         """Roll back; the end that it has afterwards, ours or an earlier one."""
         known = await self._known(start_ts)
         while True:
@@ -369,7 +370,7 @@ class StandaloneTransactions:
                 return known.entry
             known = await self._swap(start_ts, known.revision if known else 0, RolledBack())
 
-    async def _judge(self, start_ts: int, found: KeyValue | None) -> Outcome:
+    async def _judge(self, start_ts: Ts, found: KeyValue | None) -> Outcome:
         entry: Entry | None = decode_entry(found.key, found.value) if found else None
         if isinstance(entry, Committed | RolledBack):
             self._seen.forget(start_ts)
@@ -391,7 +392,7 @@ class StandaloneTransactions:
                 return entry
         return Undecided(RETRY_S)  # its lease was extended, or it was begun, just now
 
-    def _left_s(self, start_ts: int, found: KeyValue | None, entry: Open | Prepared | None) -> float:
+    def _left_s(self, start_ts: Ts, found: KeyValue | None, entry: Open | Prepared | None) -> float:
         """Seconds until it may be rolled back, or its database asked; 0 or less: now."""
         revision = found.mod_revision if found else 0
         watched_s = self._seen.seconds(start_ts, self._clock.monotonic_s(), revision)

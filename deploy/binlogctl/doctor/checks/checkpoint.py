@@ -16,7 +16,7 @@ from binlogctl.doctor.findings import Finding, error, info, ok, unchecked, warni
 from drainer.checkpoint.value import Checkpoint
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS
 from tidb_binlog.errors import Corruption
-from tidb_binlog.tso import age_s, physical_s
+from tidb_binlog.tso import Ts, age_s, physical_s
 
 CHECK: Final = "checkpoint"
 
@@ -27,7 +27,7 @@ CLOCK_STEP_S: Final = 1.0
 def check_checkpoint(
     seen: CheckpointFacts,
     cluster_id: int | None,
-    now_ts: int | None,
+    now_ts: Ts | None,
     nodes: Sequence[NodeFacts],
     replicated: Replicated,
     since_s: float = 0.0,
@@ -95,7 +95,7 @@ def _owner(
 
 
 def _row(
-    text: str, name: str, cluster_id: int, now_ts: int | None, since_s: float, nodes: Sequence[NodeFacts]
+    text: str, name: str, cluster_id: int, now_ts: Ts | None, since_s: float, nodes: Sequence[NodeFacts]
 ) -> list[Finding]:
     try:
         row = Checkpoint.from_json(text)

@@ -19,7 +19,7 @@ from tidb_binlog.etcd.client import parse_endpoints
 from tidb_binlog.foreign_document import UNREADABLE
 from tidb_binlog.net.http_client import HttpClient
 from tidb_binlog.net.tls import TlsConfig
-from tidb_binlog.tso import physical_s
+from tidb_binlog.tso import Ts, physical_s
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 from tidb_binlog.upstream.tidb.pd.oracle import PdOracle
 from tidb_binlog.upstream.tidb.pd.pd import NotPd, PdClient
@@ -38,7 +38,7 @@ class UpstreamFacts:
     stores: tuple[StoreFacts, ...] = ()
     stores_error: str | None = None
     cluster_id: int | None = None
-    now_ts: int | None = None
+    now_ts: Ts | None = None
     clocks: tuple[ClockFacts, ...] = ()
     error: str | None = None
 

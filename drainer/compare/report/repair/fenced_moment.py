@@ -34,6 +34,7 @@ from drainer.points.snapshot.moment import CATCH_UP_S
 from drainer.points.snapshot.sessions import UpstreamSnapshot
 from drainer.points.snapshot.upstream import open_upstream_snapshot
 from tidb_binlog.errors import BinlogError, Rejected, Unavailable
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream
 
 HOLD_NAME: Final = "binlogctl-repair"
@@ -44,7 +45,7 @@ class FencedMoment:
     """`connection` is in a transaction: who uses it commits, or it is rolled back. `waiting`: tables of the
     upstream that stand elsewhere."""
 
-    ts: int
+    ts: Ts
     upstream: UpstreamSnapshot
     connection: Connection
     waiting: tuple[str, ...]

@@ -26,6 +26,7 @@ from drainer.txn import Transaction
 from tidb_binlog.binlog import parse
 from tidb_binlog.errors import Corruption
 from tidb_binlog.record import FILE_OVERHEAD, RecordError
+from tidb_binlog.tso import Ts
 from tidb_binlog.wire import binlog_pb2
 
 
@@ -38,8 +39,8 @@ class FileCoverage:
     index: int
     size: int
     kind: str
-    first_ts: int | None = None
-    last_ts: int | None = None
+    first_ts: Ts | None = None
+    last_ts: Ts | None = None
     transactions: int = 0
     ddl: int = 0
     inserts: int = 0
@@ -51,7 +52,7 @@ class FileCoverage:
     problem: str | None = None
     problem_pos: int | None = None
 
-    def see(self, commit_ts: int, *, is_ddl: bool) -> None:
+    def see(self, commit_ts: Ts, *, is_ddl: bool) -> None:
         if self.last_ts is None or self.first_ts is None:
             self.first_ts = self.last_ts = commit_ts
         elif commit_ts > self.last_ts:

@@ -48,7 +48,7 @@ from tidb_binlog.table_info import (
     FieldType,
     TableInfo,
 )
-from tidb_binlog.tso import TS_MAX
+from tidb_binlog.tso import TS_MAX, Ts
 
 _AT_ONCE: Final = 16
 _SECOND_DIGITS: Final = 6
@@ -77,7 +77,7 @@ class Definitions:
         for table in sorted(tables, key=lambda one: one.first_ts):
             self.add(*table)
 
-    def add(self, first_ts: int, schema: str, table: str, version: TableVersion) -> TableVersion:
+    def add(self, first_ts: Ts, schema: str, table: str, version: TableVersion) -> TableVersion:
         """A definition, valid from `first_ts` on; the object that stands for it from now on."""
         version = self.intern(archived(version))
         known = self._by_name.setdefault((schema, table), [])
@@ -126,7 +126,7 @@ class Definitions:
         self,
         schema: str,
         table: str,
-        commit_ts: int,
+        commit_ts: Ts,
         column_names: Sequence[str],
         fits: Callable[[TableVersion], bool] = lambda version: True,
     ) -> TableVersion | None:
@@ -140,13 +140,13 @@ class Definitions:
                 return one.version
         return None
 
-    def valid(self, commit_ts: int) -> tuple[int, int]:
+    def valid(self, commit_ts: Ts) -> tuple[int, int]:
         """The first and the last commit_ts around this one for which `find` says the same."""
         place = bisect.bisect_right(self._turns, commit_ts)
         first = self._turns[place - 1] if place else 0
         return first, self._turns[place] - 1 if place < len(self._turns) else TS_MAX
 
-    def is_one(self, schema: str, table: str, first_ts: int, last_ts: int) -> bool:
+    def is_one(self, schema: str, table: str, first_ts: Ts, last_ts: Ts) -> bool:
         """Whether `find` says the same of this table from the one timestamp to the other."""
         known = self._by_name.get((schema, table), ())
         return not any(first_ts < one.first_ts <= last_ts for one in known[1:])

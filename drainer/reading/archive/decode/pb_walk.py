@@ -56,6 +56,7 @@ from tidb_binlog.table_info import (
     FieldType,
 )
 from tidb_binlog.table_info import FLOAT as FLOAT_TYPE
+from tidb_binlog.tso import Ts
 from tidb_binlog.wire import pb_binlog_pb2 as pb
 
 _SHORT_MAX: Final = 11  # bytes of the longest datum that is no string
@@ -305,14 +306,14 @@ class Known(Protocol):
         self,
         schema: str,
         table: str,
-        commit_ts: int,
+        commit_ts: Ts,
         column_names: Sequence[str],
         fits: Callable[[TableVersion], bool],
     ) -> TableVersion | None: ...
 
     def guess(self, schema: str, table: str, shape: Shape) -> TableVersion: ...
 
-    def valid(self, commit_ts: int) -> tuple[int, int]:
+    def valid(self, commit_ts: Ts) -> tuple[int, int]:
         """The first and the last commit_ts around this one with the same definitions."""
 
 
@@ -450,7 +451,7 @@ class PbWalker:
         """Definitions may be others from now on."""
         self._first, self._last = 1, 0
 
-    def rows(self, payload: bytes, commit_ts: int) -> list[Run]:
+    def rows(self, payload: bytes, commit_ts: Ts) -> list[Run]:
         """Rows of a record in their order, without those that are not wanted."""
         begin = self._enter(payload, commit_ts)
         try:
@@ -458,7 +459,7 @@ class PbWalker:
         except UNEXPECTED:
             raise Corruption(_CUT) from None
 
-    def pieces(self, payload: bytes, commit_ts: int) -> Iterator[tuple[list[Run], bool]]:
+    def pieces(self, payload: bytes, commit_ts: Ts) -> Iterator[tuple[list[Run], bool]]:
         """The same, of a large record piece by piece; with each whether it is the last one."""
         if len(payload) <= PIECE_BYTES:
             yield self.rows(payload, commit_ts), True
@@ -474,7 +475,7 @@ class PbWalker:
             yield [(seq + first, rows) for first, rows in runs], stop == size
             begin, seq = stop, seq + count
 
-    def _enter(self, payload: bytes, commit_ts: int) -> int:
+    def _enter(self, payload: bytes, commit_ts: Ts) -> int:
         """Where the events of a record begin."""
         if not self._first <= commit_ts <= self._last:
             self._first, self._last = self._definitions.valid(commit_ts)
@@ -485,7 +486,7 @@ class PbWalker:
         except UNEXPECTED:
             raise Corruption(_CUT) from None
 
-    def shape(self, event: bytes, commit_ts: int) -> EventShape:
+    def shape(self, event: bytes, commit_ts: Ts) -> EventShape:
         """How an event is read. Raises `Corruption`."""
         self._commit_ts = commit_ts
         parsed = _Event(event)

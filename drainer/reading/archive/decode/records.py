@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 from drainer.reading.archive.files.selection import Selection
 from drainer.txn import Ddl, TableVersion
+from tidb_binlog.tso import Ts
 
 Row: TypeAlias = tuple[TableVersion, int, bytes | None, bytes | None]
 """Table, kind (`txn.INSERT`, `UPDATE`, `DELETE`), image before, image after. A tuple: there is one a row."""
@@ -31,8 +32,8 @@ class Changes:
     not have it. `last` is False on all pieces but the last one.
     """
 
-    commit_ts: int
-    start_ts: int
+    commit_ts: Ts
+    start_ts: Ts
     file: str
     pos: int
     first_seq: int
@@ -55,7 +56,7 @@ class SchemaChange:
 class Piece(NamedTuple):
     """Rows of a transaction in a file archive, as they stand there. `begin`: of the events in the payload."""
 
-    commit_ts: int
+    commit_ts: Ts
     pos: int
     payload: bytes
     begin: int

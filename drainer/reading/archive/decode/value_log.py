@@ -53,6 +53,7 @@ from tidb_binlog.record import (
 )
 from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.table_info import SchemaState
+from tidb_binlog.tso import Ts
 from tidb_binlog.wire import binlog_pb2
 
 _BEGIN: Final = 64
@@ -146,7 +147,7 @@ class ValueLog:
                 )
         return following
 
-    def _begins_late(self, name: str, start_ts: int) -> bool:
+    def _begins_late(self, name: str, start_ts: Ts) -> bool:
         begin = self._location.read(name, VALUE_HEADER_SIZE, _BEGIN)
         return bool(begin) and binlog.leading_header(begin).index_ts > start_ts + LONGEST
 
@@ -187,7 +188,7 @@ def payload_at(file: File, pos: int) -> bytes:
     return decode_value(data, base=pos)[0]
 
 
-def followed(definitions: Definitions, first_ts: int) -> Translator:
+def followed(definitions: Definitions, first_ts: Ts) -> Translator:
     """Follows the schema from the transaction with this commit_ts on."""
     return Translator(SchemaTracker.from_history(definitions.history, finished_ts=first_ts - 1), Rules())
 
@@ -238,7 +239,7 @@ class PumpReader:
                 except (Corruption, RowError) as error:
                     raise Corruption(f"{self.path}: offset {pos}: {error.message}", hint=error.hint) from None
 
-    def merged(self, file: File, commit_ts: int, pos: int) -> Merged | None:
+    def merged(self, file: File, commit_ts: Ts, pos: int) -> Merged | None:
         """A transaction as the collector hands it on; None for the new value of a sequence."""
         payload = payload_at(file, pos)
         message = binlog.parse(payload)
@@ -290,7 +291,7 @@ _NEEDS_HISTORY: Final = "give the file with the DDL history (ddl-history): one j
 class _Place(NamedTuple):
     """Where a transaction is. The first one of several with one commit_ts counts."""
 
-    commit_ts: int
+    commit_ts: Ts
     log: int
     pos: int
 
@@ -336,14 +337,14 @@ class PumpLogs:
         return len(self._logs)
 
     @property
-    def first_ts(self) -> int:
+    def first_ts(self) -> Ts:
         return min((times[0] for times, _ in self._committed if times), default=0)
 
-    def after(self, ts: int) -> int:
+    def after(self, ts: Ts) -> int:
         """How many transactions."""
         return sum(one > ts for times, _ in self._committed for one in times)
 
-    def merged(self, after_ts: int, stop_ts: int) -> Iterator[Merged]:
+    def merged(self, after_ts: Ts, stop_ts: Ts) -> Iterator[Merged]:
         """What lies after the one commit_ts, up to the other. A client that was not answered may have told
         two pumps."""
         with contextlib.ExitStack() as ends:
@@ -367,7 +368,7 @@ class PumpLogs:
                         f"{log.path}: offset {place.pos}: {error.message}", hint=error.hint
                     ) from None
 
-    def _entries(self, files: _Files, after_ts: int, stop_ts: int) -> Iterator[tuple[_Place, Merged]]:
+    def _entries(self, files: _Files, after_ts: Ts, stop_ts: Ts) -> Iterator[tuple[_Place, Merged]]:
         last_ts = after_ts
         for place in self._places():
             if place.commit_ts > stop_ts:

@@ -18,6 +18,7 @@ from drainer.formats import relay_payload
 from drainer.formats.relay_payload import fixed_head, is_payload_record
 from tidb_binlog.errors import Corruption
 from tidb_binlog.protobuf_fields import LENGTH, MalformedMessage, field_head, varint
+from tidb_binlog.tso import Ts
 from tidb_binlog.wire import secondary_binlog_pb2
 
 PB: Final = "pb"
@@ -47,7 +48,7 @@ class Counts(dict[bytes, list[int]]):
 class PayloadHead(NamedTuple):
     """A record without its rows. `size`: of the payload."""
 
-    commit_ts: int
+    commit_ts: Ts
     pos: int
     size: int
     is_ddl: bool
@@ -57,7 +58,7 @@ class PayloadHead(NamedTuple):
 class Body(NamedTuple):
     """Where the rows (`DML`) or the statement (`DDL`) of a payload lie."""
 
-    commit_ts: int
+    commit_ts: Ts
     tag: int
     start: int
     stop: int

@@ -33,7 +33,7 @@ from drainer.sink.file import table_definitions
 from tidb_binlog.binlog import leading_header
 from tidb_binlog.errors import ConfigError, Corruption
 from tidb_binlog.record import FILE_HEADER_SIZE, VALUE_HEADER_SIZE, RecordError
-from tidb_binlog.tso import TS_MAX
+from tidb_binlog.tso import TS_MAX, Ts
 
 PUMP: Final = "pump"
 AUTO: Final = "auto"
@@ -77,8 +77,8 @@ class Segment:
     index: int
     size: int
     kind: str
-    first_ts: int | None = None
-    last_ts: int | None = None
+    first_ts: Ts | None = None
+    last_ts: Ts | None = None
     described: SegmentIndex | None = None
     compressed: bool = False
     trouble: str = ""
@@ -177,7 +177,7 @@ class Survey:
                     " damage=report, without what is missing",
                 )
 
-    def last_ts(self) -> int:
+    def last_ts(self) -> Ts:
         """The last commit_ts, read where no index says it; 0 where there is none."""
         return _last_ts(self.location, self.segments)
 
@@ -378,7 +378,7 @@ def short(segment: Segment) -> str:
     return f"{segment.name} has lost {described.size - segment.size} bytes at its end, says its index"
 
 
-def _last_ts(location: Location, segments: Sequence[Segment]) -> int:
+def _last_ts(location: Location, segments: Sequence[Segment]) -> Ts:
     """The last commit_ts of files, read where no index says it."""
     for segment in reversed(segments):
         if segment.last_ts is not None:
@@ -419,7 +419,7 @@ def inspect(location: Location, kind: str, index: int, entry: Entry) -> Segment:
     return Segment(name, index, size, kind, first_ts, last_ts, described, compressed, trouble, entry.mtime_ns)
 
 
-def _first_ts(payload: bytes) -> int | None:
+def _first_ts(payload: bytes) -> Ts | None:
     try:
         return commit_ts_of(payload)
     except Corruption:

@@ -21,6 +21,7 @@ from drainer.stream.rules.name_pattern import Source, expression
 from drainer.txn import DELETE, INSERT, UPDATE
 from tidb_binlog import tso
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.tso import Ts
 
 OPERATIONS: Final = {"insert": INSERT, "update": UPDATE, "delete": DELETE}
 _TIME: Final = re.compile(
@@ -109,7 +110,7 @@ class Selection:
             tuple(sorted(set(kinds))),
         ).asked()
 
-    def wants_ts(self, commit_ts: int) -> bool:
+    def wants_ts(self, commit_ts: Ts) -> bool:
         return self.start <= commit_ts and (not self.stop or commit_ts <= self.stop)
 
     def wants_table(self, schema: str, table: str) -> bool:

@@ -26,7 +26,7 @@ from drainer.reading.archive.files.segments import Segment, Slice
 from drainer.reading.archive.files.selection import Selection
 from drainer.txn import DELETE, INSERT, UPDATE, TableVersion
 from tidb_binlog.errors import ConfigError
-from tidb_binlog.tso import LOGICAL_BITS
+from tidb_binlog.tso import LOGICAL_BITS, Ts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,7 +99,7 @@ PLACE: Final = pa.schema(
 """Where a change is, and what it changed."""
 
 
-def physical_us(commit_ts: int) -> int:
+def physical_us(commit_ts: Ts) -> int:
     """Microseconds since 1970 of a timestamp, as an array of times takes them."""
     return (commit_ts >> LOGICAL_BITS) * _MS_US
 

@@ -21,6 +21,7 @@ from drainer.spark.audit.checks.findings import Finding, Findings
 from drainer.spark.audit.rows.projection import Projections
 from drainer.txn import TableVersion
 from tidb_binlog.rowcodec.row_error import RowError
+from tidb_binlog.tso import Ts
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Suspect(NamedTuple):
 
     schema: str
     table: str
-    commit_ts: int
+    commit_ts: Ts
     file: str
     pos: int
     definition: int

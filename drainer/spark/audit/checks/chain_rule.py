@@ -22,6 +22,7 @@ from drainer.spark.audit.checks.findings import CHAINS, Finding
 from drainer.spark.audit.rows.projection import Projections
 from drainer.txn import TableVersion
 from tidb_binlog.rowcodec.row_error import RowError
+from tidb_binlog.tso import Ts
 
 LOST: Final = "row was not there"
 KEPT: Final = "row was there"
@@ -94,7 +95,7 @@ def _compare(
 
 
 def finding(
-    wrong: tuple[str, str, str, str], table: str, key: str, commit_ts: int, file: str, pos: int
+    wrong: tuple[str, str, str, str], table: str, key: str, commit_ts: Ts, file: str, pos: int
 ) -> Finding:
     kind, text, expected, actual = wrong
     return Finding(CHAINS, kind, table, text, key, commit_ts, file, pos, expected, actual)

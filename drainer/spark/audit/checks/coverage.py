@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from drainer.spark.audit.checks.findings import COVERAGE, Finding, Findings, Note
+from tidb_binlog.tso import Ts
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,8 @@ class File:
     name: str
     index: int
     size: int
-    first_ts: int = 0
-    last_ts: int = 0
+    first_ts: Ts = 0
+    last_ts: Ts = 0
     torn_bytes: int = 0
     problem: str = ""
     problem_pos: int = -1
@@ -44,7 +45,7 @@ class Misplaced:
 
     file: str
     pos: int
-    commit_ts: int
+    commit_ts: Ts
     before: int
 
 
@@ -133,8 +134,8 @@ class RecordRun:
 
     file: str
     pos: int
-    first_ts: int
-    max_ts: int
+    first_ts: Ts
+    max_ts: Ts
     misplaced: list[Misplaced]
     first_is_ddl: bool = False
     max_is_ddl: bool = False
@@ -146,7 +147,7 @@ class OrderWatch:
     def __init__(self) -> None:
         self.run: RecordRun | None = None
 
-    def see(self, file: str, pos: int, commit_ts: int, *, is_ddl: bool) -> None:
+    def see(self, file: str, pos: int, commit_ts: Ts, *, is_ddl: bool) -> None:
         """The next record. Statements of one DDL have one commit_ts, next to each other."""
         run = self.run
         if run is None:

@@ -16,6 +16,7 @@ from drainer.reading.archive.decode.coverage import FileCoverage
 from drainer.reading.archive.files.segments import Slice, Survey
 from drainer.spark.audit.checks.coverage import File, Misplaced, RecordRun
 from tidb_binlog import tso
+from tidb_binlog.tso import Ts
 
 BUCKETS: Final = 120
 
@@ -34,7 +35,7 @@ class Lag:
     """A file: how long after its last commit it was written for the last time, or copied."""
 
     file: str
-    last_ts: int
+    last_ts: Ts
     lag_s: float
 
 
@@ -45,8 +46,8 @@ class Figures:
     bucket_s: int = 1
     files: int = 0
     size: int = 0
-    first_ts: int = 0
-    last_ts: int = 0
+    first_ts: Ts = 0
+    last_ts: Ts = 0
     transactions: int = 0
     ddl: int = 0
     rows: int = 0

@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from tidb_binlog.tso import Ts
+
 COVERAGE: Final = "coverage"
 CHAINS: Final = "chains"
 CONTENTS: Final = "contents"
@@ -36,7 +38,7 @@ class Finding:
     place: str
     text: str
     key: str = ""
-    commit_ts: int = 0
+    commit_ts: Ts = 0
     file: str = ""
     pos: int = -1
     expected: str = ""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from drainer.spark.audit.checks.figures import TableChanges
+from tidb_binlog.tso import Ts
 
 Name = tuple[str, str]
 
@@ -31,7 +32,7 @@ class StepGroup(NamedTuple):
     bucket: int
     is_until: bool
     changes: int
-    last_ts: int
+    last_ts: Ts
 
 
 @dataclass(slots=True)
@@ -39,12 +40,12 @@ class Profile:
     """Of one lineage. `name`, `last_definition`: of its last row."""
 
     name: Name
-    last_ts: int = -1
+    last_ts: Ts = -1
     last_definition: int = 0
     definitions: set[int] = field(default_factory=set)
     key_ids: set[int] = field(default_factory=set)
 
-    def add(self, name: Name, last_ts: int, definition: int, key_id: int) -> None:
+    def add(self, name: Name, last_ts: Ts, definition: int, key_id: int) -> None:
         self.definitions.add(definition)
         self.key_ids.add(key_id)
         if last_ts > self.last_ts:
@@ -54,7 +55,7 @@ class Profile:
 class Profiles:
     """By lineage. `until_ts`: what was committed up to it is counted apart from what came after."""
 
-    def __init__(self, until_ts: int) -> None:
+    def __init__(self, until_ts: Ts) -> None:
         self.until_ts = until_ts
         self.all: dict[int, Profile] = {}
         self.until: dict[int, Profile] = {}
@@ -62,7 +63,7 @@ class Profiles:
         self._changes: Counter[tuple[str, int]] = Counter()
 
     @classmethod
-    def of(cls, until_ts: int, groups: Iterable[StepGroup]) -> Profiles:
+    def of(cls, until_ts: Ts, groups: Iterable[StepGroup]) -> Profiles:
         found = cls(until_ts)
         for one in sorted(groups):
             found._add(one)
@@ -76,7 +77,7 @@ class Profiles:
             one.add(name, group.last_ts, group.definition, group.key_id)
 
     @property
-    def last_ts(self) -> int:
+    def last_ts(self) -> Ts:
         return max((one.last_ts for one in self.all.values()), default=0)
 
     @property

@@ -24,6 +24,7 @@ from drainer.spark.audit.checks.runner import Beginning, Pieces
 from drainer.spark.audit.rows import live_rows
 from drainer.spark.audit.rows.lineage import lower
 from drainer.spark.audit.rows.live_rows import Chunk, Reader
+from tidb_binlog.tso import Ts
 
 Name = tuple[str, str]
 _CHUNK_ROWS: Final = 200_000
@@ -66,7 +67,7 @@ class Database:
 
     noun = DATABASE
 
-    def __init__(self, target: Target, at_ts: int) -> None:
+    def __init__(self, target: Target, at_ts: Ts) -> None:
         self._target = live_rows.at_snapshot(target, at_ts)
         self._at_ts = at_ts
         self._reader = live_rows.Reader(self._target)

@@ -19,6 +19,7 @@ from drainer.spark.audit.checks.contents import Contents
 from drainer.spark.audit.checks.lineage_summary import Profiles
 from drainer.spark.audit.checks.tasks import SliceWork, TaskInput
 from drainer.spark.audit.rows.lineage import Span
+from tidb_binlog.tso import Ts
 
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ class Pieces(Generic[T]):
 class Beginning:
     """What tables of these lineages held at a timestamp: rows as `contents.expected` has them."""
 
-    until_ts: int
+    until_ts: Ts
     lineages: frozenset[int]
     rows: Pieces[Any]
 
@@ -46,7 +47,7 @@ class ContentsInput:
     `chunks`: of keys, for checksums."""
 
     comparisons: Mapping[int, Comparison]
-    at_ts: int
+    at_ts: Ts
     live: Pieces[Any]
     chunks: int
     beginning: Beginning | None = None
@@ -65,7 +66,7 @@ class Runner(Protocol):
         slices: Sequence[Slice],
         spans: Sequence[Span],
         born: frozenset[int],
-        until_ts: int,
+        until_ts: Ts,
         bucket_s: int,
     ) -> Profiles:
         """Read the steps of all rows, each with its lineage by `spans`; of another name it has one of its

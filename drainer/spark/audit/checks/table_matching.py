@@ -25,6 +25,7 @@ from drainer.spark.audit.checks.lineage_summary import Profile, Profiles
 from drainer.spark.audit.checks.reference_side import Image, ReferenceSide
 from drainer.spark.audit.checks.runner import ContentsInput, Runner
 from drainer.spark.audit.rows.lineage import Lineage, Lineages, Name, lower
+from tidb_binlog.tso import Ts
 
 _IN_PART: Final = (
     "compared in the rows that changed within the range: the archive does not go back to the table's creation"
@@ -49,7 +50,7 @@ class Matching:
 
     archive: ArchiveSide
     side: ReferenceSide
-    at_ts: int
+    at_ts: Ts
     base: Image | None = None
     found: Findings = field(default_factory=Findings)
 

@@ -27,6 +27,7 @@ from drainer.spark.audit.rows.row_steps import RowStep, RowSteps
 from tidb_binlog import tso
 from tidb_binlog.errors import Corruption
 from tidb_binlog.record import FILE_OVERHEAD
+from tidb_binlog.tso import Ts
 
 _MISPLACED_MAX: Final = 1000
 
@@ -91,7 +92,7 @@ class _Summary:
         self.end = part.start
         self._last_ts = 0
 
-    def add(self, commit_ts: int, pos: int, size: int, rows: int, *, is_ddl: bool) -> None:
+    def add(self, commit_ts: Ts, pos: int, size: int, rows: int, *, is_ddl: bool) -> None:
         self._watch.see(self._part.name, pos, commit_ts, is_ddl=is_ddl)
         self.end = pos + size + FILE_OVERHEAD
         self._last_ts = max(self._last_ts, commit_ts)

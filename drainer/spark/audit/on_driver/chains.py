@@ -21,6 +21,7 @@ from drainer.spark.audit.checks.lineage_summary import StepGroup
 from drainer.spark.audit.rows.lineage import Name, Span, lower
 from drainer.spark.audit.rows.row_steps import RowStep
 from tidb_binlog import tso
+from tidb_binlog.tso import Ts
 
 Followed = tuple[int, RowStep]
 """A step with the number of its lineage."""
@@ -37,7 +38,7 @@ class LineageOf:
         self._unnamed: dict[Name, int] = {}
         self._known: dict[Name, tuple[Sequence[int], Sequence[int], int]] = {}
 
-    def at(self, name: Name, commit_ts: int) -> int:
+    def at(self, name: Name, commit_ts: Ts) -> int:
         found = self._known.get(name)
         if found is None:
             found = self._known[name] = self._find(lower(name))
@@ -60,7 +61,7 @@ def follow(steps: Iterable[RowStep], spans: Iterable[Span]) -> list[Followed]:
     return [(at((step.schema, step.table), step.commit_ts), step) for step in in_turn]
 
 
-def groups(steps: Iterable[Followed], until_ts: int, bucket_s: int) -> Iterator[StepGroup]:
+def groups(steps: Iterable[Followed], until_ts: Ts, bucket_s: int) -> Iterator[StepGroup]:
     """Counts of steps."""
     found: dict[tuple[int, str, str, int, int, int, bool], list[int]] = {}
     last_ts, bucket, is_until = -1, 0, False

@@ -20,6 +20,7 @@ from drainer.spark.audit.on_driver import chains, contents
 from drainer.spark.audit.on_driver.chains import Followed
 from drainer.spark.audit.rows.lineage import Span
 from tidb_binlog.process.garbage import collect_rarely
+from tidb_binlog.tso import Ts
 
 
 class DriverRunner:
@@ -38,7 +39,7 @@ class DriverRunner:
         slices: Sequence[Slice],
         spans: Sequence[Span],
         born: frozenset[int],
-        until_ts: int,
+        until_ts: Ts,
         bucket_s: int,
     ) -> Profiles:
         self._archive, self._born = archive, born

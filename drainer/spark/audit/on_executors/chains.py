@@ -22,6 +22,7 @@ from drainer.spark.audit.checks.lineage_summary import StepGroup
 from drainer.spark.audit.on_executors.frames import FINDINGS, SPANS, collect, limited, rows
 from drainer.spark.audit.rows.lineage import Span
 from tidb_binlog import tso
+from tidb_binlog.tso import Ts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,7 +52,7 @@ def with_lineage(
     )
 
 
-def groups(steps: DataFrame, until_ts: int, bucket_s: int) -> list[StepGroup]:
+def groups(steps: DataFrame, until_ts: Ts, bucket_s: int) -> list[StepGroup]:
     """Counts of steps with their lineage, by one pass over them."""
     seconds = f.shiftright(f.col("commit_ts"), tso.LOGICAL_BITS) / 1000
     found = steps.groupBy(

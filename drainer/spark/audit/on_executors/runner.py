@@ -20,6 +20,7 @@ from drainer.spark.audit.checks.tasks import SliceWork, TaskInput
 from drainer.spark.audit.on_executors import chains, contents
 from drainer.spark.audit.on_executors.frames import STEPS, TEXTS, over
 from drainer.spark.audit.rows.lineage import Span
+from tidb_binlog.tso import Ts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +50,7 @@ class ExecutorsRunner:
         slices: Sequence[Slice],
         spans: Sequence[Span],
         born: frozenset[int],
-        until_ts: int,
+        until_ts: Ts,
         bucket_s: int,
     ) -> Profiles:
         self._archive = archive

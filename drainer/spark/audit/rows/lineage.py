@@ -18,7 +18,7 @@ from typing import Final
 
 from drainer.changes.ddl_effect import TABLE, EffectKind
 from drainer.changes.statement_effect import statement_effect
-from tidb_binlog.tso import TS_MAX
+from tidb_binlog.tso import TS_MAX, Ts
 
 Name = tuple[str, str]
 
@@ -46,7 +46,7 @@ _WHAT: Final = {
 class Statement:
     """One DDL of the archive. `tables` are names that it touches, as far as they are known."""
 
-    commit_ts: int
+    commit_ts: Ts
     schema: str
     query: str
     tables: tuple[Name, ...] = ()
@@ -67,8 +67,8 @@ class Span:
     """Rows of `name` with `first_ts` < commit_ts <= `last_ts` belong to `lineage`."""
 
     name: Name
-    first_ts: int
-    last_ts: int
+    first_ts: Ts
+    last_ts: Ts
     lineage: int
 
 
@@ -78,7 +78,7 @@ class Lineage:
     has the name any more."""
 
     number: int
-    born_ts: int | None
+    born_ts: Ts | None
     reason: str
     gone: bool = False
 
@@ -149,19 +149,19 @@ class Lineages:
             for name in [one for one in self._since if not schema or one[0] == schema]:
                 self._begin(name, ts, self._new(born, reason, gone=gone))
 
-    def _new(self, born_ts: int | None, reason: str, *, gone: bool = False) -> int:
+    def _new(self, born_ts: Ts | None, reason: str, *, gone: bool = False) -> int:
         self.lineages.append(Lineage(len(self.lineages), born_ts, reason, gone))
         return len(self.lineages) - 1
 
-    def _begin(self, name: Name, ts: int, lineage: int) -> None:
+    def _begin(self, name: Name, ts: Ts, lineage: int) -> None:
         self._known(name, ts).append((ts, lineage))
 
-    def _known(self, name: Name, before_ts: int) -> list[tuple[int, int]]:
+    def _known(self, name: Name, before_ts: Ts) -> list[tuple[int, int]]:
         if name not in self._since:
             self._since[name] = self._first(name, before_ts)
         return self._since[name]
 
-    def _first(self, name: Name, before_ts: int) -> list[tuple[int, int]]:
+    def _first(self, name: Name, before_ts: Ts) -> list[tuple[int, int]]:
         """What a name that is met for the first time was until then."""
         found = [(-1, self._new(None, "before the archive"))]
         schema = [(ts, born) for ts, born in self._databases.get(name[0], ()) if ts < before_ts]
@@ -169,7 +169,7 @@ class Lineages:
             found.append((ts, self._new(born, "database")))
         return found
 
-    def lineage_at(self, name: Name, ts: int) -> Lineage:
+    def lineage_at(self, name: Name, ts: Ts) -> Lineage:
         """Of rows of a name with this commit_ts."""
         since = self._known(lower(name), TS_MAX)
         at = bisect_right(since, ts - 1, key=lambda one: one[0])

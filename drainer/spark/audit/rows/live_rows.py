@@ -26,6 +26,7 @@ from drainer.mysql.literal.quoting import qualified, quote_name, string_literal
 from drainer.mysql.rows.column_match import Dialect, DownstreamTable
 from drainer.mysql.table_reader import dialect_of, is_absent, read_table
 from tidb_binlog.errors import DownstreamError
+from tidb_binlog.tso import Ts
 
 THREE_BYTES: Final = frozenset({"utf8", "utf8mb3"})
 _FOUR_BYTES: Final = 0xF0
@@ -90,7 +91,7 @@ def comparable(form: str, column: DownstreamColumn) -> bool:
     return here == canonical.DOCUMENT and there == canonical.TEXT  # MariaDB's JSON
 
 
-def at_snapshot(target: Target, at_ts: int) -> Target:
+def at_snapshot(target: Target, at_ts: Ts) -> Target:
     """For a TiDB: sessions that read what it held at a timestamp. Others: the same."""
     connection = connect(target)
     try:

@@ -18,6 +18,7 @@ from drainer.mysql.literal.plan import compile_sql
 from drainer.reading.archive.decode.records import Changes
 from drainer.txn import TableVersion
 from tidb_binlog.rowcodec.row_error import RowError
+from tidb_binlog.tso import Ts
 
 _PLANS_MAX: Final = 10_000
 
@@ -25,7 +26,7 @@ _PLANS_MAX: Final = 10_000
 class RowStep(NamedTuple):
     """`key_id` names the columns of the key, 0 for none. `part` 1: the second step of a change."""
 
-    commit_ts: int
+    commit_ts: Ts
     order: int
     part: int
     kind: int

@@ -25,6 +25,7 @@ from typing import Any, Final, Protocol
 from tidb_binlog.errors import Corruption, Rejected, Unavailable
 from tidb_binlog.foreign_document import UNREADABLE
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.tidb.meta import meta_keys, stored_row
 from tidb_binlog.upstream.tidb.tikv.key_errors import Collected
 from tidb_binlog.upstream_port import GarbageHold, SchemaAt, SchemaPage, TimestampOracle, UnderWay
@@ -66,7 +67,7 @@ class _Running:
     done: bool
     schema_id: int
     table_id: int
-    began_ts: int
+    began_ts: Ts
     rolls_back: bool
 
 
@@ -107,7 +108,7 @@ class TidbHistory:
                     return UnderWay(data, definition)
         return None
 
-    async def schema_at(self, ts: int) -> SchemaAt | None:
+    async def schema_at(self, ts: Ts) -> SchemaAt | None:
         """The schema at `ts`. Its pages raise `Unavailable` if `ts` is collected while they are read."""
         hold = _Hold(self._garbage)
         try:
@@ -122,7 +123,7 @@ class TidbHistory:
             await hold.end()
         return found
 
-    async def _schema_at(self, ts: int, hold: _Hold) -> SchemaAt | None:
+    async def _schema_at(self, ts: Ts, hold: _Hold) -> SchemaAt | None:
         floor_ts = await hold.begin(ts)
         if floor_ts > ts:
             logger.info("the schema at this timestamp is collected already", ts=ts, kept_from=floor_ts)
@@ -179,7 +180,7 @@ class _Hold:
         self._name = f"tidb-binlog-schema-{secrets.token_hex(8)}"
         self._ts = 0
 
-    async def begin(self, ts: int) -> int:
+    async def begin(self, ts: Ts) -> int:
         """From when on everything is there. A cluster that refuses holds says: nothing."""
         try:
             floor_ts = await self._garbage.hold(self._name, ts, HOLD_S)

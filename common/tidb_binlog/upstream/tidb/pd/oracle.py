@@ -78,7 +78,7 @@ class PdOracle:
         self._asked = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
         self._stream: _Stream | None = None
-        self._last = Ts(0)
+        self._last: Ts = 0
         self._last_asked_s = float("-inf")
         self._logged_s = float("-inf")
         self._closed = False

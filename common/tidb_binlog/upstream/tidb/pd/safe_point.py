@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.tidb.pd.pd import PdClient
 
 
@@ -16,7 +17,7 @@ class ServiceSafePoint:
     def __init__(self, pd: PdClient) -> None:
         self._pd = pd
 
-    async def hold(self, name: str, ts: int, ttl_s: int) -> int:
+    async def hold(self, name: str, ts: Ts, ttl_s: int) -> int:
         """See `GarbageHold`."""
         return await self._pd.update_safe_point(name, ttl_s, ts)
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from tidb_binlog.errors import Unavailable
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.tidb.tikv.key_errors import problem_of
 from tidb_binlog.upstream.tidb.tikv.region_errors import Pause, Pauses
 from tidb_binlog.upstream.tidb.tikv.regions import name_of
@@ -56,7 +57,7 @@ class Reader:
     """A reader of locked keys: one operation of a snapshot. `later`: transactions that commit after `ts`, if
     ever."""
 
-    ts: int
+    ts: Ts
     later: set[int]
     deadline: Deadline
     pauses: Pauses = field(default_factory=Pauses)
@@ -117,7 +118,7 @@ class LockResolver:
             raise status.error
         return pauses.next_s(NOT_FOUND)
 
-    async def _status(self, lock: kv.LockInfo, reader: Reader, now_ts: int) -> Status:
+    async def _status(self, lock: kv.LockInfo, reader: Reader, now_ts: Ts) -> Status:
         for end_if_absent in (False, True):
             status = await self.check(
                 lock.primary_lock,
@@ -136,10 +137,10 @@ class LockResolver:
     async def check(
         self,
         primary: bytes,
-        start_ts: int,
+        start_ts: Ts,
         *,
-        caller_ts: int,
-        now_ts: int,
+        caller_ts: Ts,
+        now_ts: Ts,
         deadline: Deadline,
         timeout_s: float = POINT_TIMEOUT_S,
         pessimistic: bool = False,
@@ -168,7 +169,7 @@ class LockResolver:
         )
         return status_of(reply)
 
-    async def end_of_expired(self, primary: kv.LockInfo, now_ts: int, deadline: Deadline) -> Status:
+    async def end_of_expired(self, primary: kv.LockInfo, now_ts: Ts, deadline: Deadline) -> Status:
         """The end of an expired async-commit transaction, which is written down at its keys."""
         start_ts = primary.lock_version
         secondaries = Secondaries(primary)
@@ -199,7 +200,7 @@ class LockResolver:
     async def _resolve(
         self,
         keys: Iterable[bytes],
-        start_ts: int,
+        start_ts: Ts,
         outcome: Committed | RolledBack,
         deadline: Deadline,
         *,

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
 from tidb_binlog.errors import Unavailable
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.tidb.tikv.key_errors import problem_of
 from tidb_binlog.upstream.tidb.tikv.locks import NOT_FOUND, POINT_TIMEOUT_S, LockResolver, Reader
 from tidb_binlog.upstream.tidb.tikv.regions import Region
@@ -31,7 +32,7 @@ class Snapshot:
     """Reads at `ts`, raw keys. All raise `Unavailable`, `Rejected` (`Collected` among them), `Corruption`."""
 
     def __init__(
-        self, tikv: TikvClient, locks: LockResolver, ts: int, *, deadline_s: float | None = None
+        self, tikv: TikvClient, locks: LockResolver, ts: Ts, *, deadline_s: float | None = None
     ) -> None:
         self.ts = ts
         self._tikv = tikv

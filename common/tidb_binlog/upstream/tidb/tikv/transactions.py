@@ -25,6 +25,7 @@ from tidb_binlog import tso
 from tidb_binlog.binlog import KEY_BYTES_MAX
 from tidb_binlog.errors import BinlogError, Rejected, Unavailable
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.tidb.tikv.key_errors import refusal
 from tidb_binlog.upstream.tidb.tikv.locks import LockResolver, RecentTime
 from tidb_binlog.upstream.tidb.tikv.regions import name_of
@@ -153,7 +154,7 @@ class TikvTransactions:
 
     async def _ask(
         self,
-        start_ts: int,
+        start_ts: Ts,
         key: bytes,
         deadline: Deadline,
         regions: defaultdict[int, asyncio.Semaphore],
@@ -173,7 +174,7 @@ class TikvTransactions:
             self._asked.forget(start_ts)
         return outcome
 
-    async def _look(self, start_ts: int, key: bytes, deadline: Deadline, given_up: bool) -> Outcome:
+    async def _look(self, start_ts: Ts, key: bytes, deadline: Deadline, given_up: bool) -> Outcome:
         watched_s = self._asked.seconds(start_ts, self._tikv.clock.monotonic_s())
         now_ts = await self._oracle.recent()
         age_s = tso.age_s(start_ts, tso.physical_s(now_ts))
@@ -221,9 +222,9 @@ class TikvTransactions:
 
     async def _decide(
         self,
-        start_ts: int,
+        start_ts: Ts,
         key: bytes,
-        now_ts: int,
+        now_ts: Ts,
         deadline: Deadline,
         problem: BinlogError | None,
         *,
@@ -269,7 +270,7 @@ class TikvTransactions:
         return Undecided(RETRY_MAX_S, hint=ALIVE_HINT)
 
 
-def _nobody_knows(start_ts: int, floor: int) -> Unknown:
+def _nobody_knows(start_ts: Ts, floor: int) -> Unknown:
     return Unknown(
         f"TiKV has no trace of transaction {start_ts}, and garbage is collected up to {floor}: what it left "
         "may be gone"

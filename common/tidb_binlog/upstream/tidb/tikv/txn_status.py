@@ -15,6 +15,7 @@ from typing import Final
 
 from tidb_binlog import tso
 from tidb_binlog.errors import BinlogError
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.tidb.tikv.key_errors import problem_of
 from tidb_binlog.upstream_port import Committed, RolledBack
 from tidb_binlog.wire import kvrpcpb_pb2
@@ -91,7 +92,7 @@ def status_of(reply: kvrpcpb_pb2.CheckTxnStatusResponse) -> Status:
     return NothingThere() if reply.action == kvrpcpb_pb2.LockNotExistRollback else RolledBack()
 
 
-def recorded(info: kvrpcpb_pb2.MvccInfo, start_ts: int) -> Committed | RolledBack | None:
+def recorded(info: kvrpcpb_pb2.MvccInfo, start_ts: Ts) -> Committed | RolledBack | None:
     """The end of a transaction as the history of its primary key has it; None if it has none.
 
     A rollback whose place in the history another's commit had taken is only a mark on that commit. A commit
@@ -108,12 +109,12 @@ def recorded(info: kvrpcpb_pb2.MvccInfo, start_ts: int) -> Committed | RolledBac
     return None
 
 
-def expired(start_ts: int, ttl_ms: int, now_ts: int) -> bool:
+def expired(start_ts: Ts, ttl_ms: int, now_ts: Ts) -> bool:
     """Whether a lock may be rolled back at `now_ts`; as strict as TiKV."""
     return tso.physical_ms(start_ts) + ttl_ms < tso.physical_ms(now_ts)
 
 
-def abandoned(lock: kvrpcpb_pb2.MvccLock, start_ts: int, now_ts: int, after_s: float) -> bool:
+def abandoned(lock: kvrpcpb_pb2.MvccLock, start_ts: Ts, now_ts: Ts, after_s: float) -> bool:
     """Whether no reader has touched the prewrite lock of a transaction since it expired `after_s` ago.
 
     A pessimistic lock is no prewrite yet: that may be on its way.
@@ -123,7 +124,7 @@ def abandoned(lock: kvrpcpb_pb2.MvccLock, start_ts: int, now_ts: int, after_s: f
     return expired(start_ts, lock.ttl + int(after_s * 1000), now_ts)
 
 
-def left_s(start_ts: int, ttl_ms: int, now_ts: int) -> float:
+def left_s(start_ts: Ts, ttl_ms: int, now_ts: Ts) -> float:
     """Seconds until a lock expires; 0 if it has."""
     return max(0.0, (tso.physical_ms(start_ts) + ttl_ms + 1 - tso.physical_ms(now_ts)) / 1000)
 
@@ -164,10 +165,10 @@ class FinalOutcomes:
     def __len__(self) -> int:
         return len(self._outcomes)
 
-    def get(self, start_ts: int) -> Committed | RolledBack | None:
+    def get(self, start_ts: Ts) -> Committed | RolledBack | None:
         return self._outcomes.get(start_ts)
 
-    def put(self, start_ts: int, outcome: Committed | RolledBack) -> None:
+    def put(self, start_ts: Ts, outcome: Committed | RolledBack) -> None:
         while len(self._outcomes) >= self._at_most:
             del self._outcomes[next(iter(self._outcomes))]
         self._outcomes[start_ts] = outcome
