@@ -16,7 +16,7 @@ from tidb_binlog.config import declaring, loading
 from tidb_binlog.status.drainer import SourceStatus
 from tidb_binlog.status.pump import PullerStatus
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 PAGE = (ROOT / "docs" / "compression.md").read_text()
 
 

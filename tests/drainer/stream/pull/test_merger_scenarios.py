@@ -11,7 +11,7 @@ from drainer.stream.pull.merged import Merged
 from drainer.stream.pull.merger import Merger
 from tidb_binlog.errors import Corruption
 
-SCRIPT = Path(__file__).parents[2] / "scenarios" / "merger.txt"
+SCRIPT = Path(__file__).parents[3] / "scenarios" / "merger.txt"
 
 
 def scenarios() -> dict[str, list[str]]:
