@@ -19,14 +19,14 @@ ROOT = Path(__file__).parents[1]
 
 def files() -> dict[str, str]:
     """Texts by path below the root of the project."""
-    found = {}
+    texts = {}
     for program, cls, env_prefix in (
         ("pump", pump.config.PumpConfig, pump.config.ENV_PREFIX),
         ("drainer", options.DrainerConfig, options.ENV_PREFIX),
     ):
-        found[f"docs/config-{program}.md"] = reference.page(cls, program, env_prefix)
-        found[f"deploy/{program}.toml"] = reference.starter(cls, program, env_prefix)
-    return found
+        texts[f"docs/config-{program}.md"] = reference.page(cls, program, env_prefix)
+        texts[f"deploy/{program}.toml"] = reference.starter(cls, program, env_prefix)
+    return texts
 
 
 def main() -> None:

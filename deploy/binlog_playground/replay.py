@@ -160,10 +160,10 @@ def untold_outcomes(scenario: Scenario) -> list[tuple[int, int, Committed | Roll
 
     A commit is known from its commit timestamp on, a rollback when its lease would have run out.
     """
-    found: list[tuple[int, int, Committed | RolledBack]] = []
+    outcomes: list[tuple[int, int, Committed | RolledBack]] = []
     for start_ts, commit_ts in scenario.outcomes.items():
         if commit_ts is None:
-            found.append((start_ts + tso.compose(LEASE_MS), start_ts, RolledBack()))
+            outcomes.append((start_ts + tso.compose(LEASE_MS), start_ts, RolledBack()))
         else:
-            found.append((commit_ts, start_ts, Committed(commit_ts)))
-    return sorted(found, key=lambda item: item[:2])
+            outcomes.append((commit_ts, start_ts, Committed(commit_ts)))
+    return sorted(outcomes, key=lambda item: item[:2])

@@ -24,10 +24,10 @@ _logger = log.get("ctl")
 def handler(call: Call) -> Callable[[Call], Awaitable[int]]:
     """The function that runs a command."""
     module, _, function = call.command.run.partition(":")
-    found: Callable[[Call], Awaitable[int]] = getattr(
+    runner: Callable[[Call], Awaitable[int]] = getattr(
         importlib.import_module(f"binlogctl.commands.{module}"), function
     )
-    return found
+    return runner
 
 
 async def run(argv: list[str]) -> int:

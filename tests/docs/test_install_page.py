@@ -10,12 +10,14 @@ import pytest
 from packaging.requirements import Requirement
 
 from binlogctl.cli import command_line
-from binlogctl.doctor.checks.etcd_release import LEAST_TEXT
+from binlogctl.doctor.checks.upstream import LEAST_TEXT
 from tests.architecture.source import ROOT
 from tidb_binlog.errors import ConfigError
 
 PAGE = (ROOT / "docs" / "install.md").read_text()
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
+COPIED = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"].values()
 SCRIPT = (ROOT / "deploy" / "install.sh").read_text()
 COMMANDS = [
     line for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.M | re.S) for line in block.splitlines()
@@ -41,6 +43,9 @@ def test_commands(command: str) -> None:
         assert all(variable.startswith("PYTHON=") for variable in variables)
     elif name == "binlogctl" and arguments != ["--version"]:
         assert isinstance(command_line.parse(arguments, {}), command_line.Call)
+    elif name == "python":
+        assert arguments == ["-c", 'import binlogctl; print(binlogctl.__path__[0] + "/deploy")']
+        assert all(path.startswith("binlogctl/deploy/") for path in COPIED)
     elif name == "python3":
         assert arguments[:2] == ["-m", "venv"]
     else:

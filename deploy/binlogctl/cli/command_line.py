@@ -99,10 +99,10 @@ def _check_known(names: Collection[str]) -> None:
 
 def _switch(name: str, text: str) -> bool:
     try:
-        found: bool = convert_text("bool", text)
+        is_on: bool = convert_text("bool", text)
     except ValueError as error:
         raise FlagError(f"flag -{name}: invalid value {text!r}: {error}", hint=f"see {PROGRAM} -h") from None
-    return found
+    return is_on
 
 
 def _read(parser: Parser, items: Sequence[str], command: Command) -> dict[str, Any]:
@@ -136,21 +136,21 @@ def _find(words: Sequence[str]) -> Command:
     if words[0] not in groups:
         hint = _similar(words[0], list(groups), f"see {PROGRAM} -h")
         raise FlagError(f"{words[0]!r} is no command", hint=hint)
-    found = groups[words[0]]
-    if " " not in found[0].words:
-        return found[0]
+    group = groups[words[0]]
+    if " " not in group[0].words:
+        return group[0]
     second = words[1] if len(words) > 1 else ""
-    for command in found:
+    for command in group:
         if command.words.split()[1] == second:
             return command
-    usages = "|".join(command.usage.partition(" ")[2] for command in found)
+    usages = "|".join(command.usage.partition(" ")[2] for command in group)
     raise FlagError(
         f"{words[0]}: {second or 'nothing'} is no command of it", hint=f"{PROGRAM} {words[0]} {usages}"
     )
 
 
-def _similar(word: str, known: Sequence[str], otherwise: str, *, prefix: str = "") -> str:
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+def _similar(word: str, choices: Sequence[str], otherwise: str, *, prefix: str = "") -> str:
+    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
     return f"did you mean {prefix}{close[0]}?" if close else otherwise
 
 

@@ -346,7 +346,9 @@ def by_cmd(cmd: str) -> Command | None:
 
 def cmds() -> list[str]:
     """What `-cmd` may be; what Go knows comes first."""
-    return [command.cmd for command in sorted(TABLE_OF_COMMANDS, key=lambda one: one.words) if command.cmd]
+    return [
+        command.cmd for command in sorted(TABLE_OF_COMMANDS, key=lambda command: command.words) if command.cmd
+    ]
 
 
 def worded() -> list[Command]:
@@ -356,7 +358,7 @@ def worded() -> list[Command]:
 
 def groups() -> dict[str, list[Command]]:
     """The commands by their first word: one, or several (`ddl`)."""
-    found: dict[str, list[Command]] = {}
+    groups: dict[str, list[Command]] = {}
     for command in worded():
-        found.setdefault(command.words.split()[0], []).append(command)
-    return found
+        groups.setdefault(command.words.split()[0], []).append(command)
+    return groups

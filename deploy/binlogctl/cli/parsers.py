@@ -53,9 +53,9 @@ class Parser(argparse.ArgumentParser):
         raise FlagError(message, hint=f"see {self.prog} -h")
 
 
-def of_command(command: Command, found: Parser | None = None) -> Parser:
+def of_command(command: Command, into: Parser | None = None) -> Parser:
     """The parser of one command; `found` is filled instead of a new one."""
-    parser = found or Parser(prog=f"{PROGRAM} {command.words}")
+    parser = into or Parser(prog=f"{PROGRAM} {command.words}")
     parser.usage = _percent(f"{PROGRAM} {command.usage} [flags]")
     told = [f"{command.summary[0].upper()}{command.summary[1:]}."]
     told += [command.text] if command.text else []
@@ -107,21 +107,21 @@ def tree() -> dict[str, Parser]:
         + "".join(f"  {name.ljust(width)}  {summary}\n" for name, summary in go)
         + f"\n{commands.EXIT_CODES}"
     )
-    found = {"": root}
+    parsers = {"": root}
     below = root.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
     _add_go_form(root)
     for first, group in commands.groups().items():
         if " " not in group[0].words:
-            found[first] = of_command(group[0], below.add_parser(first, help=_percent(group[0].summary)))
+            parsers[first] = of_command(group[0], below.add_parser(first, help=_percent(group[0].summary)))
             continue
         usages = ", ".join(command.usage.partition(" ")[2] for command in group)
-        found[first] = below.add_parser(first, help=usages, usage=f"{PROGRAM} {first} ...")
-        found[first].epilog = commands.EXIT_CODES
-        second = found[first].add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
+        parsers[first] = below.add_parser(first, help=usages, usage=f"{PROGRAM} {first} ...")
+        parsers[first].epilog = commands.EXIT_CODES
+        second = parsers[first].add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
         for command in group:
             parser = second.add_parser(command.words.partition(" ")[2], help=_percent(command.summary))
-            found[command.words] = of_command(command, parser)
-    return found
+            parsers[command.words] = of_command(command, parser)
+    return parsers
 
 
 def completed(choices: Callable[[str, Command | None], Iterable[str]]) -> Parser:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from binlogctl.cluster.node_lookup import Found
+from binlogctl.cluster.node_lookup import RegisteredNode
 from tidb_binlog import tso
 from tidb_binlog.cluster.node import OFFLINE
 from tidb_binlog.cluster.registry import PUMPS, ClusterView
@@ -25,13 +25,13 @@ class Loss:
     is_needed: bool
 
 
-def loss(view: ClusterView, found: Found) -> Loss:
+def loss(view: ClusterView, node: RegisteredNode) -> Loss:
     """Of forgetting this node, which is dead."""
-    return _of_pump(view, found) if found.kind == PUMPS else _of_drainer(found)
+    return _of_pump(view, node) if node.kind == PUMPS else _of_drainer(node)
 
 
-def _of_pump(view: ClusterView, found: Found) -> Loss:
-    status = found.entry.status
+def _of_pump(view: ClusterView, node: RegisteredNode) -> Loss:
+    status = node.entry.status
     if status.state == OFFLINE:
         return Loss(("it had left for good: every drainer had read everything",), is_needed=False)
     lines: list[str] = []
@@ -53,9 +53,9 @@ def _of_pump(view: ClusterView, found: Found) -> Loss:
     return Loss(tuple(lines), needed)
 
 
-def _of_drainer(found: Found) -> Loss:
-    applied = found.entry.status.max_commit_ts
-    if found.entry.status.is_reader:
+def _of_drainer(node: RegisteredNode) -> Loss:
+    applied = node.entry.status.max_commit_ts
+    if node.entry.status.is_reader:
         return Loss(
             (
                 f"it had done everything up to {applied}; pumps no longer keep for it what came after",

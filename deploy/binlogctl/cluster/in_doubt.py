@@ -43,14 +43,14 @@ def doubts(prepared: Mapping[int, Prepared], now_s: float) -> list[Doubt]:
     return [
         Doubt(
             database,
-            _seen(database, found, now_s),
-            any(prepared[start_ts].deadline_ms / 1000 < now_s for start_ts in found),
+            _seen(database, start_tss, now_s),
+            any(prepared[start_ts].deadline_ms / 1000 < now_s for start_ts in start_tss),
         )
-        for database, found in sorted(by_database.items())
+        for database, start_tss in sorted(by_database.items())
     ]
 
 
-def _seen(database: str, found: list[int], now_s: float) -> str:
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    age = span(tso.age_s(found[0], now_s))
-    return f"transaction {found[0]}{more}, begun {age} ago, is prepared in database {database}"
+def _seen(database: str, start_tss: list[int], now_s: float) -> str:
+    more = f" and {len(start_tss) - 1} more" if len(start_tss) > 1 else ""
+    age = span(tso.age_s(start_tss[0], now_s))
+    return f"transaction {start_tss[0]}{more}, begun {age} ago, is prepared in database {database}"

@@ -19,7 +19,7 @@ def role(kind: str, status: NodeStatus) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RegisteredNode:
     """One node. `kind` as in `tidb_binlog.cluster.registry`."""
 
     kind: str
@@ -44,19 +44,23 @@ def kinds(kind: str) -> tuple[str, ...]:
     return (by_name[kind],)
 
 
-def find(view: ClusterView, name: str, kind: str = "") -> Found:
+def find(view: ClusterView, name: str, kind: str = "") -> RegisteredNode:
     """The node that is meant. Raises `Rejected` for none and for several, `FlagError` for the kind and for no
     name: it begins every node's, so that of a script without a value the only node would be closed."""
     if not name:
         raise FlagError("no node is named", hint="`binlogctl nodes` lists them")
-    nodes = [Found(one, entry) for one in kinds(kind) for _, entry in sorted(view.of(one).items())]
-    exact = [found for found in nodes if found.node_id == name]
-    fitting = exact or [found for found in nodes if found.node_id.startswith(name)]
+    nodes = [
+        RegisteredNode(plural, entry)
+        for plural in kinds(kind)
+        for _, entry in sorted(view.of(plural).items())
+    ]
+    exact = [node for node in nodes if node.node_id == name]
+    fitting = exact or [node for node in nodes if node.node_id.startswith(name)]
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
         hint = "pass -kind pump or -kind drainer" if exact else "give more of the id"
-        raise Rejected(f"{name!r} may be " + ", ".join(found.label for found in fitting), hint=hint)
-    close = difflib.get_close_matches(name, [found.node_id for found in nodes], n=1, cutoff=0.6)
+        raise Rejected(f"{name!r} may be " + ", ".join(node.label for node in fitting), hint=hint)
+    close = difflib.get_close_matches(name, [node.node_id for node in nodes], n=1, cutoff=0.6)
     hint = f"did you mean {close[0]}?" if close else "`binlogctl nodes` lists them"
     raise Rejected(f"there is no {kind or 'node'} {name!r}", hint=hint)

@@ -81,7 +81,7 @@ class Overview:
     def worst(self) -> str:
         """The highest severity, "" for none."""
         severities = {trouble.severity for trouble in self.troubles}
-        return next((one for one in (ERROR, WARNING) if one in severities), "")
+        return next((severity for severity in (ERROR, WARNING) if severity in severities), "")
 
 
 def build(
@@ -141,8 +141,8 @@ def _line(seen: NodeSnapshot, now_ts: Ts) -> NodeLine:
 
 def _stages(lag: LagStatus) -> dict[str, float]:
     """All of STAGES, or none."""
-    found = {name: getattr(lag, f"{name}_s") for name in STAGES}
-    return {} if None in found.values() else found
+    stages = {name: getattr(lag, f"{name}_s") for name in STAGES}
+    return {} if None in stages.values() else stages
 
 
 def _pump_doing(pump: PumpStatus) -> str:
@@ -170,12 +170,12 @@ def _troubles(seen: NodeSnapshot, now_ts: Ts) -> list[Trouble]:
     if absent := _absence(seen, label, now_ts):
         return [absent]
     if seen.kind == PUMPS:
-        found = of_pump(read(seen.document, PumpDocument), label)
+        troubles = of_pump(read(seen.document, PumpDocument), label)
     else:
-        found = of_drainer(read(seen.document, DrainerDocument), seen.node_id, label)
+        troubles = of_drainer(read(seen.document, DrainerDocument), seen.node_id, label)
     if seen.state in (PAUSING, CLOSING) and seen.kind == DRAINERS:
-        found.append(Trouble(WARNING, label, f"is {seen.state}"))
-    return found
+        troubles.append(Trouble(WARNING, label, f"is {seen.state}"))
+    return troubles
 
 
 def _absence(seen: NodeSnapshot, label: str, now_ts: Ts) -> Trouble | None:
@@ -200,15 +200,15 @@ def _absence(seen: NodeSnapshot, label: str, now_ts: Ts) -> Trouble | None:
 
 
 def _of_all(nodes: Sequence[NodeSnapshot]) -> list[Trouble]:
-    found = _twins(nodes)
-    there = [seen for seen in nodes if seen.alive is not False]
-    if not any(seen.kind == PUMPS and seen.state == ONLINE for seen in there):
-        found.append(Trouble(ERROR, "cluster", "no pump is online: no binlogs are taken", "start a pump"))
-    if not any(seen.kind == DRAINERS and seen.state == ONLINE for seen in there):
-        found.append(
+    troubles = _twins(nodes)
+    living = [seen for seen in nodes if seen.alive is not False]
+    if not any(seen.kind == PUMPS and seen.state == ONLINE for seen in living):
+        troubles.append(Trouble(ERROR, "cluster", "no pump is online: no binlogs are taken", "start a pump"))
+    if not any(seen.kind == DRAINERS and seen.state == ONLINE for seen in living):
+        troubles.append(
             Trouble(ERROR, "cluster", "no drainer is online: nothing is replicated", "start a drainer")
         )
-    return found
+    return troubles
 
 
 def _twins(nodes: Sequence[NodeSnapshot]) -> list[Trouble]:
@@ -219,9 +219,9 @@ def _twins(nodes: Sequence[NodeSnapshot]) -> list[Trouble]:
             sharing.setdefault(seen.address, []).append(seen)
     hint = "one process answers there; take the other one out: `binlogctl forget NODE`"
     named = {
-        address: " and ".join(one.label for one in found)
-        for address, found in sharing.items()
-        if len(found) > 1
+        address: " and ".join(twin.label for twin in twins)
+        for address, twins in sharing.items()
+        if len(twins) > 1
     }
     return [
         Trouble(ERROR, "cluster", f"{names} are both registered at {address}", hint)
@@ -233,6 +233,8 @@ def _of_upstream(prepared: Mapping[int, Prepared] | Corruption, now_ts: Ts) -> l
     if isinstance(prepared, Corruption):
         return [Trouble(ERROR, "upstream", f"its table of transactions: {prepared.message}", prepared.hint)]
     return [
-        Trouble(ERROR if one.abandoned else WARNING, "upstream", f"{one.seen}; {in_doubt.WHY}", in_doubt.MEND)
-        for one in in_doubt.doubts(prepared, tso.physical_s(now_ts))
+        Trouble(
+            ERROR if doubt.abandoned else WARNING, "upstream", f"{doubt.seen}; {in_doubt.WHY}", in_doubt.MEND
+        )
+        for doubt in in_doubt.doubts(prepared, tso.physical_s(now_ts))
     ]

@@ -57,9 +57,9 @@ class View:
 
 def keys(typed: str) -> tuple[list[str], str]:
     """The keys of what was typed, and the beginning of one that is not all there yet."""
-    found = _ONE_KEY.findall(typed)
-    rest = found.pop() if found and _UNFINISHED.fullmatch(found[-1]) else ""
-    return [_SEQUENCES.get(one, one) for one in found], rest
+    sequences = _ONE_KEY.findall(typed)
+    rest = sequences.pop() if sequences and _UNFINISHED.fullmatch(sequences[-1]) else ""
+    return [_SEQUENCES.get(sequence, sequence) for sequence in sequences], rest
 
 
 def pressed(view: View, key: str, lines: int, window: int) -> View:

@@ -39,10 +39,10 @@ def script(shell: str) -> str:
     """What the shell is to run."""
     import shtab  # no other command needs it
 
-    made: str = shtab.complete(parsers.completed(choices), shell)
+    text: str = shtab.complete(parsers.completed(choices), shell)
     if shell == "fish":  # shtab says -s of every flag with one dash; that is for those of one letter
-        made = re.sub(r" -s ([\w-]{2,})", r" -o \1", made)
-    return f"{made}\n"
+        text = re.sub(r" -s ([\w-]{2,})", r" -o \1", text)
+    return f"{text}\n"
 
 
 async def run(call: Call) -> int:

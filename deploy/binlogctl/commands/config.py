@@ -49,23 +49,23 @@ _NAMES: Final = {"pumps": "pump", "drainers": "drainer"}
 
 
 def _daemons(kind: str) -> list[_Daemon]:
-    wanted = [_NAMES[one] for one in node_lookup.kinds(kind)]
-    found = []
-    if "pump" in wanted:
+    kinds = [_NAMES[name] for name in node_lookup.kinds(kind)]
+    daemons = []
+    if "pump" in kinds:
         import pump.config
 
-        found.append(_Daemon("pump", pump.config.PumpConfig, pump.config.ENV_PREFIX))
-    if "drainer" in wanted:
+        daemons.append(_Daemon("pump", pump.config.PumpConfig, pump.config.ENV_PREFIX))
+    if "drainer" in kinds:
         from drainer.config import options
         from drainer.stream.rules.rule_set import read_rules
 
-        found.append(_Daemon("drainer", options.DrainerConfig, options.ENV_PREFIX, read_rules))
-    return found
+        daemons.append(_Daemon("drainer", options.DrainerConfig, options.ENV_PREFIX, read_rules))
+    return daemons
 
 
 def examine(path: str, kind: str, environ: Mapping[str, str]) -> Examined:
     """Read it as the daemon it fits best. Raises `ConfigError` if it cannot be read or fits both."""
-    found = []
+    fits = []
     for daemon in _daemons(kind):
         remarks: list[str] = []
 
@@ -81,10 +81,10 @@ def examine(path: str, kind: str, environ: Mapping[str, str]) -> Examined:
             env_prefix=daemon.env_prefix,
             check=check,
         )
-        of_file = [one for one in settings if one.source.startswith(f"{path}:")]
-        found.append((len(of_file), Examined(daemon.kind, tuple(problems), tuple(settings), tuple(remarks))))
-    most = max(known for known, _ in found)
-    best = [examined for known, examined in found if known == most]
+        of_file = [setting for setting in settings if setting.source.startswith(f"{path}:")]
+        fits.append((len(of_file), Examined(daemon.kind, tuple(problems), tuple(settings), tuple(remarks))))
+    most = max(number for number, _ in fits)
+    best = [examined for number, examined in fits if number == most]
     if len(best) > 1:  # keys that both have: the file's name tells
         name = os.path.basename(path)
         best = [examined for examined in best if examined.kind in name] or best
@@ -104,7 +104,9 @@ async def check(call: Call) -> int:
             {
                 "file": path,
                 "kind": examined.kind,
-                "problems": [{"message": one.message, "hint": one.hint} for one in examined.problems],
+                "problems": [
+                    {"message": problem.message, "hint": problem.hint} for problem in examined.problems
+                ],
                 "remarks": list(examined.remarks),
             }
         )
@@ -120,11 +122,14 @@ async def settings(call: Call) -> int:
     path = call.words[0]
     examined = examine(path, call.settings.kind, os.environ)
     if call.output == JSON:
-        rows = [{"key": one.key, "value": one.value, "source": one.source} for one in examined.settings]
+        rows = [
+            {"key": setting.key, "value": setting.value, "source": setting.source}
+            for setting in examined.settings
+        ]
         show.print_json({"file": path, "kind": examined.kind, "settings": rows})
     else:
-        first = sorted(examined.settings, key=lambda one: one.source == "default")
-        shown = [(one.key, _shown(one.value), one.source) for one in first]
+        first = sorted(examined.settings, key=lambda setting: setting.source == "default")
+        shown = [(setting.key, _shown(setting.value), setting.source) for setting in first]
         show.print_table(f"{examined.kind}: {path}", ("key", "value", "from"), shown)
     for problem in examined.problems:
         show.print_warning(f"binlogctl: warning: {problem}")

@@ -35,8 +35,8 @@ async def run(call: Call) -> int:
         )
     async with connection.registry(call.settings) as registry:
         pumps = (await registry.view()).pumps
-    wanted = call.settings.node_id
-    asked = {name: entry for name, entry in sorted(pumps.items()) if wanted in ("", name)}
+    node_id = call.settings.node_id
+    asked = {name: entry for name, entry in sorted(pumps.items()) if node_id in ("", name)}
     decided, errors = 0, list[BinlogError]()
     for name, entry in asked.items():
         try:

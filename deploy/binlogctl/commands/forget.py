@@ -14,7 +14,7 @@ from binlogctl.cli.command_line import Call
 from binlogctl.cli.commands import DONE
 from binlogctl.cli.settings import CtlSettings
 from binlogctl.cluster import forget_consequences, node_lookup
-from binlogctl.cluster.node_lookup import Found
+from binlogctl.cluster.node_lookup import RegisteredNode
 from binlogctl.net import connection, node_http
 from tidb_binlog import tso
 from tidb_binlog.clock import SystemClock
@@ -33,50 +33,50 @@ async def run(call: Call) -> int:
     settings = call.settings
     async with connection.registry(settings) as registry:
         view = await registry.view()
-        found = node_lookup.find(view, call.words[0], settings.kind)
-        status = found.entry.status
+        node = node_lookup.find(view, call.words[0], settings.kind)
+        status = node.entry.status
         if status.state == OFFLINE and not settings.delete:
-            show.print_lines(f"{found.label} is offline already; -delete removes its entry")
+            show.print_lines(f"{node.label} is offline already; -delete removes its entry")
             return DONE
-        await _check_dead(settings, found)
-        lost = forget_consequences.loss(view, found)
+        await _check_dead(settings, node)
+        lost = forget_consequences.loss(view, node)
         if lost.is_needed and not settings.yes:
             raise Rejected(
-                f"{found.label} is needed: {'; '.join(lost.lines)}",
+                f"{node.label} is needed: {'; '.join(lost.lines)}",
                 hint="bring it back, or give that up with -yes",
             )
         if settings.delete:
-            await registry.remove(found.kind, found.node_id, found.entry.mod_revision)
+            await registry.remove(node.kind, node.node_id, node.entry.mod_revision)
         else:
-            await registry.put(found.kind, status.with_state(OFFLINE), found.entry.mod_revision)
+            await registry.put(node.kind, status.with_state(OFFLINE), node.entry.mod_revision)
     done = "is removed from the registry" if settings.delete else "is offline now"
-    show.print_lines(f"{found.label} {done}", *(f"  {line}" for line in lost.lines))
+    show.print_lines(f"{node.label} {done}", *(f"  {line}" for line in lost.lines))
     return DONE
 
 
-async def _check_dead(settings: CtlSettings, found: Found) -> None:
-    hint = f"`binlogctl close {found.node_id}` lets it leave in order"
-    if found.entry.alive:
-        raise Rejected(f"{found.label} lives", hint=hint)
-    if await _answers(settings, found):
-        raise Rejected(f"{found.label} lives: it answers at {found.entry.status.host}", hint=hint)
-    age_s = tso.age_s(found.entry.status.update_ts, SystemClock().wall_s())
-    if found.entry.alive is None and 0 <= age_s < FRESH_S and found.entry.status.state != OFFLINE:
+async def _check_dead(settings: CtlSettings, node: RegisteredNode) -> None:
+    hint = f"`binlogctl close {node.node_id}` lets it leave in order"
+    if node.entry.alive:
+        raise Rejected(f"{node.label} lives", hint=hint)
+    if await _answers(settings, node):
+        raise Rejected(f"{node.label} lives: it answers at {node.entry.status.host}", hint=hint)
+    age_s = tso.age_s(node.entry.status.update_ts, SystemClock().wall_s())
+    if node.entry.alive is None and 0 <= age_s < FRESH_S and node.entry.status.state != OFFLINE:
         raise Rejected(
-            f"{found.label} may live: it renewed its entry {span(age_s)} ago",
+            f"{node.label} may live: it renewed its entry {span(age_s)} ago",
             hint=f"try again when that is more than {FRESH_S:.0f} s, or stop it",
         )
 
 
-async def _answers(settings: CtlSettings, found: Found) -> bool:
+async def _answers(settings: CtlSettings, node: RegisteredNode) -> bool:
     """Whether this node, and no other one, listens at its address."""
     try:
         answer = await node_http.ask(
-            found.label, found.entry.status.host, "GET", "/status", settings.tls, deadline_s=PROBE_S
+            node.label, node.entry.status.host, "GET", "/status", settings.tls, deadline_s=PROBE_S
         )
     except Unavailable:
         return False
     document = answer.document or {}
     pump = document.get("pump")
     name = pump.get("node_id") if isinstance(pump, Mapping) else document.get("NodeID")
-    return name in (None, found.node_id)
+    return name in (None, node.node_id)

@@ -80,11 +80,11 @@ def _print_line(kind: str, entry: NodeEntry) -> None:
 
 
 def _entry(nodes: Any, kind: str, node_id: str) -> NodeEntry:
-    found: NodeEntry | None = nodes.get(node_id)
-    if found is None:
+    entry: NodeEntry | None = nodes.get(node_id)
+    if entry is None:
         key = status_key(kind, node_id).decode()
         raise Rejected(f"key {key} in etcd not found", hint=f"`-cmd {kind}` lists the nodes")
-    return found
+    return entry
 
 
 def _node_id(call: Call) -> str:

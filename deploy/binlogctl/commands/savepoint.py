@@ -85,21 +85,21 @@ async def _of_backup(call: Call, read: Callable[[str], BackupPosition]) -> int:
         return _done(call, _not_ahead(read(call.words[0])))
     from drainer.points.load.imported import store_imported
 
-    found = read(call.words[0])
+    position = read(call.words[0])
     settings = drainer_file.read(file, call.command.words)
     async with drainer_file.cluster(settings) as (upstream, nodes):
-        where = await store_imported(settings, upstream, nodes, found, replace=call.settings.yes)
-    return _say(call, "checkpoint", where, found.ts)
+        where = await store_imported(settings, upstream, nodes, position, replace=call.settings.yes)
+    return _say(call, "checkpoint", where, position.ts)
 
 
-def _not_ahead(found: BackupPosition) -> int:
+def _not_ahead(position: BackupPosition) -> int:
     """Its timestamp; `Rejected` for one that only another clock can have given."""
-    if tso.physical_s(found.ts) > SystemClock().wall_s() + _AHEAD_MAX_S:
+    if tso.physical_s(position.ts) > SystemClock().wall_s() + _AHEAD_MAX_S:
         raise Rejected(
-            f"{found.path} is of {time_text.utc(found.ts)}, which is still to come",
+            f"{position.path} is of {time_text.utc(position.ts)}, which is still to come",
             hint="is this host's clock right?",
         )
-    return found.ts
+    return position.ts
 
 
 def _check(call: Call) -> None:

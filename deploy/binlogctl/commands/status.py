@@ -50,7 +50,7 @@ def page(seen: Overview) -> Group:
 
     pumps = [_row(line, seen.now_ts) for line in seen.nodes if line.kind == PUMPS]
     drainers = [_row(line, seen.now_ts) for line in seen.nodes if line.kind == DRAINERS]
-    lags = [(one.node_id, *map(span, one.stages_s.values())) for one in seen.nodes if one.stages_s]
+    lags = [(line.node_id, *map(span, line.stages_s.values())) for line in seen.nodes if line.stages_s]
     parts: list[RenderableType] = [
         show.table(f"{len(pumps)} pumps at {time_text.local(seen.now_ts)}", _PUMP, pumps),
         show.table(f"{len(drainers)} drainers", _DRAINER, drainers),
@@ -94,12 +94,12 @@ def _position(ts: Ts, now_ts: Ts) -> str:
 
 def lines(seen: Overview) -> list[str]:
     """The same as plain lines."""
-    found = []
+    texts = []
     for line in seen.nodes:
         behind = "position unknown" if line.behind_s is None else f"{span(line.behind_s)} behind"
         stages = " ".join(f"{name}={value:.1f}s" for name, value in line.stages_s.items())
         answers = "" if line.answers else ", does not answer"
         role = "reader" if line.reader else line.kind[:-1]
         parts = (f"{role} {line.node_id}: {line.state}{answers}", behind, stages, line.doing)
-        found.append(", ".join(part for part in parts if part))
-    return found + [_trouble_line(trouble) for trouble in seen.troubles]
+        texts.append(", ".join(part for part in parts if part))
+    return texts + [_trouble_line(trouble) for trouble in seen.troubles]

@@ -115,8 +115,8 @@ def _drawn(live: Live, seen: Overview | Unavailable | None, view: View, keys: li
         view = top_view.pressed(view, key, len(lines), window)
     lines = _rendered(live.console, seen, view)
     view = top_view.within(view, len(lines), window)
-    known = seen if isinstance(seen, Overview) else None
-    bar = top_view.bar(view, known, len(lines), window)
+    overview = seen if isinstance(seen, Overview) else None
+    bar = top_view.bar(view, overview, len(lines), window)
     live.update(_page(lines[view.first : view.first + window], bar), refresh=True)
     return view
 
@@ -150,8 +150,8 @@ class _Typed:
         self._text += text
 
     def take(self) -> list[str]:
-        found, self._text = top_view.keys(self._text)
-        return found
+        keys, self._text = top_view.keys(self._text)
+        return keys
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from binlogctl.doctor.facts import DiskFacts, Replicated
 from binlogctl.doctor.findings import Finding, error
 from binlogctl.doctor.gather import files
 from drainer.checkpoint.value import DEFAULT_TABLE
-from drainer.config import downstream, places
+from drainer.config import downstream, remarks
 from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Target
 from drainer.stream.rules.rule_set import read_rules
@@ -63,60 +63,60 @@ class ConfigFiles:
             return check_unreadable("pump", file.path, file.error)
         settings = file.settings
         assert settings is not None
-        found = check_pump(settings, file.path)
-        found += _places("pump", file.path, lambda: files.remarks_on_data_dir(settings.data_dir))
-        found += self.check_tls("[security]", settings.tls, _hosts(settings.advertised), now_s)
+        findings = check_pump(settings, file.path)
+        findings += _places("pump", file.path, lambda: files.remarks_on_data_dir(settings.data_dir))
+        findings += self.check_tls("[security]", settings.tls, _hosts(settings.advertised), now_s)
         if (disk := files.disk_of(settings.data_dir)) is not None:
             subject = f"data-dir {settings.data_dir} of {file.path}"
-            found += check_disk(
+            findings += check_disk(
                 subject, DiskFacts(disk.available, disk.capacity, settings.stop_write_at_bytes)
             )
-        return found
+        return findings
 
     def _check_drainer(self, file: files.FileFacts[DrainerConfig], now_s: float) -> list[Finding]:
         if file.error is not None:
             return check_unreadable("drainer", file.path, file.error)
         settings = file.settings
         assert settings is not None
-        found = check_drainer(settings, file.path)
-        found += _places("drainer", file.path, lambda: places.check(settings))
+        findings = check_drainer(settings, file.path)
+        findings += _places("drainer", file.path, lambda: remarks.on_mounts(settings))
         secret = bool(
             settings.to_password
             or settings.to_encrypted_password
             or settings.checkpoint_password
             or settings.checkpoint_encrypted_password
         )
-        found += check_mode("drainer", file.path, file.mode, has_secret=secret)
+        findings += check_mode("drainer", file.path, file.mode, has_secret=secret)
         try:
             read_rules(settings)
         except BinlogError as failure:
-            found += error(
+            findings += error(
                 "drainer.config",
                 file.path,
                 failure.message,
                 "the drainer does not start with this file",
                 failure.hint or f"correct {file.path}",
             )
-        found += self.check_tls("[security]", settings.tls, _hosts(settings.advertised), now_s)
-        found += self.check_tls("[syncer.to.security]", settings.downstream_tls, (), now_s)
-        found += self.check_tls("[syncer.to.checkpoint.security]", settings.checkpoint_tls, (), now_s)
-        return found
+        findings += self.check_tls("[security]", settings.tls, _hosts(settings.advertised), now_s)
+        findings += self.check_tls("[syncer.to.security]", settings.downstream_tls, (), now_s)
+        findings += self.check_tls("[syncer.to.checkpoint.security]", settings.checkpoint_tls, (), now_s)
+        return findings
 
     def pd_urls(self) -> list[tuple[str, str, str]]:
         """Kind of node, path and pd-urls of each file that can be used."""
-        found = []
+        urls = []
         if self._pump is not None and self._pump.settings is not None:
-            found.append(("pump", self._pump.path, self._pump.settings.pd_urls))
+            urls.append(("pump", self._pump.path, self._pump.settings.pd_urls))
         if self._drainer is not None and self._drainer.settings is not None:
-            found.append(("drainer", self._drainer.path, self._drainer.settings.pd_urls))
-        return found
+            urls.append(("drainer", self._drainer.path, self._drainer.settings.pd_urls))
+        return urls
 
     @staticmethod
     def check_tls(option: str, tls: TlsConfig | None, hosts: Sequence[str], now_s: float) -> list[Finding]:
         if tls is None:
             return []
         seen = files.read_certificates(option, tls, hosts)
-        return [finding for one in seen for finding in check_certificate(one, now_s)]
+        return [finding for certificate in seen for finding in check_certificate(certificate, now_s)]
 
     def downstreams(self) -> list[DownstreamPlan]:
         """One for each server; none if the drainer's file is not given or cannot be used, or is about an
@@ -124,7 +124,7 @@ class ConfigFiles:
         settings = self._drainer.settings if self._drainer is not None else None
         if settings is None or not settings.to_database:
             return []
-        return [self._plan(one) for one in downstream.each_place(settings)]
+        return [self._plan(place) for place in downstream.each_place(settings)]
 
     @staticmethod
     def _plan(settings: DrainerConfig) -> DownstreamPlan:
@@ -156,7 +156,10 @@ def _hosts(address: str) -> tuple[str, ...]:
 
 def _databases(settings: DrainerConfig) -> tuple[str, ...] | None:
     """Names of what is written downstream; None where only the upstream knows them."""
-    names = [*settings.replicate_do_db, *(str(one.get("db-name", "")) for one in settings.replicate_do_table)]
+    names = [
+        *settings.replicate_do_db,
+        *(str(rule.get("db-name", "")) for rule in settings.replicate_do_table),
+    ]
     if not names or settings.table_migrate_rule or any(name.startswith("~") for name in names):
         return None
     return tuple(dict.fromkeys(names))

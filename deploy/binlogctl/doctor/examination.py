@@ -234,12 +234,12 @@ class Examination:
     async def _compare_urls(self, upstream: UpstreamFacts | None) -> None:
         """Files may name the same cluster by other URLs."""
         members = upstream.members if upstream is not None else ()
-        known = {
+        endpoints = {
             *parse_endpoints(self._options.pd_urls),
             *(member.url.partition("://")[2] for member in members),
         }
         for kind, path, urls in self._files.pd_urls():
-            if known & set(parse_endpoints(urls)):
+            if endpoints & set(parse_endpoints(urls)):
                 continue
             gatherer = UpstreamGatherer(self._http, self._clock, self._options.tls, self._options.timeout_s)
             named = await gatherer.members(urls, self._options.upstream)
@@ -329,8 +329,8 @@ class Examination:
         if plan.row_target is not None:
             row = await self._gather_row(plan.row_target, plan.replicated.checkpoint_schema, plan.row_table)
             self._findings += check_row_server(row)
-        for one in {id(one): one for one in (seen, row)}.values():
-            self._clocks += [one.clock] if one.clock is not None else []
+        for server in {id(server): server for server in (seen, row)}.values():
+            self._clocks += [server.clock] if server.clock is not None else []
         if row.checkpoint is not None and not checkpoint_seen:
             since_s = self._clock.monotonic_s() - self._upstream_asked_s
             self._findings += check_checkpoint(

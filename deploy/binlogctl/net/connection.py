@@ -33,8 +33,8 @@ async def cluster(settings: CtlSettings) -> AsyncIterator[tuple[EtcdRegistry, Et
 @contextlib.asynccontextmanager
 async def registry(settings: CtlSettings) -> AsyncIterator[EtcdRegistry]:
     """Raises as `cluster`."""
-    async with cluster(settings) as (found, _):
-        yield found
+    async with cluster(settings) as (nodes, _):
+        yield nodes
 
 
 async def timestamp(settings: CtlSettings) -> int:

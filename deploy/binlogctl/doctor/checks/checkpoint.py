@@ -54,11 +54,11 @@ def check_checkpoint(
             "which one counts is not known",
             "make PD or etcd reachable and run doctor again",
         )
-    found = _owner(seen, name, nodes, replicated)
+    findings = _owner(seen, name, nodes, replicated)
     others = sorted(other for other in seen.rows if other != cluster_id)
     if cluster_id not in seen.rows:
         if others:
-            found += warning(
+            findings += warning(
                 CHECK,
                 name,
                 f"has rows of clusters {', '.join(map(str, others))}, and none of {cluster_id}",
@@ -68,10 +68,10 @@ def check_checkpoint(
                 f"SELECT clusterID, checkPoint FROM {name};   -- then correct pd-urls, or set"
                 " initial-commit-ts",
             )
-        return found or info(
+        return findings or info(
             CHECK, name, "no row of this cluster yet", "the drainer begins at initial-commit-ts"
         )
-    return found + _row(seen.rows[cluster_id], name, cluster_id, now_ts, since_s, nodes)
+    return findings + _row(seen.rows[cluster_id], name, cluster_id, now_ts, since_s, nodes)
 
 
 def _owner(
@@ -128,7 +128,9 @@ def _row(
                 "binlogs after the checkpoint are gone: continuing would leave a gap",
                 "copy the data of the upstream anew and set the row to that copy's timestamp",
             )
-    found = ok(CHECK, name, f"commitTS {row.commit_ts}")
+    findings = ok(CHECK, name, f"commitTS {row.commit_ts}")
     if row.epoch is None:
-        found += info(CHECK, name, "written by a Go drainer", "ours goes on from it, in safe mode at first")
-    return found
+        findings += info(
+            CHECK, name, "written by a Go drainer", "ours goes on from it, in safe mode at first"
+        )
+    return findings

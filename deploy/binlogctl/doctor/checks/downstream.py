@@ -133,7 +133,7 @@ def _untransactional(seen: DownstreamFacts, replicated: Replicated) -> list[Find
     """Tables that a crash in the middle of a transaction leaves half written."""
     named = replicated.databases
     tables = [table for table in seen.untransactional if named is None or table.schema in named]
-    found = []
+    findings = []
     for has_key, consequence in (
         (False, "the drainer refuses their rows: a crash would leave rows twice"),
         (
@@ -148,14 +148,14 @@ def _untransactional(seen: DownstreamFacts, replicated: Replicated) -> list[Find
         more = f" and {len(alike) - _SHOWN_MAX} more" if len(alike) > _SHOWN_MAX else ""
         kind = f"with{'' if has_key else 'out'} a key, of engines without transactions"
         first = alike[0]
-        found += (warning if has_key or named is None else error)(
+        findings += (warning if has_key or named is None else error)(
             "downstream.transactions",
             seen.where,
             f"tables {kind}: {shown}{more}",
             consequence if named is not None else f"if they are replicated: {consequence}",
             f"ALTER TABLE {_quoted(first.schema)}.{_quoted(first.name)} ENGINE=InnoDB;   -- and so on",
         )
-    return found
+    return findings
 
 
 def _place(name: str) -> str:

@@ -51,9 +51,9 @@ def check_certificate(seen: CertificateFacts, now_s: float) -> list[Finding]:
             "no peer accepts it yet",
             f"check the clocks; {renew}",
         )
-    found = []
+    findings = []
     if seen.not_after_s - now_s < SOON_S:
-        found += warning(
+        findings += warning(
             "tls.expiry",
             subject,
             f"ends in {_days(seen.not_after_s - now_s)}",
@@ -61,14 +61,14 @@ def check_certificate(seen: CertificateFacts, now_s: float) -> list[Finding]:
             renew,
         )
     if seen.trusted is False:
-        found += error(
+        findings += error(
             "tls.authority",
             subject,
             "its authority is not the one of ssl-ca",
             "peers that trust ssl-ca refuse it",
             "have it signed by the authority in ssl-ca, or add that authority to ssl-ca",
         )
-    found += all_of(
+    findings += all_of(
         error(
             "tls.names",
             subject,
@@ -79,7 +79,7 @@ def check_certificate(seen: CertificateFacts, now_s: float) -> list[Finding]:
         for host in seen.hosts
         if not _names(host, seen.names)
     )
-    return found or ok(
+    return findings or ok(
         "tls.files",
         subject,
         f"{seen.common_name or 'no name'}, ends in {_days(seen.not_after_s - now_s)}",
@@ -146,31 +146,31 @@ def check_places(kind: str, path: str, refused: ConfigError | None, remarks: Seq
 
 def check_pump(settings: PumpConfig, path: str) -> list[Finding]:
     """A pump's file."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if not settings.sync_log:
-        found += warning(
+        findings += warning(
             "pump.config",
             path,
             "storage.sync-log is false",
             "a power cut loses binlogs that TiDB counts as stored: both sides differ then",
             "sync-log = true   # in [storage]",
         )
-    return found or ok("pump.config", path, "can be used")
+    return findings or ok("pump.config", path, "can be used")
 
 
 def check_drainer(settings: DrainerConfig, path: str) -> list[Finding]:
     """A drainer's file."""
-    found = list(_contradictions(settings, path))
+    findings = list(_contradictions(settings, path))
     if settings.sql_mode and session_mode(settings.sql_mode).strict == session_mode(settings.sql_mode).lax:
-        found += warning(
+        findings += warning(
             "drainer.sql_mode",
             path,
             f"syncer.sql-mode is {settings.sql_mode!r}: not strict",
             "values that do not fit are clipped silently instead of stopping the drainer",
             'sql-mode = ""   # in [syncer]: strict, with the dates that the upstream took',
         )
-    found += all_of(info("drainer.config", path, remark) for remark in settings.remarks())
-    return found or ok("drainer.config", path, "can be used")
+    findings += all_of(info("drainer.config", path, remark) for remark in settings.remarks())
+    return findings or ok("drainer.config", path, "can be used")
 
 
 def _contradictions(settings: DrainerConfig, path: str) -> Iterator[Finding]:

@@ -74,15 +74,13 @@ def missing(
     """Rights that lack, by database (or `*`). `databases`: None for all that the upstream has or will have;
     `schema` is that of the checkpoint; `apart` are needed on everything in any case (`apart_of`)."""
     places = [EVERYWHERE] if databases is None else list(dict.fromkeys([*databases, schema]))
-    found: dict[str, list[str]] = {}
+    lacking: dict[str, list[str]] = {}
     for place in places:
-        wanted = [*ROWS, *TABLES, *NICE]
-        lacking = [right for right in wanted if not rights.has(right, place)]
-        if lacking:
-            found[place] = lacking
-    if lacking := [right for right in apart if not rights.has(right)]:
-        found[EVERYWHERE] = found.get(EVERYWHERE, []) + lacking
-    return found
+        if rights_of_place := [right for right in (*ROWS, *TABLES, *NICE) if not rights.has(right, place)]:
+            lacking[place] = rights_of_place
+    if rights_apart := [right for right in apart if not rights.has(right)]:
+        lacking[EVERYWHERE] = lacking.get(EVERYWHERE, []) + rights_apart
+    return lacking
 
 
 def apart_of(mariadb: tuple[int, int] | None) -> tuple[str, ...]:

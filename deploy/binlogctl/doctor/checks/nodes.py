@@ -140,32 +140,32 @@ def _identity(node: NodeFacts, nodes: Sequence[NodeFacts], cluster_id: int | Non
 
 
 def _foreign(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[Finding]:
-    found = info(
+    findings = info(
         "node.foreign",
         node.label,
         "a Go node: it keeps no lease",
         "that it is dead shows only by its entry's age; pause or close it before its host goes away",
     )
-    found += _other_registry(node, nodes)
-    found += unchecked(
+    findings += _other_registry(node, nodes)
+    findings += unchecked(
         "node.identity",
         node.label,
         "does not say its node id, cluster or version",
         "a wrong node at this address would not be noticed",
         f"{node.curl('/status')}   # and compare with the node's own log",
     )
-    return found
+    return findings
 
 
 def _other_registry(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[Finding]:
-    known = node.answer.known if node.answer is not None else None
+    registered = node.answer.known if node.answer is not None else None
     ours = {other.node_id for other in nodes if other.kind == PUMPS}
-    if known is None or node.kind != PUMPS or node.node_id in known or not ours:
+    if registered is None or node.kind != PUMPS or node.node_id in registered or not ours:
         return []
     return error(
         "node.cluster",
         node.label,
-        f"its registry has {len(known)} pumps, and not itself",
+        f"its registry has {len(registered)} pumps, and not itself",
         "it is registered in another etcd than this one: it lives in two clusters, or in none",
         "correct pd-urls of this node and restart it",
     )
@@ -190,9 +190,9 @@ def _complaints(node: NodeFacts) -> list[Finding]:
 def _roles(nodes: Sequence[NodeFacts]) -> list[Finding]:
     pumps = [node for node in nodes if node.kind == PUMPS]
     online = [node for node in pumps if node.state == states.ONLINE]
-    found = []
+    findings = []
     if not pumps:
-        found += error(
+        findings += error(
             "cluster.pumps",
             "cluster",
             "no pump is registered",
@@ -200,7 +200,7 @@ def _roles(nodes: Sequence[NodeFacts]) -> list[Finding]:
             "pump -pd-urls URLS -data-dir DIR   # start at least one",
         )
     elif not online:
-        found += error(
+        findings += error(
             "cluster.pumps",
             "cluster",
             f"none of {len(pumps)} pumps is online",
@@ -208,7 +208,7 @@ def _roles(nodes: Sequence[NodeFacts]) -> list[Finding]:
             "start the pumps again",
         )
     elif len(online) == 1:
-        found += info(
+        findings += info(
             "cluster.pumps",
             "cluster",
             "one pump is online",
@@ -216,8 +216,8 @@ def _roles(nodes: Sequence[NodeFacts]) -> list[Finding]:
             "start a second pump on another host",
         )
     if not any(node.kind == DRAINERS for node in nodes):
-        found += info("cluster.drainers", "cluster", "no drainer is registered", "nothing is replicated")
-    return found
+        findings += info("cluster.drainers", "cluster", "no drainer is registered", "nothing is replicated")
+    return findings
 
 
 def _versions(nodes: Sequence[NodeFacts]) -> list[Finding]:
@@ -244,8 +244,8 @@ def is_local(host: str, resolved: Sequence[str] | None = None) -> bool:
     """Whether it means another machine wherever it is used."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
-    found = [parsed for text in (host, *(resolved or ())) if (parsed := _parsed(text)) is not None]
-    return any(one.is_loopback for one in found)
+    addresses = [parsed for text in (host, *(resolved or ())) if (parsed := _parsed(text)) is not None]
+    return any(address.is_loopback for address in addresses)
 
 
 def check_address(node: NodeFacts, *, one_host: bool) -> list[Finding]:
@@ -304,8 +304,8 @@ def check_duplicates(nodes: Iterable[NodeFacts]) -> list[Finding]:
     for host, sharing in by_host.items():
         if len(sharing) < 2:
             continue
-        there = {node.answer.node_id for node in sharing if node.answer is not None}
-        gone = [node for node in sharing if node.node_id not in there] or sharing[1:]
+        answering = {node.answer.node_id for node in sharing if node.answer is not None}
+        gone = [node for node in sharing if node.node_id not in answering] or sharing[1:]
         commands = "; ".join(node.forget for node in gone)
         findings += error(
             "node.duplicate",

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from binlogctl.doctor.facts import DiskFacts, NodeFacts
-from binlogctl.doctor.findings import Finding, error, info, ok, unchecked, warning
+from binlogctl.doctor.findings import Finding, all_of, error, info, ok, unchecked, warning
 from tidb_binlog import tso
 from tidb_binlog.cluster import node as states
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS
@@ -83,16 +83,19 @@ def check_disks(nodes: Sequence[NodeFacts]) -> list[Finding]:
 def check_retention(nodes: Sequence[NodeFacts], now_s: float) -> list[Finding]:
     """Each drainer that is not offline against each pump that answers."""
     pumps = [
-        one for one in nodes if one.kind == PUMPS and one.state != states.OFFLINE and one.answer is not None
+        node
+        for node in nodes
+        if node.kind == PUMPS and node.state != states.OFFLINE and node.answer is not None
     ]
-    drainers = [one for one in nodes if one.kind == DRAINERS and one.state != states.OFFLINE]
+    drainers = [node for node in nodes if node.kind == DRAINERS and node.state != states.OFFLINE]
     findings: list[Finding] = []
     for drainer in drainers:
         if drainer.max_commit_ts <= 0:
             findings += info("retention", drainer.label, "has no checkpoint yet")
             continue
-        found = [finding for pump in pumps for finding in _pair(pump, drainer, now_s)]
-        findings += found or (ok("retention", drainer.label, "pumps hold all that it needs") if pumps else [])
+        lacking = all_of(_pair(pump, drainer, now_s) for pump in pumps)
+        if pumps:
+            findings += lacking or ok("retention", drainer.label, "pumps hold all that it needs")
     unknown = [pump for pump in pumps if pump.answer is not None and pump.answer.age_s is None]
     if unknown and drainers:
         findings += unchecked(

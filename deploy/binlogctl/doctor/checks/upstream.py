@@ -88,23 +88,23 @@ def _silent(member: MemberFacts, *, others: int) -> list[Finding]:
 def _spare(members: Sequence[MemberFacts], answering: Sequence[MemberFacts]) -> list[Finding]:
     """Whether one more member may fail."""
     count = len({member.name or member.url for member in members})
-    there = len({member.name or member.url for member in answering})
-    if not there:
+    alive = len({member.name or member.url for member in answering})
+    if not alive:
         return []
     need = count // 2 + 1
-    if there < need:
+    if alive < need:
         return error(
             "upstream.quorum",
             "PD",
-            f"{there} of {count} members answer",
+            f"{alive} of {count} members answer",
             "that is no majority: nothing can be written, and no timestamp is given",
             "start the members that do not run",
         )
-    if there - 1 >= need:
+    if alive - 1 >= need:
         return []
     if count == 1:
         return info("upstream.quorum", "PD", "one member", "when it is away, nothing commits")
-    return info("upstream.quorum", "PD", f"{there} of {count} members answer", "none may fail any more")
+    return info("upstream.quorum", "PD", f"{alive} of {count} members answer", "none may fail any more")
 
 
 def check_stores(stores: Sequence[StoreFacts]) -> list[Finding]:
@@ -137,8 +137,8 @@ def check_prepared(prepared: Mapping[int, Prepared] | Corruption, now_s: float) 
         why = "every query for the outcome of a transaction fails on this: pumps wait, and drainers too"
         return error(check, subject, prepared.message, why, prepared.hint or "read that key with etcdctl")
     return all_of(
-        (error if one.abandoned else warning)(check, subject, one.seen, in_doubt.WHY, in_doubt.MEND)
-        for one in in_doubt.doubts(prepared, now_s)
+        (error if doubt.abandoned else warning)(check, subject, doubt.seen, in_doubt.WHY, in_doubt.MEND)
+        for doubt in in_doubt.doubts(prepared, now_s)
     )
 
 

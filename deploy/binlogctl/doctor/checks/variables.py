@@ -52,9 +52,9 @@ def _modes(seen: DownstreamFacts) -> list[Finding]:
     whose = (
         "the drainer sets its own mode, but a snapshot is loaded, and a Go drainer works, under this one: "
     )
-    found = []
+    findings = []
     if not modes & _STRICT:
-        found += warning(
+        findings += warning(
             "downstream.sql_mode",
             seen.where,
             f"global sql_mode is {text!r}: not strict",
@@ -62,26 +62,26 @@ def _modes(seen: DownstreamFacts) -> list[Finding]:
             mend,
         )
     if changing := sorted(modes & _CHANGES_TEXT):
-        found += warning(
+        findings += warning(
             "downstream.sql_mode",
             seen.where,
             f"global sql_mode has {', '.join(changing)}",
             whose + "texts are read otherwise than TiDB wrote them",
             mend,
         )
-    return found or ok("downstream.sql_mode", seen.where, "strict")
+    return findings or ok("downstream.sql_mode", seen.where, "strict")
 
 
 def _zone(seen: DownstreamFacts, upstream_zone_s: float | None) -> list[Finding]:
-    found = []
+    findings = []
     offset_s = seen.zone_offset_s
     name = seen.variables.get("time_zone", "?")
     if name == "SYSTEM":
         name = f"SYSTEM ({seen.variables.get('system_time_zone', '?')})"
     if offset_s is None:
-        found += _unread(seen, "time_zone")
+        findings += _unread(seen, "time_zone")
     elif upstream_zone_s is not None and round(offset_s - upstream_zone_s) != 0:
-        found += warning(
+        findings += warning(
             "downstream.time_zone",
             seen.where,
             f"global time_zone is {name}, {_offset(offset_s)}; the upstream's is {_offset(upstream_zone_s)}",
@@ -90,7 +90,7 @@ def _zone(seen: DownstreamFacts, upstream_zone_s: float | None) -> list[Finding]
             f"SET GLOBAL time_zone = '{_offset(upstream_zone_s)}';   -- and in the server's file",
         )
     elif upstream_zone_s is None and round(offset_s) != 0:
-        found += info(
+        findings += info(
             "downstream.time_zone",
             seen.where,
             f"global time_zone is {name}, {_offset(offset_s)}",
@@ -98,9 +98,9 @@ def _zone(seen: DownstreamFacts, upstream_zone_s: float | None) -> list[Finding]
             "binlogctl doctor -time-zone ZONE   # compares with the upstream's zone",
         )
     else:
-        found += ok("downstream.time_zone", seen.where, _offset(offset_s))
+        findings += ok("downstream.time_zone", seen.where, _offset(offset_s))
     if seen.knows_zones is False:
-        found += info(
+        findings += info(
             "downstream.time_zone_names",
             seen.where,
             "does not know time zones by name",
@@ -108,16 +108,16 @@ def _zone(seen: DownstreamFacts, upstream_zone_s: float | None) -> list[Finding]
             " days of the other half of the year is an hour off",
             "mariadb-tzinfo-to-sql /usr/share/zoneinfo | mariadb mysql",
         )
-    return found
+    return findings
 
 
 def _text(seen: DownstreamFacts) -> list[Finding]:
-    found = []
+    findings = []
     charset = seen.variables.get("character_set_server", "")
     if not charset:
         return _unread(seen, "character_set_server")
     if charset != "utf8mb4":
-        found += warning(
+        findings += warning(
             "downstream.charset",
             seen.where,
             f"character_set_server is {charset}",
@@ -128,20 +128,20 @@ def _text(seen: DownstreamFacts) -> list[Finding]:
         )
     collation = seen.variables.get("collation_server", "")
     if charset == "utf8mb4" and collation != "utf8mb4_bin":
-        found += info(
+        findings += info(
             "downstream.collation",
             seen.where,
             f"collation_server is {collation}",
             "TiDB's default is utf8mb4_bin; tables made by hand without a collation compare otherwise",
         )
     if seen.variables.get("lower_case_table_names", "0") not in ("0", "2"):
-        found += info(
+        findings += info(
             "downstream.names",
             seen.where,
             "lower_case_table_names is 1",
             "names of tables are stored in lower case here",
         )
-    return found or ok("downstream.charset", seen.where, f"{charset}, {collation}")
+    return findings or ok("downstream.charset", seen.where, f"{charset}, {collation}")
 
 
 def check_writable(seen: DownstreamFacts) -> list[Finding]:
@@ -168,11 +168,11 @@ def check_writable(seen: DownstreamFacts) -> list[Finding]:
 def _limits(seen: DownstreamFacts, replicated: Replicated) -> list[Finding]:
     numbers = {name: int(value) for name, value in seen.variables.items() if value.isdigit()}
     packet = numbers.get("max_allowed_packet")
-    found = []
+    findings = []
     if packet is None:
-        found += _unread(seen, "max_allowed_packet")
+        findings += _unread(seen, "max_allowed_packet")
     elif packet < PACKET_MIN:
-        found += warning(
+        findings += warning(
             "downstream.max_allowed_packet",
             seen.where,
             f"max_allowed_packet is {packet} bytes",
@@ -181,10 +181,10 @@ def _limits(seen: DownstreamFacts, replicated: Replicated) -> list[Finding]:
             "SET GLOBAL max_allowed_packet = 67108864;   -- and in the server's file",
         )
     else:
-        found += ok("downstream.max_allowed_packet", seen.where, f"{packet} bytes")
+        findings += ok("downstream.max_allowed_packet", seen.where, f"{packet} bytes")
     sessions = replicated.lanes + SESSIONS_APART
     if (most := numbers.get("max_connections")) and most < sessions:
-        found += warning(
+        findings += warning(
             "downstream.max_connections",
             seen.where,
             f"max_connections is {most}, {replicated.lanes} lanes and"
@@ -193,7 +193,7 @@ def _limits(seen: DownstreamFacts, replicated: Replicated) -> list[Finding]:
             f"SET GLOBAL max_connections = {max(151, 2 * sessions)};",
         )
     if re.fullmatch(r"0*(\.0*)?", statement_s := seen.variables.get("max_statement_time", "0")) is None:
-        found += warning(
+        findings += warning(
             "downstream.max_statement_time",
             seen.where,
             f"max_statement_time is {statement_s} s",
@@ -201,14 +201,14 @@ def _limits(seen: DownstreamFacts, replicated: Replicated) -> list[Finding]:
             "SET GLOBAL max_statement_time = 0;   -- and in the server's file",
         )
     if (silent_s := numbers.get("wait_timeout")) is not None and 0 < silent_s < 60:
-        found += warning(
+        findings += warning(
             "downstream.wait_timeout",
             seen.where,
             f"wait_timeout is {silent_s} s",
             "the server closes sessions that are only waiting for rows: they are opened again each time",
             "SET GLOBAL wait_timeout = 28800;",
         )
-    return found
+    return findings
 
 
 def _engine(seen: DownstreamFacts) -> list[Finding]:

@@ -35,7 +35,7 @@ def read_pump(status: bytes, exposition: bytes = b"") -> Answer | None:
     if document is None or "CommitTS" not in document or "Checkpoint" not in document:
         return None
     listed = document.get("status")
-    known = frozenset(map(str, listed)) if isinstance(listed, dict) else None
+    registered = frozenset(map(str, listed)) if isinstance(listed, dict) else None
     sizes = _samples(exposition)
     size = sizes.get(f'{_SIZE}{{type="capacity"}}')
     capacity = None if size is None else int(size)
@@ -45,7 +45,7 @@ def read_pump(status: bytes, exposition: bytes = b"") -> Answer | None:
         disk = None if available is None else DiskFacts(int(available), capacity)
         purged_ms = sizes.get(_GC)
         gc_ts = None if purged_ms is None else int(purged_ms) << LOGICAL_BITS
-        return Answer(foreign=True, known=known, disk=disk, gc_ts=gc_ts)
+        return Answer(foreign=True, known=registered, disk=disk, gc_ts=gc_ts)
     free, retention = pump.disk.available, pump.retention or RetentionStatus()
     return Answer(
         foreign=False,
@@ -53,13 +53,15 @@ def read_pump(status: bytes, exposition: bytes = b"") -> Answer | None:
         cluster_id=pump.cluster_id,
         version=pump.version or None,
         time_s=pump.time_s,
-        known=known,
+        known=registered,
         disk=None if free is None else DiskFacts(free, capacity, pump.disk.floor),
         gc_ts=pump.gc_ts,
         age_s=retention.age_s,
         alarm_s=retention.alarm_s,
         left_s={
-            one.node_id: one.left_s for one in retention.drainers if not one.lost and one.left_s is not None
+            drainer.node_id: drainer.left_s
+            for drainer in retention.drainers
+            if not drainer.lost and drainer.left_s is not None
         },
         troubles=tuple(of_pump(read(document, PumpDocument), pump.node_id)),
     )
@@ -75,9 +77,9 @@ def read_drainer(status: bytes) -> Answer | None:
     document = read(raw, DrainerDocument)
     troubles = of_drainer(document, document.node_id, document.node_id)
     troubles += [
-        Trouble(WARNING, document.node_id, f"pump {node_id}: {one.error}")
-        for node_id, one in (document.pumps or {}).items()
-        if not one.connected and one.error
+        Trouble(WARNING, document.node_id, f"pump {node_id}: {pump.error}")
+        for node_id, pump in (document.pumps or {}).items()
+        if not pump.connected and pump.error
     ]
     return Answer(
         foreign=False,
@@ -99,10 +101,10 @@ def _document(body: bytes) -> dict[str, Any] | None:
 
 def _samples(exposition: bytes) -> dict[str, float]:
     text = exposition.decode("utf-8", "replace")
-    found: dict[str, float] = {}
+    samples: dict[str, float] = {}
     for match in _SAMPLE.finditer(text):
         name = match["name"]
         if name in (_SIZE, _GC):
             labels = f"{{{match['labels']}}}" if match["labels"] else ""
-            found[f"{name}{labels}"] = float(match["value"])
-    return found
+            samples[f"{name}{labels}"] = float(match["value"])
+    return samples

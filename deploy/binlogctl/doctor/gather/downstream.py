@@ -116,8 +116,8 @@ def _value(connection: Connection, query: str) -> str | None:
 
 def _variables(connection: Connection) -> dict[str, str]:
     names = ",".join(f"'{name}'" for name in VARIABLES)
-    found = connection.rows(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})".encode())
-    return {str(name).lower(): str(value) for name, value in found}
+    rows = connection.rows(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})".encode())
+    return {str(name).lower(): str(value) for name, value in rows}
 
 
 def _grants(connection: Connection) -> tuple[str, ...]:
@@ -147,19 +147,19 @@ def _clock(connection: Connection, clock: Clock, where: str) -> ClockFacts:
 
 
 def _untransactional(connection: Connection) -> tuple[TableFacts, ...]:
-    found = [
+    tables = [
         TableFacts(str(schema), str(name), str(engine), bool(has_key))
         for schema, name, engine, has_key in connection.rows(_UNTRANSACTIONAL)
     ]
-    return tuple(sorted(found, key=lambda table: (table.schema, table.name)))
+    return tuple(sorted(tables, key=lambda table: (table.schema, table.name)))
 
 
 def _checkpoint(connection: Connection, schema: str, table: str, state_table: bool) -> CheckpointFacts:
     name, state = qualified(schema, table), qualified(schema, "drainer_state")
     owner: str | None = None
     try:
-        found = connection.rows(b"SELECT clusterID, checkPoint FROM %s LIMIT 100" % name)
-        rows = {int(cluster_id): str(text or "") for cluster_id, text in found}
+        stored = connection.rows(b"SELECT clusterID, checkPoint FROM %s LIMIT 100" % name)
+        rows = {int(cluster_id): str(text or "") for cluster_id, text in stored}
         if state_table:
             owners = _tried_rows(connection, b"SELECT owner FROM %s LIMIT 2" % state)
             owner = str(owners[0][0]) if len(owners) == 1 else None

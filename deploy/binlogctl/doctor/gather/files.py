@@ -55,10 +55,10 @@ def disk_of(data_dir: str) -> DiskFacts | None:
     if not os.path.isabs(data_dir) or not os.path.isdir(os.path.join(data_dir, "value")):
         return None
     try:
-        found = os.statvfs(data_dir)
+        disk = os.statvfs(data_dir)
     except OSError:
         return None
-    return DiskFacts(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+    return DiskFacts(disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize)
 
 
 def remarks_on_data_dir(data_dir: str) -> list[str]:
@@ -93,8 +93,8 @@ def _seen(
 ) -> CertificateFacts:
     names: list[str] = []
     try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        names += [str(name.value) for name in found if isinstance(name, x509.DNSName | x509.IPAddress)]
+        alternative = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names += [str(name.value) for name in alternative if isinstance(name, x509.DNSName | x509.IPAddress)]
     except x509.ExtensionNotFound:
         pass
     common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
@@ -116,7 +116,9 @@ def _is_trusted(chain: Sequence[x509.Certificate], authorities: Sequence[x509.Ce
     for _ in range(len(chain) + 1):
         if any(_issued(current, authority) for authority in authorities):
             return True
-        following = next((one for one in chain[1:] if one is not current and _issued(current, one)), None)
+        following = next(
+            (other for other in chain[1:] if other is not current and _issued(current, other)), None
+        )
         if following is None:
             return False
         current = following

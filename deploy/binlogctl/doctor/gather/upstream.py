@@ -62,7 +62,7 @@ class UpstreamGatherer:
             *(self._member(address, kind, configured=False) for address in sorted(listed))
         )
         members = tuple(member for member, _, _ in (*asked, *learnt))
-        kinds = {found for _, _, found in asked if found}
+        kinds = {upstream for _, _, upstream in asked if upstream}
         seen = UpstreamFacts(next(iter(sorted(kinds, reverse=True)), None), members)
         if seen.kind is None:
             return seen
@@ -108,15 +108,19 @@ class UpstreamGatherer:
             raise Unavailable(f"{address} did not tell its members within {self._timeout_s:g} s") from None
         finally:
             await pd.close()
-        own = next((one for one in members if address in one.addresses), None)
-        found = replace(
+        own = next((other for other in members if address in other.addresses), None)
+        answered = replace(
             member,
             cluster_id=pd.cluster_id,
             name=own.name if own else "",
-            has_leader=any(one.is_leader for one in members),
+            has_leader=any(other.is_leader for other in members),
             version=own.version if own else "",
         )
-        return found, [one.addresses[0] for one in members if one.addresses and own is not one], TIDB
+        return (
+            answered,
+            [other.addresses[0] for other in members if other.addresses and own is not other],
+            TIDB,
+        )
 
     async def _etcd_member(
         self, member: MemberFacts, address: str
@@ -129,8 +133,8 @@ class UpstreamGatherer:
             self._clocks.append(clock)
         listed = _document((await self._http.get(address, "/v3/cluster/member/list", body=b"{}")).body)
         members: list[dict[str, Any]] = listed.get("members") or []
-        own = next((one for one in members if one.get("ID") == status["header"].get("member_id")), {})
-        found = replace(
+        own = next((other for other in members if other.get("ID") == status["header"].get("member_id")), {})
+        answered = replace(
             member,
             cluster_id=int(status["header"].get("cluster_id") or 0) or None,
             name=str(own.get("name") or ""),
@@ -139,10 +143,10 @@ class UpstreamGatherer:
         )
         others = [
             str(urls[0]).partition("://")[2]
-            for one in members
-            if one is not own and (urls := one.get("clientURLs"))
+            for other in members
+            if other is not own and (urls := other.get("clientURLs"))
         ]
-        return found, others, STANDALONE
+        return answered, others, STANDALONE
 
     async def _stores(self, seen: UpstreamFacts, endpoints: str) -> UpstreamFacts:
         try:
@@ -161,16 +165,16 @@ class UpstreamGatherer:
                 return replace(store, error=error.message)
             return store
 
-        found = [
+        facts = [
             StoreFacts(
-                one.id,
-                one.address,
-                "Up" if one.state is StoreState.UP else one.state.name.capitalize(),
-                one.version,
+                store.id,
+                store.address,
+                "Up" if store.state is StoreState.UP else store.state.name.capitalize(),
+                store.version,
             )
-            for one in listed
+            for store in listed
         ]
-        return replace(seen, stores=tuple(await asyncio.gather(*map(probe, found))))
+        return replace(seen, stores=tuple(await asyncio.gather(*map(probe, facts))))
 
     async def _whole(self, seen: UpstreamFacts, endpoints: str) -> UpstreamFacts:
         """The cluster's id, and a timestamp."""

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from binlogctl.cluster import forget_consequences
-from binlogctl.cluster.node_lookup import Found, find
+from binlogctl.cluster.node_lookup import RegisteredNode, find
 from tidb_binlog.cluster.node import OFFLINE, ONLINE, NodeStatus
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS, ClusterView, NodeEntry
 from tidb_binlog.errors import FlagError, Rejected
@@ -57,7 +57,7 @@ def test_what_is_lost_with_a_pump() -> None:
     def loss(*drainers: NodeEntry, state: str = ONLINE) -> forget_consequences.Loss:
         gone = entry("p", 100 << 18, state)
         found = ClusterView(1, {"p": gone}, {one.status.node_id: one for one in drainers})
-        return forget_consequences.loss(found, Found(PUMPS, gone))
+        return forget_consequences.loss(found, RegisteredNode(PUMPS, gone))
 
     behind, current = entry("d", 99 << 18), entry("d", 100 << 18)
     assert loss(behind).is_needed
@@ -70,6 +70,6 @@ def test_what_is_lost_with_a_pump() -> None:
 
 
 def test_what_is_lost_with_a_drainer() -> None:
-    found = forget_consequences.loss(view([], ["d"]), Found(DRAINERS, entry("d", 7)))
+    found = forget_consequences.loss(view([], ["d"]), RegisteredNode(DRAINERS, entry("d", 7)))
     assert not found.is_needed
     assert "applied up to 7" in found.lines[0]
