@@ -1,4 +1,4 @@
-"""Configuration reference: writes the pages and the short files that are made from the daemons' options.
+"""Config reference: writes the pages and the short files that are made from the daemons' options.
 
     python -m tools.config_reference    after a change of an option; the test says when it was forgotten
 

@@ -1,4 +1,4 @@
-"""Generate common/tidb_binlog/wire/*_pb2.py and *_pb2.pyi from the .proto files of proto/.
+"""Proto: generate common/tidb_binlog/wire/*_pb2.py and *_pb2.pyi from the .proto files of proto/.
 
 The only way stubs are made: `python tools/proto.py`. With `--out DIR` they go below DIR instead,
 which is how a test checks that the committed ones are fresh.
@@ -27,6 +27,7 @@ def generate(out: Path) -> int:
 
 
 def main() -> int:
+    """Run from the command line; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--out", type=Path, default=ROOT / "common", help="root that receives tidb_binlog/wire"

@@ -76,6 +76,7 @@ class Table:
 
     @property
     def full_name(self) -> str:
+        """Give the name with that of the database."""
         return f"{SCHEMA}.{self.name}"
 
     def all_rows(self) -> Iterator[_Row]:

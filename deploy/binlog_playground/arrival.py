@@ -68,6 +68,7 @@ class AckedPrefix:
         self.length = 0  # records of the gapless acknowledged beginning
 
     def ack(self, position: int) -> None:
+        """Note that the record at a position is stored."""
         self._acked[position] = 1
         while self.length < len(self._acked) and self._acked[self.length]:
             self.length += 1
@@ -81,4 +82,5 @@ class AckedPrefix:
 
     @property
     def complete(self) -> bool:
+        """Say whether all records are."""
         return self.length == len(self._order)

@@ -80,6 +80,7 @@ class Replay:
         return [mark]
 
     async def close(self) -> None:
+        """End the connections."""
         for client in self._clients:
             await client.close()
 

@@ -51,6 +51,7 @@ class Scenario:
 
     @property
     def first_ts(self) -> Ts:
+        """Find the smallest timestamp of a record."""
         return min(record.start_ts for records in self.files for record in records)
 
 

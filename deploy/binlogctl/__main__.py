@@ -8,6 +8,7 @@ from tidb_binlog.process import programs
 
 
 def main() -> NoReturn:
+    """Run the program, or say which package it lacks."""
     programs.run("binlogctl", "binlogctl.program", "server")
 
 

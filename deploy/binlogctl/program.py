@@ -1,4 +1,4 @@
-"""Entry point of binlogctl: reads the command line and runs the one command it names.
+"""Program: entry point of binlogctl: reads the command line and runs the one command it names.
 
 Only what a command needs is imported: scripts call this often.
 

@@ -37,6 +37,7 @@ NODES: Final[dict[str, tuple[type[NodeConfig], str]]] = {
 
 
 def main(words: Sequence[str]) -> int:
+    """Ask the node and print; the exit code."""
     program, flags = (words[0], words[1:]) if words else ("", ())
     if program not in NODES:
         print_lines(USAGE)

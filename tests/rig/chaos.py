@@ -1,4 +1,4 @@
-"""Breaks things at random times, and keeps up what died in between: processes killed or frozen,
+"""Chaos: breaks things at random times, and keeps up what died in between: processes killed or frozen,
 connections reset, the downstream read-only, the disk under the relay log full, a program with a wrong clock,
 rows that the downstream refuses. And the operator, who decides about DDL and rows that wait.
 

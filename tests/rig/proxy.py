@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback in front of a server, to break its connections in the ways a network does.
+"""Proxy: of TCP, on loopback in front of a server, to break its connections in the ways a network does.
 
 Owns    a listening port and every connection through it
 Stops   `close` ends all of it

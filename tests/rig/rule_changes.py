@@ -1,4 +1,4 @@
-"""Moving: a table whose target downstream changes while its rows come, and what must be there in the end.
+"""Rule changes: a table whose target downstream changes while its rows come, and what it must end as.
 
 Drives  the Drainer's configuration file and its reload, now and then kill -9 after it
 Holds   every row is in exactly one of the two tables, whichever the rules were when it came

@@ -1,4 +1,4 @@
-"""A small disk: a file system in memory of a few MiB, so that "disk full" is the real thing.
+"""Small disk: a file system in memory of a few MiB, so that "disk full" is the real thing.
 
 Owns    a mount; only root may make one, and `possible` says so before a run relies on it
 Stops   `remove` takes it away, whatever is open on it

@@ -1,4 +1,4 @@
-"""`make demo-spark`: an archive of the rig, audited, replayed with Spark, and compared row by row.
+"""Spark demo, `make demo-spark`: an archive of the rig, audited, replayed with Spark, compared row by row.
 
 Drives  a private cluster with an archiving Drainer; `binlog-spark` as a user runs it, in processes of its own
 Owns    the report, and the JSON beside it; the scratch directory is gone afterwards

@@ -1,4 +1,4 @@
-"""A program that subscribes, as a process of the playground: it keeps a mirror of all tables.
+"""Subscriber: a program in a process of its own; it keeps a mirror of all tables.
 
     python -m binlog_playground.subscriber ENDPOINT FILE
 

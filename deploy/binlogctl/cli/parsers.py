@@ -50,6 +50,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**{"allow_abbrev": False, "formatter_class": _Format, **more}, exit_on_error=False)
 
     def error(self, message: str) -> NoReturn:
+        """Raise what the parser did not understand."""
         raise FlagError(message, hint=f"see {self.prog} -h")
 
 

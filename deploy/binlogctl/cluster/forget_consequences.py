@@ -1,4 +1,4 @@
-"""Consequences of forgetting: what is lost when a node is forgotten, by what the registry says.
+"""Forget consequences: what is lost when a node is forgotten, by what the registry says.
 
 In     the registry, and which node is given up
 Out    a `Loss`: in words, and whether a drainer still needs what goes

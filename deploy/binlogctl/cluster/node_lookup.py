@@ -1,4 +1,4 @@
-"""Node name: which node an operator means by an id, or by the beginning of one.
+"""Node lookup: which node an operator means by an id, or by the beginning of one.
 
 Holds  an exact id wins over ids that begin with it; what fits more than one node is refused
 """
@@ -27,10 +27,12 @@ class RegisteredNode:
 
     @property
     def node_id(self) -> str:
+        """Give its whole id."""
         return self.entry.status.node_id
 
     @property
     def label(self) -> str:
+        """Name it for a sentence."""
         return f"{role(self.kind, self.entry.status)} {self.node_id}"
 
 

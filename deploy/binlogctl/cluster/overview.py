@@ -49,6 +49,7 @@ class NodeSnapshot:
 
     @property
     def label(self) -> str:
+        """Name it for a sentence."""
         return f"{'reader' if self.reader else self.kind[:-1]} {self.node_id}"
 
 

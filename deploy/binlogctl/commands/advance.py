@@ -1,4 +1,4 @@
-"""binlogctl advance: the clock of a standalone cluster, set forward by who knows the time.
+"""Advance: the clock of a standalone cluster, set forward by who knows the time.
 
 Nodes find the time themselves as long as etcd's hosts tell theirs
 (`tidb_binlog.upstream.standalone.time_bound`).

@@ -1,4 +1,4 @@
-"""binlogctl completion: scripts for bash, zsh and fish, which shtab makes from the parsers.
+"""Completion: scripts for bash, zsh and fish, which shtab makes from the parsers.
 
 Holds  every command, every flag of each and every choice is offered; files where a command or flag takes one
 Tests  tests/deploy/binlogctl/cli/test_completion.py

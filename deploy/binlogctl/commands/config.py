@@ -1,4 +1,4 @@
-"""binlogctl config: a pump's or drainer's file as its daemon would read it, without starting one.
+"""Config: a pump's or drainer's file as its daemon would read it, without starting one.
 
     config check FILE    every wrong key and value, or the first thing that does not fit together
     config show FILE     every setting in force, and where it comes from; secrets masked

@@ -1,4 +1,4 @@
-"""binlogctl ddl: what a running drainer lets wait, and deciding about it.
+"""Ddl: what a running drainer lets wait, and deciding about it.
 
     binlogctl ddl list                    what waits for a decision, and the last decisions
     binlogctl ddl show JOB                one DDL: statement, tables, why it waits, what was decided

@@ -1,4 +1,4 @@
-"""binlogctl doctor: the command in front of `binlogctl.doctor`.
+"""Doctor: the command in front of `binlogctl.doctor`.
 
 Tests  tests/integration/test_readme.py
 """

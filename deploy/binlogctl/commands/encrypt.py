@@ -1,4 +1,4 @@
-"""binlogctl encrypt: a password as `encrypted_password` of a drainer's file has it.
+"""Encrypt: a password as `encrypted_password` of a drainer's file has it.
 
 In     the text from a prompt that does not show it, or one line of standard input; never from the command
        line, which every user of the host can read (`-cmd encrypt -text` does, as Go has it)

@@ -1,4 +1,4 @@
-"""binlogctl forget: takes a node that never comes back out of the registry.
+"""Forget: takes a node that never comes back out of the registry.
 
 Drives  `forget_consequences` (core)
 Never   forgets a node that lives: one whose lease is held, one that answers at its address, and a Go node

@@ -1,4 +1,4 @@
-"""Go commands: what the Go binlogctl does, in its words and lines, and failing when a node refused.
+"""Go compat: what the Go binlogctl does, in its words and lines, and failing when a node refused.
 
     pumps, drainers                  list the nodes
     update-pump, update-drainer      write a state into an entry, for a node that does not run

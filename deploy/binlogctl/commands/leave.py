@@ -1,4 +1,4 @@
-"""binlogctl pause, resume, close: one node of either kind, by id or the beginning of one.
+"""Leave: `pause`, `resume`, `close` of one node of either kind, by id or the beginning of one.
 
 Drives  `leaving` (core)
 Order   find the node, ask it, then poll registry and node until the registry says that it is there

@@ -1,4 +1,4 @@
-"""binlogctl nodes: all pumps and drainers as the registry has them.
+"""Nodes: all pumps and drainers as the registry has them.
 
 Tests  tests/deploy/binlogctl/commands/test_leave_cluster.py
 """

@@ -1,4 +1,4 @@
-"""binlogctl position: a time as a timestamp of the upstream, and back."""
+"""Position: a time as a timestamp of the upstream, and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""binlogctl savepoint: the file from which a drainer without a checkpoint begins.
+"""Savepoint: the file from which a drainer without a checkpoint begins.
 
     commitTS = 408012454863044609
 

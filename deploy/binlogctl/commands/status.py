@@ -1,4 +1,4 @@
-"""binlogctl status: a cluster on one page.
+"""Status: a cluster on one page.
 
 Tests  tests/deploy/binlogctl/cluster/test_in_doubt.py
 """
@@ -38,6 +38,7 @@ async def run(call: Call) -> int:
 
 
 def print_once(seen: Overview, output: str) -> None:
+    """Print an overview as JSON or as tables."""
     if output == JSON:
         show.print_json(snapshot.document(seen))
     else:

@@ -1,4 +1,4 @@
-"""binlogctl tail: changes of rows as they are committed, a line each.
+"""Tail: changes of rows as they are committed, a line each.
 
 Drives  a stream of changes without a name: nothing of it is in the registry, and no pump waits for it
 Holds   lines in the order of the commits; what is ready is written at once, and nothing is kept back when the
@@ -94,6 +94,7 @@ class Output:
         self._size = 0
 
     def is_full(self) -> bool:
+        """Say whether as many rows as asked for are printed."""
         return 0 < self._limit <= self._rows
 
     def rows(self, lines: Iterator[str]) -> None:

@@ -1,4 +1,4 @@
-"""binlogctl top: the page of `status`, again and again.
+"""Top: the page of `status`, again and again.
 
 In     snapshots of the cluster; keys, which `binlogctl.cluster.top_view` understands
 Owns   the terminal while it runs: the live view, and its input without echo

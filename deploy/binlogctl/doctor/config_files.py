@@ -1,4 +1,4 @@
-"""Files examined: the configuration files that the operator named, read once, checked, and what they say
+"""Config files: those that the operator named, read once, checked, and what they say
 about the downstream.
 
 Drives  `gather/files`, `checks/files`, `checks/storage`
@@ -51,6 +51,7 @@ class ConfigFiles:
         self._drainer = files.read_config(DrainerConfig, drainer, "drainer") if drainer else None
 
     def check(self, now_s: float) -> list[Finding]:
+        """Say what is wrong with the files."""
         findings: list[Finding] = []
         if self._pump is not None:
             findings += self._check_pump(self._pump, now_s)
@@ -113,6 +114,7 @@ class ConfigFiles:
 
     @staticmethod
     def check_tls(option: str, tls: TlsConfig | None, hosts: Sequence[str], now_s: float) -> list[Finding]:
+        """Say what is wrong with a set of TLS files."""
         if tls is None:
             return []
         seen = files.read_certificates(option, tls, hosts)

@@ -83,10 +83,12 @@ class DoctorOptions:
 
     @property
     def tls(self) -> TlsConfig | None:
+        """Read the TLS files; None without TLS. Raises `ConfigError`."""
         return TlsConfig.from_paths(self.ssl_ca, self.ssl_cert, self.ssl_key)
 
     @property
     def tidb_addresses(self) -> tuple[str, ...]:
+        """List the TiDB servers that the operator named."""
         return tuple(part.strip() for part in self.tidb.split(",") if part.strip())
 
     @property
@@ -129,6 +131,7 @@ class Examination:
         self._files = ConfigFiles(options.pump_config, options.drainer_config)
 
     async def run(self) -> Report:
+        """Examine everything and report."""
         options = self._options
         endpoints = parse_endpoints(options.pd_urls)
         await self._step("files", self._examine_files())

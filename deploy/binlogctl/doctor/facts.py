@@ -163,6 +163,7 @@ class NodeFacts:
 
     @property
     def label(self) -> str:
+        """Name it for a sentence."""
         return f"{self.kind.removesuffix('s')} {self.node_id}"
 
     @property
@@ -171,6 +172,7 @@ class NodeFacts:
         return f"binlogctl forget {self.node_id}"
 
     def curl(self, path: str) -> str:
+        """Give the command that asks for one of its pages."""
         return curl(self.host, path, tls=self.tls)
 
 
@@ -190,6 +192,7 @@ class TidbFacts:
     tls: bool = False
 
     def curl(self, path: str) -> str:
+        """Give the command that asks for one of its pages."""
         return curl(self.address, path, tls=self.tls)
 
 
@@ -238,10 +241,12 @@ class DownstreamFacts:
 
     @property
     def is_mariadb(self) -> bool:
+        """Say so by its version."""
         return "mariadb" in self.version.lower()
 
     @property
     def is_tidb(self) -> bool:
+        """Say so by its version."""
         return "tidb" in self.version.lower()
 
 

@@ -28,6 +28,7 @@ class Severity(StrEnum):
 
     @property
     def rank(self) -> int:
+        """Count from the best, 0."""
         return _RANKS[self]
 
 
@@ -93,20 +94,24 @@ class Report:
 
     @classmethod
     def of(cls, findings: Iterable[Finding]) -> Report:
+        """Sort findings; what was said twice is there once."""
         unique = dict.fromkeys(findings)
         return cls(tuple(sorted(unique, key=lambda finding: -finding.severity.rank)))
 
     @property
     def worst(self) -> Severity:
+        """Find the worst severity."""
         return max(
             (finding.severity for finding in self.findings), key=_RANKS.__getitem__, default=Severity.OK
         )
 
     @property
     def exit_code(self) -> int:
+        """Translate it into the command's exit code."""
         return EXIT_CODES.get(self.worst, 0)
 
     def count(self, severity: Severity) -> int:
+        """Count the findings of a severity."""
         return sum(finding.severity is severity for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Node over HTTP: one request to a pump or drainer, and what its answer means.
+"""Node HTTP: one request to a pump or drainer, and what its answer means.
 
 In     the address as the registry has it; TLS: https with our certificate, and the node's name checked
 Holds  an answer within the deadline, or `Unavailable`
@@ -43,6 +43,7 @@ class Answer:
 
     @property
     def is_success(self) -> bool:
+        """Say whether status and code of the body are those of success."""
         code = _CODE_OK if self.document is None else self.document.get("code", _CODE_OK)
         return self.status == 200 and code == _CODE_OK
 

@@ -1,4 +1,4 @@
-"""Sessions of a program with a database of its own: what they do there is published, and its commits decide.
+"""Application writer: sessions of a program with its own database, whose commits decide what is published.
 
 Drives  `application` (the database), `pumpclient.Publisher` with its outcome table
 Holds   the model is what the database holds, and so what a replica must come to

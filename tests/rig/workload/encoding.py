@@ -1,4 +1,4 @@
-"""Row changes of the model as TiDB writes them into a binlog. Pure.
+"""Encoding: row changes of the model as TiDB writes them into a binlog. Pure.
 
 An update that changes the handle is a delete and an insert, as in TiDB; any other update is one update.
 """

@@ -1,4 +1,4 @@
-"""Random DDL: which statement comes next, what it does to the definition and to the rows. Pure.
+"""Evolution: random DDL: which statement comes next, what it does to the definition and to the rows. Pure.
 
 The tables for every kind of key keep their definition; `evolving` and short-lived tables change so that
 every value stays (columns are widened, never narrowed). Columns of `recasting` and of the shards get any

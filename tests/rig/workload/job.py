@@ -1,4 +1,4 @@
-"""DDL jobs as TiDB keeps them in its history: JSON text made from definitions. Pure functions.
+"""Job: DDL jobs as TiDB keeps them in its history: JSON text made from definitions. Pure functions.
 
 A Drainer reads a job by the id that a DDL binlog names and learns from it what the schema is from that
 version on.

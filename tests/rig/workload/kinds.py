@@ -1,4 +1,4 @@
-"""Column types of the demo: SQL text, TiDB's field type, and how a value is shown when compared.
+"""Kinds: column types: SQL text, TiDB's field type, and how a value is shown when compared.
 
 Tests  tests/rig/workload/test_encoding.py
 """

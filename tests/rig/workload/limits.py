@@ -1,4 +1,4 @@
-"""What MariaDB cannot hold although TiDB does: the documented list, each with its reason.
+"""Limits: what MariaDB cannot hold although TiDB does: the documented list, each with its reason.
 
 A row that differs only inside these limits is counted and named in the report instead of being a difference.
 Anything that a Drainer could do better does not belong here.

@@ -1,4 +1,4 @@
-"""What every table must hold: contents in commit order, with locks that make the sessions serialisable. Pure.
+"""Model: what every table must hold, in commit order, with locks that make the sessions serialisable. Pure.
 
 A transaction is planned in one go against the committed contents and locks every row and unique key that it
 touches, old and new ones, until it has its commit timestamp; a key that another transaction holds is simply

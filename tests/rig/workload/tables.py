@@ -1,4 +1,4 @@
-"""Definitions of the demo tables: immutable values, and the form of each as SQL and as TiDB's `TableInfo`.
+"""Tables: definitions of them: immutable values, and the form of each as SQL and as TiDB's `TableInfo`.
 
 A definition never changes; a DDL makes a new one from it (`with_column`, `with_index`, ...). Column and index
 ids are given out as TiDB does: ascending inside a table, never used twice.

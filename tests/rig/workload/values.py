@@ -1,4 +1,4 @@
-"""Random values of every column type, how each is shown, and when two of them are one key. Pure.
+"""Values: random ones of every column type, how each is shown, and when two of them are one key. Pure.
 
 Tests  tests/rig/workload/test_model.py
 """

@@ -1,4 +1,4 @@
-"""What random sessions do: transactions planned on the model by a seeded generator. Pure.
+"""Workload: what random sessions do: transactions planned on the model by a seeded generator. Pure.
 
 Each plan is one transaction of a few statements of mixed forms (inserts, updates, deletes, moves and swaps of
 keys, the same row changed several times) and what is to become of it.

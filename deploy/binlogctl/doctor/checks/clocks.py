@@ -28,6 +28,7 @@ def certain_s(clock: ClockFacts) -> float:
 
 
 def check_clocks(clocks: Sequence[ClockFacts]) -> list[Finding]:
+    """Say which clocks are off, or that none is."""
     off = [clock for clock in clocks if certain_s(clock) >= WARN_S]
     if not off:
         if not clocks:

@@ -145,6 +145,7 @@ def _text(seen: DownstreamFacts) -> list[Finding]:
 
 
 def check_writable(seen: DownstreamFacts) -> list[Finding]:
+    """Say whether the server takes writes."""
     on = [
         name
         for name in ("read_only", "super_read_only", "innodb_read_only", "tidb_restricted_read_only")
