@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from dataclasses import dataclass
 
 from tests.architecture.source import ROOT
+
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
+DEADLINE_S = 120
 
 
 @dataclass(frozen=True)
@@ -20,8 +25,8 @@ class Page:
 
     def blocks(self, language: str) -> list[str]:
         """Code of one language, without the indentation of a list."""
-        found = re.findall(rf"^( *)```{language}\n(.*?)^\1```$", self.text, re.M | re.S)
-        return [re.sub(rf"^{indent}", "", block, flags=re.M) for indent, block in found]
+        blocks = re.findall(rf"^( *)```{language}\n(.*?)^\1```$", self.text, re.M | re.S)
+        return [re.sub(rf"^{indent}", "", block, flags=re.M) for indent, block in blocks]
 
     def commands(self) -> list[str]:
         """Lines for a shell."""
@@ -42,3 +47,18 @@ RECORDINGS = Page("docs/recordings.md")
 SPARK = Page("docs/spark.md")
 COMPARISON = Page("docs/comparison.md")
 EXIT_CODES = Page("docs/exit-codes.md")
+
+
+def run(*arguments: str, codes: tuple[int, ...] = (0,), **environment: str) -> str:
+    """What a command of a page prints, run in the checkout."""
+    result = subprocess.run(
+        arguments,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert result.returncode in codes, result.stdout + result.stderr
+    return result.stdout

@@ -21,6 +21,7 @@ from tests.docs.pages import (
     COMPARISON,
     EXIT_CODES,
     OPERATE,
+    PAGES,
     README,
     SECURITY,
     TIDB,
@@ -28,7 +29,6 @@ from tests.docs.pages import (
     UPGRADE,
     Page,
 )
-from tests.docs.test_site import PAGES
 from tidb_binlog.config import loading
 
 README_LINES_MAX = 200

@@ -14,7 +14,7 @@ import pytest
 from binlogctl import ready
 from binlogctl.cli import command_line
 from tests.architecture.source import ROOT
-from tests.deploy.test_containers import PORTS, SERVICES, STAGES
+from tests.deploy.containers import PORTS, SERVICES, STAGES
 from tidb_binlog.config import declaring
 from tidb_binlog.version import VERSION
 

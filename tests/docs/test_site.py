@@ -13,9 +13,9 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.architecture.source import ROOT
+from tests.docs.pages import PAGES
 from tools.site import links
 
-PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
 TEXTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in (*PAGES, "README.md")}
 NAVIGATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
 

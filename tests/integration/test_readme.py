@@ -22,6 +22,7 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import NoSuchTable
 from tests.docs.pages import (
+    DEADLINE_S,
     DRAINER,
     OPERATE,
     PUBLISH,
@@ -31,12 +32,12 @@ from tests.docs.pages import (
     RECORDINGS,
     SPARK,
     UPGRADE,
+    run,
 )
 from tidb_binlog.net.port import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(sys.executable).parent
-DEADLINE_S = 120
 PD = " -pd-urls http://127.0.0.1:2379"
 
 pytestmark = pytest.mark.integration
@@ -109,20 +110,6 @@ def test_every_command_is_known_here() -> None:
 
 
 PROGRAM_PAGES = (README, QUICK_START, PUBLISH, RECORDINGS, DRAINER)
-
-
-def run(*arguments: str, codes: tuple[int, ...] = (0,), **environment: str) -> str:
-    result = subprocess.run(
-        arguments,
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    assert result.returncode in codes, result.stdout + result.stderr
-    return result.stdout
 
 
 @pytest.fixture(scope="module")

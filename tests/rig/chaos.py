@@ -7,7 +7,7 @@ Owns    the random choice of fault and time (seeded)
 Stops   at the time given, with every process running and every fault taken back
 Never   breaks etcd while a session works: it stands for the database's own storage, whose loss the sessions
         would have to survive, not what is tested here. Sessions pause until it is back
-Tests   tests/deploy/binlog_playground/test_run.py
+Tests   tests/rig/test_rig.py
 """
 
 from __future__ import annotations

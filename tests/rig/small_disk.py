@@ -2,7 +2,7 @@
 
 Owns    a mount; only root may make one, and `possible` says so before a run relies on it
 Stops   `remove` takes it away, whatever is open on it
-Tests   tests/deploy/binlog_playground/test_run.py
+Tests   tests/rig/test_rig.py
 """
 
 from __future__ import annotations

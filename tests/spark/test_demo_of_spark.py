@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.integration.test_readme import run
+from tests.docs.pages import run
 
 
 def test_demo_of_spark(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ Drives  `workload`, `evolution` and `model` (what), `pumpclient.Publisher` (how)
 Owns    one task per session and one for DDL
 Stops   at the time given, with every transaction of theirs ended
 Never   guesses an outcome: an unknown one is asked of the upstream until it is known
-Tests   tests/deploy/binlog_playground/test_run.py
+Tests   tests/rig/test_rig.py
 """
 
 from __future__ import annotations
