@@ -90,10 +90,12 @@ def decimal(text: str) -> bytes:
 
 
 def time(text: str) -> bytes:
+    """Cut zeros at the end of the fraction."""
     return (text.rstrip("0").rstrip(".") if "." in text else text).encode()
 
 
 def double(value: float) -> bytes:
+    """Write a double with all its digits, without a negative zero."""
     return repr(value + 0.0).encode()  # -0.0 + 0.0 is 0.0
 
 
@@ -183,18 +185,19 @@ def pack(values: Iterable[Canonical]) -> bytes:
 
 
 def unpack(row: bytes) -> list[Canonical]:
-    found: list[Canonical] = []
+    """Take apart what `pack` made."""
+    values: list[Canonical] = []
     at = 0
     while at < len(row):
         if row[at] == 45:
-            found.append(None)
+            values.append(None)
             at += 1
             continue
         colon = row.index(b":", at)
         end = colon + 1 + int(row[at:colon])
-        found.append(row[colon + 1 : end])
+        values.append(row[colon + 1 : end])
         at = end
-    return found
+    return values
 
 
 def show(value: Canonical) -> str:
@@ -224,4 +227,4 @@ def differences(
 ) -> list[Difference]:
     """Columns that differ, without the places `left_out`."""
     rows = enumerate(zip(columns, expected, actual, strict=True))
-    return [Difference(*one) for place, one in rows if one[1] != one[2] and place not in left_out]
+    return [Difference(*row) for place, row in rows if row[1] != row[2] and place not in left_out]

@@ -121,14 +121,17 @@ class DdlEffect:
 
     @property
     def rebases_auto_id(self) -> bool:
+        """Tell whether the next number of AUTO_INCREMENT is another one."""
         return ActionType.REBASE_AUTO_ID in self.actions
 
     @property
     def empties_partitions(self) -> bool:
+        """Tell whether rows of partitions go."""
         return ActionType.TRUNCATE_TABLE_PARTITION in self.actions
 
     @property
     def drops_partitions(self) -> bool:
+        """Tell whether partitions go with their rows."""
         return ActionType.DROP_TABLE_PARTITION in self.actions
 
 
@@ -139,19 +142,19 @@ def effect(action: int, parts: tuple[int, ...] = ()) -> DdlEffect:
 
 def sub_actions(job: Mapping[str, Any] | None) -> tuple[int, ...]:
     """What a multi-schema change consists of."""
-    return tuple(int(one.get("type") or 0) for one in _sub_jobs(job))
+    return tuple(int(sub_job.get("type") or 0) for sub_job in _sub_jobs(job))
 
 
 def columns_apart(job: Mapping[str, Any] | None) -> frozenset[str]:
     """Columns, in lower case, that a multi-schema change adds or drops: none of them became another one."""
-    found = []
-    for one in _sub_jobs(job):
-        match one:
+    names = []
+    for sub_job in _sub_jobs(job):
+        match sub_job:
             case {"type": ActionType.ADD_COLUMN, "raw_args": [{"name": {"L": str(name)}}, *_]}:
-                found.append(name)
+                names.append(name)
             case {"type": ActionType.DROP_COLUMN, "raw_args": [{"L": str(name)}, *_]}:
-                found.append(name)
-    return frozenset(found)
+                names.append(name)
+    return frozenset(names)
 
 
 def _sub_jobs(job: Mapping[str, Any] | None) -> list[dict[str, Any]]:

@@ -52,12 +52,12 @@ def _table(
 
 def _column(column: table_info.Column) -> Column:
     kind = column.type
-    known = kind.kind is not ColumnKind.UNKNOWN
+    has_type = kind.kind is not ColumnKind.UNKNOWN
     return Column(
         column.name,
-        type_text(kind) if known else f"unknown type {kind.tp}",
+        type_text(kind) if has_type else f"unknown type {kind.tp}",
         not kind.not_null,
-        PYTHON_TYPES[kind.kind] if known else object,
+        PYTHON_TYPES[kind.kind] if has_type else object,
         kind.charset,
         kind.collate,
         kind.elems,
@@ -68,8 +68,8 @@ def _column(column: table_info.Column) -> Column:
 
 def key_names(info: TableInfo, left_out: frozenset[int]) -> tuple[str, ...]:
     """Names of the columns that identify a row."""
-    known = tuple(column for column in info.columns if column.type.kind is not ColumnKind.UNKNOWN)
-    layout = make_layout(replace(info, columns=known), frozenset())
+    columns = tuple(column for column in info.columns if column.type.kind is not ColumnKind.UNKNOWN)
+    layout = make_layout(replace(info, columns=columns), frozenset())
     return tuple(layout.columns[place].name for place in row_key_places(layout, left_out))
 
 
@@ -152,13 +152,13 @@ class RowReader:
         is what filters leave out."""
         names = dict(zip(ddl.tables, ddl.targets, strict=True)) if ddl.targets else {}
 
-        def tables(found: Iterable[Tracked], version: int | None) -> Iterator[Table]:
-            for one in found:
-                if (one.schema, one.name) in ddl.unread:
+        def tables(definitions: Iterable[Tracked], version: int | None) -> Iterator[Table]:
+            for tracked in definitions:
+                if (tracked.schema, tracked.name) in ddl.unread:
                     continue
-                info = TableInfo.from_json(one.document)
+                info = TableInfo.from_json(tracked.document)
                 if not (info.is_view or info.is_sequence):
-                    schema, name = names.get((one.schema, one.name), (one.schema, one.name))
+                    schema, name = names.get((tracked.schema, tracked.name), (tracked.schema, tracked.name))
                     yield _table(info, schema, name, version)
 
         before, after = tuple(tables(ddl.before, None)), tuple(tables(ddl.after, ddl.schema_version))
@@ -183,15 +183,15 @@ def _effect(
 ) -> DdlEffect:
     """`before` and `after` are the tables that are read, under the names that they have for the program.
     `stays`: others share the table, which is as it was."""
-    there = {table.id: table for table in after}
+    by_id = {table.id: table for table in after}
     if change.kind in (
         EffectKind.ALTER,
         EffectKind.EXCHANGE,
     ):  # PARTITION BY gives another id, not other rows
-        there |= {old.id: new for old in before for new in after if str(old) == str(new)}
-    pairs = [(old, there[old.id]) for old in before if old.id in there]
+        by_id |= {old.id: new for old in before for new in after if str(old) == str(new)}
+    pairs = [(old, by_id[old.id]) for old in before if old.id in by_id]
     moved = tuple((old, new) for old, new in pairs if str(old) != str(new))
-    gone = [old for old in before if old.id not in there]
+    gone = [old for old in before if old.id not in by_id]
     anew = []
     if change.replaces_rows:
         anew = list(after)

@@ -80,10 +80,12 @@ class _Words:
         self.at = 0
 
     def peek(self, ahead: int = 0) -> str:
+        """Look at a word that comes, in capitals."""
         at = self.at + ahead
         return self.all[at].upper() if at < len(self.all) else ""
 
     def take(self) -> str:
+        """Pass over a word."""
         self.at += 1
         return self.peek(-1)
 
@@ -95,6 +97,7 @@ class _Words:
         return False
 
     def name(self, schema: str) -> Name:
+        """Read the name of a table."""
         first = unquote(self.all[self.at]) if self.at < len(self.all) else ""
         self.at += 1
         if self.peek() == "." and self.at + 1 < len(self.all):
@@ -105,10 +108,10 @@ class _Words:
 
     def names(self, schema: str) -> tuple[Name, ...]:
         """Names between commas."""
-        found = [self.name(schema)]
+        names = [self.name(schema)]
         while self.skip(","):
-            found.append(self.name(schema))
-        return tuple(found)
+            names.append(self.name(schema))
+        return tuple(names)
 
     def object(self) -> str:
         """Go to what a CREATE, DROP or ALTER is about, and pass over it; "" for nothing that is known."""

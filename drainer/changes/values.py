@@ -208,10 +208,10 @@ def _seconds(zone: tzinfo | None) -> Seconds[datetime]:
     """One cache for all columns with the zone. ValueError for a time that no calendar has."""
 
     def moment(packed: int) -> datetime:
-        found = _datetime_value(packed, 0, zone)
-        if not isinstance(found, datetime):
-            raise ValueError(found)
-        return found
+        value = _datetime_value(packed, 0, zone)
+        if not isinstance(value, datetime):
+            raise ValueError(value)
+        return value
 
     return Seconds(moment)
 

@@ -110,31 +110,31 @@ class BinlogDirectory:
             ) from None
 
     def _open_files(self) -> None:
-        found = binlog_file.in_order(self.path, os.listdir(self.path), compressed=self._newest_only)
+        named = binlog_file.in_order(self.path, os.listdir(self.path), compressed=self._newest_only)
         synced = self._read_mark()
         # After a compressed file nothing is written.
-        newest = [one for one in found[-1:] if not binlog_file.is_compressed(one[1])]
-        for index, name in newest if self._newest_only else found:
+        newest = [entry for entry in named[-1:] if not binlog_file.is_compressed(entry[1])]
+        for index, name in newest if self._newest_only else named:
             path = os.path.join(self.path, name)
-            last = index == found[-1][0]
+            last = index == named[-1][0]
             descriptor = os.open(path, (os.O_RDWR | os.O_APPEND if last else os.O_RDONLY) | os.O_CLOEXEC)
             if last:
                 self._flock(descriptor, path)
             file = self.files[index] = BinlogFile(path, index, descriptor, os.fstat(descriptor).st_size)
             self._walk(file, synced, last=last)
         if not self.files:
-            self._create(found[-1][0] + 1 if found else 0)
+            self._create(named[-1][0] + 1 if named else 0)
         # A killed process may have made a file or the directory, and synced neither.
         sync_directory(self.path)
 
     def _walk(self, file: BinlogFile, synced: Synced | None, *, last: bool) -> None:
         """Find the records; the last file is checked whole, and cut where it is torn."""
-        known = self.places[file.index] = []
+        places = self.places[file.index] = []
         try:
             for place in binlog_file.places(file.read, file.size):
                 if last:
                     binlog_file.check(file.read, place)
-                known.append(place)
+                places.append(place)
         except RecordError as error:
             if not last or not binlog_file.is_torn_end(error, file.index, synced, file.read, file.size):
                 raise binlog_file.damage(file.path, error) from None
@@ -159,14 +159,14 @@ class BinlogDirectory:
 
     def adopt_cluster(self, cluster_id: int) -> None:
         """Remember the cluster; `ForeignDirectory`, and the locks are gone, if it is another one's."""
-        known = self.cluster_id
-        if known not in (0, cluster_id):
+        owner = self.cluster_id
+        if owner not in (0, cluster_id):
             self.close()
             raise ForeignDirectory(
-                f"{self.path} has binlogs of cluster {known}, but the upstream is cluster {cluster_id}",
+                f"{self.path} has binlogs of cluster {owner}, but the upstream is cluster {cluster_id}",
                 hint="give each cluster a log-dir of its own, or move the files away",
             )
-        if not known:
+        if not owner:
             os.pwrite(self._lock, b"%d" % cluster_id, 0)
             os.fsync(self._lock)
 
@@ -213,6 +213,7 @@ class BinlogDirectory:
 
     @property
     def newest(self) -> BinlogFile:
+        """Get the file that is written."""
         return self.files[max(self.files)]
 
     def append(self, parts: Sequence[bytes]) -> int:
@@ -340,6 +341,7 @@ class BinlogDirectory:
         return self._broken
 
     def close(self) -> None:
+        """Let go of the files and the locks."""
         for file in self.files.values():
             os.close(file.descriptor)
         self.files.clear()

@@ -57,6 +57,7 @@ class Place(NamedTuple):
 
     @property
     def end(self) -> int:
+        """Tell where the record ends."""
         return self.start + self.size + FILE_OVERHEAD - FILE_HEADER_SIZE
 
 
@@ -66,6 +67,7 @@ def file_name(index: int, local_time: str) -> str:
 
 
 def is_compressed(name: str) -> bool:
+    """Tell whether a file of this name is compressed."""
     return _COMPRESSED.search(name) is not None
 
 
@@ -77,13 +79,13 @@ def plain_name(name: str) -> str:
 def named(names: Iterable[str]) -> list[tuple[int, str]]:
     """(index, name) of the binlog files among the names, in order, whatever is missing. A compressed one does
     not count where the file is there that it was made of."""
-    found = sorted(
+    files = sorted(
         (int(match[1]), name)
         for name in names
         if (match := _NAME.fullmatch(name)) and not name.endswith(".tmp")
     )
-    plain = {name for _, name in found if not is_compressed(name)}
-    return [one for one in found if not is_compressed(one[1]) or plain_name(one[1]) not in plain]
+    plain = {name for _, name in files if not is_compressed(name)}
+    return [entry for entry in files if not is_compressed(entry[1]) or plain_name(entry[1]) not in plain]
 
 
 def in_order(directory: str, names: Iterable[str], *, compressed: bool = False) -> list[tuple[int, str]]:
@@ -91,8 +93,8 @@ def in_order(directory: str, names: Iterable[str], *, compressed: bool = False) 
 
     `compressed`: such files count, except where the file is there that they were made of.
     """
-    found = named(names)
-    for (before, _), (after, name) in itertools.pairwise(found):
+    files = named(names)
+    for (before, _), (after, name) in itertools.pairwise(files):
         if after == before:
             raise Corruption(
                 f"{directory}: two files have the index {after}, one is {name}",
@@ -103,10 +105,10 @@ def in_order(directory: str, names: Iterable[str], *, compressed: bool = False) 
                 f"{directory}: the file with index {before + 1} is missing: {before} and {after} are there",
                 hint="restore it; without it nothing after it may be applied",
             )
-    for _, name in found:
+    for _, name in files:
         if is_compressed(name) and not compressed:
             raise Corruption(f"{directory}/{name} is compressed", hint="unpack it under the same index")
-    return found
+    return files
 
 
 def places(read: Read, size: int) -> Iterator[Place]:

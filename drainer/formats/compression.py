@@ -45,26 +45,26 @@ def compress(directory: str, name: str, first_ts: Ts, stopped: Callable[[], bool
     Blocks for seconds. Raises `OSError`; `Corruption` if what was written does not read back; `Stopped`.
     """
     path = os.path.join(directory, name)
-    made = os.path.join(directory, compressed_name(name, first_ts))
+    packed = os.path.join(directory, compressed_name(name, first_ts))
     try:
         with open(path, "rb") as source:
-            found = os.fstat(source.fileno())
-            checksum = _write(source, made + UNFINISHED, stopped)
-        os.utime(made + UNFINISHED, ns=(found.st_atime_ns, found.st_mtime_ns))
-        if _read_back(made + UNFINISHED, stopped) != (found.st_size, checksum):
+            status = os.fstat(source.fileno())
+            checksum = _write(source, packed + UNFINISHED, stopped)
+        os.utime(packed + UNFINISHED, ns=(status.st_atime_ns, status.st_mtime_ns))
+        if _read_back(packed + UNFINISHED, stopped) != (status.st_size, checksum):
             raise Corruption(
-                f"{made}{UNFINISHED} does not give back {name}",
+                f"{packed}{UNFINISHED} does not give back {name}",
                 hint="check the disk; the segment is as it was",
             )
     except BaseException:
-        if os.path.exists(made + UNFINISHED):
-            os.unlink(made + UNFINISHED)
+        if os.path.exists(packed + UNFINISHED):
+            os.unlink(packed + UNFINISHED)
         raise
-    size = os.stat(made + UNFINISHED).st_size
-    os.rename(made + UNFINISHED, made)
+    size = os.stat(packed + UNFINISHED).st_size
+    os.rename(packed + UNFINISHED, packed)
     sync_directory(directory)
     os.unlink(path)
-    return found.st_size, size
+    return status.st_size, size
 
 
 def _write(source: BinaryIO, path: str, stopped: Callable[[], bool]) -> bytes:

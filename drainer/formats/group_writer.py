@@ -43,6 +43,7 @@ class OpenRecord:
 
     @property
     def payload_size(self) -> int:
+        """Count the bytes of the whole payload."""
         return len(self.beginning) + LENGTH_SIZE + self.contents + len(self.ending)
 
 
@@ -140,4 +141,5 @@ class RelayWriter:
         self._directory.remove(indexes)
 
     def close(self) -> None:
+        """Let go of the directory."""
         self._directory.close()

@@ -58,6 +58,7 @@ NIL: Final = NULL_DATUM
 
 
 def put_unsigned(value: int) -> bytes:
+    """Encode a number without a sign as a datum."""
     return b"\x09" + put_uvarint(value)
 
 
@@ -69,10 +70,10 @@ class _Heads(dict[int, bytes]):
         self._make = make
 
     def __missing__(self, number: int) -> bytes:
-        made = self._make(number)
+        encoded = self._make(number)
         if len(self) < _HEADS_MAX:
-            self[number] = made
-        return made
+            self[number] = encoded
+        return encoded
 
 
 CHANGED_HEADS: Final = ByNumber(lambda size: b"\x2a" + varint(size))
@@ -119,10 +120,12 @@ class PbColumn:
 
     @staticmethod
     def element_source(place: int) -> str:
+        """Write `element` in source."""
         return f"ONE{place}[len(v{place})], v{place}"
 
     @staticmethod
     def pair_source(place: int) -> str:
+        """Write `pair` in source."""
         old, new = f"o{place}", f"v{place}"
         return f"TWO{place}[len({old}) << {_PAIR} | len({new})], {old}, CHANGED[len({new})], {new}"
 
@@ -191,6 +194,7 @@ _CONVERSIONS: Final[dict[ColumnKind, Callable[[FieldType], Conversion]]] = {
 
 
 def pb_column(column: Column) -> PbColumn:
+    """Choose how a column is read and written."""
     field_type = column.type
     tp, name = (JSON, "json") if field_type.array else (field_type.tp, type_name(field_type))
     prefix = (
@@ -240,6 +244,7 @@ class _Half:
         return [f"r = join(({pieces}))", f"return b'\\n%b%b%b' % (VARINTS[len(r) + {len(head)}], HEAD, r)"]
 
     def elements(self, values: dict[int, Any]) -> bytes:
+        """Write the columns that have values."""
         forms = self.forms
         return b"".join(
             forms[place].element(forms[place].datum(values[place]))
@@ -340,9 +345,9 @@ class PbEncoder:
 
     def take_counts(self) -> dict[tuple[str, str], list[int]]:
         """Rows by table (as archived) and kind since the last call."""
-        found, self._counts = self._counts, {}
+        counts, self._counts = self._counts, {}
         self._ready.clear()
-        return found
+        return counts
 
     def transaction(self, transaction: Transaction) -> bytes:
         """Payload of a whole transaction."""

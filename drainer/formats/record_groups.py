@@ -241,12 +241,13 @@ class RecordSizes:
         self._total = 0
 
     def observe(self, size: int) -> None:
+        """Count a record."""
         self._counts[bisect_left(self._bounds, size)] += 1
         self._total += size
 
     def taken(self) -> tuple[tuple[int, ...], int]:
         """Since the last call."""
-        found = tuple(self._counts), self._total
+        sizes = tuple(self._counts), self._total
         self._counts = [0] * len(self._counts)
         self._total = 0
-        return found
+        return sizes

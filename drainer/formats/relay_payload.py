@@ -141,12 +141,12 @@ def fixed_head(head: bytes) -> FixedHead:
         )
     if len(head) < HEAD.size:
         raise Corruption(f"record of {len(head)} bytes is none of a relay log", hint=_HINT)
-    found = FixedHead(*HEAD.unpack_from(head)[2:])
-    if found.kind not in (BINLOG, DDL):
+    fixed = FixedHead(*HEAD.unpack_from(head)[2:])
+    if fixed.kind not in (BINLOG, DDL):
         raise Corruption(
-            f"record with commit_ts {found.commit_ts} of the relay log is of no known kind", hint=_HINT
+            f"record with commit_ts {fixed.commit_ts} of the relay log is of no known kind", hint=_HINT
         )
-    return found
+    return fixed
 
 
 def _notes(data: bytes, commit_ts: Ts) -> tuple[str | None, tuple[tuple[int, TableVersion], ...]]:
@@ -196,7 +196,7 @@ class PayloadWriter:
             number = self._numbers.get(events.table)
             if number is not None and self._noted:
                 return USUAL_HEAD.pack(MARK, VERSION, BINLOG, commit_ts, 0, len(events.rows), 1, number)
-        return self.head(commit_ts, [one.table for one in tables], sum(len(one.rows) for one in tables))
+        return self.head(commit_ts, [each.table for each in tables], sum(len(each.rows) for each in tables))
 
     def head(self, commit_ts: Ts, tables: Iterable[TableVersion], rows: int) -> bytes:
         """What stands before a transaction that has so many rows of these tables."""

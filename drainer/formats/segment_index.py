@@ -71,11 +71,12 @@ class SegmentIndex:
     def count(self, rows: Mapping[tuple[str, str], Iterable[int]]) -> None:
         """Rows of records that were added."""
         for name, counts in rows.items():
-            known = self.rows.setdefault(name, [0, 0, 0])
+            totals = self.rows.setdefault(name, [0, 0, 0])
             for kind, number in enumerate(counts):
-                known[kind] += number
+                totals[kind] += number
 
     def to_json(self) -> bytes:
+        """Write it as a file has it."""
         document = {
             "format": FORMAT,
             "cluster_id": self.cluster_id,
@@ -110,7 +111,7 @@ class SegmentIndex:
                 last_ts=int(document["last_commit_ts"]),
                 transactions=int(document["transactions"]),
                 ddl=int(document["ddl"]),
-                rows={(one["schema"], one["table"]): _counts(one) for one in document["tables"]},
+                rows={(table["schema"], table["table"]): _counts(table) for table in document["tables"]},
                 places=[(int(ts), int(offset)) for ts, offset in document["places"]],
                 closed=bool(document["closed"]),
                 definitions=int(document.get("definitions", 0)),

@@ -65,11 +65,11 @@ Wanted = Callable[[str, str], bool]
 Name = tuple[str, str]
 
 
-def read(connection: Connection, wanted: Wanted) -> list[TableVersion]:
+def read(connection: Connection, wants: Wanted) -> list[TableVersion]:
     """Definitions of all base tables that are wanted, by name."""
     columns: dict[Name, list[tuple[Any, ...]]] = {}
     for schema, table, *column in connection.rows(_COLUMNS.encode()):
-        if wanted(schema, table):
+        if wants(schema, table):
             columns.setdefault((schema, table), []).append(tuple(column))
     keys: dict[Name, dict[str, list[tuple[str, int | None]]]] = {}
     for schema, table, index, column_name, length in connection.rows(_KEYS.encode()):
@@ -87,9 +87,9 @@ def _json_columns(connection: Connection) -> frozenset[tuple[str, str, str]]:
     if "mariadb" not in connection.server_version.lower():
         return frozenset()
     return frozenset(
-        (schema, table, found[1].replace("``", "`").lower())
+        (schema, table, checked[1].replace("``", "`").lower())
         for schema, table, clause in connection.rows_if_there(_JSON_CHECKS.encode())[0]
-        if (found := _CHECKED.fullmatch(clause))
+        if (checked := _CHECKED.fullmatch(clause))
     )
 
 
@@ -102,8 +102,8 @@ def _info(
 ) -> TableInfo:
     primary = {column for column, _ in keys.get("PRIMARY", ())}
     columns = tuple(
-        _column(place, one, one[0] in primary, (*name, str(one[0]).lower()) in checked)
-        for place, one in enumerate(described)
+        _column(place, column, column[0] in primary, (*name, str(column[0]).lower()) in checked)
+        for place, column in enumerate(described)
     )
     offsets = {column.name: column.offset for column in columns}
     indexes = tuple(
@@ -124,7 +124,9 @@ def _info(
 
 
 def _column(place: int, described: tuple[Any, ...], is_primary: bool, is_json: bool) -> Column:
-    name, data_type, column_type, nullable, charset, collation, extra = (str(one or "") for one in described)
+    name, data_type, column_type, nullable, charset, collation, extra = (
+        str(cell or "") for cell in described
+    )
     kind, text = data_type.lower(), column_type.lower()
     tp = JSON if is_json else TYPES.get(kind, 0)
     flag = FLAG_PRIMARY if is_primary else 0
@@ -133,7 +135,7 @@ def _column(place: int, described: tuple[Any, ...], is_primary: bool, is_json: b
     if "unsigned" in text or kind == "year":
         flag |= FLAG_UNSIGNED
     is_text = kind not in BINARY_TYPES and bool(charset) and not is_json
-    elements = tuple(one.replace("''", "'") for one in _ELEMENT.findall(column_type))
+    elements = tuple(cell.replace("''", "'") for cell in _ELEMENT.findall(column_type))
     length, digits = _sizes(kind, text)
     field = FieldType(
         tp,
@@ -151,10 +153,10 @@ def _column(place: int, described: tuple[Any, ...], is_primary: bool, is_json: b
 
 def _sizes(kind: str, text: str) -> tuple[int, int]:
     """(flen, decimal) as TiDB has them; -1 where they are not given."""
-    found = None if kind in ("enum", "set") else _SIZES.search(text)
-    if found is None:
+    sizes = None if kind in ("enum", "set") else _SIZES.search(text)
+    if sizes is None:
         return -1, 0 if kind in _WITH_FRACTION else -1
-    first, second = int(found[1]), int(found[2] or 0)
+    first, second = int(sizes[1]), int(sizes[2] or 0)
     if kind in _WITH_FRACTION:
         return -1, first
     return first, second if kind == "decimal" else -1
@@ -181,7 +183,7 @@ class DownstreamTables:
             with self._session.connection() as connection:
                 connection.rollback()
                 versions = read(connection, lambda schema, table: True)
-            self._by_name = {(one.schema.lower(), one.name.lower()): one for one in versions}
+            self._by_name = {(version.schema.lower(), version.name.lower()): version for version in versions}
         return self._by_name.get((schema.lower(), table.lower()))
 
 
@@ -201,13 +203,13 @@ class RelayTables(DownstreamTables):
         """A definition for the rows of a record. Raises `DownstreamError` if the table is not there."""
         version = self._resolved.get(table)
         if version is None:
-            there = self.named(table.schema, table.name)
-            if there is None:
+            defined = self.named(table.schema, table.name)
+            if defined is None:
                 raise DownstreamError(
                     f"table {table.schema}.{table.name} of the relay log does not exist downstream",
                     hint="create it there as it was upstream, and start again",
                 )
-            theirs = {column.name.lower(): column for column in there.info.columns}
+            theirs = {column.name.lower(): column for column in defined.info.columns}
             info = info_of(table, theirs, len(self._resolved) + 1)
             version = self._resolved[table] = TableVersion(info, table.schema, table.name, 0)
         return version

@@ -28,8 +28,7 @@ from drainer.stream.pull import large_txn
 from drainer.stream.pull.merged import Spilled
 from drainer.stream.rules.rule_history import rules_from
 from drainer.stream.rules.rule_set import Rules
-from drainer.stream.translate.row_events import row_events
-from drainer.stream.translate.row_filter import RowGate, screened
+from drainer.stream.translate.row_filter import RowGate, row_events, screened
 from drainer.txn import Item, TableEvents, TableVersion, Transaction
 from tidb_binlog.errors import Corruption
 from tidb_binlog.foreign_document import UNREADABLE

@@ -96,16 +96,17 @@ class RelayFiles:
 
     def _surveyed(self) -> tuple[dict[int, int], bool]:
         """The largest commit_ts of each file, 0 of one without a record; the format of the newest file."""
-        directory, found, is_payload = self._directory, dict[int, int](), False
+        directory, last_ts, is_payload = self._directory, dict[int, int](), False
         for index, file in directory.files.items():
             heads = [file.read(place.start, min(place.size, HEAD_BYTES)) for place in directory.places[index]]
-            found[index] = max(map(commit_ts_of, heads), default=0)
+            last_ts[index] = max(map(commit_ts_of, heads), default=0)
             is_payload = any(map(is_payload_record, heads))
         directory.places.clear()
-        return found, is_payload
+        return last_ts, is_payload
 
     @property
     def keeps_payloads(self) -> bool:
+        """Tell whether binlogs are kept as pumps sent them."""
         return isinstance(self._records, PayloadRecords)
 
     def sync(self, entries: Sequence[Entry] = ()) -> tuple[tuple[int, ...], int]:
@@ -145,4 +146,5 @@ class RelayFiles:
             self._gone = []
 
     def close(self) -> None:
+        """Let go of the directory."""
         self._directory.close()

@@ -128,8 +128,8 @@ class RelayLog:
 
         A transaction in pieces is there when its last piece was appended before. Raises `Broken`, `RowError`.
         """
-        wanted = self._appended
-        while self._durable < wanted or self._failure is not None:
+        upto = self._appended
+        while self._durable < upto or self._failure is not None:
             if self._failure is not None:
                 raise self._failure
             if self._syncing is None:

@@ -52,6 +52,7 @@ class RelaySchema:
         return self._databases.get(schema.lower(), _DEFAULT_CHARSET)
 
     def pass_ddl(self, ddl: Ddl, rules: Rules | None = None) -> None:
+        """Take what a DDL says."""
         self.ddl_ts, self.rules = ddl.commit_ts, rules
         database = ((ddl.job or {}).get("binlog") or {}).get("DBInfo") or {}
         if database.get("charset") and database.get("collate"):
@@ -112,9 +113,9 @@ class RelaySource:
         self._after_ts = after_ts
         self._to_ts = to_ts
         self._stop_ts = stop_ts
-        for commit_ts, found in self._index.items():
+        for commit_ts, record in self._index.items():
             if commit_ts > after_ts and not (stop_ts and commit_ts > stop_ts):
-                _ = found.reader.rules  # read before the first row goes out
+                _ = record.reader.rules  # read before the first row goes out
 
     @property
     def records(self) -> int:
@@ -145,8 +146,8 @@ class RelaySource:
 
     def pieces(self, spilled: Spilled) -> Iterator[Transaction]:
         """The pieces of a large transaction. Blocks."""
-        found = self._index[spilled.commit_ts]
-        return found.reader.pieces(spilled.read, found.place.size)
+        record = self._index[spilled.commit_ts]
+        return record.reader.pieces(spilled.read, record.place.size)
 
     def _items(self) -> Iterator[Item | Spilled]:
         for commit_ts in sorted(self._index):

@@ -8,6 +8,7 @@ from tidb_binlog.process import programs
 
 
 def main() -> NoReturn:
+    """Start the program."""
     programs.run("reparo", "drainer.reparo.program", "server")
 
 

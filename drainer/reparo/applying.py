@@ -89,6 +89,7 @@ class Forgiving(DdlRunner):
     """A DDL that the server says was done is passed over, as the Go tool does."""
 
     def run(self, ddl: Ddl, text: str | None = None) -> Ran:
+        """Run a DDL, or pass over it."""
         try:
             return super().run(ddl, text)
         except Refused as error:
@@ -132,15 +133,15 @@ class Application:
         await asyncio.to_thread(_probe, target)
         if not config.beside_drainer:
             await asyncio.to_thread(check_no_drainer, target)
-        found = await inspected(target, job, _CLOCK)
+        inspection = await inspected(target, job, _CLOCK)
         stream = await asyncio.to_thread(self.open_stream or self._stream, target, rules, ends)
         store = CheckpointStore(target, job.number, schema=SCHEMA, owner=job.owner)
         begin_ts = max(config.start - 1, 0)
         start = await asyncio.to_thread(
-            store.start, settings.worker_count, begin_ts, self._now_ts(found), initial_is_given=True
+            store.start, settings.worker_count, begin_ts, self._now_ts(inspection), initial_is_given=True
         )
         runner = self._runner(stream, store, start, target)
-        resumed_ts = runner.sink.start_ts if found.stored.state is not None else 0
+        resumed_ts = runner.sink.start_ts if inspection.stored.state is not None else 0
         stream.take(runner.sink.start_ts)
         logger.info("job", name=job.name, after_ts=runner.sink.start_ts, resumed=bool(resumed_ts))
         watch(stream.seen, lambda: runner.rows)
@@ -162,11 +163,11 @@ class Application:
             drift=runner.mismatches().rows,
         )
 
-    def _now_ts(self, found: Inspection) -> Ts:
+    def _now_ts(self, inspection: Inspection) -> Ts:
         """A timestamp that nothing of the job is above."""
-        state = found.stored.state
+        state = inspection.stored.state
         stored = [state.checkpoint.commit_ts] if state is not None and state.checkpoint is not None else []
-        lanes = [position.commit_ts for position in found.stored.lanes]
+        lanes = [position.commit_ts for position in inspection.stored.lanes]
         return max(tso.from_wall_s(_CLOCK.wall_s()), self.config.stop, self.config.start, *stored, *lanes)
 
     def _stream(self, target: Target, rules: Rules, ends: ExitStack) -> Stream:

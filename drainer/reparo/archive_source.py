@@ -64,7 +64,7 @@ class ArchivedTables(DownstreamTables):
 
     def names(self) -> set[tuple[str, str]]:
         """The names of all tables that the archive defines."""
-        return {(one.schema, one.table) for one in self._archived}
+        return {(table.schema, table.table) for table in self._archived}
 
     # -- what a walk asks ----------------------------------------------------------------------------
 
@@ -76,21 +76,23 @@ class ArchivedTables(DownstreamTables):
         column_names: Sequence[str],
         fits: Callable[[TableVersion], bool],
     ) -> TableVersion | None:
+        """Find the definition in the archive, else downstream."""
         version = self._archived.find(schema, table, commit_ts, column_names, fits)
         if version is not None:
             return version
-        there = self.named(*self._route(schema, table))
-        if there is not None:
-            self._theirs.add(0, schema, table, TableVersion(there.info, schema, table, 0))
+        theirs = self.named(*self._route(schema, table))
+        if theirs is not None:
+            self._theirs.add(0, schema, table, TableVersion(theirs.info, schema, table, 0))
         return self._theirs.find(schema, table, commit_ts, column_names, fits)
 
     def guess(self, schema: str, table: str, shape: Shape) -> TableVersion:
-        columns = ", ".join(one.name for one in shape)
+        """Refuse to guess."""
+        columns = ", ".join(column.name for column in shape)
         schema_there, table_there = self._route(schema, table)
-        there = self.named(schema_there, table_there)
+        theirs = self.named(schema_there, table_there)
         lacks = "there is no such table"
-        if there is not None:
-            lacks = "it has " + ", ".join(column.name for column in there.info.columns)
+        if theirs is not None:
+            lacks = "it has " + ", ".join(column.name for column in theirs.info.columns)
         raise DownstreamError(
             f"the archive has rows of {schema}.{table} ({columns}) and no definition, and downstream"
             f" ({schema_there}.{table_there}) {lacks}",
@@ -98,6 +100,7 @@ class ArchivedTables(DownstreamTables):
         )
 
     def valid(self, commit_ts: Ts) -> tuple[int, int]:
+        """Ask the archive's definitions."""
         return self._archived.valid(commit_ts)
 
 
@@ -134,11 +137,14 @@ class ArchiveSource:
         stop = self._selection.stop
         reaches = stop and (
             self.seen.last_ts >= stop
-            or any(one.first_ts is not None and one.first_ts > stop for one in self._survey.segments)
+            or any(
+                segment.first_ts is not None and segment.first_ts > stop for segment in self._survey.segments
+            )
         )
         return stop if reaches else max(self.seen.last_ts, self._after_ts)
 
     def route(self, schema: str, table: str = "") -> tuple[str, str]:
+        """Name a table downstream."""
         return self._rules.router.route(schema, table)
 
     # -- the stream ------------------------------------------------------------------------------
@@ -188,11 +194,11 @@ class ArchiveSource:
 
     def _items(self) -> Iterator[Item | Spilled]:
         waiting: Ddl | None = None
-        for one, part in ordered(self._survey, self._selection, self.seen):
-            if isinstance(one, SchemaChange):
-                ddl = screened(one.ddl, self._rules, self._known)
+        for item, part in ordered(self._survey, self._selection, self.seen):
+            if isinstance(item, SchemaChange):
+                ddl = screened(item.ddl, self._rules, self._known)
                 self._known.update(name for name in ddl.tables if name[1])
-                if waiting is not None and one.part:
+                if waiting is not None and item.part:
                     waiting = _both(waiting, ddl)
                     continue
                 if waiting is not None:
@@ -202,14 +208,14 @@ class ArchiveSource:
             if waiting is not None:
                 yield waiting
                 waiting = None
-            size = len(one.payload)
+            size = len(item.payload)
             if size > PIECE_BYTES:
-                self._large = {one.commit_ts: (one, part)}
-                yield Spilled(one.commit_ts, 0, size, 0, 0, lambda offset, size: b"")
+                self._large = {item.commit_ts: (item, part)}
+                yield Spilled(item.commit_ts, 0, size, 0, 0, lambda offset, size: b"")
                 continue
-            tables = self._decoded(self._walker(part), part, one, 0)
+            tables = self._decoded(self._walker(part), part, item, 0)
             if tables:
-                yield Transaction(0, one.commit_ts, tables, size)
+                yield Transaction(0, item.commit_ts, tables, size)
         if waiting is not None:
             yield waiting
 
@@ -231,10 +237,10 @@ class ArchiveSource:
         self, walker: PbWalker, part: Slice, piece: Piece, first_seq: int
     ) -> tuple[TableEvents, ...]:
         try:
-            found: list[TableEvents] = []
+            tables: list[TableEvents] = []
             for seq, rows in walker.rows(piece.payload, piece.commit_ts):
-                found += self._rows.events(rows, first_seq + seq, piece.commit_ts)
-            return tuple(found)
+                tables += self._rows.events(rows, first_seq + seq, piece.commit_ts)
+            return tuple(tables)
         except (Corruption, DownstreamError) as error:
             raise at_place(error, self._survey, part, piece.pos) from None
 

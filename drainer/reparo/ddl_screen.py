@@ -33,8 +33,8 @@ _MAY_NARROW: Final = frozenset(
 not say, nor when the others have had it."""
 
 
-def screened(ddl: Ddl, rules: Rules, known: Collection[Name]) -> Ddl:
-    """`known`: the names of all tables as far as they are known. Raises `ConfigError` for routes that
+def screened(ddl: Ddl, rules: Rules, names: Collection[Name]) -> Ddl:
+    """`names`: those of all tables as far as they are known. Raises `ConfigError` for routes that
     contradict."""
     if not rules.sync_ddl:
         return replace(ddl, skip="sync-ddl is false")
@@ -48,12 +48,12 @@ def screened(ddl: Ddl, rules: Rules, known: Collection[Name]) -> Ddl:
     if change.kind is EffectKind.DROP_DATABASE:
         schema = change.tables[0][0].lower()
         change = replace(
-            change, inside=tuple((*name, TABLE) for name in sorted(known) if name[0].lower() == schema)
+            change, inside=tuple((*name, TABLE) for name in sorted(names) if name[0].lower() == schema)
         )
     parts = list(_parts(change))
     if len(parts) > 1:
-        return _joined(ddl, [_judged(ddl, part, rules, known) for part in parts])
-    return _judged(ddl, change, rules, known)
+        return _joined(ddl, [_judged(ddl, part, rules, names) for part in parts])
+    return _judged(ddl, change, rules, names)
 
 
 def _parts(change: DdlEffect) -> Iterable[DdlEffect]:
@@ -64,26 +64,26 @@ def _parts(change: DdlEffect) -> Iterable[DdlEffect]:
 
 
 def _joined(ddl: Ddl, parts: list[Ddl]) -> Ddl:
-    kept = [one for one in parts if not one.skip]
+    kept = [part for part in parts if not part.skip]
     if not kept:
         return parts[0]
-    refused = next((one.refused for one in kept if one.refused), "")
+    refused = next((part.refused for part in kept if part.refused), "")
     about = effect(ddl.action).object.upper()
-    route = {name: one for one in kept for name in one.tables}
+    route = {name: part for part in kept for name in part.tables}
     drops = tuple(
-        f"DROP {about} IF EXISTS {qualified(*(one.targets[0] if one.targets else name)).decode()}"
-        for name, one in route.items()
+        f"DROP {about} IF EXISTS {qualified(*(part.targets[0] if part.targets else name)).decode()}"
+        for name, part in route.items()
     )
-    targets = tuple(target for one in kept for target in one.targets)
+    targets = tuple(target for part in kept for target in part.targets)
     return replace(ddl, tables=tuple(route), targets=targets, instead=drops, refused=refused)
 
 
-def _judged(ddl: Ddl, change: DdlEffect, rules: Rules, known: Collection[Name]) -> Ddl:
+def _judged(ddl: Ddl, change: DdlEffect, rules: Rules, names: Collection[Name]) -> Ddl:
     job = DdlJob(0, ddl.action, query=ddl.query)
-    verdict = ddl_filter.judge(job, change, rules, known)
+    verdict = ddl_filter.judge(job, change, rules, names)
     route = rules.router.route
     targets = () if rules.router.is_empty else tuple(route(*name) for name in verdict.tables)
-    found = replace(
+    judged = replace(
         ddl,
         tables=verdict.tables,
         skip=verdict.skip,
@@ -91,24 +91,24 @@ def _judged(ddl: Ddl, change: DdlEffect, rules: Rules, known: Collection[Name]) 
         instead=verdict.instead,
         targets=() if verdict.skip else targets,
     )
-    if found.skip or found.refused or found.instead:
-        return found
-    others = [one for name in found.tables for one in ddl_filter.sharing(name, rules, known)]
+    if judged.skip or judged.refused or judged.instead:
+        return judged
+    others = [other for name in judged.tables for other in ddl_filter.sharing(name, rules, names)]
     words = {token.upper() for token in sql_tokens.tokens(ddl.query)}
     if others and change.kind is EffectKind.ALTER and words & _MAY_NARROW:
         which = ", ".join(".".join(name) for name in others[:3])
         return replace(
-            found,
+            judged,
             refused=f"rows of {which} go to the same table, and may not fit any more: skip it by a"
             " syncer.ddl-rule, and rewrite that of the table which has it last",
         )
     schema_moves = bool(ddl.schema) and not rules.router.is_empty and route(ddl.schema)[0] != ddl.schema
-    if not schema_moves and all(name == target for name, target in zip(found.tables, targets, strict=False)):
-        return found
+    if not schema_moves and all(name == target for name, target in zip(judged.tables, targets, strict=False)):
+        return judged
     try:
-        return replace(found, instead=(routed_text(ddl.query, ddl.schema, route),))
+        return replace(judged, instead=(routed_text(ddl.query, ddl.schema, route),))
     except NotRoutable as error:
-        return replace(found, refused=f"it cannot be said with the names that tables are routed to: {error}")
+        return replace(judged, refused=f"it cannot be said with the names that tables are routed to: {error}")
 
 
 _OBJECTS: Final = frozenset({"TABLE", "TABLES", "SEQUENCE", "INDEX", "DATABASE", "SCHEMA"})
@@ -132,6 +132,7 @@ class _Names:
         self._found: list[tuple[int, int, str]] = []
 
     def text(self) -> str:
+        """Walk over the statement."""
         verb = self._take()
         if verb in ("CREATE", "DROP", "ALTER"):
             self._about(verb)

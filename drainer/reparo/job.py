@@ -41,15 +41,16 @@ class Job:
 
     @classmethod
     def of(cls, config: ReparoConfig) -> Job:
+        """Make the job of a configuration."""
         archive = config.data_dir if "://" in config.data_dir else os.path.realpath(config.data_dir)
         about = f"{config.start}..{config.stop or ''} {archive}"
         digest = _digest(f"{about} {config.rules.text}")
         number = _digest(config.job) if config.job else digest
         return cls(config.job or f"{number:016x}", number, f"reparo {digest:016x} {about}"[:_OWNER_MAX])
 
-    def check_same(self, found: Inspection) -> None:
+    def check_same(self, inspection: Inspection) -> None:
         """Raises `ConfigError` if the name was given to something else."""
-        state = found.stored.state
+        state = inspection.stored.state
         if state is not None and state.owner.split(" ")[:2] != self.owner.split(" ")[:2]:
             raise ConfigError(
                 f"the job {self.name} was begun for another archive, range or rules: {state.owner}",
@@ -67,16 +68,16 @@ async def inspected(target: Target, job: Job, clock: Clock) -> Inspection:
     Raises `Conflict` if another process is at it, `ConfigError` if its name was given to something else.
     """
     end_s = clock.monotonic_s() + ENDING_S
-    while (found := await asyncio.to_thread(inspect, target, SCHEMA, job.number)).sessions:
+    while (inspection := await asyncio.to_thread(inspect, target, SCHEMA, job.number)).sessions:
         if clock.monotonic_s() >= end_s:
             raise Conflict(
                 f"another reparo is at the job {job.name} (connection ids"
-                f" {', '.join(map(str, found.sessions))})",
+                f" {', '.join(map(str, inspection.sessions))})",
                 hint="let it end; if its host is gone, KILL these connections at the destination",
             )
         await asyncio.sleep(_PAUSE_S)
-    job.check_same(found)
-    return found
+    job.check_same(inspection)
+    return inspection
 
 
 def check_no_drainer(target: Target) -> None:

@@ -15,7 +15,7 @@ import datetime
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Final
 
 from drainer.config.options import DrainerConfig
@@ -37,6 +37,8 @@ JSON: Final = "json"
 SCHEMA: Final = "tidb_binlog_reparo"
 """Where it keeps its positions: never where Drainers keep theirs."""
 _GO_BATCH: Final = 100
+_FILTERS: Final = frozenset({"replicate_do_db", "replicate_do_table"})
+"""Options that a Drainer has as well: what is left out is decided by `rules`."""
 _TIME: Final = "%Y-%m-%d %H:%M:%S"
 
 USAGE: Final = """
@@ -224,6 +226,7 @@ class ReparoConfig:
 
     @property
     def applies(self) -> bool:
+        """Tell whether changes go into a database."""
         return self.dest_type in DATABASES
 
     @property
@@ -248,34 +251,16 @@ class ReparoConfig:
     @property
     def drainer(self) -> DrainerConfig:
         """What a Drainer would be configured as that does the same."""
+        names = {field.name for field in fields(DrainerConfig)} - _FILTERS
+        alike = {field.name: getattr(self, field.name) for field in fields(self) if field.name in names}
         return DrainerConfig(
-            data_dir=self.data_dir,
+            **alike,
             initial_commit_ts=max(self.start - 1, 0),
             db_type="mysql",
-            to_host=self.to_host,
-            to_port=self.to_port,
-            to_user=self.to_user,
-            to_password=self.to_password,
-            to_password_file=self.to_password_file,
-            to_socket=self.to_socket,
             to_sync_mode=self.sync_mode,
-            to_ssl_ca=self.to_ssl_ca,
-            to_ssl_cert=self.to_ssl_cert,
-            to_ssl_key=self.to_ssl_key,
-            worker_count=self.worker_count,
-            txn_batch=self.txn_batch,
-            safe_mode=self.safe_mode,
-            log_values=self.log_values,
             checkpoint_schema=SCHEMA,
             quarantine_bytes=0,
-            ddl_rules=self.ddl_rules,
             ignore_schemas="",
-            case_sensitive=self.case_sensitive,
-            table_migrate_rule=self.table_migrate_rule,
-            binlog_filter_rule=self.binlog_filter_rule,
-            column_rule=self.column_rule,
-            row_rule=self.row_rule,
-            sync_ddl=self.sync_ddl,
         )
 
     @property
@@ -305,9 +290,9 @@ class ReparoConfig:
         return said
 
 
-def _one_of(key: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ConfigError(f"{key} {value!r} is not supported", hint=f"one of {', '.join(known)}")
+def _one_of(key: str, value: str, values: tuple[str, ...]) -> None:
+    if value not in values:
+        raise ConfigError(f"{key} {value!r} is not supported", hint=f"one of {', '.join(values)}")
 
 
 def _timestamp(key: str, text: str) -> int:

@@ -40,22 +40,22 @@ def ordered(survey: Survey, selection: Selection, seen: Seen) -> Iterator[tuple[
     read = 0
     for number, part in enumerate(slices):
         repeated = _Repeated(survey, slices[:number])
-        for one in reading.undecoded(survey.location, part, replace(selection, stop=0)):
-            commit_ts = one.ddl.commit_ts if isinstance(one, SchemaChange) else one.commit_ts
+        for item in reading.undecoded(survey.location, part, replace(selection, stop=0)):
+            commit_ts = item.ddl.commit_ts if isinstance(item, SchemaChange) else item.commit_ts
             if selection.stop and commit_ts > selection.stop:
                 return
-            if commit_ts <= seen.last_ts and not (isinstance(one, SchemaChange) and one.part):
+            if commit_ts <= seen.last_ts and not (isinstance(item, SchemaChange) and item.part):
                 if commit_ts in repeated:
                     continue
                 problem = Corruption(
                     f"commit_ts {commit_ts} comes after {seen.last_ts}, and was not there before",
                     hint="its transactions are not in order: is the directory that of one Drainer?",
                 )
-                raise at_place(problem, survey, part, one.pos)
+                raise at_place(problem, survey, part, item.pos)
             seen.first_ts = seen.first_ts or commit_ts
             seen.last_ts = commit_ts
-            seen.bytes = read + max(one.pos - part.start, 0)
-            yield one, part
+            seen.bytes = read + max(item.pos - part.start, 0)
+            yield item, part
         read += _size(part)
         seen.bytes = read
 
@@ -88,15 +88,15 @@ class _Repeated:
 
 def surveyed(config: ReparoConfig) -> Survey:
     """Blocks. Raises `ConfigError` for a directory without an archive."""
-    found = survey(Location.of(config.data_dir, {}), config.kind, config.archive_zone)
-    if found.kind == PUMP:
+    archive = survey(Location.of(config.data_dir, {}), config.kind, config.archive_zone)
+    if archive.kind == PUMP:
         raise ConfigError(
             f"{config.data_dir} has value logs of a Pump, which are not in order of commit_ts",
             hint="read them with `binlog-spark replay`, or let a Drainer pull them",
         )
-    if not found.segments:
+    if not archive.segments:
         raise ConfigError(
             f"{config.data_dir} has no binlog files",
             hint="data-dir is the directory that a Drainer of db-type = file writes to",
         )
-    return found
+    return archive

@@ -49,6 +49,7 @@ class _Stop:
 
 
 async def run(argv: list[str]) -> int:
+    """Do what the command line says."""
     config = loading.load(ReparoConfig, argv, os.environ, program="reparo", env_prefix=ENV_PREFIX)
     log.setup(config.log_level, config.log_file, stream=sys.stderr)
     for remark in config.remarks():
@@ -57,12 +58,12 @@ async def run(argv: list[str]) -> int:
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, stop)
-    found = await asyncio.to_thread(surveyed, config)
+    archive = await asyncio.to_thread(surveyed, config)
     daemon.settle()
     if config.applies and not config.dry_run:
-        summary = await _apply(config, found, stop)
+        summary = await _apply(config, archive, stop)
     else:
-        viewer = Viewer(config, found, stop.event.is_set)
+        viewer = Viewer(config, archive, stop.event.is_set)
         work = viewer.count_all if config.dry_run else lambda: viewer.print_all(sys.stdout.buffer)
         try:
             summary = await asyncio.to_thread(work)
@@ -73,11 +74,11 @@ async def run(argv: list[str]) -> int:
     return 0
 
 
-async def _apply(config: ReparoConfig, found: Survey, stop: _Stop) -> Summary:
+async def _apply(config: ReparoConfig, archive: Survey, stop: _Stop) -> Summary:
     from drainer.reparo.applying import Application  # a client of databases, which printing does without
 
     showing: list[asyncio.Task[None]] = []
-    application = Application(config, found, stop.event)
+    application = Application(config, archive, stop.event)
 
     def watch(seen: Seen, rows: Callable[[], int]) -> None:
         showing.append(asyncio.create_task(show_progress(seen, rows, SystemClock().monotonic_s)))
@@ -100,4 +101,5 @@ def _show(config: ReparoConfig, summary: Summary) -> None:
 
 
 def main() -> NoReturn:
+    """Start the program."""
     daemon.main("reparo", run)

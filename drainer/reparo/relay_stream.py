@@ -46,14 +46,17 @@ class RelayStream:
         self.seen = Seen(bytes_all=sum(file.size for file in directory.files.values()))
 
     def close(self) -> None:
+        """Close the connection."""
         self._tables.close()
 
     @property
     def schema(self) -> RelaySchema:
+        """Get what DDL have said of databases."""
         return self._source.schema
 
     @property
     def end_ts(self) -> Ts:
+        """Tell where the stream ends."""
         stop, last_ts = self._selection.stop, self._source.last_ts
         return min(stop, last_ts) if stop else last_ts
 
@@ -63,9 +66,11 @@ class RelayStream:
         self._source.take(after_ts, max(self.end_ts, after_ts), self._selection.stop)
 
     def batches(self) -> AsyncIterator[MergedBatch]:
+        """Read the batches."""
         return self._source.batches()
 
     def translate(self, merged: Merged) -> Item:
+        """Make the item of the next entry."""
         self._note(merged.commit_ts)
         item = self._source.translate(merged)
         if isinstance(item, Ddl):
@@ -77,6 +82,7 @@ class RelayStream:
         return self._passed(item)
 
     def pieces(self, spilled: Spilled) -> Iterator[Transaction]:
+        """Read the pieces of a large transaction."""
         return map(self._passed, self._source.pieces(spilled))
 
     def route(self, schema: str, table: str = "") -> tuple[str, str]:

@@ -42,17 +42,17 @@ class SinkRows:
         """Row events of rows that follow each other, as row rules leave them.
 
         Raises `ConfigError` for rules that contradict or do not fit, `Corruption`."""
-        found = self._encoded(rows, first_seq)
+        tables = self._encoded(rows, first_seq)
         if self._rules.rows.is_empty:
-            return found
+            return tables
         passed = (
             self._gates[events.table].passed(events.kinds, events.rows, events.first_ordinal, commit_ts)
-            for events in found
+            for events in tables
         )
         return [kept for each in passed for kept in each]
 
     def _encoded(self, rows: Iterable[Row], first_seq: int) -> list[TableEvents]:
-        found: list[TableEvents] = []
+        tables: list[TableEvents] = []
         table: TableVersion | None = None
         kinds: list[int] = []
         encoded: list[bytes] = []
@@ -61,7 +61,7 @@ class SinkRows:
             if version is not table:
                 table = version
                 kinds, encoded = [], []
-                found.append(TableEvents(self.placed(version), kinds, encoded, seq))
+                tables.append(TableEvents(self.placed(version), kinds, encoded, seq))
             if kind == INSERT:
                 encoded.append(_HANDLE + after)  # type: ignore[operator]
             elif kind == UPDATE:
@@ -70,17 +70,17 @@ class SinkRows:
                 encoded.append(before)  # type: ignore[arg-type]
             kinds.append(kind)
             seq += 1
-        return found
+        return tables
 
     def placed(self, version: TableVersion) -> TableVersion:
         """The table under its name downstream, without the columns left out, its key an index."""
-        known = self._placed.get(version)
-        if known is None:
-            found = self._rules.placed(version)
-            known = replace(found, info=_with_index(found.info), target=found.downstream)
-            self._gates[known] = RowGate(0, known, edit=row_edit(self._rules, known))
-            self._placed[version] = known
-        return known
+        target = self._placed.get(version)
+        if target is None:
+            plan = self._rules.placed(version)
+            target = replace(plan, info=_with_index(plan.info), target=plan.downstream)
+            self._gates[target] = RowGate(0, target, edit=row_edit(self._rules, target))
+            self._placed[version] = target
+        return target
 
 
 def _with_index(info: TableInfo) -> TableInfo:

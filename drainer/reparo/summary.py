@@ -45,38 +45,41 @@ class Summary:
 
     @property
     def document(self) -> dict[str, Any]:
-        found = asdict(self)
-        found["first_time"], found["last_time"] = shown_time(self.first_ts), shown_time(self.last_ts)
-        return found
+        """Put all of it into one object."""
+        report = asdict(self)
+        report["first_time"], report["last_time"] = shown_time(self.first_ts), shown_time(self.last_ts)
+        return report
 
     def to_json(self) -> str:
+        """Write it for programs."""
         return json.dumps(self.document, ensure_ascii=False)
 
     def lines(self) -> list[str]:
+        """Write it for people."""
         rate = f", {self.rows / self.seconds:,.0f} row changes/s" if self.seconds > 0 and self.rows else ""
-        found = [
+        text = [
             f"{self.transactions:,} transactions, {self.rows:,} row changes, {self.ddl:,} DDL in"
             f" {self.seconds:.1f} s{rate}"
         ]
         if self.last_ts:
-            found.append(
+            text.append(
                 f"from commit_ts {self.first_ts} ({shown_time(self.first_ts)})"
                 f" to {self.last_ts} ({shown_time(self.last_ts)})"
             )
         else:
-            found.append(
+            text.append(
                 f"nothing is left to do: all up to commit_ts {self.resumed_after_ts} was done before"
                 if self.resumed_after_ts
                 else "the archive has nothing in this range"
             )
-        found += [f"{name}: {count:,} row changes" for name, count in sorted(self.rows_by_table.items())]
-        found += [
+        text += [f"{name}: {count:,} row changes" for name, count in sorted(self.rows_by_table.items())]
+        text += [
             f"{name}: {count:,} rows were not there as they should have been"
             for name, count in sorted(self.drift.items())
         ]
         if not self.finished:
-            found.append("stopped before the end: the same command goes on from here")
-        return found
+            text.append("stopped before the end: the same command goes on from here")
+        return text
 
 
 def shown_time(ts: Ts) -> str:

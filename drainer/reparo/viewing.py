@@ -63,10 +63,10 @@ def lines_of_rows(payload: bytes, wants: Wants) -> tuple[bytes, int]:
     """Of one transaction, and how many rows they are. Raises `Corruption`."""
     try:
         message = pb.Binlog.FromString(payload)
-        wanted = [
+        events = [
             event for event in message.dml_data.events if wants(event.schema_name, event.table_name, event.tp)
         ]
-        return b"".join(part for event in wanted for part in _event(event)), len(wanted)
+        return b"".join(part for event in events for part in _event(event)), len(events)
     except (DecodeError, *UNEXPECTED) as error:
         raise Corruption(f"a row of the archive cannot be read: {error}") from None
 
@@ -162,12 +162,12 @@ class Viewer:
     def print_all(self, out: IO[bytes]) -> Summary:
         """Every change as lines. Raises `Corruption`, `OSError` of `out`."""
         began_s = _CLOCK.monotonic_s()
-        for one in self._records():
-            if isinstance(one, SchemaChange):
-                if self._takes(one):
-                    out.write(lines_of_ddl(one.text))
+        for record in self._records():
+            if isinstance(record, SchemaChange):
+                if self._takes(record):
+                    out.write(lines_of_ddl(record.text))
                 continue
-            lines, rows = lines_of_rows(one.payload, self._wants)
+            lines, rows = lines_of_rows(record.payload, self._wants)
             out.write(lines)
             self._count(rows)
         out.flush()
@@ -177,16 +177,16 @@ class Viewer:
         """What would be applied. Raises `Corruption`."""
         began_s = _CLOCK.monotonic_s()
         by_name: dict[bytes, int] = {}
-        for one in self._records():
-            if isinstance(one, SchemaChange):
-                self._takes(one)
+        for record in self._records():
+            if isinstance(record, SchemaChange):
+                self._takes(record)
                 continue
             counts, rows = Counts(), 0
-            pb_head(one.payload, 0, counts)
+            pb_head(record.payload, 0, counts)
             for name, kinds in counts.items():
-                found = self._wanted_of(name, kinds)
-                by_name[name] = by_name.get(name, 0) + found
-                rows += found
+                rows_of_table = self._wanted_of(name, kinds)
+                by_name[name] = by_name.get(name, 0) + rows_of_table
+                rows += rows_of_table
             self._count(rows)
         summary = self._summary(began_s)
         summary.dest = "dry-run"
@@ -197,15 +197,15 @@ class Viewer:
 
     def _records(self) -> Iterator[_Rows | SchemaChange]:
         selection = Selection(self._config.start, self._config.stop)
-        found = self._of_relay(selection) if self._survey.kind == RELAY else self._of_archive(selection)
-        for one in found:
+        records = self._of_relay(selection) if self._survey.kind == RELAY else self._of_archive(selection)
+        for record in records:
             if self._stopped():
                 return
-            yield one
+            yield record
 
     def _of_archive(self, selection: Selection) -> Iterator[_Rows | SchemaChange]:
-        for one, _ in ordered(self._survey, selection, self.seen):
-            yield _Rows(one.commit_ts, one.payload) if isinstance(one, Piece) else one
+        for record, _ in ordered(self._survey, selection, self.seen):
+            yield _Rows(record.commit_ts, record.payload) if isinstance(record, Piece) else record
 
     def _of_relay(self, selection: Selection) -> Iterator[_Rows | SchemaChange]:
         """A record that was written again has the same rows: the first one counts."""
@@ -213,17 +213,19 @@ class Viewer:
         rows, encoder, seen = SinkRows(Rules()), PbEncoder(), self.seen
         for part in self._survey.plan(selection):
             seen.bytes_all += part.size
-            for one in reading.read(self._survey.location, part, selection, definitions):
-                commit_ts = one.commit_ts if isinstance(one, Changes) else one.ddl.commit_ts
+            for record in reading.read(self._survey.location, part, selection, definitions):
+                commit_ts = record.commit_ts if isinstance(record, Changes) else record.ddl.commit_ts
                 if commit_ts < seen.last_ts:
                     continue
                 seen.first_ts, seen.last_ts = seen.first_ts or commit_ts, commit_ts
-                if isinstance(one, Changes):
-                    events = tuple(rows.events(one.rows, one.first_seq, commit_ts))
+                if isinstance(record, Changes):
+                    events = tuple(rows.events(record.rows, record.first_seq, commit_ts))
                     yield _Rows(commit_ts, encoder.transaction(Transaction(0, commit_ts, events, 0)))
                     continue
-                use = f"use `{one.ddl.schema}`; " if one.ddl.schema else ""
-                yield SchemaChange(one.ddl, one.file, one.pos, one.part, f"{use}{one.ddl.query};".encode())
+                use = f"use `{record.ddl.schema}`; " if record.ddl.schema else ""
+                yield SchemaChange(
+                    record.ddl, record.file, record.pos, record.part, f"{use}{record.ddl.query};".encode()
+                )
 
     # -- what is wanted --------------------------------------------------------------------------
 

@@ -68,14 +68,17 @@ def _length(size: int) -> bytes:
 
 
 def avro_bytes(raw: bytes) -> bytes:
+    """Encode bytes: their length, then themselves."""
     return _length(len(raw)) + raw
 
 
 def avro_string(text: str) -> bytes:
+    """Encode a text."""
     return avro_bytes(text.encode())
 
 
 def avro_long(value: int) -> bytes:
+    """Encode an integer."""
     return put_svarint(value)
 
 
@@ -94,6 +97,7 @@ class AvroColumn:
     names: Mapping[str, Any] = field(default_factory=dict)
 
     def encoded(self, value: Any) -> bytes:
+        """Encode a value, or NULL."""
         if self.column.type.not_null:
             return self.show(value)
         return NULL if value is None else _VALUE + self.show(value)
@@ -239,6 +243,7 @@ class AvroColumns:
         options.check("avro", _DECIMAL_MODES, _UNSIGNED_MODES)
 
     def convert(self, column: Column, place: int) -> AvroColumn:
+        """Choose how a column is encoded."""
         kind = column.type
         if kind.kind is ColumnKind.DECIMAL:
             return (_STRING if self._decimal == "string" else _encoded(_scaled))(column, place)
@@ -298,13 +303,13 @@ def avro_name(text: str) -> str:
 
 def _field_names(names: Iterable[str]) -> list[str]:
     """Names of the fields of a record; those that became the same get numbers."""
-    found: list[str] = []
+    fields: list[str] = []
     for text in names:
         name, number = avro_name(text), 2
-        while name in found:
+        while name in fields:
             name, number = f"{avro_name(text)}_{number}", number + 1
-        found.append(name)
-    return found
+        fields.append(name)
+    return fields
 
 
 class _AvroTable:
@@ -370,16 +375,16 @@ class _AvroTable:
 
     def _field(self, columns: AvroColumns, place: int) -> dict[str, Any]:
         kind = self.columns[place].column.type
-        made = columns.type(kind)
+        avro_type = columns.type(kind)
         if kind.not_null:
-            return {"name": self._names[place], "type": made}
-        return {"default": None, "name": self._names[place], "type": ["null", made]}
+            return {"name": self._names[place], "type": avro_type}
+        return {"default": None, "name": self._names[place], "type": ["null", avro_type]}
 
     def _functions(self) -> tuple[Callable[[bytes], Any], ...]:
         readers, places = self.readers, self.places
         extra: dict[str, Any] = {"join": b"".join, "NULL": NULL}
-        for one in self.columns:
-            extra.update(one.names)
+        for column in self.columns:
+            extra.update(column.names)
         value, key = self._source(places), self._source(self.key)
         result = [f"return join(({value})), join(({key}))"]
         changed = " or ".join(f"o{place} != v{place}" for place in self.key)

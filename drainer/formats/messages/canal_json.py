@@ -229,8 +229,8 @@ class _CanalTable:
             text, wider = str(java_type(kind)), wider_type(kind)
             if wider:
                 local = f"{prefix}{place}"
-                known = "" if kind.not_null else f"{local} is not None and "
-                text = f"{{{wider[1]} if {known}{local} >= {wider[0]} else {text}}}"
+                guard = "" if kind.not_null else f"{local} is not None and "
+                text = f"{{{wider[1]} if {guard}{local} >= {wider[0]} else {text}}}"
             pieces.append(constant(rows.heads[place]) + text)
         return ",".join(pieces)
 
@@ -313,8 +313,8 @@ class CanalJson:
             seq = events.first_ordinal
             for event, row in zip(events.kinds, events.rows, strict=True):
                 parts = make[event](row)
-                found = ((event, parts),) if parts is not None else table.halves(row)
-                for kind, (types, data, old, key) in found:
+                halves = ((event, parts),) if parts is not None else table.halves(row)
+                for kind, (types, data, old, key) in halves:
                     if old != NULL:
                         old = f"[{old}]"
                     value = (
@@ -456,9 +456,9 @@ class CanalJson:
 
 
 def _ddl_type(action: int) -> str:
-    found = _DDL_TYPES.get(action)
-    if found is not None:
-        return found
+    name = _DDL_TYPES.get(action)
+    if name is not None:
+        return name
     try:
         groups = ActionType(action).groups
     except ValueError:

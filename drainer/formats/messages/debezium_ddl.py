@@ -27,10 +27,12 @@ def one(field: str, kind: str, /, *, optional: bool = False, **more: Any) -> Sch
 
 
 def struct(name: str, fields: Sequence[Schema], *, optional: bool = False, **more: Any) -> Schema:
+    """Describe a record."""
     return {"type": "struct", "fields": list(fields), "optional": optional, "name": name, **more}
 
 
 def array(name: str, items: Schema, *, optional: bool = False) -> Schema:
+    """Describe a field with several of the same."""
     return {"type": "array", "items": items, "optional": optional, "field": name}
 
 
@@ -83,6 +85,7 @@ def envelope_schema(name: str, fields: Sequence[Schema]) -> Schema:
 
 
 def watermark_schema(cluster: str) -> Schema:
+    """Describe a watermark."""
     return struct(f"{cluster}.watermark.Envelope", [SOURCE, _OP, _TS, _TRANSACTION], version=1)
 
 
@@ -164,9 +167,9 @@ def schema_change(
 def _changes(ddl: Ddl) -> Iterator[Schema]:
     """Tables only: Debezium says nothing of views."""
     names = dict(zip(ddl.tables, ddl.targets, strict=True)) if ddl.targets else {}
-    before = {one.id: one for one in ddl.before if _is_table(one)}
-    after = {one.id: one for one in ddl.after if _is_table(one)}
-    by_name = {(one.schema, one.name) for one in after.values()}
+    before = {tracked.id: tracked for tracked in ddl.before if _is_table(tracked)}
+    after = {tracked.id: tracked for tracked in ddl.after if _is_table(tracked)}
+    by_name = {(tracked.schema, tracked.name) for tracked in after.values()}
     for table_id, gone in before.items():
         if table_id not in after and (gone.schema, gone.name) not in by_name:
             yield {"type": "DROP", "id": _quoted(_name(gone, names)), "table": None}
@@ -176,8 +179,8 @@ def _changes(ddl: Ddl) -> Iterator[Schema]:
         shown = _quoted(name)
         if was is not None and _name(was, names) != name:
             shown = f"{shown},{_quoted(_name(was, names))}"
-        made = was is None and (now.schema, now.name) not in {(o.schema, o.name) for o in before.values()}
-        yield {"type": "CREATE" if made else "ALTER", "id": shown, "table": _table(now)}
+        is_new = was is None and (now.schema, now.name) not in {(o.schema, o.name) for o in before.values()}
+        yield {"type": "CREATE" if is_new else "ALTER", "id": shown, "table": _table(now)}
 
 
 def _is_table(tracked: Tracked) -> bool:
@@ -200,7 +203,7 @@ def _table(tracked: Tracked) -> Schema:
         for column in sorted(info.columns, key=lambda column: column.offset)
         if column.state == ti.SchemaState.PUBLIC and not column.hidden
     ]
-    comments = {one["id"]: one.get("comment") or None for one in tracked.document.get("cols") or ()}
+    comments = {entry["id"]: entry.get("comment") or None for entry in tracked.document.get("cols") or ()}
     return {
         "defaultCharsetName": info.charset,
         "primaryKeyColumnNames": _primary_key(info),
@@ -220,14 +223,14 @@ def _primary_key(info: TableInfo) -> list[str]:
 
 def _column(column: Column, position: int, comment: str | None) -> dict[str, Any]:
     kind = column.type
-    known = kind.kind is not ColumnKind.UNKNOWN
+    has_type = kind.kind is not ColumnKind.UNKNOWN
     sized = kind.tp in (ti.VARCHAR, ti.VAR_STRING, ti.STRING, ti.DECIMAL, ti.BIT)
     return {
         "name": column.name,
         "jdbcType": java_type(kind),
         "nativeType": None,
-        "typeName": plain_type(kind).upper() if known else f"UNKNOWN {kind.tp}",
-        "typeExpression": type_text(kind).upper() if known and not kind.elems else None,
+        "typeName": plain_type(kind).upper() if has_type else f"UNKNOWN {kind.tp}",
+        "typeExpression": type_text(kind).upper() if has_type and not kind.elems else None,
         "charsetName": kind.charset if kind.charset not in ("", "binary") else None,
         "length": kind.flen if sized and kind.flen >= 0 else None,
         "scale": kind.fsp if kind.tp == ti.DECIMAL else None,

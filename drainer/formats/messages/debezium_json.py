@@ -209,6 +209,7 @@ class DebeziumColumns:
         options.check("debezium-json", _DECIMAL_MODES, _UNSIGNED_MODES)
 
     def convert(self, column: Column, place: int) -> JsonColumn:
+        """Choose how a column is written."""
         kind, scale = column.type, column.type.fsp
         if kind.kind is ColumnKind.DECIMAL and self._decimal == "precise":
             return shown_column(lambda text: _base64(unscaled(scaled_digits(text, scale))))(column)
@@ -229,10 +230,10 @@ class DebeziumColumns:
             return {"type": _PLAIN_TYPES[kind.kind]}
         if kind.kind in _NAMED_TYPES:
             name, semantic = _NAMED_TYPES[kind.kind]
-            found: Schema = {"type": name, "name": semantic, "version": 1}
+            schema: Schema = {"type": name, "name": semantic, "version": 1}
             if kind.elems:
-                found["parameters"] = {"allowed": allowed(kind)}
-            return found
+                schema["parameters"] = {"allowed": allowed(kind)}
+            return schema
         if kind.kind is ColumnKind.DATETIME:
             semantic = "MicroTimestamp" if kind.fsp > 3 else "Timestamp"
             return {"type": "int64", "name": f"io.debezium.time.{semantic}", "version": 1}
@@ -267,6 +268,7 @@ _Parts = tuple[str, str, str]
 
 
 def dumped(document: Any) -> str:
+    """Write a document without blanks."""
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
 

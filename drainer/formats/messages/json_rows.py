@@ -58,6 +58,7 @@ def constant(text: str) -> str:
 
 
 def quoted(value: object) -> str:
+    """Write a value in quotes."""
     return f'"{value}"'
 
 
@@ -161,13 +162,15 @@ class JsonRows:
         self.fold = KEY_FOLDS[equality_of_rows(layout, left_out)]
         self.heads = [f"{json_string(column.name)}:" for column in layout.columns]
         self.names = dict(NAMES)
-        for one in self.columns:
-            self.names.update(one.names)
+        for column in self.columns:
+            self.names.update(column.names)
 
     def name(self, place: int) -> str:
+        """Get the name of a column."""
         return self.columns[place].column.name
 
     def type(self, place: int) -> FieldType:
+        """Get the type of a column."""
         return self.columns[place].column.type
 
     def source(self, prefix: str, places: Iterable[int]) -> str:
@@ -175,6 +178,7 @@ class JsonRows:
         return ",".join(constant(self.heads[place]) + self.piece(place, prefix) for place in places)
 
     def piece(self, place: int, prefix: str) -> str:
+        """Write a column in source."""
         return (
             self.columns[place]
             .piece.replace("{v}", f"{{{prefix}{place}}}")
@@ -186,6 +190,7 @@ class JsonRows:
         return ",".join(f"{self.heads[place]}{self.value(values, place)}" for place in places)
 
     def value(self, values: Values, place: int) -> str:
+        """Write the value of a column."""
         value = values[place]
         return NULL if value is None else self.columns[place].show(value)
 
@@ -200,6 +205,7 @@ class JsonRows:
         return before, after
 
     def key_of(self, values: Values) -> list[Any]:
+        """Take the values of the key."""
         return [values[place] for place in self.key]
 
     def key_changed(self) -> str:

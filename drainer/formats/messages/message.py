@@ -56,6 +56,7 @@ class Registry(Protocol):
 
 
 def topic_of_table(schema: str, table: str) -> str:
+    """Name the topic of a table."""
     return f"{schema}_{table}"
 
 

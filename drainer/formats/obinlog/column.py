@@ -60,10 +60,10 @@ class ByNumber(dict[int, bytes]):
         self._make = make
 
     def __missing__(self, number: int) -> bytes:
-        made = self._make(number)
+        encoded = self._make(number)
         if 0 <= number < _CACHED_MAX:
-            self[number] = made
-        return made
+            self[number] = encoded
+        return encoded
 
 
 def _column(content: bytes) -> bytes:
@@ -253,4 +253,5 @@ _FORMS: Final[dict[ColumnKind, _Former]] = {
 
 
 def column_form(column: Column) -> ColumnForm:
+    """Choose how a column is read and written."""
     return _FORMS[column.type.kind](column.type)

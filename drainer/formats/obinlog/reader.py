@@ -67,27 +67,27 @@ ToUtc = Callable[[str], str]
 
 def head(read: Read, size: int) -> RecordHead:
     """Read the head of a payload without its rows. Raises `Corruption`."""
-    found = RecordHead()
+    parsed = RecordHead()
     try:
         for tag, value, at in fields(read, 0, size):
             if tag == 0x10:
-                found.commit_ts = value
+                parsed.commit_ts = value
             elif tag == _TAG_DML:
-                found.dml = (at, value)
+                parsed.dml = (at, value)
             elif tag == _TAG_DDL:
-                found.ddl = (at, value)
+                parsed.ddl = (at, value)
             elif tag == _TAG_ZONE:
-                found.time_zone = read(at, value).decode("utf-8", "replace")
+                parsed.time_zone = read(at, value).decode("utf-8", "replace")
             elif tag == _TAG_DEFINITION:
                 definition = pb.TableDefinition.FromString(read(at, value))
-                found.definitions[definition.number] = definition.table
+                parsed.definitions[definition.number] = definition.table
     except (MalformedMessage, DecodeError) as error:
         raise Corruption(f"record of {size} bytes is no obinlog: {error}", hint=_HINT) from None
-    if not found.commit_ts or (found.dml is None) == (found.ddl is None):
+    if not parsed.commit_ts or (parsed.dml is None) == (parsed.ddl is None):
         raise Corruption(
-            f"record with commit_ts {found.commit_ts} has neither rows nor a DDL, or both", hint=_HINT
+            f"record with commit_ts {parsed.commit_ts} has neither rows nor a DDL, or both", hint=_HINT
         )
-    return found
+    return parsed
 
 
 def definition(document: bytes) -> TableVersion:
@@ -112,20 +112,18 @@ def version_of(document: Mapping[str, Any], *, partial: bool = False) -> TableVe
     )
 
 
-def ddl(read: Read, found: RecordHead) -> Ddl:
+def ddl(read: Read, head: RecordHead) -> Ddl:
     """The DDL of a payload. Raises `Corruption`."""
-    assert found.ddl is not None
+    assert head.ddl is not None
     try:
-        data = pb.DDLData.FromString(read(*found.ddl))
+        data = pb.DDLData.FromString(read(*head.ddl))
         if data.HasField("job"):
             return ddl_of(json.loads(data.job))
     except (DecodeError, ValueError, KeyError, TypeError) as error:
-        raise Corruption(
-            f"DDL with commit_ts {found.commit_ts} cannot be read: {error}", hint=_HINT
-        ) from None
+        raise Corruption(f"DDL with commit_ts {head.commit_ts} cannot be read: {error}", hint=_HINT) from None
     query = data.ddl_query.decode("utf-8", "surrogateescape")
     names = ((data.schema_name, data.table_name),) if data.schema_name else ()
-    return Ddl(found.commit_ts, 0, action_of(query), data.schema_name, query, names, 0)
+    return Ddl(head.commit_ts, 0, action_of(query), data.schema_name, query, names, 0)
 
 
 def ddl_of(document: dict[str, Any]) -> Ddl:
@@ -164,15 +162,15 @@ class ObinlogReader:
         self._resolve = resolve
         self._rows: dict[TableVersion, _RowWriter] = {}
 
-    def transaction(self, read: Read, found: RecordHead, to_utc: ToUtc) -> Transaction:
+    def transaction(self, read: Read, head: RecordHead, to_utc: ToUtc) -> Transaction:
         """A whole transaction. Raises `Corruption` and what `resolve` raises."""
-        (whole,) = self.pieces(read, found, to_utc, rows_max=_NO_LIMIT, bytes_max=_NO_LIMIT)
+        (whole,) = self.pieces(read, head, to_utc, rows_max=_NO_LIMIT, bytes_max=_NO_LIMIT)
         return whole
 
     def pieces(
         self,
         read: Read,
-        found: RecordHead,
+        head: RecordHead,
         to_utc: ToUtc,
         *,
         rows_max: int = PIECE_ROWS,
@@ -181,23 +179,23 @@ class ObinlogReader:
         """The pieces of a transaction; at least one. Raises as `transaction`."""
         waiting: Transaction | None = None
         try:
-            for events, size in self._gathered(read, found, to_utc, rows_max, bytes_max):
+            for events, size in self._gathered(read, head, to_utc, rows_max, bytes_max):
                 if waiting is not None:
                     yield waiting
-                waiting = Transaction(0, found.commit_ts, events, size, last=False)
+                waiting = Transaction(0, head.commit_ts, events, size, last=False)
         except (MalformedMessage, DecodeError, UnicodeDecodeError) as error:
-            _fail(found.commit_ts, str(error))
+            _fail(head.commit_ts, str(error))
         if waiting is None:
-            waiting = Transaction(0, found.commit_ts, (), 0)
+            waiting = Transaction(0, head.commit_ts, (), 0)
         waiting.last = True
         yield waiting
 
     def _gathered(
-        self, read: Read, found: RecordHead, to_utc: ToUtc, rows_max: int, bytes_max: int
+        self, read: Read, head: RecordHead, to_utc: ToUtc, rows_max: int, bytes_max: int
     ) -> Iterator[tuple[tuple[TableEvents, ...], int]]:
         """Events of consecutive tables, as many as make a piece, and their bytes."""
-        assert found.dml is not None
-        start, size = found.dml
+        assert head.dml is not None
+        start, size = head.dml
         gathered: list[TableEvents] = []
         ordinal = rows = taken = 0
         for tag, value, at in fields(read, start, start + size):
@@ -205,7 +203,7 @@ class ObinlogReader:
                 continue
             table = _survey(read, at, at + value)
             ordinal = table.first_ordinal or ordinal
-            version = self._version(table, found.commit_ts)
+            version = self._version(table, head.commit_ts)
             kinds: list[int] = []
             events = TableEvents(version, kinds, [], ordinal)
             for kind, row in self._rows_of(read, table, version, to_utc):
@@ -276,14 +274,15 @@ class _RowWriter:
     """Rows of one table version from messages: values by column name, then the row encoder."""
 
     def __init__(self, version: TableVersion, table: _Table) -> None:
-        known = {column.name: column.type for column in version.info.columns}
+        types = {column.name: column.type for column in version.info.columns}
         names = [pb.ColumnInfo.FromString(info).name for info in table.columns]
         self._label = f"{table.schema}.{table.name}"
-        self._columns = [(name, _value_of(known[name]) if name in known else None) for name in names]
-        self._zoned = {name for name in names if name in known and known[name].kind is ColumnKind.TIMESTAMP}
+        self._columns = [(name, _value_of(types[name]) if name in types else None) for name in names]
+        self._zoned = {name for name in names if name in types and types[name].kind is ColumnKind.TIMESTAMP}
         self._encoder = RowEncoder(version.info)
 
     def row(self, kind: int, mutation: pb.TableMutation, to_utc: ToUtc) -> bytes:
+        """Encode a row anew."""
         values = self._values(mutation.row, to_utc)
         try:
             if kind == INSERT:

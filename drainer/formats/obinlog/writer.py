@@ -285,6 +285,7 @@ def definition_document(version: TableVersion) -> dict[str, Any]:
 
 
 def definition_json(version: TableVersion) -> bytes:
+    """Write all that a `TableVersion` is as JSON."""
     return json.dumps(definition_document(version), separators=(",", ":")).encode()
 
 

@@ -111,12 +111,12 @@ class Archive:
     @property
     def first_ts(self) -> Ts:
         """The timestamp of the first record; 0 where there is none."""
-        return next((one.first_ts for one in self._survey.segments if one.first_ts), 0)
+        return next((segment.first_ts for segment in self._survey.segments if segment.first_ts), 0)
 
     @property
     def tables(self) -> tuple[Table, ...]:
         """The tables that it has definitions of, each as it is last. A Go Drainer writes none."""
-        newest = {(one.schema, one.table): one.version for one in self._definitions}
+        newest = {(table.schema, table.table): table.version for table in self._definitions}
         return tuple(table_of(version) for version in newest.values())
 
     def files(self) -> list[FileCoverage]:
@@ -205,13 +205,13 @@ class Archive:
             given["start"] = _text(start)
         if stop is not None:
             given["stop"] = _text(stop)
-        made = object.__new__(Archive)
-        vars(made).update(vars(self))
-        made._given, made._options = given, ReadOptions.of(given)
-        made.__dict__["_definitions"] = self._definitions
+        again = object.__new__(Archive)
+        vars(again).update(vars(self))
+        again._given, again._options = given, ReadOptions.of(given)
+        again.__dict__["_definitions"] = self._definitions
         if self.kind == PUMP:
-            made.__dict__["_logs"] = self._logs
-        return made
+            again.__dict__["_logs"] = self._logs
+        return again
 
     def _slices(self, selection: Selection) -> list[Slice]:
         skip_damage = self._options.damage == reading.REPORT
@@ -238,10 +238,10 @@ class Archive:
             )
         if self._options.kind in (PB, RELAY):
             names = [segment.name for segment in survey.segments]
-            found = segments.kind_of_files(survey.location, names)
-            if found is not None and found != self._options.kind:
+            kind = segments.kind_of_files(survey.location, names)
+            if kind is not None and kind != self._options.kind:
                 raise ConfigError(
-                    f"{survey.location.shown} is of kind {found}, not {self._options.kind}",
+                    f"{survey.location.shown} is of kind {kind}, not {self._options.kind}",
                     hint="leave the kind out: it is found out",
                 )
         if selection.start and self.first_ts and selection.start < self.first_ts:
@@ -258,21 +258,22 @@ class Archive:
     def _check_tables(self, selection: Selection) -> None:
         """A pattern that fits no table is misspelt. Who has no definitions cannot know it before all is
         read."""
-        names = {(one.schema, one.table) for one in self._definitions}
+        names = {(table.schema, table.table) for table in self._definitions}
         if self.kind == PB:
-            described = [one.described for one in self._survey.segments[:-1]]
+            files = self._survey.segments
+            described = [segment.described for segment in files[:-1]]
             if None in described:
                 return
-            names |= {name for one in self._survey.segments if one.described for name in one.described.rows}
+            names |= {name for segment in files if segment.described for name in segment.described.rows}
         if not names:
             return
         for pattern in selection.tables:
-            one = Selection(tables=(pattern,))
-            if not any(one.wants_table(*name) for name in names):
-                known = ", ".join(".".join(name) for name in sorted(names)[:5])
+            alone = Selection(tables=(pattern,))
+            if not any(alone.wants_table(*name) for name in names):
+                examples = ", ".join(".".join(name) for name in sorted(names)[:5])
                 raise NoSuchTable(
                     f"{self._survey.location.shown} has no table {pattern}",
-                    hint=f"it has {known}{', ...' if len(names) > 5 else ''}",
+                    hint=f"it has {examples}{', ...' if len(names) > 5 else ''}",
                 )
 
 

@@ -53,10 +53,12 @@ class ArchiveSource:
 
     @cached_property
     def survey(self) -> Survey:
+        """Survey the archive, once."""
         return segments.survey(self.options.location, self.options.kind, self.options.time_zone)
 
     @cached_property
     def definitions(self) -> Definitions:
+        """Collect the definitions of its tables."""
         options = self.options
         if options.definitions:
             return Definitions.from_json(options.definitions)
@@ -73,6 +75,7 @@ class ArchiveSource:
 
     @property
     def schema(self) -> pa.Schema:
+        """Say which columns the view has."""
         return self.view.schema if self.version is None else changes.schema(self.version)
 
     def parts(self) -> list[Part]:
@@ -87,16 +90,17 @@ class ArchiveSource:
         )
 
     def slices(self) -> list[Slice]:
+        """List the stretches that the selection needs."""
         options = self.options
         skip_damage = options.damage == REPORT or self.view.is_of_files
         return self.survey.plan(options.selection, options.partition_bytes, skip_damage=skip_damage)
 
     def task(self, columns: pa.Schema) -> ReadTask:
         """What all parts have in common. Raises `ConfigError` for a column that the view does not have."""
-        known = self.schema.names
+        names = self.schema.names
         for name in columns.names:
-            if name not in known:
-                raise unknown_column(name, known, self.options.view)
+            if name not in names:
+                raise unknown_column(name, names, self.options.view)
         return ReadTask(
             self.survey.location,
             _NOTHING,
@@ -111,15 +115,15 @@ class ArchiveSource:
     def _of_files(self, names: set[str]) -> list[Part]:
         """Files that are not read are one part: a task costs more than they do."""
         covered: list[tuple[Slice, Segment]] = []
-        found = []
+        parts = []
         for part, segment in zip(coverage.slices(self.survey), self.survey.segments, strict=True):
             if part.name not in names:
                 continue
             if segment.is_covered and not self.options.verify:
                 covered.append((part, segment))
             else:
-                found.append(Part(_NOTHING, ((part, segment),)))
-        return [*found, Part(_NOTHING, tuple(covered))] if covered else found
+                parts.append(Part(_NOTHING, ((part, segment),)))
+        return [*parts, Part(_NOTHING, tuple(covered))] if covered else parts
 
 
 def read(task: ReadTask, view: str, part: Part) -> Iterator[pa.RecordBatch]:

@@ -60,8 +60,8 @@ class ImageRows:
 class RowItems:
     """`path_of` says how a file is called in messages."""
 
-    def __init__(self, found: Iterable[Record], path_of: PathOf) -> None:
-        self._records = iter(found)
+    def __init__(self, records: Iterable[Record], path_of: PathOf) -> None:
+        self._records = iter(records)
         self._path_of = path_of
         self._images = ImageRows()
         self._schema = RowReader()

@@ -19,17 +19,17 @@ from tidb_binlog.errors import ConfigError
 def version_of(options: ReadOptions, survey: Survey, definitions: Definitions) -> TableVersion:
     """The newest definition of the table in the range, or what its first row says. Raises `ConfigError`."""
     stop = options.selection.stop
-    found = [
-        one.version
-        for one in definitions
-        if _same((one.schema, one.table), options.table) and (not stop or one.first_ts <= stop)
+    versions = [
+        entry.version
+        for entry in definitions
+        if _same((entry.schema, entry.table), options.table) and (not stop or entry.first_ts <= stop)
     ]
-    if found:
-        return found[-1]
-    wanted = options.selection
+    if versions:
+        return versions[-1]
+    selection = options.selection
     skip_damage = options.damage == reading.REPORT
-    for part in survey.plan(wanted, options.partition_bytes, skip_damage=skip_damage):
-        for record in reading.read(survey.location, part, wanted, definitions, damage=options.damage):
+    for part in survey.plan(selection, options.partition_bytes, skip_damage=skip_damage):
+        for record in reading.read(survey.location, part, selection, definitions, damage=options.damage):
             if isinstance(record, Changes):
                 return record.rows[0][0]
     raise ConfigError(
@@ -38,5 +38,5 @@ def version_of(options: ReadOptions, survey: Survey, definitions: Definitions) -
     )
 
 
-def _same(one: tuple[str, str], other: tuple[str, str]) -> bool:
-    return [name.lower() for name in one] == [name.lower() for name in other]
+def _same(name_pair: tuple[str, str], other: tuple[str, str]) -> bool:
+    return [name.lower() for name in name_pair] == [name.lower() for name in other]

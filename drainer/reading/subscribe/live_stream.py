@@ -14,14 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from drainer.reading.errors import BinlogsLost, OutOfOrder, StreamEnded, UpstreamWentBack
-from drainer.reading.subscribe.presence import Presence
-from drainer.stream.pull.collector import Collector, Merged, MergedBatch
-from drainer.stream.pull.idle_asking import ASK_S
+from drainer.stream.pull.collector import ASK_S, Collector, Merged, MergedBatch
 from drainer.stream.pull.merger import OrderBroken
 from drainer.stream.pull.pump_source import BinlogsGone, PullClient
 from drainer.stream.pull.spill import SpillDirectory
@@ -36,6 +34,58 @@ from tidb_binlog.upstream_port import Upstream
 
 QUEUE_BYTES: Final = 32 << 20
 ORACLE_S: Final = 2.0
+
+
+class Presence(Protocol):
+    """What a stream needs of the registry's entry for its reader. The name is taken when one of these exists;
+    nothing has been given yet.
+
+    A named reader has one (`named_reader`): its position holds the pumps' retention, pumps that join tell it.
+    A reader without a name has none, and looks for pumps itself (`drainer.stream.pull.collector`).
+    """
+
+    @property
+    def stored_ts(self) -> Ts:
+        """Where an earlier life stopped: everything at or below it is done. 0: there was none."""
+        ...
+
+    @property
+    def unbroken(self) -> int | None:
+        """As of `tidb_binlog.cluster.heartbeat.Heartbeat`: pumps that join wait for who holds a lease."""
+        ...
+
+    @property
+    def ended(self) -> BinlogError | None:
+        """Why the program is to end, once `run` has raised it, or `store`."""
+        ...
+
+    def begin(self, ts: Ts, notify: Callable[[], Awaitable[None]]) -> None:
+        """The stream begins after `ts`. `notify` returns when it waits for every pump of the registry."""
+        ...
+
+    def given(self, ts: Ts) -> None:
+        """The item of this commit_ts went to the program."""
+        ...
+
+    def passed(self, ts: Ts) -> None:
+        """Everything at or below it has been given."""
+        ...
+
+    def done(self, ts: Ts) -> None:
+        """The program has done what was given up to here. Raises `NotGiven` for what was not, and `ended`."""
+        ...
+
+    async def run(self) -> None:
+        """Keep the entry true until cancelled. Raises when the name is another's, or an operator ends it."""
+        ...
+
+    async def store(self) -> bool:
+        """Write the position now; False when the registry did not take it, `run` tries again."""
+        ...
+
+    async def close(self) -> None:
+        """Store the position and leave the name to who comes next."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,11 +138,12 @@ class LiveStream:
         if presence is not None:
             presence.begin(after_ts, self._collector.notify)
         self._batch = MergedBatch([], after_ts)
-        self._at = 0
+        self._at = 0  # of the entry of the batch that comes next
+        # Of a large transaction: it is checked; kept when the call that waits for it is cancelled.
         self._opening: asyncio.Task[Large | None] | None = None
         self._running: asyncio.Task[None] | None = None
-        self._failure: BaseException | None = None
-        self._ended = False
+        self._failure: BaseException | None = None  # what every later call raises
+        self._ended = False  # closed
         self.position = after_ts
         """Everything at or below it has been given."""
 
@@ -106,8 +157,8 @@ class LiveStream:
         """Pumps that hold the stream and, by the registry, do not run."""
         return [
             node_id
-            for node_id, one in self._collector.states().items()
-            if one.holds and not one.connected and (one.alive is False or one.state == node.PAUSED)
+            for node_id, pump in self._collector.states().items()
+            if pump.holds and not pump.connected and (pump.alive is False or pump.state == node.PAUSED)
         ]
 
     # -- life ------------------------------------------------------------------------------------------
@@ -123,11 +174,11 @@ class LiveStream:
                 if self._presence is not None:
                     tasks.create_task(self._presence.run(), name="presence")
         except BaseExceptionGroup as errors:
-            found: BaseException = errors
-            while isinstance(found, BaseExceptionGroup):
-                found = found.exceptions[0]
+            cause: BaseException = errors
+            while isinstance(cause, BaseExceptionGroup):
+                cause = cause.exceptions[0]
             if self._failure is None:
-                self._failure = await self._explained(found)
+                self._failure = await self._explained(cause)
 
     async def close(self) -> None:
         """End it. Idempotent."""

@@ -190,13 +190,13 @@ class NamedReader:
 
     async def register(self) -> None:
         """Raises `NameTaken`, `ConfigError` for an impossible name, `Unavailable`."""
-        found = (await self._registry.view()).drainers.get(self.name)
-        if found is not None:
-            if not found.status.is_reader and found.status.state != node.OFFLINE:
+        entry = (await self._registry.view()).drainers.get(self.name)
+        if entry is not None:
+            if not entry.status.is_reader and entry.status.state != node.OFFLINE:
                 raise NameTaken(
                     f"{self.name} is a Drainer's node id", hint="give this reader another name"
                 ) from None
-            self._left_ts = found.status.max_commit_ts if found.status.is_reader else 0
+            self._left_ts = entry.status.max_commit_ts if entry.status.is_reader else 0
         try:
             left = await self._heartbeat.register(node.ONLINE)
         except Conflict as error:
@@ -251,7 +251,7 @@ class NamedReader:
 
     def document(self) -> dict[str, Any]:
         """`/status`, with the keys of a Drainer."""
-        found = DrainerDocument(
+        keys = DrainerDocument(
             last_ts=self.stored_ts,
             applied_ts=self.stored_ts,
             node_id=self.name,
@@ -260,7 +260,7 @@ class NamedReader:
             state=self._state.state,
             doing=self._doing(),
         )
-        document: dict[str, Any] = plain(found)
+        document: dict[str, Any] = plain(keys)
         return document
 
 

@@ -26,6 +26,7 @@ class ReaderPosition:
 
     @property
     def position(self) -> int:
+        """Tell up to where all is done."""
         return self._passed if self._done >= self._given else self._done
 
     def given(self, ts: Ts) -> None:

@@ -100,17 +100,17 @@ async def held(view: ClusterView, ask: Ask) -> Held:
     """What the pumps of the registry have."""
     staying = {name: entry for name, entry in view.pumps.items() if entry.status.state != node.OFFLINE}
     answers = await asyncio.gather(*(_answer(ask, entry.status.host) for entry in staying.values()))
-    found = [
+    bounds = [
         (purged, f"pump {name} has purged what is older")
         for name, purged in zip(staying, answers, strict=True)
         if purged is not None
     ]
-    found += [
+    bounds += [
         (entry.status.max_commit_ts, f"pump {name} has left the cluster with what is older")
         for name, entry in view.pumps.items()
         if name not in staying
     ]
-    lowest, because = max(found, default=(0, ""))
+    lowest, because = max(bounds, default=(0, ""))
     unknown = tuple(name for name, purged in zip(staying, answers, strict=True) if purged is None)
     return Held(lowest, because if lowest else "", unknown)
 

@@ -23,7 +23,7 @@ import os
 import secrets
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -32,14 +32,13 @@ from drainer.changes.row_reader import RowReader
 from drainer.reading.errors import BinlogsLost, StreamEnded
 from drainer.reading.large_rows import LargeRows
 from drainer.reading.subscribe import stream_start, table_choice
-from drainer.reading.subscribe.live_stream import Item, Large, LiveStream, went_back
-from drainer.reading.subscribe.presence import Presence
+from drainer.reading.subscribe.live_stream import Item, Large, LiveStream, Presence, went_back
 from drainer.reading.subscribe.stream_start import NOW, Start
 from drainer.stream.pull.spill import SpillDirectory
 from drainer.stream.rules.rule_set import Rules
 from drainer.stream.schema.tracker import SchemaTracker, is_system_schema
 from drainer.stream.schema.upstream_schema import read_schema
-from drainer.stream.translate.row_events import REPAIR_HINT
+from drainer.stream.translate.row_filter import REPAIR_HINT
 from drainer.stream.translate.translator import Translator
 from drainer.txn import Ddl as EncodedDdl
 from tidb_binlog import rpc, time_text
@@ -61,6 +60,7 @@ if TYPE_CHECKING:  # only a reader with a name listens for pumps
 Change = Transaction | Ddl
 
 
+@dataclass(eq=False)
 class EncodedStream:
     """A stream of encoded items over real connections: what `Subscription` and `binlogctl tail` stand on.
 
@@ -68,38 +68,29 @@ class EncodedStream:
     table. See `subscribe` for the rest.
     """
 
-    def __init__(
-        self,
-        endpoint: str,
-        *,
-        tables: Iterable[str] = (),
-        start: Start = None,
-        stop: Start = None,
-        name: str | None = None,
-        rules: Mapping[str, Any] | None = None,
-        tls: TlsConfig | None = None,
-        upstream: str = "auto",
-        missing_ok: bool = False,
-        address: ReaderAddress | None = None,
-        spill_dir: str | None = None,
-        where: Where | None = None,
-    ) -> None:
-        self._endpoint = endpoint
-        self._patterns = table_choice.read_patterns(tables)
+    endpoint: str
+    tables: Iterable[str] = ()
+    start: Start = None
+    stop: Start = None
+    name: str | None = None
+    rules: InitVar[Mapping[str, Any] | None] = None
+    tls: TlsConfig | None = None
+    upstream: str = "auto"
+    missing_ok: bool = False
+    address: ReaderAddress | None = None
+    spill_dir: str | None = None
+    where: InitVar[Where | None] = None
+
+    def __post_init__(self, rules: Mapping[str, Any] | None, where: Where | None) -> None:
+        self._patterns = table_choice.read_patterns(self.tables)
         self._rules: Rules = table_choice.choose(self._patterns, rules)
         if where is not None:
             self._rules = replace(self._rules, rows=self._rules.rows.with_where(where))
-        self._start, self._stop = start, stop
-        self._name = name
-        self._tls = tls
-        self._kind = choice.check_kind(upstream)
-        self._missing_ok = missing_ok
-        self._address = address
-        self._spill_dir = spill_dir
-        self._ends = contextlib.AsyncExitStack()
+        self._kind = choice.check_kind(self.upstream)
+        self._ends = contextlib.AsyncExitStack()  # what `close` closes
         self._clock = SystemClock()
-        self._presence: Presence | None = None
-        self._live: LiveStream | None = None
+        self._presence: Presence | None = None  # of a reader with a name, from `open` on
+        self._live: LiveStream | None = None  # from `open` on
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -112,39 +103,37 @@ class EncodedStream:
             raise
 
     async def _open(self) -> None:
-        ends, tls = self._ends, self._tls
-        upstream = await choice.connect(self._kind, self._endpoint, tls=tls, create=False)
+        ends, tls = self._ends, self.tls
+        upstream = await choice.connect(self._kind, self.endpoint, tls=tls, create=False)
         ends.push_async_callback(upstream.close)
         time = UpstreamTime(upstream.oracle, self._clock)
         now_ts = await time.draw()
-        registry = await connect_registry(self._endpoint, tls=tls)
+        registry = await connect_registry(self.endpoint, tls=tls)
         ends.push_async_callback(registry.close)
         reader: NamedReader | None = None
-        if self._name is not None:
+        if self.name is not None:
             from drainer.reading.subscribe.named_reader import open_reader
 
             reader = await open_reader(
-                self._name,
+                self.name,
                 registry,
-                self._endpoint,
+                self.endpoint,
                 now_ts=lambda: time.now_ts,
                 clock=self._clock,
                 doing=lambda: self.waits_for,
-                address=self._address,
+                address=self.address,
                 tls=tls,
             )
             ends.push_async_callback(reader.close)
         stored_ts = reader.stored_ts if reader is not None else 0
         after_ts = await self._begin(registry, stored_ts, now_ts)
-        stop_ts = (
-            stream_start.position_of(self._stop, now_ts, what="stop") if self._stop is not None else None
-        )
+        stop_ts = stream_start.position_of(self.stop, now_ts, what="stop") if self.stop is not None else None
         if stop_ts is not None and stop_ts < after_ts and not stored_ts:
             raise ConfigError(
-                f"stop {self._stop} ({stop_ts}) lies before the start, {after_ts}", hint="give a later one"
+                f"stop {self.stop} ({stop_ts}) lies before the start, {after_ts}", hint="give a later one"
             )
         tracker = await read_schema(upstream.history, after_ts, 0)
-        if not (self._missing_ok or stored_ts):  # one that goes on may have read a DROP of its table
+        if not (self.missing_ok or stored_ts):  # one that goes on may have read a DROP of its table
             self._check_tables(tracker, after_ts)
         self._run(upstream, registry, time, tracker, reader, after_ts, stop_ts)
 
@@ -159,7 +148,7 @@ class EncodedStream:
         stop_ts: Ts | None,
     ) -> None:
         directory = os.path.join(
-            self._spill_dir or tempfile.gettempdir(), f"drainer-reader-{os.getpid()}-{secrets.token_hex(4)}"
+            self.spill_dir or tempfile.gettempdir(), f"drainer-reader-{os.getpid()}-{secrets.token_hex(4)}"
         )
         self._ends.callback(_remove, directory)
         self._presence = presence
@@ -170,7 +159,7 @@ class EncodedStream:
             after_ts=after_ts,
             stop_ts=stop_ts,
             clock=time.clock,
-            connect=functools.partial(rpc.Client, tls=self._tls),
+            connect=functools.partial(rpc.Client, tls=self.tls),
             spill=SpillDirectory(directory),
             presence=presence,
         )
@@ -187,7 +176,7 @@ class EncodedStream:
 
     async def _begin(self, registry: Registry, stored_ts: Ts, now_ts: Ts) -> int:
         """The position that the stream begins after. Raises `BinlogsLost` where pumps do not reach so far."""
-        start = self._start
+        start = self.start
         if stored_ts and not isinstance(start, int):
             if stored_ts > now_ts:
                 raise went_back(stored_ts, now_ts)
@@ -196,7 +185,7 @@ class EncodedStream:
             after_ts = stream_start.position_of(NOW if start is None else start, now_ts)
         if after_ts == now_ts:
             return now_ts
-        held = await stream_start.held(await registry.view(), stream_start.asks_pumps(self._tls))
+        held = await stream_start.held(await registry.view(), stream_start.asks_pumps(self.tls))
         if after_ts is None:
             if held.unknown:
                 raise Unavailable(
@@ -282,21 +271,21 @@ class Subscription:
         self.check()
         live = self._encoded.live
         item = await live.next()
-        found: list[Change] = []
+        changes: list[Change] = []
         while item is not None:
             try:
-                found.append(self._change(item))
+                changes.append(self._change(item))
             except BinlogError:
-                if found:  # the next call raises it
+                if changes:  # the next call raises it
                     break
                 raise
-            if len(found) >= most or isinstance(item, Large):
+            if len(changes) >= most or isinstance(item, Large):
                 break
             try:
                 item = live.ready()
             except Exception:  # the next call raises it
                 break
-        return found
+        return changes
 
     def _change(self, item: Item) -> Change:
         if isinstance(item, Large):
@@ -396,17 +385,7 @@ def subscribe(
     """
     return Subscription(
         EncodedStream(
-            endpoint,
-            tables=tables,
-            start=start,
-            stop=stop,
-            name=name,
-            rules=rules,
-            tls=tls,
-            upstream=upstream,
-            missing_ok=missing_ok,
-            address=address,
-            spill_dir=spill_dir,
+            endpoint, tables, start, stop, name, rules, tls, upstream, missing_ok, address, spill_dir
         )
     )
 

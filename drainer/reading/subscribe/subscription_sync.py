@@ -111,8 +111,8 @@ class SyncSubscription:
         return bool(self._handful.left) or bool(wait([self._asked()], wait_s).done)
 
     def _next_handful(self) -> list[Change]:
-        made = self._asked()
-        self._handful.left = made.result()
+        asked = self._asked()
+        self._handful.left = asked.result()
         return self._handful.left
 
     def _asked(self) -> Future[list[Change]]:

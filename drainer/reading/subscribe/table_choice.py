@@ -48,6 +48,7 @@ class TablePattern:
         return cls(text, text.strip().startswith("!"), _expression(schema), _expression(table))
 
     def fits(self, schema: str, table: str) -> bool:
+        """Tell whether a table has such a name."""
         return (
             re.fullmatch(self.schema, schema, re.IGNORECASE | re.DOTALL) is not None
             and re.fullmatch(self.table, table, re.IGNORECASE | re.DOTALL) is not None
@@ -55,7 +56,7 @@ class TablePattern:
 
 
 def _expression(pattern: str) -> str:
-    return "".join({"*": "(?s:.)*", "?": "(?s:.)"}.get(one, re.escape(one)) for one in pattern.strip())
+    return "".join({"*": "(?s:.)*", "?": "(?s:.)"}.get(mark, re.escape(mark)) for mark in pattern.strip())
 
 
 def read_patterns(tables: Iterable[str]) -> list[TablePattern]:
@@ -74,14 +75,14 @@ def choose(patterns: Sequence[TablePattern], rules: Mapping[str, Any] | None) ->
     from drainer.config.options import DrainerConfig
 
     given = _given(rules)
-    wanted = _pairs(patterns, takes_out=False)
-    if wanted and (given.get("replicate_do_db") or given.get("replicate_do_table")):
+    chosen = _pairs(patterns, takes_out=False)
+    if chosen and (given.get("replicate_do_db") or given.get("replicate_do_table")):
         raise ConfigError(
             "both tables and rules say which tables are read",
             hint="leave out replicate-do-db and replicate-do-table, or the patterns without `!`",
         )
-    if wanted:
-        given["replicate_do_table"] = tuple(wanted)
+    if chosen:
+        given["replicate_do_table"] = tuple(chosen)
     given["ignore_table"] = (
         *given.get("ignore_table", ()),
         *_pairs(patterns, takes_out=True),
@@ -90,7 +91,7 @@ def choose(patterns: Sequence[TablePattern], rules: Mapping[str, Any] | None) ->
 
 
 def _pairs(patterns: Sequence[TablePattern], *, takes_out: bool) -> list[dict[str, str]]:
-    return [_pair(one) for one in patterns if one.takes_out is takes_out]
+    return [_pair(pattern) for pattern in patterns if pattern.takes_out is takes_out]
 
 
 def _pair(pattern: TablePattern) -> dict[str, str]:
@@ -103,18 +104,18 @@ def _given(rules: Mapping[str, Any]) -> dict[str, Any]:
         raise ConfigError(f"rules is {rules!r}", hint="give a dict with keys of [syncer]")
     from drainer.config.options import DrainerConfig
 
-    known = {
+    keys = {
         entry.key.removeprefix(_SECTION): (name, entry)
         for name, entry in options(DrainerConfig).items()
         if name in RULE_FIELDS and entry.key
     }
     given: dict[str, Any] = {}
     for key, value in rules.items():
-        if key not in known:
-            close = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(known))}"
+        if key not in keys:
+            close = difflib.get_close_matches(str(key), keys, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(keys))}"
             raise ConfigError(f"rules has a key that is no rule: {key!r}", hint=hint)
-        name, entry = known[key]
+        name, entry = keys[key]
         try:
             given[name] = convert(entry.kind, list(value) if isinstance(value, tuple) else value)
         except ValueError as error:
@@ -124,15 +125,15 @@ def _given(rules: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_exist(patterns: Sequence[TablePattern], names: Iterable[tuple[str, str]], position: int) -> None:
     """Raises `NoSuchTable` for a pattern that fits none of the tables that there are."""
-    found = list(names)
+    existing = list(names)
     for pattern in patterns:
-        if pattern.takes_out or any(pattern.fits(*name) for name in found):
+        if pattern.takes_out or any(pattern.fits(*name) for name in existing):
             continue
-        known = sorted(f"{schema}.{table}" for schema, table in found)
-        close = difflib.get_close_matches(pattern.text, known, n=1)
+        shown = sorted(f"{schema}.{table}" for schema, table in existing)
+        close = difflib.get_close_matches(pattern.text, shown, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
         raise NoSuchTable(
-            f"{pattern.text} fits no table of the upstream, which has {len(known)}",
+            f"{pattern.text} fits no table of the upstream, which has {len(shown)}",
             position=position,
             hint=f"{hint}missing_ok=True reads tables that are made later",
         )

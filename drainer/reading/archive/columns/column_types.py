@@ -92,10 +92,12 @@ _TYPES: Final[dict[ColumnKind, pa.DataType]] = {
 
 
 def family_of(field_type: FieldType) -> Family:
+    """Say with which types a type is built alike."""
     return _FAMILIES[field_type.kind]
 
 
 def arrow_type(field_type: FieldType) -> pa.DataType:
+    """Choose the type in Arrow of a column."""
     kind = field_type.kind
     if kind is ColumnKind.SIGNED:
         return _SIGNED[field_type.tp]

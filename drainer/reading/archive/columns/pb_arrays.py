@@ -54,20 +54,21 @@ class Buffer:
         self.words: Numbers = np.ndarray((count,), "<u8", self.data, strides=(1,))
 
     def at(self, places: Numbers) -> Numbers:
+        """Get the bytes at each place, as numbers."""
         return self.bytes[places].astype(np.int64)
 
     def holds(self, places: Numbers, text: bytes) -> Numbers:
         """Whether the text lies at each place."""
-        found = np.ones(len(places), np.bool_)
+        held = np.ones(len(places), np.bool_)
         begin = 0
         while len(text) - begin >= 8:
-            found &= self.words[places + begin] == int.from_bytes(text[begin : begin + 8], "little")
+            held &= self.words[places + begin] == int.from_bytes(text[begin : begin + 8], "little")
             begin += 8
         rest = text[begin:]
         if rest:
             mask = np.uint64((1 << 8 * len(rest)) - 1)
-            found &= self.words[places + begin] & mask == int.from_bytes(rest, "little")
-        return found
+            held &= self.words[places + begin] & mask == int.from_bytes(rest, "little")
+        return held
 
     def cut(self, begins: Numbers, sizes: Numbers, absent: Numbers | None = None) -> pa.Array:
         """Stretches, one after the other, as binary values, copied once: every second of an array of them
@@ -107,12 +108,13 @@ class Events:
     end: Numbers
 
     def where(self, chosen: Numbers) -> Events:
+        """Choose some of them."""
         return Events(self.record[chosen], self.seq[chosen], self.begin[chosen], self.end[chosen])
 
 
 def events(buffer: Buffer, begins: Numbers, ends: Numbers) -> Events | None:
     """The events that fill the stretches, in their order."""
-    found: list[tuple[Numbers, Numbers, Numbers, Numbers]] = []
+    runs: list[tuple[Numbers, Numbers, Numbers, Numbers]] = []
     live = np.flatnonzero(begins < ends)
     at, seq = begins.copy(), 0
     while len(live) >= _FEW:
@@ -121,21 +123,21 @@ def events(buffer: Buffer, begins: Numbers, ends: Numbers) -> Events | None:
         stops = starts + sizes
         if longer.any() or (buffer.bytes[places] != _EVENT).any() or (stops > ends[live]).any():
             return None
-        found.append((live, np.full(len(live), seq), starts, stops))
+        runs.append((live, np.full(len(live), seq), starts, stops))
         at[live] = stops
         live = live[stops < ends[live]]
         seq += 1
     for number in live.tolist():
-        one = _one_by_one(buffer.data, int(at[number]), int(ends[number]))
-        if one is None:
+        span_pair = _one_by_one(buffer.data, int(at[number]), int(ends[number]))
+        if span_pair is None:
             return None
-        starts, stops = one
+        starts, stops = span_pair
         count = len(starts)
-        found.append((np.full(count, number), np.arange(seq, seq + count), starts, stops))
-    if not found:
+        runs.append((np.full(count, number), np.arange(seq, seq + count), starts, stops))
+    if not runs:
         nothing = np.zeros(0, np.int64)
         return Events(nothing, nothing, nothing, nothing)
-    record, place, begin, end = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    record, place, begin, end = (np.concatenate(parts) for parts in zip(*runs, strict=True))
     order = np.argsort(begin, kind="stable")
     return Events(record[order], place[order], begin[order], end[order])
 
@@ -194,7 +196,7 @@ def elements(
 ) -> list[tuple[Spans, Spans]] | None:
     """(old, new) datums of every column; without pairs both are the same."""
     at, right = begins, np.ones(len(begins), np.bool_)
-    found = []
+    datums = []
     for element in shape:
         right &= buffer.bytes[at] == _ELEMENT
         sizes, inner, longer = buffer.sizes(at + 1)
@@ -203,7 +205,7 @@ def elements(
         right &= at == inner + sizes
         if element.prefix is None:
             nothing = Spans(inner, np.zeros_like(inner))
-            found.append((nothing, nothing))
+            datums.append((nothing, nothing))
             continue
         right &= buffer.holds(inner, element.prefix + b"\x22")
         old, right = _datum(buffer, inner + len(element.prefix) + 1, at, element.flag, right)
@@ -213,9 +215,9 @@ def elements(
             new, right = _datum(buffer, after + 1, at, element.flag, right)
             after = new.begin + new.size
         right &= after == at
-        found.append((old, new))
+        datums.append((old, new))
     right &= at == ends
-    return found if right.all() else None
+    return datums if right.all() else None
 
 
 def _datum(
@@ -245,8 +247,8 @@ def _is_whole(buffer: Buffer, begins: Numbers, sizes: Numbers) -> Numbers:
     heads = 2 + (sizes > 65) + (sizes > 8194)
     zigzag = (sizes - heads) << 1
     said, ends, longer = buffer.sizes(begins + 1)
-    found: Numbers = ~longer & (said == zigzag) & (ends == begins + heads)
-    return found
+    whole: Numbers = ~longer & (said == zigzag) & (ends == begins + heads)
+    return whole
 
 
 _KIND: Final = b"\x18"
@@ -302,25 +304,26 @@ class PbTable:
         self._names = names_of(*newest.downstream)
 
     def read(self, pieces: Sequence[Piece]) -> TableRows | None:
+        """Read the rows of the table in these records; None if they are to be read one by one."""
         if not pieces or not self._is_one(pieces[0].commit_ts, pieces[-1].commit_ts):
             return None
         buffer = Buffer([piece.payload for piece in pieces])
         sizes = np.array([len(piece.payload) for piece in pieces], np.int64)
         ends = np.cumsum(sizes)
         begins = ends - sizes + np.array([piece.begin for piece in pieces], np.int64)
-        found = events(buffer, begins, ends)
-        if found is None:
+        selected = events(buffer, begins, ends)
+        if selected is None:
             return None
-        ours = buffer.holds(found.begin, self._names)
-        if not ours.all() and self._is_in(buffer, found.where(~ours)):
+        ours = buffer.holds(selected.begin, self._names)
+        if not ours.all() and self._is_in(buffer, selected.where(~ours)):
             return None
-        found = found.where(ours)
-        kinds = buffer.at(found.begin + len(self._names))
+        selected = selected.where(ours)
+        kinds = buffer.at(selected.begin + len(self._names))
         if len(self._kinds) < 3:
             chosen = np.isin(kinds, self._kinds)
-            found, kinds = found.where(chosen), kinds[chosen]
-        columns = self._columns(buffer, found, kinds, pieces)
-        return None if columns is None else TableRows(found.record, found.seq, kinds, columns)
+            selected, kinds = selected.where(chosen), kinds[chosen]
+        columns = self._columns(buffer, selected, kinds, pieces)
+        return None if columns is None else TableRows(selected.record, selected.seq, kinds, columns)
 
     def _is_in(self, buffer: Buffer, others: Events) -> bool:
         """Whether the table is among other events, under a name that is written in another way."""
@@ -335,9 +338,9 @@ class PbTable:
         return False
 
     def _columns(
-        self, buffer: Buffer, found: Events, kinds: Numbers, pieces: Sequence[Piece]
+        self, buffer: Buffer, selected: Events, kinds: Numbers, pieces: Sequence[Piece]
     ) -> Mapping[str, list[pa.Array]] | None:
-        count = len(found.begin)
+        count = len(selected.begin)
         spans = {
             side: [Spans(np.zeros(count, np.int64), np.zeros(count, np.int64)) for _ in wanted]
             for side, wanted in self._wanted.items()
@@ -346,20 +349,20 @@ class PbTable:
         for kind in (INSERT, UPDATE, DELETE):
             chosen = np.flatnonzero(kinds == kind)
             if len(chosen) and not self._fill(
-                buffer, found.where(chosen), chosen, kind, spans, types, pieces
+                buffer, selected.where(chosen), chosen, kind, spans, types, pieces
             ):
                 return None
-        made: dict[str, list[pa.Array]] = {}
+        arrays: dict[str, list[pa.Array]] = {}
         for side, wanted in self._wanted.items():
-            made[side] = []
+            arrays[side] = []
             for place, (column, arrow) in enumerate(wanted):
                 source, is_local = types[side].get(place) or (column, False)
                 zone = self._time_zone if is_local else ""
-                one = array(buffer, spans[side][place], source.type, arrow, zone)
-                if one is None:
+                values = array(buffer, spans[side][place], source.type, arrow, zone)
+                if values is None:
                     return None
-                made[side].append(one)
-        return made
+                arrays[side].append(values)
+        return arrays
 
     def _fill(
         self,
@@ -389,9 +392,9 @@ class PbTable:
                 mine = _read_as(shape, source)
                 if types[side].setdefault(place, mine) != mine:
                     return False
-                found = datums[source][at]
-                spans[side][place].begin[chosen] = found.begin
-                spans[side][place].size[chosen] = found.size
+                span = datums[source][at]
+                spans[side][place].begin[chosen] = span.begin
+                spans[side][place].size[chosen] = span.size
         return True
 
 
@@ -410,6 +413,7 @@ def together(pieces: Iterable[Piece], size_max: int) -> Iterator[list[Piece]]:
 
 
 def shape_of(shape: EventShape) -> list[Element]:
+    """Say how the elements of events of a shape begin."""
     return [
         Element(None, 0)
         if value is None
@@ -462,8 +466,8 @@ def array(
     """None also for what the type cannot hold. `time_zone`: of times that are not in UTC."""
     absent = spans.size < 2  # no image, or NULL
     try:
-        made = _made(buffer, spans, absent, field_type, arrow, time_zone)
-        return made if made is None or made.type == arrow else made.cast(arrow)
+        values = _made(buffer, spans, absent, field_type, arrow, time_zone)
+        return values if values is None or values.type == arrow else values.cast(arrow)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
         return None
 
@@ -508,9 +512,9 @@ def _varints(buffer: Buffer, spans: Spans, absent: Numbers) -> Numbers | None:
     """64 bits of every number; None if one is not as long as its datum."""
     sizes = np.where(absent, 1, spans.size - 1)
     begins = np.where(absent, 0, spans.begin + 1)
-    known = np.minimum(sizes, 9)
-    low = buffer.words[begins] & _KEPT[known]
-    if (((low & np.uint64(_MORE)) != _CONTINUED[known]) & ~absent).any():
+    octets = np.minimum(sizes, 9)
+    low = buffer.words[begins] & _KEPT[octets]
+    if (((low & np.uint64(_MORE)) != _CONTINUED[octets]) & ~absent).any():
         return None
     value = low & _GROUP
     for group in range(1, min(int(sizes.max(initial=1)), 8)):
@@ -527,8 +531,8 @@ def _with_high(buffer: Buffer, value: Numbers, begins: Numbers, sizes: Numbers) 
     wrong = (sizes > 10) | (tenth > 1) | ((sizes == 9) & (ninth > 127)) | ((sizes == 10) & (ninth < 128))
     if wrong.any():
         return None
-    found: Numbers = value | (ninth & _GROUP) << np.uint64(56) | tenth << np.uint64(63)
-    return found
+    whole: Numbers = value | (ninth & _GROUP) << np.uint64(56) | tenth << np.uint64(63)
+    return whole
 
 
 def _signed(bits: Numbers) -> Numbers:
@@ -541,13 +545,13 @@ def _doubles(buffer: Buffer, spans: Spans, field_type: FieldType) -> Numbers:
     bits = buffer.words[places].byteswap()
     negative = bits >> np.uint64(63) == 0
     bits = np.where(negative, ~bits, bits ^ np.uint64(1 << 63))
-    found = np.where(spans.size == 9, bits.view(np.float64), 0)
+    values = np.where(spans.size == 9, bits.view(np.float64), 0)
     if field_type.kind is ColumnKind.FLOAT:
         with np.errstate(over="ignore"):
-            found = found.astype(np.float32)
-    if not np.isfinite(found).all() or (spans.size[spans.size > 1] != 9).any():
+            values = values.astype(np.float32)
+    if not np.isfinite(values).all() or (spans.size[spans.size > 1] != 9).any():
         raise ValueError("not a finite number")
-    return found
+    return values
 
 
 def _names(numbers: Numbers, absent: Numbers, field_type: FieldType) -> pa.Array | None:
@@ -555,7 +559,7 @@ def _names(numbers: Numbers, absent: Numbers, field_type: FieldType) -> pa.Array
     unique, places = np.unique(np.where(absent, np.uint64(0), numbers), return_inverse=True)
     names = [element_text(field_type, int(number)) for number in unique]
     used = pa.array(places.astype(np.int32), mask=absent)
-    if any(found is None and (places[~absent] == at).any() for at, found in enumerate(names)):
+    if any(name is None and (places[~absent] == at).any() for at, name in enumerate(names)):
         return None
     return pa.array(names, pa.string()).take(used)
 
@@ -567,5 +571,5 @@ def _strings(buffer: Buffer, spans: Spans, absent: Numbers) -> pa.Array:
 def _durations(text: pa.Array) -> pa.Array:
     """TIME, of which the same values come again."""
     coded = text.dictionary_encode()
-    values: list[Any] = [parse_duration(one) // 1000 for one in coded.dictionary.to_pylist()]
+    values: list[Any] = [parse_duration(value) // 1000 for value in coded.dictionary.to_pylist()]
     return pa.array(values, pa.int64()).cast(pa.duration("us")).take(coded.indices)

@@ -177,10 +177,10 @@ class ImageValues:
 
     def _slow(self, image: bytes) -> tuple[Any, ...]:
         values = self._strict.delete(image)
-        found = tuple([None if place < 0 else values[place] for place in self._places])
-        if any(isinstance(value, Unfit) for value in found):
+        row = tuple([None if place < 0 else values[place] for place in self._places])
+        if any(isinstance(value, Unfit) for value in row):
             self.met_unfit = True
-        return found
+        return row
 
 
 def _or(read: Reader, otherwise: Reader) -> Reader:

@@ -21,7 +21,7 @@ from drainer.reading.archive.files.location import File, Location
 from drainer.reading.archive.files.payload import Counts
 from drainer.reading.archive.files.segments import PUMP, Segment, Slice, Survey
 from drainer.relay.record_readers import RecordReaders
-from drainer.stream.translate.row_events import row_events
+from drainer.stream.translate.row_filter import row_events
 from drainer.txn import Transaction
 from tidb_binlog.binlog import parse
 from tidb_binlog.errors import Corruption
@@ -53,6 +53,7 @@ class FileCoverage:
     problem_pos: int | None = None
 
     def see(self, commit_ts: Ts, *, is_ddl: bool) -> None:
+        """Note a record."""
         if self.last_ts is None or self.first_ts is None:
             self.first_ts = self.last_ts = commit_ts
         elif commit_ts > self.last_ts:
@@ -65,6 +66,7 @@ class FileCoverage:
             self.transactions += 1
 
     def count(self, inserts: int, updates: int, deletes: int) -> None:
+        """Add rows."""
         self.inserts += inserts
         self.updates += updates
         self.deletes += deletes
@@ -84,62 +86,62 @@ def cover(
     location: Location, part: Slice, segment: Segment | None = None, *, verify: bool = False
 ) -> FileCoverage:
     """One file. `segment`: what the survey knows of it, so that its index counts."""
-    found = FileCoverage(part.name, part.index, part.size, part.kind)
+    coverage = FileCoverage(part.name, part.index, part.size, part.kind)
     if part.trouble:
-        found.fail(part.trouble, 0)
+        coverage.fail(part.trouble, 0)
     if part.kind == PUMP:
-        _value_log(location, part, found)
-        return found
+        _value_log(location, part, coverage)
+        return coverage
     at = 0
     described = segment.described if segment is not None else None
     if described is not None and segment is not None and not verify:
         usable = segment.compressed or described.size <= segment.size
         if usable and described.size:
-            at = found.bytes_ok = described.size
-            found.first_ts, found.last_ts = described.first_ts, described.last_ts
-            found.transactions, found.ddl = described.transactions, described.ddl
+            at = coverage.bytes_ok = described.size
+            coverage.first_ts, coverage.last_ts = described.first_ts, described.last_ts
+            coverage.transactions, coverage.ddl = described.transactions, described.ddl
             for counts in described.rows.values():
-                found.count(*counts)
+                coverage.count(*counts)
             if segment.is_covered:
-                return found
+                return coverage
     with location.open(part.name) as file:
-        _records(location, file, part, found, at)
-    return found
+        _records(location, file, part, coverage, at)
+    return coverage
 
 
-def _records(location: Location, file: File, part: Slice, found: FileCoverage, at: int) -> None:
+def _records(location: Location, file: File, part: Slice, coverage: FileCoverage, at: int) -> None:
     counts = Counts()
     after: int | None = at
     while after is not None:
         try:
-            _stretch(file, after, part.kind, found, counts)
+            _stretch(file, after, part.kind, coverage, counts)
             break
         except RecordError as error:
             if is_end(file, part, error):
-                found.torn_bytes = (file.size or 0) - error.offset
+                coverage.torn_bytes = (file.size or 0) - error.offset
                 break
             after = after_damage(file.read, error.offset)
             lost = "" if after is not None else "; nothing after it can be read"
-            found.fail(f"{location.path_of(part.name)}: {error}{lost}", error.offset)
+            coverage.fail(f"{location.path_of(part.name)}: {error}{lost}", error.offset)
         except Corruption as error:  # it cannot be unpacked
-            found.fail(error.message, found.bytes_ok)
+            coverage.fail(error.message, coverage.bytes_ok)
             break
     for kinds in counts.values():
-        found.count(*kinds)
+        coverage.count(*kinds)
 
 
-def _stretch(file: File, at: int, kind: str, found: FileCoverage, counts: Counts) -> None:
+def _stretch(file: File, at: int, kind: str, coverage: FileCoverage, counts: Counts) -> None:
     """Records from there on, to the end or to one that is damaged."""
     head_of, sent = payloads.HEADS[kind], RecordReaders()
     for pos, payload in file_records(file.read, at):
         try:
             head = head_of(payload, pos, counts)
-            found.see(head.commit_ts, is_ddl=head.is_ddl)
+            coverage.see(head.commit_ts, is_ddl=head.is_ddl)
             if is_payload_record(payload):
-                _count_sent(payload, sent, found)
+                _count_sent(payload, sent, coverage)
         except Corruption as error:
-            found.fail(error.message, pos)
-        found.bytes_ok += len(payload) + FILE_OVERHEAD
+            coverage.fail(error.message, pos)
+        coverage.bytes_ok += len(payload) + FILE_OVERHEAD
 
 
 def _count_sent(payload: bytes, sent: RecordReaders, coverage: FileCoverage) -> None:
@@ -151,20 +153,20 @@ def _count_sent(payload: bytes, sent: RecordReaders, coverage: FileCoverage) -> 
             coverage.count(*(events.kinds.count(kind) for kind in range(3)))
 
 
-def _value_log(location: Location, part: Slice, found: FileCoverage) -> None:
+def _value_log(location: Location, part: Slice, coverage: FileCoverage) -> None:
     log = ValueLog(location, part)
     try:
         transactions = log.transactions()
     except Corruption as error:
-        found.fail(error.message, 0)
+        coverage.fail(error.message, 0)
         log = ValueLog(location, part, skip_damage=True)
         transactions = log.transactions()
-    found.unfinished = len(transactions.unfinished)
-    found.bytes_ok = part.size
+    coverage.unfinished = len(transactions.unfinished)
+    coverage.bytes_ok = part.size
     with location.open(part.name) as file:
         for commit_ts, pos in transactions.committed:
             message = parse(payload_at(file, pos))
-            found.see(commit_ts, is_ddl=message.ddl_job_id != 0)
+            coverage.see(commit_ts, is_ddl=message.ddl_job_id != 0)
             for mutation in binlog_pb2.PrewriteValue.FromString(message.prewrite_value).mutations:
                 kinds, _ = row_events(mutation, mutation.sequence[:], commit_ts)
-                found.count(*(kinds.count(kind) for kind in range(3)))
+                coverage.count(*(kinds.count(kind) for kind in range(3)))

@@ -74,16 +74,16 @@ class Definitions:
         self._by_name: dict[tuple[str, str], list[ArchivedTable]] = {}
         self._guessed: dict[tuple[str, str, Shape], TableVersion] = {}
         self._turns: list[int] = []
-        for table in sorted(tables, key=lambda one: one.first_ts):
+        for table in sorted(tables, key=lambda table: table.first_ts):
             self.add(*table)
 
     def add(self, first_ts: Ts, schema: str, table: str, version: TableVersion) -> TableVersion:
         """A definition, valid from `first_ts` on; the object that stands for it from now on."""
         version = self.intern(archived(version))
-        known = self._by_name.setdefault((schema, table), [])
-        place = bisect.bisect_right(known, first_ts, key=lambda one: one.first_ts)
-        if not place or known[place - 1].version is not version:
-            known.insert(place, ArchivedTable(first_ts, schema, table, version))
+        versions = self._by_name.setdefault((schema, table), [])
+        place = bisect.bisect_right(versions, first_ts, key=lambda entry: entry.first_ts)
+        if not place or versions[place - 1].version is not version:
+            versions.insert(place, ArchivedTable(first_ts, schema, table, version))
             bisect.insort(self._turns, first_ts)
             self._by_id[version.id, version.version] = version
         return version
@@ -93,9 +93,9 @@ class Definitions:
         if version in self._numbers:
             return version
         number = number_of(version)
-        known = self._by_number.setdefault(number, version)
-        self._numbers[version] = self._numbers[known] = number
-        return known
+        first = self._by_number.setdefault(number, version)
+        self._numbers[version] = self._numbers[first] = number
+        return first
 
     def of_upstream(self, version: TableVersion) -> TableVersion:
         """The object for a version as a translator has it, which may have other defaults for old rows."""
@@ -132,12 +132,12 @@ class Definitions:
     ) -> TableVersion | None:
         """The definition that rows of these columns were written under: the last one before them that fits,
         else the first one after them, since a row may be older than its definition's first."""
-        known = self._by_name.get((schema, table), ())
+        versions = self._by_name.get((schema, table), ())
         names = frozenset(column_names)
-        place = bisect.bisect_right(known, commit_ts, key=lambda one: one.first_ts)
-        for one in itertools.chain(reversed(known[:place]), known[place:]):
-            if _has(one.version, names) and fits(one.version):
-                return one.version
+        place = bisect.bisect_right(versions, commit_ts, key=lambda entry: entry.first_ts)
+        for entry in itertools.chain(reversed(versions[:place]), versions[place:]):
+            if _has(entry.version, names) and fits(entry.version):
+                return entry.version
         return None
 
     def valid(self, commit_ts: Ts) -> tuple[int, int]:
@@ -148,8 +148,8 @@ class Definitions:
 
     def is_one(self, schema: str, table: str, first_ts: Ts, last_ts: Ts) -> bool:
         """Whether `find` says the same of this table from the one timestamp to the other."""
-        known = self._by_name.get((schema, table), ())
-        return not any(first_ts < one.first_ts <= last_ts for one in known[1:])
+        versions = self._by_name.get((schema, table), ())
+        return not any(first_ts < entry.first_ts <= last_ts for entry in versions[1:])
 
     def guess(self, schema: str, table: str, shape: Shape) -> TableVersion:
         """What the events of a table say of it: no key but one that is given (`first_ts` 0), elements of
@@ -188,7 +188,8 @@ class Definitions:
     # -- as text ---------------------------------------------------------------------------------
 
     def to_json(self) -> str:
-        lines = [table_definitions.line(one.first_ts, one.version).decode() for one in self]
+        """Write all of them as text, for `from_json`."""
+        lines = [table_definitions.line(entry.first_ts, entry.version).decode() for entry in self]
         return json.dumps({"tables": lines, "history": [job.decode() for job in self.history]})
 
     @classmethod
@@ -196,7 +197,7 @@ class Definitions:
         """Raises `ConfigError`."""
         try:
             document: dict[str, Any] = json.loads(text)
-            tables = [one for line in document["tables"] for one in table_definitions.read(line.encode())]
+            tables = [table for line in document["tables"] for table in table_definitions.read(line.encode())]
             return cls(tables, [job.encode() for job in document["history"]])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"definitions cannot be read: {error}", hint=_HINT) from None
@@ -222,17 +223,17 @@ def _has(version: TableVersion, names: frozenset[str]) -> bool:
     )
 
 
-def _guessed(one: ShapeColumn, place: int) -> Column:
-    binary = one.mysql_type in BINARY_TYPES
-    enumerated = one.tp in (ENUM, SET)
+def _guessed(column: ShapeColumn, place: int) -> Column:
+    binary = column.mysql_type in BINARY_TYPES
+    enumerated = column.tp in (ENUM, SET)
     kind = FieldType(
-        LONGLONG if enumerated else one.tp,
-        FLAG_UNSIGNED if one.unsigned or enumerated else 0,
-        decimal=_SECOND_DIGITS if one.tp in TIME_TYPES or one.tp == TIME else -1,
+        LONGLONG if enumerated else column.tp,
+        FLAG_UNSIGNED if column.unsigned or enumerated else 0,
+        decimal=_SECOND_DIGITS if column.tp in TIME_TYPES or column.tp == TIME else -1,
         charset="binary" if binary else "utf8mb4",
         collate="binary" if binary else "utf8mb4_bin",
     )
-    return Column(place + 1, one.name, place, kind)
+    return Column(place + 1, column.name, place, kind)
 
 
 class KnownTables:
@@ -301,8 +302,8 @@ def _noted(payload: bytes) -> tuple[int, list[TableVersion]]:
     if is_payload_record(payload):
         head = record_head(read, size)
         return head.commit_ts, [version for _, version in head.tables]
-    found = reader.head(read, size)
-    return found.commit_ts, [reader.definition(document) for document in found.definitions.values()]
+    obinlog = reader.head(read, size)
+    return obinlog.commit_ts, [reader.definition(document) for document in obinlog.definitions.values()]
 
 
 def _of_history(jobs: Sequence[bytes]) -> Iterator[ArchivedTable]:

@@ -29,6 +29,7 @@ _EMPTY: Final = b"\x00"
 
 
 def put_unsigned(value: int) -> bytes:
+    """Encode a number without a sign as a datum."""
     return b"\x09" + put_uvarint(value & (UINT64_END - 1))
 
 
@@ -127,13 +128,13 @@ class Images:
             if len(self._plans) >= _PLANS_MAX:
                 self._plans.clear()
             plan = self._plans[table] = ImagePlan(table.info)
-        found: list[Row] = []
+        images: list[Row] = []
         for kind, row in zip(events.kinds, events.rows, strict=True):
             if kind == INSERT:
-                found.append((table, kind, None, plan.insert(row)))
+                images.append((table, kind, None, plan.insert(row)))
             elif kind == DELETE:
-                found.append((table, kind, plan.delete(row), None))
+                images.append((table, kind, plan.delete(row), None))
             else:
                 before, after = plan.update(row)
-                found.append((table, kind, before, after))
-        return found
+                images.append((table, kind, before, after))
+        return images

@@ -84,10 +84,10 @@ class _Heads(dict[int, bytes]):
         self._make = make
 
     def __missing__(self, size: int) -> bytes:
-        made = self._make(size)
+        value = self._make(size)
         if len(self) < _HEADS_MAX:
-            self[size] = made
-        return made
+            self[size] = value
+        return value
 
 
 class _Made(dict[bytes, bytes]):
@@ -98,12 +98,12 @@ class _Made(dict[bytes, bytes]):
         self._make = make
 
     def __missing__(self, datum: bytes) -> bytes:
-        made = NULL_DATUM if datum == NULL_DATUM else self._make(_content(datum).decode())
+        value = NULL_DATUM if datum == NULL_DATUM else self._make(_content(datum).decode())
         if len(self) >= CACHE_MAX:
             self.clear()
         if len(datum) <= _ONE_BYTE:
-            self[datum] = made
-        return made
+            self[datum] = value
+        return value
 
 
 def _content(datum: bytes) -> bytes:
@@ -257,12 +257,12 @@ def pb_value(column: Column, prefix: bytes, to_utc: Callable[[str], str] | None 
     are not in UTC there."""
     kind = column.type.kind
     maker = _MAKERS.get(kind)
-    made = None if maker is None else maker(column.type)
+    datums = None if maker is None else maker(column.type)
     is_local = to_utc is not None and kind in DATE_AND_TIME_KINDS
     if to_utc is not None and is_local:
-        made = _Made(lambda text: _time_of(to_utc(text)))
+        datums = _Made(lambda text: _time_of(to_utc(text)))
     flag = _FLAGS.get(kind, VARINT)
-    return PbValue(b"\x08" + put_svarint(column.id), prefix, flag, made, is_local)
+    return PbValue(b"\x08" + put_svarint(column.id), prefix, flag, datums, is_local)
 
 
 _KINDS: Final = (INSERT, UPDATE, DELETE)
@@ -344,6 +344,7 @@ class _Event:
         return names + bytes((0x18, self.kind))
 
     def image(self, values: Sequence[PbValue | None], order: Sequence[int], *, changed: bool) -> bytes:
+        """Make the image before or after the event."""
         parts = []
         for place in order:
             column, value = self.columns[place], values[place]
@@ -356,6 +357,7 @@ class _Event:
         return b"".join(parts) or _NO_COLUMN
 
     def wrong(self, column: str, what: str) -> Corruption:
+        """Say what is wrong with a column."""
         return Corruption(f"column {column} of an archived row of {self.schema}.{self.table} {what}")
 
 
@@ -379,6 +381,7 @@ class _Compiled:
         self.walk = self._compile(event.kind, slow)
 
     def row(self, event: _Event) -> Row:
+        """Decode an event."""
         before = after = None
         if self.kind != INSERT:
             before = event.image(self.values, self.order, changed=False)
@@ -492,7 +495,7 @@ class PbWalker:
         parsed = _Event(event)
         compiled = self._of(parsed)
         by_name = {column.name: column for column in compiled.version.info.columns if column.is_writable}
-        columns = tuple(by_name.get(one.name) for one in parsed.shape)
+        columns = tuple(by_name.get(column.name) for column in parsed.shape)
         return EventShape(compiled.version, tuple(compiled.values), columns)
 
     def _runs(self, b: bytes, i: int) -> list[Run]:
@@ -517,8 +520,8 @@ class PbWalker:
             try:
                 walk = walks[head]
             except KeyError:
-                walk, known = self._learn(b[i:end])
-                if not known:
+                walk, is_at_head = self._learn(b[i:end])
+                if not is_at_head:
                     begin = i
             if walk is not None:
                 if not rows and seq:
@@ -552,14 +555,14 @@ class PbWalker:
 
     def _of(self, event: _Event) -> _Compiled:
         schema, table, shape = event.schema, event.table, event.shape
-        names = [one.name for one in shape]
+        names = [column.name for column in shape]
         version = self._definitions.find(
-            schema, table, self._commit_ts, names, lambda found: _fits(found, shape)
+            schema, table, self._commit_ts, names, lambda candidate: _fits(candidate, shape)
         )
         if version is None:
             version = self._definitions.guess(schema, table, self._with_signs(event))
         head = event.head
-        key = head, version, tuple([one.prefix for one in shape])
+        key = head, version, tuple([column.prefix for column in shape])
         compiled = self._compiled.get(key)
         if compiled is None:
             if len(self._compiled) >= _WALKS_MAX:
@@ -571,18 +574,18 @@ class PbWalker:
 
     def _with_signs(self, event: _Event) -> Shape:
         """A NULL does not say whether its column is unsigned; a row before may have."""
-        key = event.schema, event.table, tuple([one.prefix for one in event.shape])
+        key = event.schema, event.table, tuple([column.prefix for column in event.shape])
         signs = self._signs.setdefault(key, [None] * len(event.shape))
-        for place, one in enumerate(event.shape):
-            if one.unsigned is not None:
-                signs[place] = signs[place] or one.unsigned
-        return tuple(replace(one, unsigned=sign) for one, sign in zip(event.shape, signs, strict=True))
+        for place, column in enumerate(event.shape):
+            if column.unsigned is not None:
+                signs[place] = signs[place] or column.unsigned
+        return tuple(replace(column, unsigned=sign) for column, sign in zip(event.shape, signs, strict=True))
 
 
 def _fits(version: TableVersion, shape: Shape) -> bool:
     """Whether the columns of that name hold values of the kind that the event has."""
     types = {column.name: column.type for column in version.info.columns}
-    return all(one.name in types and fits(types[one.name], one.tp) for one in shape)
+    return all(column.name in types and fits(types[column.name], column.tp) for column in shape)
 
 
 def _cut(b: bytes, i: int) -> tuple[int, int]:

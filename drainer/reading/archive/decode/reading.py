@@ -156,6 +156,7 @@ class _Doubles:
         """How many records of the same DDL were before this one."""
 
     def is_double(self, body: Body, pos: int, payload: bytes) -> bool:
+        """Tell whether a record repeats one that was there before."""
         commit_ts = body.commit_ts
         if commit_ts <= self._after:
             return True
@@ -191,6 +192,7 @@ class _Reader:
         self._path = path
 
     def records(self, file: File, damage: str) -> Iterator[Record]:
+        """Read the records of the slice."""
         doubles = _Doubles(file, self._part, self._reach)
         selection, end = self._selection, self._part.start
         for pos, payload in _payloads(file, self._part, self._path, damage):
@@ -248,11 +250,13 @@ class PbReader(_Reader):
         self.walker = PbWalker(definitions, wants, None if zone == UTC else to_utc(zone))
 
     def pieces(self, file: File, damage: str) -> Iterator[Piece]:
-        for one in self.undecoded(file, damage):
-            if isinstance(one, Piece):
-                yield one
+        """Read the records of rows, undecoded."""
+        for item in self.undecoded(file, damage):
+            if isinstance(item, Piece):
+                yield item
 
     def undecoded(self, file: File, damage: str) -> Iterator[Piece | SchemaChange]:
+        """Read the records, rows undecoded."""
         doubles = _Doubles(file, self._part, self._reach)
         for pos, payload in _payloads(file, self._part, self._path, damage):
             try:

@@ -83,11 +83,11 @@ class RelayRows:
 
     def _resolve(self, table: ForeignTable) -> TableVersion:
         types = {info.name: info.mysql_type for info in map(pb.ColumnInfo.FromString, table.columns)}
-        known = self._definitions.find(
+        defined = self._definitions.find(
             table.schema, table.name, self._commit_ts, list(types), lambda version: _fits(version, types)
         )
-        if known is not None:
-            return known
+        if defined is not None:
+            return defined
         unsigned = frozenset(self._unsigned.get((table.schema, table.name), ()))
         version = self._foreign.get((table, unsigned))
         if version is None:
@@ -106,10 +106,10 @@ class RelayRows:
         except DecodeError:
             return  # the reader finds out where
         for table in data.tables:
-            known = self._unsigned.setdefault((table.schema_name, table.table_name), set())
+            names = self._unsigned.setdefault((table.schema_name, table.table_name), set())
             for mutation in table.mutations:
                 for row in (mutation.row, mutation.change_row):
-                    known.update(_unsigned_of(table.column_info, row.columns))
+                    names.update(_unsigned_of(table.column_info, row.columns))
 
 
 def _fits(version: TableVersion, types: Mapping[str, str]) -> bool:

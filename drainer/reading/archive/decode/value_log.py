@@ -86,37 +86,37 @@ class ValueLog:
 
     def transactions(self) -> Transactions:
         """Read the file, and those after it until every prewrite has its end. Raises `Corruption`."""
-        found, early = Transactions(), {}
+        transactions, early = Transactions(), {}
         for pos, header in self._headers(self._part.name):
-            found.reach = max(found.reach, header.index_ts)
+            transactions.reach = max(transactions.reach, header.index_ts)
             if header.is_fake:
                 continue
             if header.tp != PREWRITE:
-                if not self._end(found, header):
+                if not self._end(transactions, header):
                     early[header.start_ts] = header
-            elif header.start_ts not in found.unfinished:
-                found.unfinished[header.start_ts] = pos
+            elif header.start_ts not in transactions.unfinished:
+                transactions.unfinished[header.start_ts] = pos
                 if header.start_ts in early:
-                    self._end(found, early.pop(header.start_ts))
+                    self._end(transactions, early.pop(header.start_ts))
         for name in self._part.following:
-            if not found.unfinished or self._begins_late(name, max(found.unfinished)):
+            if not transactions.unfinished or self._begins_late(name, max(transactions.unfinished)):
                 break
             for _, header in self._headers(name):
                 if header.tp != PREWRITE:
-                    self._end(found, header)
-        found.committed.sort()
-        return found
+                    self._end(transactions, header)
+        transactions.committed.sort()
+        return transactions
 
     @staticmethod
-    def _end(found: Transactions, header: Header) -> bool:
+    def _end(transactions: Transactions, header: Header) -> bool:
         """Note an end; False if its transaction did not begin in the file, or has ended."""
-        pos = found.unfinished.pop(header.start_ts, None)
+        pos = transactions.unfinished.pop(header.start_ts, None)
         if pos is None:
             return False
         if header.tp == COMMIT:
-            found.committed.append((header.commit_ts, pos))
+            transactions.committed.append((header.commit_ts, pos))
         else:
-            found.rolled_back += 1
+            transactions.rolled_back += 1
         return True
 
     # -- records ---------------------------------------------------------------------------------
@@ -220,17 +220,17 @@ class PumpReader:
 
     def records(self, selection: Selection) -> Iterator[Record]:
         """Raises `Corruption`, and `ConfigError` without a DDL history."""
-        wanted = [one for one in self.transactions().committed if selection.wants_ts(one[0])]
-        if not wanted:
+        committed = [entry for entry in self.transactions().committed if selection.wants_ts(entry[0])]
+        if not committed:
             return
         if not self._definitions.history:
             raise ConfigError(
                 f"{self._location.shown} is a value log, which has no definitions of tables",
                 hint="give the file with the DDL history (ddl-history): one job of the history a line",
             )
-        translator = followed(self._definitions, wanted[0][0])
+        translator = followed(self._definitions, committed[0][0])
         with self.open() as file:
-            for commit_ts, pos in wanted:
+            for commit_ts, pos in committed:
                 entry = self.merged(file, commit_ts, pos)
                 if entry is None:
                     continue
@@ -334,15 +334,17 @@ class PumpLogs:
 
     @property
     def files(self) -> int:
+        """Count the files."""
         return len(self._logs)
 
     @property
     def first_ts(self) -> Ts:
+        """Tell the first commit_ts; 0 where there is none."""
         return min((times[0] for times, _ in self._committed if times), default=0)
 
     def after(self, ts: Ts) -> int:
         """How many transactions."""
-        return sum(one > ts for times, _ in self._committed for one in times)
+        return sum(commit_ts > ts for times, _ in self._committed for commit_ts in times)
 
     def merged(self, after_ts: Ts, stop_ts: Ts) -> Iterator[Merged]:
         """What lies after the one commit_ts, up to the other. A client that was not answered may have told
@@ -397,6 +399,7 @@ class _Files:
         self._open: dict[int, File] = {}
 
     def of(self, log: int) -> File:
+        """Get a file, open."""
         file = self._open.get(log)
         if file is None:
             file = self._open[log] = self._ends.enter_context(self._logs[log].open())

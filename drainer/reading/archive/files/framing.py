@@ -84,8 +84,8 @@ def _records(
         except RecordError as error:
             if not error.torn:
                 raise
-            have, wanted = len(data) - at, size_of(data, at)
-            more = read(base + at, max(CHUNK, wanted)) if wanted <= _NO_END else b""
+            have, size = len(data) - at, size_of(data, at)
+            more = read(base + at, max(CHUNK, size)) if size <= _NO_END else b""
             if len(more) <= have:
                 if not more and not have:
                     return

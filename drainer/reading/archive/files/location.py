@@ -151,8 +151,8 @@ class _Frames:
             self._ready = self._frame.decompress(data)
             if self._frame.eof:
                 self._frame, self._rest = None, self._frame.unused_data
-        found, self._ready = self._ready[:size], self._ready[size:]
-        return found
+        data, self._ready = self._ready[:size], self._ready[size:]
+        return data
 
 
 class _Unpacked(_Closing):
@@ -222,8 +222,8 @@ class Location:
     def of(cls, uri: str, options: Mapping[str, str]) -> Location:
         """`options`: of a reader or a command, of which those with the prefix `fs.` count."""
         prefix = OPTION_PREFIX
-        found = {key[len(prefix) :]: value for key, value in options.items() if key.startswith(prefix)}
-        return cls(uri, found)
+        arguments = {key[len(prefix) :]: value for key, value in options.items() if key.startswith(prefix)}
+        return cls(uri, arguments)
 
     @property
     def shown(self) -> str:
@@ -259,8 +259,8 @@ class Location:
         local = self.local
         if local is not None:
             try:
-                with os.scandir(local) as found:
-                    files = [one for one in found if one.is_file()]
+                with os.scandir(local) as entries:
+                    files = [entry for entry in entries if entry.is_file()]
             except OSError as error:
                 raise self._missing(error.strerror or "") from None
             # Only now: a file that is followed by another one in the list has its last size.
@@ -273,9 +273,12 @@ class Location:
                 infos = filesystem.get_file_info(fs.FileSelector(path))
         except FileNotFoundError:
             raise self._missing("it does not exist") from None
-        there = [info for info in infos if info.type == fs.FileType.File]
         return sorted(
-            (Entry(info.base_name, int(info.size), int(info.mtime_ns or 0)) for info in there),
+            (
+                Entry(info.base_name, int(info.size), int(info.mtime_ns or 0))
+                for info in infos
+                if info.type == fs.FileType.File
+            ),
             key=lambda entry: entry.name,
         )
 
@@ -337,10 +340,10 @@ class Location:
 
 
 def _sized(files: Iterable[os.DirEntry[str]]) -> Iterator[Entry]:
-    for one in files:
+    for entry in files:
         with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-            stat = one.stat()
-            yield Entry(one.name, stat.st_size, stat.st_mtime_ns)
+            stat = entry.stat()
+            yield Entry(entry.name, stat.st_size, stat.st_mtime_ns)
 
 
 def _pyarrow() -> Any:
@@ -359,10 +362,10 @@ def _filesystem(uri: str, options: tuple[tuple[str, str], ...]) -> tuple[fs.File
     place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     try:
         if not options:
-            found: tuple[fs.FileSystem, str] = arrow.FileSystem.from_uri(
+            opened: tuple[fs.FileSystem, str] = arrow.FileSystem.from_uri(
                 uri if parts.scheme else os.path.abspath(uri)
             )
-            return found
+            return opened
         if parts.scheme in ("", "file"):
             raise ValueError("a local directory takes none")
         kind = getattr(arrow, _CLASSES[parts.scheme])

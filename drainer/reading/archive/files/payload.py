@@ -73,8 +73,8 @@ class _Upper(dict[bytes, int]):
             raise MalformedMessage
         if len(self) >= _UPPER_MAX:
             self.clear()
-        found = self[octets] = value << 28
-        return found
+        bits = self[octets] = value << 28
+        return bits
 
 
 _UPPER: Final = _Upper()
@@ -130,12 +130,12 @@ def kind_of(payload: bytes) -> str:
     """`pb` or `relay`. Both may have rows in field 3 and a DDL in field 4; what is in them differs."""
     if is_payload_record(payload):
         return RELAY
-    found = body(payload)
-    if found.tag == DDL:
-        return _kind_of_ddl(payload[found.start : found.stop])
-    at = found.start
+    rows = body(payload)
+    if rows.tag == DDL:
+        return _kind_of_ddl(payload[rows.start : rows.stop])
+    at = rows.start
     try:
-        while at < found.stop:
+        while at < rows.stop:
             _, size, at = field_head(payload, at)
             stop = at + size
             while at < stop:
@@ -166,7 +166,7 @@ def pb_head(payload: bytes, pos: int, counts: Counts | None = None) -> PayloadHe
     if tag == DDL:
         return PayloadHead(commit_ts, pos, len(payload), True, 0)
     rows = 0
-    name, known = (b"", list[int]()) if counts is None else counts.last
+    name, counted = (b"", list[int]()) if counts is None else counts.last
     try:
         while at < stop:
             size = payload[at + 1]
@@ -184,8 +184,8 @@ def pb_head(payload: bytes, pos: int, counts: Counts | None = None) -> PayloadHe
             if counts is None:
                 continue
             if not name or not payload.startswith(name, inner):
-                name, known = counts.last = _counted(payload, inner, counts)
-            known[payload[inner + len(name)]] += 1
+                name, counted = counts.last = _counted(payload, inner, counts)
+            counted[payload[inner + len(name)]] += 1
     except (IndexError, MalformedMessage):
         raise _foreign(payload) from None
     if at != stop:
@@ -233,7 +233,7 @@ def relay_head(payload: bytes, pos: int, counts: Counts | None = None) -> Payloa
 
 def _count_table(payload: bytes, at: int, stop: int, counts: Counts) -> int:
     end = _after_names(payload, at)
-    known = counts.setdefault(payload[at:end], [0, 0, 0])
+    counted = counts.setdefault(payload[at:end], [0, 0, 0])
     at, rows = end, 0
     while at < stop:
         tag, value, at = field_head(payload, at)
@@ -241,7 +241,7 @@ def _count_table(payload: bytes, at: int, stop: int, counts: Counts) -> int:
             kind, number, _ = field_head(payload, at)
             if kind != 0x08 or number >= _KINDS:
                 raise MalformedMessage
-            known[number] += 1
+            counted[number] += 1
             rows += 1
         if tag & 7 == LENGTH:
             at += value

@@ -138,12 +138,12 @@ class Survey:
             return []
         if not skip_damage:
             self._refuse_gaps(selection)
-        wanted = set(self._wanted(selection))
-        slices = [self.slice_of(place) for place in range(len(self.segments)) if place in wanted]
+        chosen = set(self._wanted(selection))
+        slices = [self.slice_of(place) for place in range(len(self.segments)) if place in chosen]
         if self.kind == PUMP:
             return slices
         by_name = {segment.name: segment for segment in self.segments}
-        return [one for part in slices for one in _cut(part, by_name[part.name], selection, target_bytes)]
+        return [cut for part in slices for cut in _cut(part, by_name[part.name], selection, target_bytes)]
 
     def slice_of(self, place: int) -> Slice:
         """A whole file."""
@@ -162,7 +162,7 @@ class Survey:
         )
 
     def _refuse_gaps(self, selection: Selection) -> None:
-        first_ts = next((one.first_ts for one in self.segments if one.first_ts is not None), 0)
+        first_ts = next((segment.first_ts for segment in self.segments if segment.first_ts is not None), 0)
         older = []
         if self.kind == PB and self.segments and self.segments[0].index and not selection.continues:
             text = f"it begins with {self.segments[0].name}, at commit_ts {first_ts}: older files are gone"
@@ -252,8 +252,8 @@ def survey(location: Location, kind: str = AUTO, time_zone: str = UTC) -> Survey
         if logs or kind == PUMP:
             return _of_pump(location, logs)
     files = named(entries)
-    found = kind if kind != AUTO else kind_of_files(location, [entry.name for _, entry in files]) or PB
-    return replace(_of_binlog_files(location, found, files, mark), time_zone=time_zone)
+    form = kind if kind != AUTO else kind_of_files(location, [entry.name for _, entry in files]) or PB
+    return replace(_of_binlog_files(location, form, files, mark), time_zone=time_zone)
 
 
 def zone_of(described: SegmentIndex | None, otherwise: str) -> str:
@@ -290,7 +290,7 @@ def _beyond(mark: bytes, files: Sequence[tuple[int, Entry]]) -> str:
 def _value_logs(entries: Iterable[Entry]) -> list[tuple[int, Entry]]:
     return sorted(
         ((int(match[1]), entry) for entry in entries if (match := _VALUE_LOG.fullmatch(entry.name))),
-        key=lambda found: found[0],
+        key=lambda log: log[0],
     )
 
 
@@ -329,7 +329,7 @@ def _of_binlog_files(
     location: Location, kind: str, files: Sequence[tuple[int, Entry]], mark: bytes
 ) -> Survey:
     with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
-        inspected = list(pool.map(lambda one: inspect(location, kind, *one), files))
+        inspected = list(pool.map(lambda file: inspect(location, kind, *file), files))
     problems: list[Problem] = []
     for place in range(len(inspected)):
         problems += _problems(location, inspected, place)
@@ -342,14 +342,14 @@ def _of_binlog_files(
     troubles: dict[str, list[str]] = {}
     for problem in problems:
         troubles.setdefault(problem.segment, []).append(problem.text)
-    segments = (replace(one, trouble="; ".join(troubles.get(one.name, ()))) for one in inspected)
+    segments = (replace(segment, trouble="; ".join(troubles.get(segment.name, ()))) for segment in inspected)
     return Survey(location, kind, tuple(segments), tuple(problems))
 
 
 def _problems(location: Location, segments: Sequence[Segment], place: int) -> Iterable[Problem]:
     """With a file, or between the one before and it."""
     segment, before = segments[place], segments[place - 1] if place else None
-    following = next((one.first_ts for one in segments[place + 1 :] if one.first_ts is not None), 0)
+    following = next((other.first_ts for other in segments[place + 1 :] if other.first_ts is not None), 0)
     if before is not None and segment.index == before.index:
         text = f"{before.name} and {segment.name} have the same index"
         yield Problem("doubled", segment.name, 0, text, _last_ts(location, segments[: place - 1]), following)
@@ -383,14 +383,14 @@ def _last_ts(location: Location, segments: Sequence[Segment]) -> Ts:
     for segment in reversed(segments):
         if segment.last_ts is not None:
             return segment.last_ts
-        found, begin, described = 0, 0, segment.described
+        last_ts, begin, described = 0, 0, segment.described
         if described is not None and not segment.compressed and not short(segment):
-            found, begin = described.last_ts, described.size
+            last_ts, begin = described.last_ts, described.size
         with contextlib.suppress(RecordError, Corruption), location.open(segment.name) as file:
             for _, payload in file_records(file.read, begin):
-                found = max(found, commit_ts_of(payload))
-        if found:
-            return found
+                last_ts = max(last_ts, commit_ts_of(payload))
+        if last_ts:
+            return last_ts
     return 0
 
 

@@ -81,6 +81,7 @@ class Selection:
 
     @property
     def is_empty(self) -> bool:
+        """Tell whether the bounds leave nothing."""
         return 0 < self.stop < self.start
 
     def asked(self) -> Selection:
@@ -111,6 +112,7 @@ class Selection:
         ).asked()
 
     def wants_ts(self, commit_ts: Ts) -> bool:
+        """Tell whether a commit_ts lies in the range."""
         return self.start <= commit_ts and (not self.stop or commit_ts <= self.stop)
 
     def wants_table(self, schema: str, table: str) -> bool:
@@ -119,10 +121,11 @@ class Selection:
 
     def wants_ddl(self, names: Iterable[tuple[str, str]]) -> bool:
         """Whether a DDL touches something that is wanted. One whose tables are not known may."""
-        known = list(names)
-        return not known or any(self.wants_table(*name) for name in known)
+        named = list(names)
+        return not named or any(self.wants_table(*name) for name in named)
 
     def wants_op(self, kind: int) -> bool:
+        """Tell whether a kind of change is wanted."""
         return not self.ops or kind in self.ops
 
     @property
@@ -153,7 +156,9 @@ def _matcher(patterns: tuple[str, ...]) -> _Match:
     if not patterns:
         return lambda schema, table: True
     ones = [_pattern(text) for text in patterns]
-    return functools.lru_cache(maxsize=10_000)(lambda schema, table: any(one(schema, table) for one in ones))
+    return functools.lru_cache(maxsize=10_000)(
+        lambda schema, table: any(matches(schema, table) for matches in ones)
+    )
 
 
 def _pattern(text: str) -> _Match:

@@ -58,8 +58,9 @@ _HINT: Final = "read the table without the option table: then its rows are JSON"
 
 
 def schema(version: TableVersion) -> pa.Schema:
+    """Make the schema of typed changes of a table."""
     ordered = sorted(version.info.columns, key=lambda column: column.offset)
-    image = pa.struct([(one.name, arrow_type(one.type)) for one in ordered if one.is_writable])
+    image = pa.struct([(column.name, arrow_type(column.type)) for column in ordered if column.is_writable])
     sides = [pa.field(name, image) for name, _ in _SIDES]
     return pa.schema([*PLACE, *sides, pa.field(INVALID, pa.string())])
 
@@ -85,7 +86,7 @@ class TypedRows:
         path = task.location.path_of(task.part.name)
         reader = PbReader(task.part, selection, task.definitions, path, task.reach)
         columns = {
-            side.name: [(one, field.type) for one, field in zip(side.columns, side.fields, strict=True)]
+            side.name: [(column, field.type) for column, field in zip(side.columns, side.fields, strict=True)]
             for side in self._sides
         }
         is_one = functools.partial(task.definitions.is_one, *self._version.downstream)
@@ -173,8 +174,8 @@ class ImageSide:
 
     def _reader(self, version: TableVersion) -> ImageValues:
         by_name = not version.id or version.id != self._newest.id
-        made = self._readers[version] = ImageValues(version.info, self.columns, by_name=by_name)
-        return made
+        reader = self._readers[version] = ImageValues(version.info, self.columns, by_name=by_name)
+        return reader
 
     def array(self, rows: Sequence[Row], invalid: dict[int, dict[str, Any]]) -> pa.Array:
         """`invalid` gets what columns cannot hold, by row."""
@@ -266,12 +267,14 @@ class Texts:
         self._texts: dict[TableVersion, ImageText] = {}
 
     def of(self, version: TableVersion) -> ImageText:
+        """Get the texts of a table version."""
         text = self._texts.get(version)
         if text is None:
             text = self._texts[version] = ImageText(version)
         return text
 
     def arrays(self, portion: Portion) -> dict[str, Callable[[], pa.Array]]:
+        """Make the columns of the images, when they are asked for."""
         return {
             "key": lambda: _strings(portion, self._key),
             "before": lambda: _strings(portion, lambda row: self._image(row[0], row[2])),
@@ -315,7 +318,7 @@ def chosen_schema(version: TableVersion | None, columns: Sequence[str]) -> pa.Sc
         if inner:
             among = field.type if pa.types.is_struct(field.type) else pa.struct([])
             if among.get_field_index(inner) < 0:
-                raise unknown_column(column, [f"{name}.{one.name}" for one in among] or whole.names)
+                raise unknown_column(column, [f"{name}.{each.name}" for each in among] or whole.names)
             fields = images.setdefault(name, [])
             fields.append(among.field(inner))
             field = pa.field(name, pa.struct(fields))
@@ -333,7 +336,7 @@ def reader(
         batches = _of_records(task, records(), typed)
     else:
         tasks = (replace(task, part=part) for part in slices)
-        batches = (each for one in tasks for each in _of_file(one, typed))
+        batches = (each for each_task in tasks for each in _of_file(each_task, typed))
     return pa.RecordBatchReader.from_batches(task.columns, _cut(batches, batch_rows))
 
 

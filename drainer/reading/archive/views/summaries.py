@@ -102,10 +102,10 @@ def _ddl(task: ReadTask) -> Iterator[tuple[Any, ...]]:
 
 
 def _definitions(task: ReadTask) -> Iterator[tuple[Any, ...]]:
-    for one in task.definitions:
-        if task.selection.wants_table(one.schema, one.table):
-            number = task.definitions.number_of(one.version)
-            yield number, one.first_ts, one.schema, one.table, definition_json(one.version)
+    for table in task.definitions:
+        if task.selection.wants_table(table.schema, table.table):
+            number = task.definitions.number_of(table.version)
+            yield number, table.first_ts, table.schema, table.table, definition_json(table.version)
 
 
 def _files(task: ReadTask) -> Iterator[tuple[Any, ...]]:

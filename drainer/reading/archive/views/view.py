@@ -110,21 +110,22 @@ def commit_times(commit_ts: np.ndarray[Any, Any]) -> pa.Array:
     return pa.array(times, pa.int64()).cast(TIME)
 
 
-def unknown_column(name: str, known: Iterable[str], view: str = "") -> ConfigError:
+def unknown_column(name: str, names: Iterable[str], view: str = "") -> ConfigError:
+    """Make the error for a column that a view does not have."""
     which = f"the view {view}" if view else "the view"
-    return ConfigError(f"{which} has no column {name!r}", hint=f"it has {', '.join(known)}")
+    return ConfigError(f"{which} has no column {name!r}", hint=f"it has {', '.join(names)}")
 
 
 def batch(schema: pa.Schema, arrays: Mapping[str, Callable[[], pa.Array]]) -> pa.RecordBatch:
     """A batch of exactly this schema; arrays of other columns are not made."""
-    made = []
+    columns = []
     for column in schema:
         make = arrays.get(column.name)
         if make is None:
             raise unknown_column(column.name, arrays)
         array = make()
-        made.append(array if array.type == column.type else array.cast(column.type))
-    return pa.RecordBatch.from_arrays(made, schema=schema)
+        columns.append(array if array.type == column.type else array.cast(column.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def of_tuples(schema: pa.Schema, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
@@ -179,11 +180,11 @@ class PlaceColumns:
             return np.repeat(records[:, field], counts)
 
         def name(part: int) -> pa.Array:
-            return pa.array([one[part] for one in names], pa.string()).take(codes)
+            return pa.array([change[part] for change in names], pa.string()).take(codes)
 
         def start_ts() -> pa.Array:
-            found = number(1)
-            return pa.array(found, pa.int64(), mask=found == 0)
+            start = number(1)
+            return pa.array(start, pa.int64(), mask=start == 0)
 
         def seq() -> pa.Array:
             begins = np.cumsum(counts) - counts  # of the records, in the batch
