@@ -30,7 +30,7 @@ from drainer.config.options import ENV_PREFIX, DrainerConfig
 from drainer.operate.control.http import notify_service
 from drainer.operate.control.standby import TOLD_TO_LEAVE, lease_s
 from drainer.stream.rules.rule_set import read_rules
-from drainer.stream.schema.gc_safe_point import CheckpointHold
+from drainer.stream.schema.upstream_schema import CheckpointHold
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.cluster import node, registry
 from tidb_binlog.cluster.heartbeat import Heartbeat

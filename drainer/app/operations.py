@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar
 
-from drainer.config import places
+from drainer.config import remarks
 from drainer.config.options import DrainerConfig
 from drainer.ddl import rules as ddl_rules
 from drainer.operate.control.http import NodeState, Shown, add_control_routes, add_hold_routes, add_routes
@@ -120,7 +120,7 @@ class Operating:
         # Wrong rules are refused before anything is touched.
         read_rules(settings)
         ddl_rules.parse(settings.ddl_rules)
-        for remark in (*settings.remarks(), *places.check(settings)):
+        for remark in (*settings.remarks(), *remarks.on_mounts(settings)):
             _logger.warning(remark)
 
     def know_time(self, time: UpstreamTime) -> None:

@@ -23,9 +23,9 @@ from typing import Any, Final
 
 from drainer.app.start_wait import AtWork, Summary
 from drainer.checkpoint.inspection import Inspection
+from drainer.checkpoint.keeper import HOLD_S
 from drainer.checkpoint.resume import Start, StoredState, is_foreign
 from drainer.checkpoint.store import CheckpointStore
-from drainer.checkpoint.upkeep import HOLD_S
 from drainer.checkpoint.value import DEFAULT_TABLE, Checkpoint, Intent
 from drainer.formats.binlog_directory import BinlogDirectory
 from drainer.mysql.connection import Target, connect

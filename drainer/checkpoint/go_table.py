@@ -1,4 +1,4 @@
-"""Row table: the `checkpoint` table that Go drainers and other programs read, one row a cluster.
+"""Go table: the `checkpoint` table that Go drainers and other programs read, one row a cluster.
 
 Drives  one connection of the caller, inside the caller's transaction
 Holds   a row is replaced only where it is what we stored last: another program's value is never overwritten

@@ -1,4 +1,4 @@
-"""Checkpoint keeper: when the checkpoint is stored, and what is in it.
+"""Keeper: when the checkpoint is stored, what is in it, and what is checked downstream meanwhile.
 
 Drives  the checkpoint store, on the one thread that is allowed to use it
 Owns    that thread; the version of the schema and the end of safe mode that go into the row
@@ -191,3 +191,31 @@ class CheckpointKeeper:
         for close in (self.store.close, *others):
             await loop.run_in_executor(self._thread, close)
         self._thread.shutdown(wait=False)
+
+
+PURGE_S: Final = 60.0
+"""How often tables that were dropped upstream, and are kept for a while, are purged."""
+HOLD_S: Final = 5.0
+"""How often a drainer checks that the downstream has not gone back, which shows that it lives."""
+
+
+class CheckpointUpkeep:
+    """What is checked downstream at intervals while rows are applied. `purge` blocks, and is given what is
+    stored: a DDL that waits may want what was dropped before it."""
+
+    def __init__(self, keeper: CheckpointKeeper, purge: Callable[[int], None], clock: Clock) -> None:
+        self._keeper = keeper
+        self._purge = purge
+        self._clock = clock
+        self._purged_s = self._held_s = clock.monotonic_s()
+
+    async def run_due(self) -> None:
+        """Raises what makes storing impossible."""
+        now_s = self._clock.monotonic_s()
+        if now_s - self._held_s >= HOLD_S:
+            self._held_s = now_s
+            await self._keeper.call(self._keeper.store.hold)
+        if now_s - self._purged_s >= PURGE_S:
+            self._purged_s = now_s
+            floor = self._keeper.floor() or (self._keeper.stored_ts,)
+            await self._keeper.call(self._purge, min(self._keeper.stored_ts, floor[0]))

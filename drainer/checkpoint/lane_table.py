@@ -1,21 +1,64 @@
 """Lane table: how far each lane has applied, moved in the transaction that carries the lane's rows.
 
-Drives  the connection of a lane, inside its transaction
+Drives  connections of the caller, inside their transactions: a lane's, the store's, those that will run DDL
 Holds   only the drainer whose epoch is in the rows moves them, and only from where they were left: an UPDATE
-        that matches none says that another one took over, or that this server went back in time
+        that matches none says that another one took over, or that this server went back in time. Every write
+        of the store has a number, one higher than the last that was confirmed, in a row of its own among the
+        lanes; it is only made where all lanes stand at least where they were seen to commit. So nothing is
+        written that relies on a position which the server written to does not have, whichever server each
+        session happens to be connected to
+Why     a replica that lags is promoted, a data directory is put back, a power cut takes commits that were not
+        synced. Sessions come to such a server one by one, while others may still commit on the old one
 Tests   tests/drainer/checkpoint/test_store.py, tests/drainer/checkpoint/test_committed.py
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
 
-from drainer.checkpoint.committed import Committed
 from drainer.checkpoint.fencing import Fence
 from drainer.mysql.connection import Connection
 from drainer.mysql.literal.quoting import qualified
 from drainer.mysql.rows.change import Position
 from drainer.mysql.session_lock import Claims
+
+
+class Committed:
+    """What the downstream has confirmed to this process: the positions of all lanes and the number of the
+    store's last write, of which the COMMIT was answered. Used by all threads."""
+
+    def __init__(self, positions: Sequence[Position] = ()) -> None:
+        self._lock = threading.Lock()
+        self._positions = dict(enumerate(positions))
+        self._writes = 0
+
+    @property
+    def writes(self) -> int:
+        return self._writes
+
+    def of(self, lane: int) -> Position | None:
+        """None of a lane that has committed nothing yet."""
+        return self._positions.get(lane)
+
+    def positions(self) -> Mapping[int, Position]:
+        """Of all lanes, as they are now."""
+        with self._lock:
+            return dict(self._positions)
+
+    def note(self, lane: int, position: Position) -> None:
+        """The lane's COMMIT was answered."""
+        with self._lock:
+            self._positions[lane] = position
+
+    def note_write(self, number: int, lanes: Iterable[Position] | None = None) -> None:
+        """The store's COMMIT was answered. `lanes`: where it put them all."""
+        with self._lock:
+            self._writes = number
+            if lanes is not None:
+                self._positions = dict(enumerate(lanes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +140,74 @@ class LaneTable:
         """Mark a lane's session, so that a successor can end it, and see that the lane is still ours."""
         claims = Claims(self.schema, self.cluster_id)
         claims.reclaim(connection, lane, lambda: self.check(connection, lane))
+
+
+Known: TypeAlias = tuple[Mapping[int, Position], int]
+"""Positions of the lanes, and the number of the last write."""
+WRITES_ROW: Final = 1 << 17
+"""The row among the lanes that has the number of the last write."""
+
+
+class StoreGuard:
+    """Lets one start of a drainer write no table on a server that does not have what was committed.
+
+    Raises `Conflict` where a newer start took over, and `WentBack`.
+    """
+
+    def __init__(self, schema: str, cluster_id: int, epoch: int, committed: Committed) -> None:
+        self._fence = Fence(cluster_id, epoch)
+        self._committed = committed
+        self._state = qualified(schema, "drainer_state")
+        self._lanes = qualified(schema, "lanes")
+        self._mine = b" WHERE cluster_id=%d AND epoch=%d" % (cluster_id, epoch)
+        self._cluster = b" WHERE cluster_id=%d" % cluster_id
+
+    def begin(self, connection: Connection) -> None:
+        """The row, in the transaction of a start."""
+        connection.run(
+            b"REPLACE INTO %s VALUES (%d,%d,%d,0,0)"
+            % (self._lanes, self._fence.cluster_id, WRITES_ROW, self._fence.epoch),
+        )
+
+    def check(self, connection: Connection) -> None:
+        """Before anything else on a session; ends its transaction. From any thread."""
+        committed, writes = self.known()
+        state, lanes = connection.rows_if_there(
+            b"SELECT epoch FROM " + self._state + self._cluster, self._positions
+        )
+        connection.rollback()
+        self._fence.check_epoch(int(state[0][0]) if state else None)
+        self._compare(lanes, committed, writes)
+
+    def known(self) -> Known:
+        """What the server must have: asked before a transaction begins, which may see only what was then."""
+        return self._committed.positions(), self._committed.writes
+
+    def count(self, connection: Connection, known: Known) -> int:
+        """Store the number of the write that the transaction is; it is committed by the caller.
+
+        A COMMIT without an answer may have stored the number before.
+        """
+        committed, last = known
+        self._compare(connection.rows(self._positions), committed, last)
+        matched = connection.run(
+            b"UPDATE %s SET applied_ts=%d" % (self._lanes, last + 1)
+            + self._mine
+            + b" AND lane=%d AND applied_ts IN (%d,%d)" % (WRITES_ROW, last, last + 1),
+        )
+        if matched != 1:
+            raise self._fence.went_back(f"write {last} of the checkpoint's tables is not the last one there")
+        return last + 1
+
+    @property
+    def _positions(self) -> bytes:
+        return b"SELECT lane, applied_ts, applied_rows FROM " + self._lanes + self._mine
+
+    def _compare(
+        self, lanes: Sequence[tuple[Any, ...]], committed: Mapping[int, Position], writes: int
+    ) -> None:
+        found = {int(lane): Position(int(ts), int(done)) for lane, ts, done in lanes}
+        counted = found.get(WRITES_ROW)
+        self._fence.check_writes(writes, counted.commit_ts if counted else None)
+        for lane, position in committed.items():
+            self._fence.check_position(f"lane {lane}", position, found.get(lane))

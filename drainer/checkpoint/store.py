@@ -29,14 +29,12 @@ from dataclasses import replace
 from typing import Final
 
 from drainer.checkpoint import table_setup
-from drainer.checkpoint.committed import Committed
 from drainer.checkpoint.fencing import Fence, check_owner, next_epoch
 from drainer.checkpoint.go_table import RowTable
 from drainer.checkpoint.lane_basis_table import LaneBasisTable
-from drainer.checkpoint.lane_table import LaneTable
+from drainer.checkpoint.lane_table import Committed, LaneTable, StoreGuard
 from drainer.checkpoint.resume import DrainerState, Start, StarterInfo, StoredState, resume_point
 from drainer.checkpoint.schema_snapshot import SchemaChanges, SchemaStore, StoredSchema
-from drainer.checkpoint.store_guard import StoreGuard
 from drainer.checkpoint.value import DEFAULT_TABLE, Checkpoint, Intent
 from drainer.mysql.connection import Connection, Target
 from drainer.mysql.errors import NoSuchTable, StatementRefused, safe_text

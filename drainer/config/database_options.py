@@ -1,25 +1,240 @@
-"""Database options: the keys of a downstream that is a database, and of the server of its checkpoint row.
+"""Database options: the keys of both databases, and those of Go drainers that mean nothing any more.
 
-The keys of [syncer.to.security] are those of every sink that a network leads to.
+    FormerOptions     what a Go drainer's file may hold: accepted as it is, and remarked on once at the start.
+                      Two of them still mean something: dispatch that is switched off asks for whole
+                      transactions, in order
+    UpstreamOptions   the database that the stream comes from, for whoever reads its rows: loading what is
+                      there already, and comparing both sides. A Drainer's rows come from pumps
+    VerifyOptions     a Drainer that compares its downstream with the upstream every so often
+    DatabaseOptions   a downstream that is a database, and the server of its checkpoint row. The keys of
+                      [syncer.to.security] are those of every sink that a network leads to
 
-Tests  tests/drainer/config/test_options.py
+Holds  without `outcome-table` the upstream is a TiDB; with it, a MySQL or MariaDB whose programs publish with
+       `pumpclient.OutcomeTable`
+Never  takes a password of the downstream's environment for the upstream's
+Tests  tests/drainer/config/test_options.py, tests/drainer/config/test_verify_options.py
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from drainer.config import password
-from drainer.config.verify_options import VerifyOptions
 from drainer.mysql.rows.column_match import FULL, PARTIAL
 from drainer.mysql.session_mode import session_mode, session_variables
 from tidb_binlog.config.declaring import option
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.net.port import split_address
 from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.serving.node_config import NodeConfig
+
+
+@dataclass(frozen=True, slots=True)
+class FormerOptions(NodeConfig):
+    """Options that the help does not list."""
+
+    cache_binlog_count: int = option(
+        8,
+        key=None,
+        flag="cache-binlog-count",
+        kind="int",
+        deprecated=True,
+        help="queues are bounded in bytes: syncer.pull-queue",
+    )
+    log_rotate: str = option(
+        "", key=None, flag="log-rotate", deprecated=True, help="log files are rotated at 300 MiB"
+    )
+    detect_interval: int = option(
+        5,
+        key="detect-interval",
+        flag="detect-interval",
+        kind="int",
+        deprecated=True,
+        help="pumps are watched, not polled",
+    )
+    enable_dispatch: bool | None = option(
+        None,
+        key="syncer.enable-dispatch",
+        flag="enable-dispatch",
+        kind="bool",
+        deprecated=True,
+        help='false is dispatch = "transaction"',
+    )
+    disable_dispatch: bool | None = option(
+        None,
+        key="syncer.disable-dispatch",
+        flag="disable-dispatch",
+        kind="bool",
+        deprecated=True,
+        help='true is dispatch = "transaction"',
+    )
+    enable_detect: bool | None = option(
+        None,
+        key="syncer.enable-detect",
+        flag="enable-detect",
+        kind="bool",
+        deprecated=True,
+        help="rows with a common key always go through one lane",
+    )
+    disable_detect: bool | None = option(
+        None,
+        key="syncer.disable-detect",
+        flag="disable-detect",
+        kind="bool",
+        deprecated=True,
+        help="rows with a common key always go through one lane",
+    )
+    to_merge: bool = option(
+        False,
+        key="syncer.to.merge",
+        kind="bool",
+        deprecated=True,
+        help="changes of one row are always folded into one",
+    )
+    oracle_service_name: str = option(
+        "", key="syncer.to.oracle-service-name", deprecated=True, help="there is no downstream Oracle here"
+    )
+    oracle_connect_string: str = option(
+        "", key="syncer.to.oracle-connect-string", deprecated=True, help="there is no downstream Oracle here"
+    )
+
+    @property
+    def dispatch_is_off(self) -> bool:
+        """Whether dispatch is switched off. Of the switches, the first that is set counts."""
+        if self.disable_dispatch is not None:
+            return self.disable_dispatch
+        return self.enable_dispatch is False
+
+
+SECTION: Final = "syncer.from"
+_TABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamOptions(FormerOptions):
+    """Nothing of it is needed to replicate."""
+
+    table_notes: ClassVar[Mapping[str, str]] = {
+        SECTION: "SQL of the upstream, for `binlogctl load`, `binlogctl verify` and [verify], which read "
+        "its tables: a TiDB, or the MySQL or MariaDB of programs that publish with pumpclient's "
+        "OutcomeTable. Replication does not need it.",
+    }
+
+    from_host: str = option(
+        "", key="syncer.from.host", help="upstream's SQL host, for load and verify; empty: it is not known"
+    )
+    from_port: int = option(
+        0, key="syncer.from.port", kind="int", help="upstream's SQL port; 0: 4000, with outcome-table 3306"
+    )
+    from_user: str = option("root", key="syncer.from.user", help="upstream's SQL user")
+    from_password: str = option("", key="syncer.from.password", secret=True, help="upstream's SQL password")
+    from_encrypted_password: str = option(
+        "",
+        key="syncer.from.encrypted_password",
+        secret=True,
+        help="the same as `binlogctl encrypt` wrote it; wins over password",
+    )
+    from_password_file: str = option(
+        "", key="syncer.from.password-file", help="file that holds the upstream's password and nothing else"
+    )
+    from_socket: str = option(
+        "", key="syncer.from.socket", help="upstream's unix socket, instead of host and port"
+    )
+    from_outcome_table: str = option(
+        "",
+        key="syncer.from.outcome-table",
+        help="database.table of the OutcomeTable with which programs publish; empty: upstream is a TiDB",
+    )
+    from_ssl_ca: str = option(
+        "", key="syncer.from.security.ssl-ca", help="PEM file of the upstream's authority; empty: no TLS"
+    )
+    from_ssl_cert: str = option(
+        "",
+        key="syncer.from.security.ssl-cert",
+        help="PEM file of our certificate, if the upstream asks for one",
+    )
+    from_ssl_key: str = option(
+        "", key="syncer.from.security.ssl-key", help="PEM file of our private key for the upstream"
+    )
+    from_cert_allowed_cn: tuple[str, ...] = option(
+        (),
+        key="syncer.from.security.cert-allowed-cn",
+        kind="list",
+        help="common names that the upstream's certificate may have; empty: all",
+    )
+
+    @property
+    def has_upstream(self) -> bool:
+        """Whether the upstream's SQL address is given."""
+        return bool(self.from_host or self.from_socket)
+
+    def check_upstream(self) -> None:
+        """Raises `ConfigError`."""
+        if self.from_outcome_table and not _TABLE.fullmatch(self.from_outcome_table):
+            raise ConfigError(
+                f"{SECTION}.outcome-table is {self.from_outcome_table!r}",
+                hint='name it with its database: outcome-table = "shop.binlog_outcome"',
+            )
+        _ = self.upstream_password(), self.upstream_tls
+
+    def upstream_password(self) -> str:
+        """Raises `ConfigError`."""
+        key = {name: value for name, value in os.environ.items() if name == password.KEY_VARIABLE}
+        return password.find(
+            SECTION, self.from_encrypted_password, self.from_password_file, self.from_password, key
+        )
+
+    @property
+    def upstream_tls(self) -> TlsConfig | None:
+        """None: in clear. Raises `ConfigError`."""
+        return TlsConfig.from_paths(
+            self.from_ssl_ca,
+            self.from_ssl_cert,
+            self.from_ssl_key,
+            self.from_cert_allowed_cn,
+            section=f"{SECTION}.security",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions(UpstreamOptions):
+    """The budget is of what both servers read for it."""
+
+    verify_every_s: float = option(
+        "0s",
+        key="verify.every",
+        kind="duration",
+        help="pause between two comparisons of all tables with the upstream; 0s: never",
+        more="A process of its own compares, with [syncer.from]. The result is in /status (Verify), in "
+        "the metrics and in `binlogctl status`. See [verify](verify.md).",
+    )
+    verify_rows: int = option(
+        50_000,
+        key="verify.rows-per-second",
+        kind="int",
+        help="rows a second that are compared at most; 0: unlimited",
+    )
+
+    def check_verify(self, *, to_database: bool) -> None:
+        """Raises `ConfigError`."""
+        if self.verify_rows < 0:
+            raise ConfigError(
+                f"verify.rows-per-second is {self.verify_rows}", hint="rows a second; 0 is unlimited"
+            )
+        if not self.verify_every_s:
+            return
+        if self.verify_every_s < 0:
+            raise ConfigError("verify.every is below zero", hint='a duration like "6h"; "0s": never')
+        if not to_database:
+            raise ConfigError("verify.every is for db-type mysql and tidb", hint="take [verify] out")
+        if not self.has_upstream:
+            raise ConfigError(
+                "verify.every needs the upstream's SQL address", hint=f"set host and user in [{SECTION}]"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""Downstream: the servers that a configuration names, as values to connect with.
+"""Downstream: the servers that a configuration names, and the upstream's, as values to connect with.
 
-Tests  tests/integration/test_drainer_checkpoint.py
+Tests  tests/integration/test_drainer_checkpoint.py, tests/drainer/config/test_upstream_options.py
 """
 
 from __future__ import annotations
@@ -8,11 +8,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
+from drainer.config.database_options import SECTION, UpstreamOptions
 from drainer.config.options import DrainerConfig
 from drainer.mysql.addresses import Addresses, Place
 from drainer.mysql.connection import Target
 from drainer.mysql.session_mode import session_mode, session_variables
+from tidb_binlog.errors import ConfigError
 from tidb_binlog.net.tls import ClientTls
 
 
@@ -71,3 +74,29 @@ def row_target_of(settings: DrainerConfig, target: Target) -> Target | None:
     host, port, user, password = settings.checkpoint_server
     tls = ClientTls(paths, use="checkpoint") if paths else None
     return Target(host, port, user, password, tls=tls)
+
+
+TIDB_PORT: Final = 4000
+MYSQL_PORT: Final = 3306
+
+
+def upstream_target_of(settings: UpstreamOptions) -> Target:
+    """`ConfigError` where the configuration has no address of the upstream's SQL."""
+    if not settings.has_upstream:
+        raise ConfigError(
+            "the configuration does not say where the upstream's SQL is",
+            hint=f"set host, user and password-file in [{SECTION}] of the drainer's file",
+        )
+    paths = settings.upstream_tls
+    port = settings.from_port or (MYSQL_PORT if settings.from_outcome_table else TIDB_PORT)
+    return Target(
+        settings.from_host or "localhost",
+        port,
+        settings.from_user,
+        settings.upstream_password(),
+        settings.from_socket,
+        read_timeout_s=None,  # a part of a table takes as long as it takes; who vanishes is noticed
+        tls=ClientTls(paths, use="upstream") if paths else None,
+        side="upstream",
+        section=SECTION,
+    )

@@ -17,7 +17,6 @@ from tidb_binlog import compression
 from tidb_binlog.config.declaring import option
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.net.port import split_address
-from tidb_binlog.tso import Ts
 
 ENV_PREFIX: Final = "BINLOG_SERVER"
 EXIT_CODES: Final = """
@@ -60,7 +59,7 @@ class DrainerConfig(RuleOptions):
         help="directory of what this node keeps on disk",
         starter=True,
     )
-    initial_commit_ts: Ts = option(
+    initial_commit_ts: int = option(
         -1,
         key="initial-commit-ts",
         flag="initial-commit-ts",

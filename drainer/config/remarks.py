@@ -3,13 +3,14 @@
 In     a `DrainerConfig`
 Out    lines for the log at the start, `binlogctl config check` and the doctor
 Why    a Go drainer's file is taken as it is: what is in it either works, is refused, or is named here
-Tests  tests/drainer/config/test_options.py, tests/drainer/config/test_go_kafka_file.py
+Tests  tests/drainer/config/test_go_kafka_file.py, tests/drainer/config/test_places.py
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from tidb_binlog import mount
 from tidb_binlog.config.declaring import defaults, options
 
 if TYPE_CHECKING:
@@ -86,3 +87,19 @@ def on_others_keys(config: DrainerConfig) -> list[str]:
     keys = [str(known[name].key) for name in fields if is_set(name)]
     what = f"{', '.join(keys)} {'are' if len(keys) > 1 else 'is'} not used with db-type {config.db_type}"
     return [what] if keys else []
+
+
+def on_mounts(settings: DrainerConfig) -> list[str]:
+    """How the file systems of directories are mounted, which may be on NFS so that another host can go on
+    with them. Raises `ConfigError` where a mount loses data."""
+    places = {"data-dir": settings.data_dir}
+    if settings.to_database:
+        places["syncer.relay.log-dir"] = settings.relay_log_dir
+    else:
+        places["syncer.to.dir"] = settings.to_dir
+    return [
+        remark
+        for key, path in places.items()
+        if path
+        for remark in mount.check_shared(key, path, mount.found(path))
+    ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from drainer.stream.pull.idle_asking import QUIET_AFTER_S
+from drainer.stream.pull.collector import QUIET_AFTER_S
 from tests.benchmarks.measure import exact_cpu_s, peak_rss_mib
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings, private_cluster

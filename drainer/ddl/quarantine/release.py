@@ -19,8 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeVar
 
-from drainer.checkpoint.committed import Committed
 from drainer.checkpoint.keeper import CheckpointKeeper
+from drainer.checkpoint.lane_table import Committed
 from drainer.checkpoint.store import SIDE_LANES
 from drainer.checkpoint.value import Intent
 from drainer.ddl.policy import Policy, Ruling

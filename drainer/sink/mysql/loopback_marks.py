@@ -18,7 +18,7 @@ from typing import Final
 from drainer import metrics
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import NoSuchTable, SessionError, safe_text
-from drainer.stream.translate.loopback_rows import MARK_SCHEMA, MARK_TABLE
+from drainer.stream.translate.row_filter import MARK_SCHEMA, MARK_TABLE
 from tidb_binlog.errors import DownstreamError, Unavailable
 from tidb_binlog.observe import log
 

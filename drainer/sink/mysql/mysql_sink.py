@@ -19,10 +19,9 @@ from dataclasses import replace
 from typing import Any
 
 from drainer.checkpoint.fencing import WentBack
-from drainer.checkpoint.keeper import CheckpointKeeper
+from drainer.checkpoint.keeper import CheckpointKeeper, CheckpointUpkeep
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.store import CheckpointStore
-from drainer.checkpoint.upkeep import CheckpointUpkeep
 from drainer.ddl.quarantine.log import Frozen
 from drainer.ddl.quarantine.rows_entry import quarantine_rows
 from drainer.ddl.rules import Rule

@@ -14,27 +14,27 @@ Holds    nothing is emitted before the first listing of pumps has succeeded, and
          known before. So it can only commit above what goes out
          A binlog that can go out is in `batches()` within the same few turns of the event loop; a pump that
          holds one back is asked for its watermark at once, and told what waits, which saves it a draw. Idle
-         or not, the pumps that the position rests on are asked for a higher one as `idle_asking` says.
+         or not, the pumps that the position rests on are asked for a higher one (`IdleAsking`).
+Waits    for the job of a DDL binlog, which TiDB writes after the binlog
 Stops    by cancellation; what is in the queue is abandoned, it lies above the checkpoint
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from drainer.metrics import note_arrival
 from drainer.stream.pull.bounded_queue import BoundedQueue, QueueClosed
-from drainer.stream.pull.idle_asking import ASK_S, QUIET_ASK_S, IdleAsking
-from drainer.stream.pull.job_reader import JobReader
 from drainer.stream.pull.merged import Merged, MergedBatch
 from drainer.stream.pull.merger import Merger
 from drainer.stream.pull.pull_message import Arrival, DdlMark
 from drainer.stream.pull.pump_source import BinlogsGone, PullClient, PumpSource
 from drainer.stream.pull.spill import SpillDirectory
-from tidb_binlog import binlog, rpc, tso
+from tidb_binlog import binlog, ddl_job, rpc, tso
 from tidb_binlog.clock import Clock
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.registry import ClusterView, NodeEntry, Registry
@@ -44,6 +44,98 @@ from tidb_binlog.status.drainer import SourceStatus
 from tidb_binlog.table_info import SchemaState
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import SchemaHistory
+
+PAUSE_FIRST_S: Final = 0.01
+PAUSE_MAX_S: Final = 1.0
+
+_logger = log.get("collector")
+
+
+class JobReader:
+    """The job document of a DDL binlog, from the upstream's history; one at a time.
+
+    `waits_for` says what is waited for, "" while nothing is.
+    """
+
+    def __init__(self, history: SchemaHistory) -> None:
+        self._history = history
+        self.waits_for = ""
+
+    async def read(self, mark: DdlMark) -> dict[str, Any]:
+        """The job of a DDL binlog."""
+        pause_s = PAUSE_FIRST_S
+        reason = "it is not in the DDL history yet"
+        while True:
+            try:
+                data = await self._history.job(mark.job_id)
+            except Unavailable as error:
+                data, reason = None, str(error)
+            if data is not None:
+                if self.waits_for:
+                    _logger.info("DDL job is there", job_id=mark.job_id)
+                self.waits_for = ""
+                return ddl_job.decode(data)
+            if pause_s >= PAUSE_MAX_S and not self.waits_for:
+                _logger.warning(
+                    "waiting for a DDL job", job_id=mark.job_id, commit_ts=mark.commit_ts, reason=reason
+                )
+                self.waits_for = f"DDL job {mark.job_id} of commit_ts {mark.commit_ts}: {reason}"
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+
+ASK_S: Final = 0.5
+QUIET_ASK_S: Final = 1.5
+QUIET_AFTER_S: Final = 10.0
+
+
+class IdleAsking:
+    """Pumps that the position rests on are asked (`ask`) for a higher one, even if nothing is written.
+
+    Every `ask_s` while binlogs come and for ten seconds after the last of them, and while a pump closes:
+    it leaves when the checkpoint has passed what it has. Then every `QUIET_ASK_S`; at once by `hurry`.
+    What pumps say to show that they live resets nothing. Each question costs a pump a timestamp of the
+    upstream, and us a message, a turn of the stream and a checkpoint: most of what nodes spend that have
+    nothing to do. No row waits for it, nor is a quiet stream ever shown as one that is behind
+    (`lag.IDLE_S`).
+    """
+
+    def __init__(self, ask: Callable[[], None], ask_s: float) -> None:
+        self._ask = ask
+        self._closing = False
+        self._ask_s = ask_s
+        self._time = asyncio.get_running_loop().time
+        self._busy_s = self._time()
+        self._hurry = asyncio.Event()
+
+    def busy(self) -> None:
+        """Binlogs arrived."""
+        self._busy_s = self._time()
+
+    def hurry(self) -> None:
+        """Somebody waits for the stream to move on, and not for its rows."""
+        self._busy_s = self._time()
+        self._hurry.set()
+
+    def close(self, closing: bool) -> None:
+        """Whether a pump is about to leave."""
+        if closing and not self._closing:
+            self.hurry()
+        self._closing = closing
+
+    async def run(self) -> None:
+        """Ask again and again; until cancelled."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause_s()):
+                    await self._hurry.wait()
+            self._hurry.clear()
+            self._ask()
+
+    def _pause_s(self) -> float:
+        quiet = self._time() - self._busy_s >= QUIET_AFTER_S and not self._closing
+        return max(self._ask_s, QUIET_ASK_S) if quiet else self._ask_s
+
 
 __all__ = ["Collector", "Merged", "MergedBatch"]
 

@@ -52,7 +52,7 @@ class Where:
 
 def compile_where(text: str, label: str = "where") -> Where:
     """Read a condition. Raises `ConfigError`, which names the character that is wrong."""
-    from drainer.stream.rules.where.parser import parse
+    from drainer.stream.rules.where.expression import parse
 
     return Where(parse(text, label), label)
 

@@ -1,22 +1,26 @@
-"""Upstream schema: the tables as the upstream had them at a timestamp, read from the upstream.
+"""Upstream schema: the tables as the upstream had them at a timestamp, read there and held readable there.
 
 Order   the upstream is asked for its schema there, and its history since. Where it does not know it (it keeps
         nothing but the history, or that time is collected) the whole history is read, page by page
 
-Tests  tests/drainer/app/test_load_schema.py
+Tests  tests/drainer/app/test_load_schema.py, tests/drainer/stream/schema/test_gc_safe_point.py
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
+from typing import Final
 
 from drainer.stream.schema.history_reader import SchemaReading, Until
 from drainer.stream.schema.tracker import SchemaTracker
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
-from tidb_binlog.upstream_port import SchemaAt, SchemaHistory
+from tidb_binlog.upstream.garbage_hold import BACK_MAX_S, Held, Hold
+from tidb_binlog.upstream.upstream_time import UpstreamTime
+from tidb_binlog.upstream_port import GarbageHold, SchemaAt, SchemaHistory
 
 logger = log.get("drainer.tracked_schema")
 
@@ -67,3 +71,24 @@ async def read_on(
         await asyncio.to_thread(reading.take, page)
     await asyncio.to_thread(tracker.end_history, reading)
     logger.info("history", after_id=after_id, jobs=reading.jobs, pending=len(reading.pending))
+
+
+__all__ = ["BACK_MAX_S", "RENEW_S", "TTL_S", "CheckpointHold"]
+
+TTL_S: Final = 300
+RENEW_S: Final = 150.0
+_SCHEMA: Final = Held(
+    what="the schema at the checkpoint",
+    is_old="the checkpoint is more than a day back, its schema is not held any more",
+    is_late="the schema at the checkpoint is collected already",
+    hint="a start that cannot use the schema stored with the checkpoint reads the whole DDL history",
+)
+
+
+class CheckpointHold(Hold):
+    """The schema at the checkpoint stays readable upstream while a drainer runs, for a start that cannot use
+    the one stored with the checkpoint. `position`: its commit_ts, 0 while there is none."""
+
+    def __init__(self, garbage: GarbageHold, position: Callable[[], int], time: UpstreamTime) -> None:
+        name = f"drainer_{int(time.now_s() * 1e9)}"
+        super().__init__(garbage, name, position, time, _SCHEMA, ttl_s=TTL_S, renew_s=RENEW_S)

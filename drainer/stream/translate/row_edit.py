@@ -18,12 +18,16 @@ enough to leave it alone: such a DELETE goes out, `else, TRUE` is an UPDATE, and
 old half. Of a table with withheld rows all these may be about a row that is not there.
 
 A condition with `before.` or `after.` is about the change: the row replicates as it is, or not at all.
+
+A row is cut at its masked datums in one pass. What is not as the reader expects, a key in front of an
+INSERT, and generated columns go the long way, through all pairs of the row. Of a row older than its column
+the default that stands for the column is masked, too; NULL stays NULL.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -36,15 +40,87 @@ from drainer.stream.rules.rule_set import Rules
 from drainer.stream.rules.where.compiler import RowCondition, missing_column
 from drainer.stream.rules.where.expression import Condition
 from drainer.stream.schema.tracker import is_system_schema
-from drainer.stream.translate.loopback_rows import is_mark_table
-from drainer.stream.translate.row_masks import RowMasks
+from drainer.stream.translate.row_filter import is_mark_table
 from drainer.txn import DELETE, INSERT, TableVersion
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.rowcodec.codegen import Conversion, Shape
+from tidb_binlog.rowcodec.datum import NULL_DATUM, skip
 from tidb_binlog.rowcodec.images import Exchange, Images
 from tidb_binlog.rowcodec.layout import make_layout
+from tidb_binlog.rowcodec.plan import RowReaders
 from tidb_binlog.rowcodec.put import put_value
 from tidb_binlog.table_info import Column, TableInfo
 from tidb_binlog.tso import Ts
+
+Masked = Callable[[bytes], bytes]
+
+
+def _span(b: bytes, i: int) -> tuple[tuple[int, int], int]:
+    end = skip(b, i)
+    return (i, end), end
+
+
+class RowMasks:
+    """`masked[kind](row)`: the row with the masked datums, all other bytes as they were. `made`: ids of
+    generated columns that were made of masked ones; they are NULL, and servers make them again."""
+
+    def __init__(
+        self, info: TableInfo, images: Images, exchanges: Mapping[int, Exchange], made: Collection[int]
+    ) -> None:
+        self._info, self._images = info, images
+        self._cut = {} if made else dict(exchanges)
+        self._exchanges = {**exchanges, **dict.fromkeys(made, lambda _: NULL_DATUM)}
+
+    @cached_property
+    def masked(self) -> tuple[Masked, Masked, Masked]:
+        """Made when the first row comes: rules may be about thousands of tables."""
+        exchanges = self._cut
+        if not exchanges:
+            return self._insert, self._update, self._delete
+        readers = RowReaders(self._info, _spans, None)
+        columns = readers.layout.columns
+        places = [place for place, column in enumerate(columns) if column.id in exchanges]
+        extra = {f"mask{place}": exchanges[columns[place].id] for place in places}
+        once, twice = _lines("v", places), [*_lines("o", places), *_lines("v", places)]
+        of_insert: Masked = self._insert
+        if self._images.handle_ids.isdisjoint(exchanges):
+            of_insert = readers.of_insert(places, _joined(once), self._insert, extra=extra)
+        return (
+            of_insert,
+            readers.of_update(places, places, _joined(twice), self._update, extra=extra),
+            readers.of_delete(places, _joined(once), self._delete, extra=extra),
+        )
+
+    def _insert(self, row: bytes) -> bytes:
+        return self._images.exchanged_insert(row, self._exchanges)
+
+    def _delete(self, row: bytes) -> bytes:
+        return self._images.exchanged_image(row, self._exchanges)
+
+    def _update(self, row: bytes) -> bytes:
+        images, split = self._images, self._images.split(row)
+        old = images.exchanged_image(row, self._exchanges, 0, split)
+        return old + images.exchanged_image(row, self._exchanges, split)
+
+
+def _spans(column: Column, place: int) -> Conversion:
+    return Conversion(Shape.PLACE, "", _span)
+
+
+def _lines(prefix: str, places: Collection[int]) -> list[str]:
+    found = []
+    for place in places:
+        local = f"{prefix}{place}"
+        found.append(f"if {local} is not None:")
+        found.append(f"    i, j = {local}")
+        found.append(f"    parts += (b[at:i], mask{place}(b[i:j]))")
+        found.append("    at = j")
+    return found
+
+
+def _joined(lines: list[str]) -> list[str]:
+    return ["parts, at = [], 0", *lines, "parts.append(b[at:])", 'return b"".join(parts)']
+
 
 Event = tuple[int, bytes]
 

@@ -27,9 +27,15 @@ from drainer.stream.rules.table_filter import TableFilter
 from drainer.stream.schema.catalog import TABLE_ID_MAX
 from drainer.stream.schema.tracker import SchemaTracker, UnknownTable, is_system_schema
 from drainer.stream.translate import ddl_filter
-from drainer.stream.translate.loopback_rows import MarkRows, is_mark_table
-from drainer.stream.translate.row_events import REPAIR_HINT, row_events
-from drainer.stream.translate.row_filter import CLOSED, RowGate, screened
+from drainer.stream.translate.row_filter import (
+    CLOSED,
+    REPAIR_HINT,
+    MarkRows,
+    RowGate,
+    is_mark_table,
+    row_events,
+    screened,
+)
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, TableEvents, TableVersion, Tracked, Transaction
 from tidb_binlog.ddl_job import ActionType, DdlJob, action_name
 from tidb_binlog.errors import Corruption

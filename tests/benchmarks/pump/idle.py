@@ -10,7 +10,7 @@ import asyncio
 from typing import Final
 
 from binlog_playground.cluster.cluster import Node
-from drainer.stream.pull.idle_asking import QUIET_AFTER_S, QUIET_ASK_S
+from drainer.stream.pull.collector import QUIET_AFTER_S, QUIET_ASK_S
 from tests.benchmarks.measure import exact_cpu_s, peak_rss_mib
 from tests.benchmarks.pump.following import following
 from tests.benchmarks.pump.nodes import pump_nodes

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from drainer.checkpoint.committed import Committed
 from drainer.checkpoint.fencing import WentBack
 from drainer.checkpoint.inspection import inspect
+from drainer.checkpoint.lane_table import Committed
 from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.ddl.quarantine.entry import Entry, Floor

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from drainer.checkpoint.savepoint import Savepoint
-from drainer.config import places
+from drainer.config import remarks
 from drainer.config.options import ENV_PREFIX, DrainerConfig
 from drainer.formats.binlog_directory import BinlogDirectory, Broken
 from drainer.sink.savepoint_keeper import SavepointKeeper
@@ -64,13 +64,13 @@ async def test_a_pump_does_not_start_there(nfs: Path) -> None:
 )
 def test_each_directory_of_a_drainer_is_looked_at(nfs: Path, tmp_path: Path, key: str, text: str) -> None:
     config = settings(tmp_path, text.replace("{nfs}", str(nfs)))
-    assert places.check(config) == []
+    assert remarks.on_mounts(config) == []
     mounted(tmp_path, SAFE.replace("4.2", "3"))
-    (remark,) = places.check(config)
+    (remark,) = remarks.on_mounts(config)
     assert remark.startswith(f"{key} {nfs}/")
     mounted(tmp_path, "rw,vers=4.2,soft,local_lock=none")
     with pytest.raises(ConfigError, match=f"^{key} .* with soft"):
-        places.check(config)
+        remarks.on_mounts(config)
 
 
 # -- a handle that the server does not know any more ---------------------------------------------------

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from drainer.config.downstream import upstream_target_of
 from drainer.config.options import ENV_PREFIX, DrainerConfig
-from drainer.config.upstream import upstream_target_of
 from drainer.mysql.connection import Away, connect
 from tidb_binlog.config import loading
 from tidb_binlog.errors import ConfigError

@@ -1,7 +1,7 @@
 """Text order: how texts of a collation compare, as MySQL compares them.
 
 In     the raw UTF-8 of two texts, the name of a collation
-Out    keys that are equal where MySQL takes the texts for equal; their order; characters for LIKE
+Out    keys that are equal where MySQL takes the texts for equal; their order; LIKE, of binary collations
 Holds  exact: every binary collation, `general_ci` (a weight a character), ASCII under `unicode_ci` and
        `0900_ai_ci`. Beyond ASCII these two compare letters without accents and case, which is what they do to
        nearly all text: their tables of tens of thousands of weights are not here
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -94,24 +94,18 @@ def _uca(weights: dict[int, str | None]) -> Callable[[bytes], str]:
     return key
 
 
-def _uca_character(one: str) -> str:
-    """A character for LIKE: one for one. Characters without a weight are alike."""
-    if one.isascii():
-        return "\0" if one in _IGNORED else one.lower()
-    return _without_accents(one)[:1] or one
-
-
 @dataclass(frozen=True, slots=True)
 class TextOrder:
-    """`key` makes a comparable key of raw text. `blank` is what the shorter key is padded with, if at all.
-
-    `character` makes a character what LIKE compares.
-    """
+    """`key` makes a comparable key of raw text. `blank` is what the shorter key is padded with, if at all."""
 
     name: str
     key: Callable[[bytes], Any]
     blank: Any
-    character: Callable[[str], str]
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether texts compare byte by byte."""
+        return self.key is _binary
 
     def equality_key(self, raw: bytes) -> Any:
         """Equal where the texts are."""
@@ -125,69 +119,46 @@ class TextOrder:
             left, right = left.ljust(length, self.blank), right.ljust(length, self.blank)
         return int(left > right) - int(left < right)
 
-    def like(self, pattern: str, escape: str) -> Callable[[bytes], bool]:
-        """A function of raw text: whether it is like the pattern."""
-        matches = re.compile(_expression(pattern, escape, self.character), re.DOTALL).fullmatch
-        character = self.character
-        if character is _same:
-            return lambda raw: matches(_decoded(raw)) is not None
-        return lambda raw: matches("".join(map(character, _decoded(raw)))) is not None
+
+BYTES: Final = TextOrder("binary", _binary, None)
+"""Of BINARY, VARBINARY and BLOB."""
 
 
-def _same(one: str) -> str:
-    return one
-
-
-def _expression(pattern: str, escape: str, character: Callable[[str], str]) -> str:
-    """A regular expression. An escape at the end stands for itself."""
+def like(pattern: str, escape: str, *, of_bytes: bool) -> Callable[[bytes], bool]:
+    """A function of raw text: whether it is like the pattern, in a binary collation. An escape at the end
+    stands for itself. `of_bytes`: `_` is a byte, not a character."""
+    if of_bytes:
+        pattern, decoded = pattern.encode().decode("latin-1"), _latin1
+    else:
+        decoded = _decoded
     parts, at = [], 0
     while at < len(pattern):
-        one = pattern[at]
+        character = pattern[at]
         at += 1
-        if one == escape and at < len(pattern):
-            one = pattern[at]
+        if character == escape and at < len(pattern):
+            character = pattern[at]
             at += 1
-        elif one in "%_":
-            parts.append(".*" if one == "%" else ".")
+        elif character in "%_":
+            parts.append(".*" if character == "%" else ".")
             continue
-        parts.append(re.escape(character(one)))
-    return "".join(parts)
-
-
-def _general_character(one: str) -> str:
-    return "\ufffd" if one > "\uffff" else one.translate(_GENERAL)
+        parts.append(re.escape(character))
+    matches = re.compile("".join(parts), re.DOTALL).fullmatch
+    return lambda raw: matches(decoded(raw)) is not None
 
 
 def _latin1(raw: bytes) -> str:
     return raw.decode("latin-1")
 
 
-BYTES: Final = TextOrder("binary", _binary, None, _same)
-"""Of BINARY, VARBINARY and BLOB. `like_bytes` is its LIKE."""
-
-
-def like_bytes(pattern: str, escape: str) -> Callable[[bytes], bool]:
-    """LIKE of binary strings: `_` is one byte."""
-    expression = _expression(_latin1(pattern.encode()), escape, _same)
-    matches = re.compile(expression, re.DOTALL).fullmatch
-    return lambda raw: matches(_latin1(raw)) is not None
-
-
-def _orders() -> dict[str, TextOrder]:
-    found = {"utf8mb4_0900_bin": TextOrder("utf8mb4_0900_bin", _binary, None, _same)}
+def _orders() -> Iterator[TextOrder]:
+    yield TextOrder("utf8mb4_0900_bin", _binary, None)
     for charset in ("ascii", "latin1", "utf8", "utf8mb3", "utf8mb4"):
-        name = f"{charset}_bin"
-        found[name] = TextOrder(name, _binary, b" ", _same)
+        yield TextOrder(f"{charset}_bin", _binary, b" ")
     for charset in ("utf8", "utf8mb3", "utf8mb4"):
-        name = f"{charset}_general_ci"
-        found[name] = TextOrder(name, _general, " ", _general_character)
-        name = f"{charset}_unicode_ci"
-        blank = _UNICODE_ASCII[ord(" ")]
-        found[name] = TextOrder(name, _uca(_UNICODE_ASCII), blank, _uca_character)
-    name = "utf8mb4_0900_ai_ci"
-    found[name] = TextOrder(name, _uca(_0900_ASCII), None, _uca_character)
-    return found
+        yield TextOrder(f"{charset}_general_ci", _general, " ")
+        yield TextOrder(f"{charset}_unicode_ci", _uca(_UNICODE_ASCII), _UNICODE_ASCII[ord(" ")])
+    yield TextOrder("utf8mb4_0900_ai_ci", _uca(_0900_ASCII), None)
 
 
-ORDERS: Final = _orders()
+ORDERS: Final = {order.name: order for order in _orders()}
 """By collation."""

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from drainer.checkpoint.keeper import CheckpointKeeper
+from drainer.checkpoint.keeper import PURGE_S, CheckpointKeeper, CheckpointUpkeep
 from drainer.checkpoint.store import SIDE_LANES, CheckpointStore
-from drainer.checkpoint.upkeep import PURGE_S, CheckpointUpkeep
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Policy
 from drainer.ddl.quarantine.controller import KEPT, PASSED, QuarantineController

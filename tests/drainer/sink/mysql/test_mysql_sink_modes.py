@@ -13,7 +13,7 @@ import pytest
 
 from drainer import metrics
 from drainer.checkpoint.fencing import WentBack
-from drainer.checkpoint.upkeep import HOLD_S, PURGE_S
+from drainer.checkpoint.keeper import HOLD_S, PURGE_S
 from drainer.mysql.connection import Target, connect
 from drainer.mysql.errors import SessionError
 from drainer.sink.mysql import ddl_barrier

@@ -16,8 +16,14 @@ from collections.abc import Iterator
 import pytest
 
 from drainer.operate.status.lag import IDLE_S
-from drainer.stream.pull.collector import Collector, MergedBatch
-from drainer.stream.pull.idle_asking import ASK_S, QUIET_AFTER_S, QUIET_ASK_S, IdleAsking
+from drainer.stream.pull.collector import (
+    ASK_S,
+    QUIET_AFTER_S,
+    QUIET_ASK_S,
+    Collector,
+    IdleAsking,
+    MergedBatch,
+)
 from drainer.stream.pull.spill import SpillDirectory
 from tests.drainer.stream.pull.test_collector import MemoryHistory
 from tests.drainer.support.scripted_pump import (

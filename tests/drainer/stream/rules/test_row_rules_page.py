@@ -16,7 +16,7 @@ import pytest
 from drainer.config.options import DrainerConfig
 from drainer.stream.rules.row_rule import compile_where
 from drainer.stream.rules.rule_set import Rules, read_rules
-from drainer.stream.rules.where import parser
+from drainer.stream.rules.where import expression as parser
 from drainer.stream.translate.row_edit import row_edit
 from drainer.txn import DELETE, INSERT, UPDATE, TableVersion
 from tests.common.rowcodec.tables import key, table
@@ -40,7 +40,7 @@ ORDER = table(
     ("id", key("bigint")),
     ("total", of_type("decimal", flen=10, decimal=2)),
     ("note", of_type("varchar", flen=20)),
-    ("email", of_type("varchar", flen=80, collate="utf8mb4_general_ci")),
+    ("email", of_type("varchar", flen=80)),
     ("born", of_type("date")),
     ("state", of_type("enum", elems=("draft", "paid"))),
     ("order", of_type("int")),

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from drainer.stream.schema.gc_safe_point import BACK_MAX_S, RENEW_S, TTL_S, CheckpointHold
+from drainer.stream.schema.upstream_schema import BACK_MAX_S, RENEW_S, TTL_S, CheckpointHold
 from tests.pump.support.scripted import ScriptedOracle
 from tidb_binlog import tso
 from tidb_binlog.clock import ManualClock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drainer.stream.translate.loopback_rows import MarkRows, is_mark_table
+from drainer.stream.translate.row_filter import MarkRows, is_mark_table
 from drainer.txn import DELETE, INSERT, UPDATE
 from tidb_binlog.errors import Corruption
 from tidb_binlog.rowcodec.encoder import RowEncoder

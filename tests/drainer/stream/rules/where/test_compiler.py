@@ -150,6 +150,8 @@ def test_a_row_that_cannot_be_right_is_an_error() -> None:
         ("en = st", "an ENUM, compared with st, a SET"),
         ("en BETWEEN 'a' AND 2", "between a text and a number"),
         ("i LIKE '1%'", "LIKE is about texts"),
+        ("vg LIKE 'a%'", "of the collation utf8mb4_general_ci, and LIKE is for binary collations"),
+        ("en LIKE 'a%'", "of the collation utf8mb4_general_ci, and LIKE is for binary collations"),
         ("js = '1'", "JSON, of which only IS NULL is known"),
         ("1 = 1", "two values are compared"),
         ("1 IN (i)", "a value is asked about"),

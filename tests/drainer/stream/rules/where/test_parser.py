@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from drainer.stream.rules.where.expression import (
     COMPARISONS,
+    DEPTH_MAX,
+    LENGTH_MAX,
     And,
     Between,
     ColumnRef,
@@ -26,8 +28,8 @@ from drainer.stream.rules.where.expression import (
     Or,
     Side,
     operands,
+    parse,
 )
-from drainer.stream.rules.where.parser import DEPTH_MAX, LENGTH_MAX, parse
 from tidb_binlog.errors import ConfigError
 
 ONE = Literal(LiteralKind.NUMBER, 1)

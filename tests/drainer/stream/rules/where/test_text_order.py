@@ -1,10 +1,10 @@
-"""Orders of text: what is equal, what pads, what LIKE takes for a character."""
+"""Orders of text: what is equal, what pads, what is like a pattern."""
 
 from __future__ import annotations
 
 import pytest
 
-from drainer.stream.rules.where.text_order import BYTES, ORDERS, like_bytes
+from drainer.stream.rules.where.text_order import BYTES, ORDERS, like
 
 
 @pytest.mark.parametrize(
@@ -38,24 +38,23 @@ def test_two_texts(collation: str, left: str, right: str, order: int) -> None:
     assert equal == (order == 0)
 
 
-def test_like_does_not_pad() -> None:
-    like = ORDERS["utf8mb4_general_ci"].like
-    assert like("A_c%", "\\")(b"abcdef")
-    assert not like("a", "\\")(b"a ")
-    assert like("é", "\\")(b"E")
-    assert like("a|%", "|")(b"a%")
-    assert not like("a|%", "|")(b"ab")
-    assert like("a\\", "\\")(b"a\\")  # an escape at the end is itself
-    assert like("a\\%", "")(b"a\\b")  # no escape
-
-
-def test_characters_without_a_weight_are_alike() -> None:
-    like = ORDERS["utf8mb4_0900_ai_ci"].like
-    assert like("\x0e", "")(b"\x19")
-    assert not like("\x0e", "")(b"")
+@pytest.mark.parametrize(
+    ("pattern", "escape", "text", "is_like"),
+    [
+        ("a_c%", "\\", "abcdef", True),
+        ("A_c%", "\\", "abcdef", False),
+        ("a", "\\", "a ", False),  # it does not pad
+        ("a|%", "|", "a%", True),
+        ("a|%", "|", "ab", False),
+        ("a\\", "\\", "a\\", True),  # an escape at the end is itself
+        ("a\\%", "", "a\\b", True),  # no escape
+        ("_", "\\", "é", True),
+    ],
+)
+def test_like(pattern: str, escape: str, text: str, is_like: bool) -> None:
+    assert like(pattern, escape, of_bytes=False)(text.encode()) is is_like
 
 
 def test_like_of_bytes_counts_bytes() -> None:
-    assert like_bytes("__", "\\")("é".encode())
-    assert ORDERS["utf8mb4_bin"].like("_", "\\")("é".encode())
+    assert like("__", "\\", of_bytes=True)("é".encode())
     assert BYTES.order(b"a", b"a ") == -1

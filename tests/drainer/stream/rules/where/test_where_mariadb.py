@@ -10,7 +10,7 @@ import pytest
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.literal.plan import SqlPlan
 from drainer.stream.rules.where.compiler import RowCondition
-from drainer.stream.rules.where.parser import parse
+from drainer.stream.rules.where.expression import parse
 from drainer.stream.rules.where.text_order import ORDERS
 from tests.downstreams import server  # noqa: F401 - a fixture
 from tests.drainer.stream.rules.where.typed_table import (

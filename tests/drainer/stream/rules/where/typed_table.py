@@ -77,6 +77,7 @@ def _texts(name: str, sql: str, collate: str, texts: Sequence[str], tp: int = VA
     field_type = FieldType(tp, flen=20, charset="utf8mb4", collate=collate)
     values = [text.rstrip(" ") for text in texts] if tp == STRING else list(texts)
     likes = ["a%", "%a", "_", "a\\_", "a\\%%", "%b%", "", "%", "A%", "_b", "a_", "é%", "b\\\\"]
+    likes = likes if collate.endswith("_bin") else []
     declared = f"{sql} CHARACTER SET utf8mb4 COLLATE {collate}"
     return Typed(name, declared, field_type, values, [_quoted(text) for text in texts], likes)
 
@@ -161,11 +162,21 @@ COLUMNS: Sequence[Typed] = (
     Typed(
         "en", "ENUM('a','B','c d','é','ab') CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci",
         FieldType(ENUM, charset="utf8mb4", collate="utf8mb4_general_ci", elems=_ENUM_TEXTS),
-        _ENUM_TEXTS, _ENUM_LITERALS, ["a%", "_", "%d"],
+        _ENUM_TEXTS, _ENUM_LITERALS,
+    ),
+    Typed(
+        "eb", "ENUM('a','B','c d','é','ab') CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+        FieldType(ENUM, charset="utf8mb4", collate="utf8mb4_bin", elems=_ENUM_TEXTS),
+        _ENUM_TEXTS, _ENUM_LITERALS, ["a%", "_", "%d", "A%"],
     ),
     Typed(
         "st", "SET('x','Y','z') CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci",
         FieldType(SET, charset="utf8mb4", collate="utf8mb4_general_ci", elems=_SET_TEXTS),
+        ["", "x", "Y", "x,Y", "x,Y,z", "z"], _SET_LITERALS,
+    ),
+    Typed(
+        "sb", "SET('x','Y','z') CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+        FieldType(SET, charset="utf8mb4", collate="utf8mb4_bin", elems=_SET_TEXTS),
         ["", "x", "Y", "x,Y", "x,Y,z", "z"], _SET_LITERALS, ["x%", "%z", ""],
     ),
 )  # fmt: skip
@@ -221,7 +232,7 @@ def predicate(draw: Draw, *, tame: bool = False) -> str:
 
     def bound() -> str:
         """Elements by name or by number, not both."""
-        if one.likes or (tame and one.type.kind in _TIMES):
+        if one.type.kind in (ColumnKind.ENUM, ColumnKind.SET) or (tame and one.type.kind in _TIMES):
             return draw.choice([literal for literal in one.literals if not literal.isdigit()])
         found = value()
         return "1" if tame and found in _BEYOND_SIGNED else found
