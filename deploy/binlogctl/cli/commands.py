@@ -268,7 +268,7 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
     Command(
         "advance",
         "set the clock of a standalone cluster forward",
-        "advance:run",
+        "position:advance",
         arguments=_TIME,
         flags=("time-zone", "yes", *CONNECTION),
     ),
