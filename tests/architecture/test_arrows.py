@@ -28,7 +28,7 @@ ADAPTERS = {
     "confluent_kafka": ("drainer.sink.kafka.client",),
     "pymysql": ("drainer.mysql.connection",),
     "grpc": ("tidb_binlog.rpc", "tidb_binlog.net.tls"),
-    "cryptography": ("drainer.config.password", "binlogctl.doctor.gather.files"),
+    "cryptography": ("drainer.config.password", "binlogctl.doctor.config_files"),
     "h11": ("tidb_binlog.door.http.http1",),
     "msgspec": (
         "tidb_binlog.foreign_document",
@@ -74,7 +74,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("files",),
         ("decode",),
         ("columns", "read_options"),
-        ("views", "table_version"),
+        ("views",),
         ("archive_source", "row_items"),
         ("archive",),
     ),
