@@ -43,11 +43,11 @@ class Replay:
         self._upstream = upstream
         self._clients = [rpc.Client(address) for address in addresses[: len(scenario.files)]]
         self._order = arrival_order(scenario.files)
-        self._acked = AckedPrefix(self._order)
-        self._untold = untold_outcomes(scenario)
+        self._acked = AckedPrefix(self._order)  # how far the clock may be
+        self._untold = untold_outcomes(scenario)  # by the clock value from which each is known; told ones go
         # Prewrites on their way: what ends a transaction waits for those sent before it.
         self._prewrites: set[asyncio.Event] = set()
-        self._progressed = asyncio.Event()
+        self._progressed = asyncio.Event()  # set by every acknowledgement
         self.gate = asyncio.Event()
         """While it is clear no further record is sent; those in flight go on."""
         self.gate.set()

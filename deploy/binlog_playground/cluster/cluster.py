@@ -85,13 +85,13 @@ class Cluster:
 
     def __init__(self, clock: Clock, *, usual_ports: bool = False) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="binlog-playground-"))
-        self.supervisor = Supervisor(self.directory)
-        self.mariadb = MariaDbServer()
+        self.supervisor = Supervisor(self.directory)  # of all processes, those of the servers too
+        self.mariadb = MariaDbServer()  # the Drainer's downstream
         self.pumps: list[Node] = []
-        self.drainer: Node | None = None
+        self.drainer: Node | None = None  # the last one that was begun
         self.etcd: Process | None = None
         self.etcd_endpoint = ""
-        self.upstream: StandaloneUpstream | None = None
+        self.upstream: StandaloneUpstream | None = None  # our own connection, until `close`
         self._clock = clock
         self._usual_ports = usual_ports
 

@@ -34,10 +34,10 @@ class Process:
         self.name = name
         self.argv = list(argv)
         self.log = log
-        self.starts = 0
-        self._environ = None if environ is None else dict(environ)
-        self._child: subprocess.Popen[bytes] | None = None
-        self._asked_to_end = False
+        self.starts = 0  # how often it was started
+        self._environ = None if environ is None else dict(environ)  # None: ours
+        self._child: subprocess.Popen[bytes] | None = None  # the last one, running or not
+        self._asked_to_end = False  # since its last start, so that its end is no death
 
     @property
     def pid(self) -> int:

@@ -125,9 +125,9 @@ class Examination:
         self._progress = progress
         self._clock = clock
         self._http = HttpClient(clock, options.tls, options.timeout_s)
-        self._findings: list[Finding] = []
-        self._clocks: list[ClockFacts] = []
-        self._upstream_asked_s = 0.0
+        self._findings: list[Finding] = []  # of all steps, in the order in which they end
+        self._clocks: list[ClockFacts] = []  # of every server that told its time
+        self._upstream_asked_s = 0.0  # when PD's time was asked for, monotonic: a checkpoint moves on since
         self._files = ConfigFiles(options.pump_config, options.drainer_config)
 
     async def run(self) -> Report:
