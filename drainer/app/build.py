@@ -1,6 +1,6 @@
 """Build: from the configuration to a stream that is pulled, merged and written to its kind of downstream.
 
-Drives  the module that `drainer.config.sinks.SINKS` names for `db-type`
+Drives  the module that `drainer.config.sink_options.SINKS` names for `db-type`
 Order   the sink finds out where it is, and is built; then the stream is pulled from there
 """
 
@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from drainer.app.operations import Operating
 from drainer.checkpoint.resume import AheadOfUpstream
 from drainer.config.options import DrainerConfig
-from drainer.config.sinks import OWN, SINKS
+from drainer.config.sink_options import OWN, SINKS
 from drainer.sink.runner import Runner
 from drainer.stream.pull.collector import Collector
 from drainer.stream.pull.spill import SpillDirectory

@@ -39,7 +39,7 @@ from drainer.sink.mysql.mysql_sink import MysqlSink
 from drainer.sink.mysql.quarantine_setup import QuarantineSetup, load_waiting
 from drainer.sink.mysql.settings import applier_settings
 from drainer.sink.runner import Runner
-from drainer.stream.rules.rule_change import RuleChange
+from drainer.stream.rules.rule_history import RuleChange
 from drainer.stream.rules.rule_set import Rules, read_rules
 from drainer.stream.translate.translator import Translator
 from tidb_binlog.backoff import Backoff

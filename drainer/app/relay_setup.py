@@ -38,8 +38,7 @@ from drainer.sink.mysql.mysql_sink import MysqlSink
 from drainer.sink.mysql.quarantine_setup import QuarantineSetup, load_waiting
 from drainer.sink.mysql.settings import applier_settings
 from drainer.sink.runner import Runner
-from drainer.stream.rules.rule_change import RuleChange
-from drainer.stream.rules.rule_history import RuleHistory
+from drainer.stream.rules.rule_history import RuleChange, RuleHistory
 from drainer.stream.rules.rule_set import Rules, read_rules
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.observe import log

@@ -21,7 +21,7 @@ from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Policy
 from drainer.sink import Sink
 from drainer.sink.runner import Runner
-from drainer.stream.rules.rule_change import RuleChange
+from drainer.stream.rules.rule_history import RuleChange
 from drainer.stream.rules.rule_set import read_rules
 from drainer.stream.schema.upstream_schema import read_schema
 from drainer.stream.translate.translator import Translator

@@ -24,8 +24,7 @@ from drainer.formats.binlog_file import Place
 from drainer.formats.relay_payload import in_memory
 from drainer.relay.downstream_definitions import RelayTables
 from drainer.relay.record_readers import RecordReader, RecordReaders
-from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
-from drainer.stream.pull.ready_items import BATCH_BYTES, ReadyItems
+from drainer.stream.pull.merged import BATCH_BYTES, Merged, MergedBatch, ReadyItems, Spilled
 from drainer.stream.rules.rule_set import Rules
 from drainer.txn import Ddl, Item, Transaction
 from tidb_binlog.clock import Clock

@@ -32,8 +32,7 @@ from drainer.relay.source import RelaySchema
 from drainer.reparo.ddl_screen import screened
 from drainer.reparo.ordered_records import Seen, at_place, ordered
 from drainer.reparo.sink_rows import SinkRows
-from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
-from drainer.stream.pull.ready_items import ReadyItems
+from drainer.stream.pull.merged import Merged, MergedBatch, ReadyItems, Spilled
 from drainer.stream.rules.rule_set import Rules
 from drainer.txn import Ddl, Item, TableEvents, TableVersion, Transaction
 from tidb_binlog.errors import Corruption, DownstreamError

@@ -22,7 +22,7 @@ from drainer.config.options import DrainerConfig
 from drainer.ddl import rules as ddl_rules
 from drainer.formats.segment_index import UTC
 from drainer.stream.rules.rule_set import Rules, name_pairs, read_rules
-from drainer.stream.rules.table_filter import TableFilter
+from drainer.stream.rules.table_rules import TableFilter
 from tidb_binlog import tso
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.config.declaring import option

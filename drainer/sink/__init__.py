@@ -23,7 +23,7 @@ Calls come from one event loop, one at a time, in this order:
 `tasks` and `save` run beside them, also beside `finish`. What has a body here has a default that suits a sink
 which writes before `flush` returns and has nothing of the kind; such a sink needs `take`, `take_ddl`,
 `watermark`, `flush`, `save`, `finish`, `close` and the four timestamps. It is built by a module named in
-`drainer.config.sinks.SINKS`, and tried by `tests/contract/test_sink.py`.
+`drainer.config.sink_options.SINKS`, and tried by `tests/contract/test_sink.py`.
 
 Tests  tests/contract/test_sink.py
 """

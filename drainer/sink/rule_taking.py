@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from drainer.sink import Sink
-from drainer.stream.rules.rule_change import RuleChange
+from drainer.stream.rules.rule_history import RuleChange
 from drainer.stream.rules.rule_set import Rules
 from tidb_binlog.errors import ConfigError, Rejected
 

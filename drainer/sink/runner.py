@@ -20,7 +20,7 @@ from drainer.sink import Sink
 from drainer.sink.rule_taking import RuleTaking
 from drainer.sink.traced_items import TRACK, ItemSource, TracedItems, traced
 from drainer.stream.pull.merged import MergedBatch, Spilled
-from drainer.stream.rules.rule_change import RuleChange
+from drainer.stream.rules.rule_history import RuleChange
 from drainer.stream.rules.rule_set import Rules
 from drainer.txn import Ddl, LargeTransaction, Transaction
 from tidb_binlog.clock import SystemClock

@@ -24,8 +24,7 @@ from drainer.points.image.parquet_reader import Group, TableReader
 from drainer.relay.source import RelaySchema
 from drainer.reparo.ordered_records import Seen
 from drainer.reparo.sink_rows import SinkRows
-from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
-from drainer.stream.pull.ready_items import ReadyItems
+from drainer.stream.pull.merged import Merged, MergedBatch, ReadyItems, Spilled
 from drainer.stream.rules.rule_set import Rules
 from drainer.txn import INSERT, Ddl, Item, TableVersion, Transaction
 from tidb_binlog.ddl_job import ActionType

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from drainer.reading.errors import NoSuchTable
 from drainer.stream.rules.rule_set import RULE_FIELDS, Rules, read_rules
-from drainer.stream.rules.table_filter import TableFilter
+from drainer.stream.rules.table_rules import TableFilter
 from tidb_binlog.config.declaring import convert, options
 from tidb_binlog.errors import ConfigError
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from drainer.config.kafka_options import MESSAGE_BYTES_MAX
+from drainer.config.sink_options import MESSAGE_BYTES_MAX
 
 IN_FLIGHT_BYTES: Final = 64 << 20
 IN_FLIGHT_MESSAGES: Final = 200_000

@@ -1,14 +1,16 @@
-"""Merged stream: what a merger gives, in order of commit_ts, and what all that follows takes. Values only.
+"""Merged stream: what a merger gives, in order of commit_ts, and what all that follows takes.
 
 Tests  tests/drainer/stream/pull/test_merger.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from drainer.txn import Ddl, Item
 from tidb_binlog.tso import Ts
 
 
@@ -64,3 +66,40 @@ def stretch(entries: Sequence[Merged]) -> dict[str, int]:
     if not entries:
         return {"binlogs": 0}
     return {"binlogs": len(entries), "first_ts": entries[0].commit_ts, "last_ts": entries[-1].commit_ts}
+
+
+BATCH_ROWS: Final = 4000
+BATCH_BYTES: Final = 1 << 20
+
+
+class ReadyItems:
+    """A stream that is decoded before it is batched, in place of one that pumps send.
+
+    `batch` is called before the first `next` of its entries, and again after the last one. A DDL ends its
+    batch: what comes after it is decoded when it has run. So does a large transaction.
+    """
+
+    def __init__(self) -> None:
+        self._items: deque[Item] = deque()
+
+    def next(self) -> Item:
+        """The item of the next entry."""
+        return self._items.popleft()
+
+    def batch(self, items: Iterator[Item | Spilled]) -> MergedBatch | None:
+        """The next ones of `items`; None after the last."""
+        entries: list[Merged] = []
+        rows = size = 0
+        for item in items:
+            if isinstance(item, Spilled):
+                entries.append(Merged(item.commit_ts, b"", spilled=item))
+                break
+            self._items.append(item)
+            entries.append(Merged(item.commit_ts, b""))
+            if isinstance(item, Ddl):
+                break
+            rows += sum(len(events.rows) for events in item.tables)
+            size += item.size_bytes
+            if rows >= BATCH_ROWS or size >= BATCH_BYTES:
+                break
+        return MergedBatch(entries, entries[-1].commit_ts) if entries else None

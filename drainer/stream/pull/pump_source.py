@@ -29,7 +29,6 @@ from typing import Final, Protocol, TypeVar
 from google.protobuf.message import DecodeError
 
 from drainer.stream.pull import large_txn
-from drainer.stream.pull.compressed import Compressed
 from drainer.stream.pull.merged import Merged, stretch
 from drainer.stream.pull.pull_message import Arrival, Undecodable, arrival
 from drainer.stream.pull.spill import Account, SpillDirectory, SpillFile
@@ -39,6 +38,29 @@ from tidb_binlog.errors import Corruption, Unavailable
 from tidb_binlog.observe import log, trace
 from tidb_binlog.tso import Ts
 from tidb_binlog.wire import pump_pb2
+
+_PAYLOAD_BYTES_MAX: Final = 1 << 31  # that of gRPC
+_TAGS_BYTES: Final = 1 << 20
+
+
+class Compressed:
+    """What one pump is asked for. `compressor`: "zstd", "gzip", or "" for messages as they are;
+    `credit_bytes`, `above_bytes`: the most that it may send ahead, and in one payload (0: no limit)."""
+
+    def __init__(self, compressor: str, credit_bytes: int, above_bytes: int) -> None:
+        self.takes = tuple(dict.fromkeys((compressor, compression.GZIP))) if compressor else ()
+        # The first payload of a message may exceed the credit. Tags and timestamps are no more than payloads.
+        self._bytes_max = 2 * max(credit_bytes, above_bytes or _PAYLOAD_BYTES_MAX) + _TAGS_BYTES
+
+    async def message(self, found: pump_pb2.Compressed) -> bytes:
+        """The serialized message. Raises `ValueError`."""
+        name, size, frame = found.compression, found.size, found.data
+        if name not in self.takes or not 0 < size <= self._bytes_max:
+            raise ValueError(f"{size} bytes compressed as {name!r} were not asked for")
+        if size > compression.INLINE_BYTES_MAX:
+            return await asyncio.to_thread(compression.decompress, name, frame, size)
+        return compression.decompress(name, frame, size)
+
 
 PULL_BATCHES: Final = "/binlog.PumpBatch/PullBatches"
 PULL_BINLOGS: Final = "/binlog.Pump/PullBinlogs"

@@ -6,14 +6,20 @@ database: every table in it and the database itself.
 
 *Expressions* (`replicate-do-*`, `ignore-*`, `column-rule`, and `ignore-sql`): regular expressions as Go reads
 them, without regard to case. What Python reads otherwise is translated (`[[:alpha:]]`, `\\z`) or is an error.
+
+The keys that a rule may have are checked here, too, with errors that say what was meant.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+from tidb_binlog.errors import ConfigError
 
 _POSIX: Final = {
     "alnum": "0-9A-Za-z",
@@ -136,3 +142,28 @@ class Source:
         if not self.case_sensitive:
             schema, table = schema.lower(), table.lower()
         return self.schema.matches(schema) and (self.is_database or self.table.matches(table))
+
+
+def known_keys(label: str, table: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raises `ConfigError` for a key that is not known."""
+    for key in table:
+        if key not in known:
+            close = difflib.get_close_matches(key, known, n=1)
+            raise ConfigError(
+                f"{label} has an unknown key {key}",
+                hint=f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}",
+            )
+
+
+def texts(label: str, key: str, value: Any) -> tuple[str, ...]:
+    """A list of texts. Raises `ConfigError`."""
+    if not isinstance(value, list | tuple) or not all(isinstance(entry, str) for entry in value):
+        raise ConfigError(f"{label}: {key} is not a list of texts", hint=f'write {key} = ["...", "..."]')
+    return tuple(value)
+
+
+def names_tables(label: str, rule: Mapping[str, Any]) -> None:
+    """Raises `ConfigError` for a rule that does not say which tables it is about."""
+    for key in ("db-name", "tbl-name"):
+        if not isinstance(rule.get(key), str):
+            raise ConfigError(f"{label} has no {key}", hint="say which tables it is about")

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from drainer.stream.rules.rule_keys import known_keys, names_tables
-from drainer.stream.rules.table_filter import Pattern, compile_name
+from drainer.stream.rules.name_pattern import known_keys, names_tables
+from drainer.stream.rules.table_rules import Pattern, compile_name
 from tidb_binlog.config import secret_file
 from tidb_binlog.errors import ConfigError
 

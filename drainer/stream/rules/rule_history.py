@@ -3,21 +3,26 @@
 In     configurations, the text that the last start stored
 Out    for every commit_ts the rules that its rows and DDL went out by
 Holds  the rules of rows that may come again are those of that time, whatever the configuration says now
+       Other rules come into force at one commit_ts, like a DDL: between two transactions, where all lanes and
+       the checkpoint stand, stored first. The reload is answered with that commit_ts
 Why    while something waits for a decision, a start reads from before it: through several changes of rules
        perhaps. Otherwise the last rules are all that is kept
+Never  changes where a waiting table goes: what is kept of it and what comes later would be two tables'
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from drainer.checkpoint.lane_basis import damaged
+from drainer.checkpoint.lane_basis import StoredBasis, damaged
 from drainer.stream.rules.row_rule import withheld
 from drainer.stream.rules.rule_set import FIXED_FIELDS, MADE_OF, RULE_FIELDS, Rules, read_rules
-from tidb_binlog.errors import ConfigError
+from tidb_binlog.errors import BinlogError, ConfigError, Rejected
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 
@@ -144,3 +149,130 @@ def _once(made: dict[str, Rules], text: str, make: Callable[[str], Rules]) -> Ru
     if text not in made:
         made[text] = make(text)
     return made[text]
+
+
+change_logger = log.get("drainer.rule_change")
+
+ASKED_WAIT_S: Final = 30.0
+"""How long a reload waits for a drained point between two transactions."""
+
+
+class Ruled(Protocol):
+    """The translator."""
+
+    @property
+    def rules(self) -> Rules: ...
+    def names(self) -> list[tuple[str, str]]: ...
+    def replay(self, history: RuleHistory) -> None: ...
+    def check_rules(self, rules: Rules) -> None: ...
+    def take_rules(self, rules: Rules) -> None: ...
+
+
+class RuleChange:
+    """`basis` is of an earlier start, None if there is none. `ruled` is None where items come with the rules
+    of their time: from a relay log. Raises `Corruption`, `ConfigError`."""
+
+    def __init__(self, ruled: Ruled | None, wanted: Rules, basis: StoredBasis | None) -> None:
+        self._ruled = ruled
+        self._wanted = wanted
+        self._is_stored = basis is not None
+        self._history: RuleHistory | None = None
+        self._asked: asyncio.Future[int] | None = None
+        if ruled is not None and basis is not None:
+            self._history = RuleHistory.from_json(basis.rules, [wanted])
+            ruled.replay(self._history)
+
+    @property
+    def due(self) -> bool:
+        """Whether other rules than those in force are to be stored and taken."""
+        if self._history is None:
+            return not self._is_stored
+        return asked_text(self._history.last.text) != self._wanted.text
+
+    @property
+    def made_of(self) -> dict[str, str]:
+        """Of the rules that were asked for last, in force or about to be."""
+        return self._wanted.rows.made_of
+
+    @property
+    def asked(self) -> bool:
+        """Whether a reload waits for it."""
+        return self._asked is not None
+
+    def check(self, rules: Rules, waits: Callable[[str, str], bool]) -> None:
+        """`ConfigError` for rules that contradict each other, `Rejected` if a table that `waits` for a
+        decision would go elsewhere."""
+        assert self._ruled is not None
+        self._ruled.check_rules(rules)
+        before = self._wanted if self._history is None else self._history.last
+        for name in self._ruled.names():
+            if waits(*name) and before.router.route(*name) != rules.router.route(*name):
+                raise Rejected(
+                    f"{'.'.join(name)} waits for a decision about a DDL, with rows for"
+                    f" {'.'.join(before.router.route(*name))}: it cannot go elsewhere meanwhile",
+                    hint="take its route back, or decide first: `binlogctl ddl list` shows what waits",
+                )
+
+    def check_wanted(self, waits: Callable[[str, str], bool]) -> None:
+        """As `check`, for the rules that are due at the start."""
+        if self.due and self._history is not None:
+            self.check(self._wanted, waits)
+
+    async def asked_for(self, rules: Rules, wake: Callable[[], None], doing: Callable[[], str]) -> int:
+        """Have rules taken that were checked; the commit_ts after which they are in force.
+
+        `wake` lets the stream ask for them; `doing` says what it does. Raises `Rejected`: nothing changed.
+        """
+        assert self._asked is None
+        before, self._wanted = self._wanted, rules
+        self._asked = asked = asyncio.get_running_loop().create_future()
+        asked.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may be gone
+        wake()
+        try:
+            async with asyncio.timeout(ASKED_WAIT_S):
+                return int(await asyncio.shield(asked))
+        except asyncio.CancelledError:
+            if self._withdraw(asked, before):
+                raise
+            return int(await asyncio.shield(asked))  # what is in force is noted all the same
+        except TimeoutError:
+            if not self._withdraw(asked, before):
+                return int(await asked)
+            raise Rejected(
+                f"the drainer came to no drained point between two transactions within {ASKED_WAIT_S:.0f} s"
+                f" ({doing()}); the rules are as they were",
+                hint="try again; `/status` shows what it waits for",
+            ) from None
+
+    def _withdraw(self, asked: asyncio.Future[int], before: Rules) -> bool:
+        """False where it is too late, since they are being stored."""
+        if self._asked is not asked:
+            return False
+        self._asked, self._wanted = None, before
+        return True
+
+    @contextlib.contextmanager
+    def taking(self, at_ts: Ts, floor_ts: Ts) -> Iterator[RuleHistory]:
+        """The wanted rules after `at_ts`, to be stored and taken inside; then the reload is answered."""
+        asked, self._asked = self._asked, None
+        try:
+            yield self.following(at_ts, floor_ts)
+        except BaseException as error:
+            if asked is not None and not asked.done():
+                reason = error.message if isinstance(error, BinlogError) else "the drainer stops"
+                asked.set_exception(Rejected(f"the rules could not be stored: {reason}"))
+            raise
+        change_logger.info("rules are in force", commit_ts=at_ts)
+        if asked is not None and not asked.done():
+            asked.set_result(at_ts)
+
+    def following(self, at_ts: Ts, floor_ts: Ts) -> RuleHistory:
+        """With the wanted rules after `at_ts`; nothing at or below `floor_ts` comes again."""
+        known = self._history or RuleHistory.since(0, self._wanted)
+        return known.followed_by(at_ts, self._wanted).since_floor(floor_ts)
+
+    def take(self, history: RuleHistory) -> None:
+        """They are stored, and nothing is under way: in force from here."""
+        self._history, self._is_stored = history, True
+        if self._ruled is not None:
+            self._ruled.take_rules(history.last)

@@ -14,13 +14,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from drainer.stream.rules.column_rule import ColumnRule, ColumnRules
-from drainer.stream.rules.event_filter import EventFilter, EventRule
-from drainer.stream.rules.name_pattern import Source
+from drainer.stream.rules.name_pattern import Source, known_keys, names_tables, texts
 from drainer.stream.rules.row_rule import RowRules, read_row_rules
-from drainer.stream.rules.rule_keys import known_keys, names_tables, texts
-from drainer.stream.rules.table_filter import TableFilter
-from drainer.stream.rules.table_route import RouteRule, TableRouter
+from drainer.stream.rules.table_rules import (
+    ColumnRule,
+    ColumnRules,
+    EventFilter,
+    EventRule,
+    RouteRule,
+    TableFilter,
+    TableRouter,
+)
 from drainer.txn import TableVersion
 from tidb_binlog.errors import ConfigError
 

@@ -23,7 +23,7 @@ from drainer.stream.pull.merged import Merged, Spilled
 from drainer.stream.pull.pull_message import Undecodable
 from drainer.stream.rules.rule_history import Era, RuleHistory
 from drainer.stream.rules.rule_set import Rules
-from drainer.stream.rules.table_filter import TableFilter
+from drainer.stream.rules.table_rules import TableFilter
 from drainer.stream.schema.catalog import TABLE_ID_MAX
 from drainer.stream.schema.tracker import SchemaTracker, UnknownTable, is_system_schema
 from drainer.stream.translate import ddl_filter

@@ -23,7 +23,7 @@ from drainer.sink.mysql.dispatcher import Dispatcher
 from drainer.sink.mysql.lane import STATEMENT_BYTES_MAX, LaneSettings
 from drainer.sink.mysql.lane_feed import ROWS
 from drainer.stream.pull.merged import Merged
-from drainer.stream.rules.table_filter import TableFilter
+from drainer.stream.rules.table_rules import TableFilter
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator
 from drainer.txn import Ddl, Transaction

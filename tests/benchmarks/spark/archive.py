@@ -16,7 +16,7 @@ from drainer.formats.obinlog.column import varint
 from drainer.formats.pb import PbEncoder
 from drainer.formats.segment_index import SegmentIndex
 from drainer.sink.file import table_definitions as archive_tables
-from drainer.stream.rules.table_filter import TableFilter
+from drainer.stream.rules.table_rules import TableFilter
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator
 from drainer.txn import TableVersion, Transaction

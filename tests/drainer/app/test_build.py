@@ -14,7 +14,7 @@ from drainer.app import build
 from drainer.app.build import AHEAD_PAUSE_S, AHEAD_WAIT_S, Builder, builder_of, not_ahead
 from drainer.checkpoint.resume import AheadOfUpstream, Start
 from drainer.config.options import DrainerConfig
-from drainer.config.sinks import SINKS
+from drainer.config.sink_options import SINKS
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import Corruption
 

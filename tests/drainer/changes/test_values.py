@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from drainer.changes.row_reader import RowReader
 from drainer.changes.values import PYTHON_TYPES, value_conversion
-from drainer.stream.rules.table_filter import TableFilter
+from drainer.stream.rules.table_rules import TableFilter
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator
 from drainer.txn import DELETE, INSERT, TableEvents, TableVersion, Transaction

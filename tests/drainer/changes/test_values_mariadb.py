@@ -17,7 +17,7 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.changes.row_reader import RowReader
 from drainer.changes.sql_literal import sql_literal
 from drainer.mysql.literal.quoting import quote_name
-from drainer.stream.rules.table_filter import TableFilter
+from drainer.stream.rules.table_rules import TableFilter
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator
 from drainer.txn import Transaction

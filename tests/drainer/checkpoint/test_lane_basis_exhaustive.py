@@ -30,8 +30,7 @@ from drainer.sink.mysql.dispatcher import Dispatcher
 from drainer.stream.rules.name_pattern import Source
 from drainer.stream.rules.rule_history import RuleHistory
 from drainer.stream.rules.rule_set import Rules
-from drainer.stream.rules.table_filter import TableFilter
-from drainer.stream.rules.table_route import RouteRule, TableRouter
+from drainer.stream.rules.table_rules import RouteRule, TableFilter, TableRouter
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 from tests.drainer.support.exhaustive import explore
 from tests.drainer.support.lane_model import TextPlan, table

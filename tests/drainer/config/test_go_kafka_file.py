@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from drainer.app import build_kafka
-from drainer.config.kafka_options import MESSAGE_BYTES_MAX
 from drainer.config.options import ENV_PREFIX, DrainerConfig
+from drainer.config.sink_options import MESSAGE_BYTES_MAX
 from drainer.sink.kafka import zookeeper
 from drainer.sink.kafka.client import producer_config
 from tests.drainer.config.test_kafka_options import GO_FILE

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from drainer.config.kafka_options import FORMATS
 from drainer.config.options import ENV_PREFIX, DrainerConfig
+from drainer.config.sink_options import KAFKA_FORMATS
 from drainer.formats.messages import message
 from tidb_binlog.config import loading
 from tidb_binlog.errors import ConfigError
@@ -131,7 +131,7 @@ def test_what_fits_together_passes(settings: dict[str, Any]) -> None:
 
 
 def test_forms_are_those_that_there_are() -> None:
-    assert set(FORMATS) == {"obinlog", *message.FORMATS}
+    assert set(KAFKA_FORMATS) == {"obinlog", *message.FORMATS}
 
 
 def test_keys_of_kafka_are_not_checked_for_another_downstream() -> None:

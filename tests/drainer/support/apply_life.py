@@ -39,7 +39,7 @@ from drainer.sink.mysql.quarantine_setup import QuarantineSetup, load_waiting
 from drainer.sink.mysql.settings import ApplierSettings
 from drainer.sink.runner import Runner
 from drainer.stream.pull.merged import Merged, MergedBatch
-from drainer.stream.rules.rule_change import RuleChange
+from drainer.stream.rules.rule_history import RuleChange
 from drainer.stream.rules.rule_set import Rules
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator

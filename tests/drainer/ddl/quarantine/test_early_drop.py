@@ -12,9 +12,9 @@ import pytest
 from drainer.ddl import rules as ddl_rules
 from drainer.mysql.connection import Target
 from drainer.stream.pull.merged import Merged
-from drainer.stream.rules.event_filter import EventFilter, EventRule
 from drainer.stream.rules.name_pattern import Source
 from drainer.stream.rules.rule_set import Rules
+from drainer.stream.rules.table_rules import EventFilter, EventRule
 from drainer.stream.schema.given_up import Constraint, Kind, Later, is_given_up
 from drainer.txn import INSERT
 from tests.crash.small_run import Statement, job_of

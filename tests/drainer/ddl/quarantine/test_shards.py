@@ -17,7 +17,7 @@ from drainer.mysql.rows.change import Position
 from drainer.sink.mysql.mysql_sink import MysqlSink
 from drainer.stream.rules.name_pattern import Source
 from drainer.stream.rules.rule_set import Rules
-from drainer.stream.rules.table_route import RouteRule, TableRouter
+from drainer.stream.rules.table_rules import RouteRule, TableRouter
 from drainer.txn import Ddl, Tracked
 from tests.crash.small_run import KEY, Statement
 from tests.drainer.support.apply_life import Life, Recording, column, run

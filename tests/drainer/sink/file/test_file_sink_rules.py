@@ -13,7 +13,7 @@ from drainer.sink.file.archive import Archive
 from drainer.sink.file.file_sink import ArchiveStart, FileSink
 from drainer.sink.runner import Runner
 from drainer.stream.pull.merged import Merged, MergedBatch
-from drainer.stream.rules.rule_change import RuleChange
+from drainer.stream.rules.rule_history import RuleChange
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator
 from tests.drainer.support.archive_life import payloads

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from binlogctl.commands.config import examine
-from drainer.config import kafka_options
+from drainer.config import sink_options as kafka_options
 from drainer.config.options import ENV_PREFIX, DrainerConfig
 from drainer.sink.kafka import position
 from drainer.sink.kafka.feed import CLAIM_HEADER

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from drainer.stream.pull import large_txn
 from drainer.stream.pull.large_txn import PIECE_BYTES, PIECE_ROWS
 from drainer.stream.pull.merged import Merged, Spilled
-from drainer.stream.rules.table_filter import TableFilter
+from drainer.stream.rules.table_rules import TableFilter
 from drainer.stream.schema.tracker import SchemaTracker, UnknownTable
 from drainer.stream.translate.translator import Translator
 from drainer.txn import Ddl, TableVersion, Transaction

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from drainer.stream.rules.column_rule import ColumnRule, ColumnRules
+from drainer.stream.rules.table_rules import ColumnRule, ColumnRules
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.table_info import (
     FLAG_NOT_NULL,

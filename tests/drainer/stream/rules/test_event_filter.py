@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from drainer.stream.rules.event_filter import EVENTS, EventFilter, EventRule
 from drainer.stream.rules.name_pattern import Source
+from drainer.stream.rules.table_rules import EVENTS, EventFilter, EventRule
 from drainer.txn import DELETE, INSERT, UPDATE
 from tidb_binlog.errors import ConfigError
 

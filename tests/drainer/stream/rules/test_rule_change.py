@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from drainer.config.options import DrainerConfig
-from drainer.stream.rules.rule_change import RuleChange
+from drainer.stream.rules.rule_history import RuleChange
 from drainer.stream.rules.rule_set import RULE_FIELDS, Rules, read_rules
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import Rejected

@@ -12,8 +12,7 @@ from drainer.app.relay_setup import routes_then
 from drainer.checkpoint.lane_basis import StoredBasis
 from drainer.config.options import DrainerConfig
 from drainer.relay.source import RelaySchema
-from drainer.stream.rules.rule_change import RuleChange
-from drainer.stream.rules.rule_history import RuleHistory, asked_text, rules_from
+from drainer.stream.rules.rule_history import RuleChange, RuleHistory, asked_text, rules_from
 from drainer.stream.rules.rule_set import Rules, read_rules
 from drainer.txn import Ddl
 from tidb_binlog.errors import ConfigError, Corruption

@@ -11,12 +11,17 @@ import pytest
 from drainer.mysql.connection import Target, connect
 from drainer.mysql.literal.quoting import qualified, quote_name
 from drainer.stream.pull.merged import Merged
-from drainer.stream.rules.column_rule import ColumnRule, ColumnRules
-from drainer.stream.rules.event_filter import EventFilter, EventRule
 from drainer.stream.rules.name_pattern import Source
 from drainer.stream.rules.rule_set import Rules
-from drainer.stream.rules.table_filter import TableFilter
-from drainer.stream.rules.table_route import RouteRule, TableRouter
+from drainer.stream.rules.table_rules import (
+    ColumnRule,
+    ColumnRules,
+    EventFilter,
+    EventRule,
+    RouteRule,
+    TableFilter,
+    TableRouter,
+)
 from drainer.txn import DELETE, INSERT, UPDATE
 from tests.drainer.support import recorded
 from tests.drainer.support.apply_life import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drainer.stream.rules.name_pattern import Source
-from drainer.stream.rules.table_route import RouteRule, TableRouter
+from drainer.stream.rules.table_rules import RouteRule, TableRouter
 from tidb_binlog.errors import ConfigError
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drainer.stream.rules.table_filter import TableFilter
+from drainer.stream.rules.table_rules import TableFilter
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.schema.upstream_schema import read_at
 from drainer.stream.translate.translator import Translator

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from drainer.mysql.sql_tokens import rename_pairs
-from drainer.stream.rules.event_filter import EventFilter, EventRule
 from drainer.stream.rules.name_pattern import Source
 from drainer.stream.rules.rule_set import Rules
-from drainer.stream.rules.table_filter import TableFilter
-from drainer.stream.rules.table_route import RouteRule, TableRouter
+from drainer.stream.rules.table_rules import EventFilter, EventRule, RouteRule, TableFilter, TableRouter
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.ddl_filter import Verdict, judge
 from tests.drainer.stream.schema.test_tracker import Upstream, database, table

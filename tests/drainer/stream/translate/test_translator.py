@@ -8,13 +8,18 @@ import pytest
 
 from drainer.ddl.policy import NO_DOWNSTREAM_MEANING
 from drainer.stream.pull.merged import Merged, Spilled
-from drainer.stream.rules.column_rule import ColumnRule, ColumnRules
-from drainer.stream.rules.event_filter import EventFilter, EventRule
 from drainer.stream.rules.name_pattern import Source
 from drainer.stream.rules.row_rule import read_row_rules
 from drainer.stream.rules.rule_set import Rules
-from drainer.stream.rules.table_filter import TableFilter
-from drainer.stream.rules.table_route import RouteRule, TableRouter
+from drainer.stream.rules.table_rules import (
+    ColumnRule,
+    ColumnRules,
+    EventFilter,
+    EventRule,
+    RouteRule,
+    TableFilter,
+    TableRouter,
+)
 from drainer.stream.schema.catalog import TABLE_ID_MAX
 from drainer.stream.schema.tracker import SchemaTracker, UnknownTable
 from drainer.stream.translate.row_edit import row_edit

@@ -9,7 +9,7 @@ import pytest
 
 from drainer.stream.pull.merged import Merged
 from drainer.stream.pull.merger import Merger
-from drainer.stream.rules.table_filter import TableFilter
+from drainer.stream.rules.table_rules import TableFilter
 from drainer.stream.schema.tracker import SchemaTracker, is_system_schema
 from drainer.stream.translate.translator import Translator
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Transaction

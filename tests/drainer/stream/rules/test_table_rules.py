@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drainer.stream.rules.table_filter import TableFilter
+from drainer.stream.rules.table_rules import TableFilter
 from tidb_binlog.errors import ConfigError
 
 
