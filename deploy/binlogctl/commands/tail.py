@@ -40,9 +40,11 @@ _FLUSH_CHARS: Final = 1 << 16
 class Form(Protocol):
     """What is written of a change: lines without their ends."""
 
-    def rows(self, transaction: Transaction) -> Iterator[str]: ...
+    def rows(self, transaction: Transaction) -> Iterator[str]:
+        """Write a line for each row."""
 
-    def ddl(self, ddl: Ddl) -> str: ...
+    def ddl(self, ddl: Ddl) -> str:
+        """Write the line of a schema change."""
 
 
 class TextForm:
@@ -89,15 +91,16 @@ class Output:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._rows = 0
-        self._kept: list[str] = []
-        self._size = 0
+        self._rows = 0  # printed so far, or kept
+        self._kept: list[str] = []  # what is not written yet
+        self._size = 0  # of it, in characters
 
     def is_full(self) -> bool:
         """Say whether as many rows as asked for are printed."""
         return 0 < self._limit <= self._rows
 
     def rows(self, lines: Iterator[str]) -> None:
+        """Print lines of rows until it is full."""
         for line in lines:
             if self.is_full():
                 return
@@ -105,6 +108,7 @@ class Output:
             self.line(line)
 
     def line(self, line: str) -> None:
+        """Print a line, at the latest with the next `flush`."""
         self._kept += (line, "\n")
         self._size += len(line)
         if self._size >= _FLUSH_CHARS:
