@@ -191,12 +191,17 @@ class Collector:
         self._clock = clock
         self._spill = spill
         self.asking = IdleAsking(self._ask_idle, idle_ask_s)
+        # A number that changes when the lease may have run out, None until the registry hears from us again;
+        # `_listed_while`: of the last listing. Nothing goes out while the two differ.
         self._unbroken = unbroken
         self._listed_while = 0
+        # A reader without a lease: pumps are listed before the merger's ceiling rises, not before `_list_due_s`
+        # on the loop's clock; `_list_trouble` is why that fails now, "" if it does not.
         self._finds_pumps = finds_pumps
         self._list_due_s = 0.0
         self._list_trouble = ""
-        self._accounted: dict[str, int] = {}  # offline pumps of which nothing is missing: revisions
+        # Offline pumps of which nothing is missing, with the revision of the entry that says so.
+        self._accounted: dict[str, int] = {}
         self._make_source = functools.partial(
             PumpSource,
             cluster_id=cluster_id,
@@ -209,18 +214,23 @@ class Collector:
             bytes_max=queue_bytes_max, items_max=BATCHES_QUEUED_MAX
         )
         self._merger = Merger(after_ts, ceiling=after_ts if finds_pumps else tso.TS_MAX)
-        self._announced_ts = after_ts
-        self._sources: dict[str, PumpSource] = {}  # by stream, which is the node id but after a comeback
-        self._streams: dict[str, str] = {}  # node id -> stream
+        self._announced_ts = after_ts  # the watermark of the last batch that was queued; never falls
+        # A stream is what the merger knows: the node id, or after a comeback a name of its own, numbered by
+        # `_joined`. Sources and tasks are by stream and have the same keys, the values of `_streams`, whose
+        # keys are node ids. A stream may stay in the merger after its source is gone.
+        self._sources: dict[str, PumpSource] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._streams: dict[str, str] = {}
         self._joined = 0
-        self._ddl: dict[int, DdlMark] = {}
+        self._ddl: dict[int, DdlMark] = {}  # that arrived and were not emitted, by commit_ts
+        # The registry as it was seen last, at its revision (-1: never). `_missing`: pumps that are waited for
+        # and have no entry.
         self._pumps: Mapping[str, NodeEntry] = {}
         self._revision = -1
         self._missing: set[str] = set()
-        self._group: asyncio.TaskGroup | None = None
-        self._ready = asyncio.Event()
-        self._wake = asyncio.Event()
+        self._group: asyncio.TaskGroup | None = None  # of `run`; None: no source is started
+        self._ready = asyncio.Event()  # `run` has begun
+        self._wake = asyncio.Event()  # the merger may have more to give
 
     # -- for the daemon -------------------------------------------------------------------------------
 
@@ -276,10 +286,10 @@ class Collector:
         """By pump, what it is and what it is doing; `holds` says that the stream waits for it."""
         now_s = self._clock.wall_s()
         awaited = self._merger.awaits()
-        found: dict[str, SourceStatus] = {}
+        states: dict[str, SourceStatus] = {}
         for node_id, stream in self._streams.items():
             source, entry = self._sources[stream], self._pumps.get(node_id)
-            found[node_id] = SourceStatus(
+            states[node_id] = SourceStatus(
                 state=entry.status.state if entry else "gone from the registry",
                 alive=entry.alive if entry else None,
                 address=source.address,
@@ -294,7 +304,7 @@ class Collector:
                 holds=stream in awaited,
                 error=source.error,
             )
-        return found
+        return states
 
     @property
     def queued_batches(self) -> int:
@@ -359,8 +369,8 @@ class Collector:
             else:
                 source = self._sources[stream]
                 source.move_to(entry.status.host)
-                known = before.get(node_id)
-                if known is None or known.status.state != entry.status.state or known.alive != entry.alive:
+                last = before.get(node_id)
+                if last is None or last.status.state != entry.status.state or last.alive != entry.alive:
                     source.retry_now()
         missing = {node_id for node_id in self._streams if node_id not in view.pumps}
         for node_id in missing - self._missing:
@@ -480,8 +490,8 @@ class Collector:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(max(0.0, self._list_due_s - loop.time()))
         while True:
-            known = max((source.position for source in self._sources.values()), default=0)
-            known = max(known, self._merger.reach)
+            positions = (source.position for source in self._sources.values())
+            reached_ts = max(*positions, self._merger.reach, 0)
             try:
                 view = await self._registry.view()
             except Unavailable as error:
@@ -491,7 +501,7 @@ class Collector:
             self._list_trouble = ""
             self._list_due_s = loop.time() + LIST_GAP_S
             self._see(view, fresh=True)
-            self._merger.ceiling = known
+            self._merger.ceiling = reached_ts
             return
 
     def _ask_idle(self) -> None:
@@ -499,9 +509,9 @@ class Collector:
         for is more than any quiet pump has: each would take what another drew a question ago."""
         position = self._merger.position
         near_ms = tso.physical_ms(position) + round(QUIET_ASK_S * 2000)
-        near = [one for one in self._sources.values() if tso.physical_ms(one.position) <= near_ms]
+        near = [source for source in self._sources.values() if tso.physical_ms(source.position) <= near_ms]
         for source in near:
-            source.ask(max(one.position for one in near) + 1)
+            source.ask(max(other.position for other in near) + 1)
 
     async def _emit(self, entries: list[Merged], watermark: int) -> None:
         """Queue entries; a DDL gets its job, what lies before it does not wait for that."""

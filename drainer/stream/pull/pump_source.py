@@ -52,9 +52,9 @@ class Compressed:
         # The first payload of a message may exceed the credit. Tags and timestamps are no more than payloads.
         self._bytes_max = 2 * max(credit_bytes, above_bytes or _PAYLOAD_BYTES_MAX) + _TAGS_BYTES
 
-    async def message(self, found: pump_pb2.Compressed) -> bytes:
+    async def message(self, compressed: pump_pb2.Compressed) -> bytes:
         """The serialized message. Raises `ValueError`."""
-        name, size, frame = found.compression, found.size, found.data
+        name, size, frame = compressed.compression, compressed.size, compressed.data
         if name not in self.takes or not 0 < size <= self._bytes_max:
             raise ValueError(f"{size} bytes compressed as {name!r} were not asked for")
         if size > compression.INLINE_BYTES_MAX:
@@ -98,11 +98,7 @@ Reply = TypeVar("Reply", pump_pb2.PullBatchesResp, pump_pb2.PullBinlogResp)
 
 
 class PumpSource:
-    """One pump. `position`: everything of this pump at or below it has been delivered.
-
-    `deliver` may raise to stop everything (order violated). `error` is why there is no connection, "" if
-    there is one or none was tried.
-    """
+    """One pump. `deliver` may raise to stop everything (order violated)."""
 
     def __init__(
         self,
@@ -121,36 +117,37 @@ class PumpSource:
     ) -> None:
         assert credit_bytes > 0
         self.node_id = node_id
-        self.address = address
-        self.position = after_ts
-        self.held_bytes = 0
-        self.connected = False
-        self.error = ""
-        self.speaks_batches = True
-        self.waits_for_start_ts = 0
-        """The open prewrite that keeps the pump from telling its watermark; 0 if there is none."""
+        self.address = address  # of now; a session that is on another one is being cancelled
+        self.position = after_ts  # everything of this pump at or below it has been delivered; never falls
+        self.held_bytes = 0  # delivered in memory and not released; the pump may not send beyond the credit
+        self.connected = False  # this session has brought a message
+        self.error = ""  # why there is no connection; "" if there is one or none was tried
+        self.speaks_batches = True  # until the pump says that it does not know `PullBatches`
+        self.waits_for_start_ts = 0  # the open prewrite that keeps its watermark back; 0 if there is none
+        self.compression = ""  # how the pump compresses what it sends in this session; "" if it does not
         self._cluster_id = cluster_id
         self._credit_bytes = credit_bytes
         self._connect = connect
         self._deliver = deliver
         self._spill = spill
-        self.compression = ""
-        """How the pump compresses what it sends; "" if it does not."""
         self._compressed = Compressed(compressor, credit_bytes, spill.above_bytes)
         self._silence_max_s = silence_max_s
-        self._room = asyncio.Event()
+        self._room = asyncio.Event()  # what lies on disk of this pump got less
         loop = asyncio.get_running_loop()
         self._account = Account(lambda: _call_on(loop, self._room.set))
+        # The large transaction that is arriving in parts, with the first of them; None between two.
         self._incoming: tuple[SpillFile, pump_pb2.Part] | None = None
         self._backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S, rng)
+        # The watermark that the collector wants, and what this session has asked for; the newest commit_ts
+        # that waits for this pump, and what this session has told it. Wanted and given never fall.
         self._wanted_ts = 0
         self._asked_ts = 0
         self._given_ts = 0
         self._told_ts = 0
-        self._owed_bytes = 0
-        self._changed = asyncio.Event()
+        self._owed_bytes = 0  # credit that this session has not given back yet
+        self._changed = asyncio.Event()  # there may be something to tell the pump
         self._retry_now = asyncio.Event()
-        self._session: asyncio.Task[None] | None = None
+        self._session: asyncio.Task[None] | None = None  # None while the pause lasts
 
     @property
     def spilled_bytes(self) -> int:
@@ -282,12 +279,12 @@ class PumpSource:
                     stamps = batch.commit_ts[:]
                     self._arrived(arrival(batch.payloads[:], batch.watermark, self.node_id, stamps))
 
-    async def _decompressed(self, found: pump_pb2.Compressed) -> pump_pb2.PullBatchesResp:
+    async def _decompressed(self, compressed: pump_pb2.Compressed) -> pump_pb2.PullBatchesResp:
         try:
-            data = await self._compressed.message(found)
+            data = await self._compressed.message(compressed)
         except ValueError as error:
-            raise self._nonsense(found.data, error) from None
-        self.compression = found.compression
+            raise self._nonsense(compressed.data, error) from None
+        self.compression = compressed.compression
         return self._decode(pump_pb2.PullBatchesResp, data)
 
     async def _next(self, replies: AsyncIterator[bytes]) -> bytes | None:
@@ -358,17 +355,17 @@ class PumpSource:
             hint=f"check that a pump, and of which version, listens on {self.address}",
         )
 
-    def _arrived(self, found: Arrival) -> None:
+    def _arrived(self, arrival: Arrival) -> None:
         self._note_up()
-        self.held_bytes += found.size
-        if found.mark_bytes:
-            self._owed_bytes += found.mark_bytes
+        self.held_bytes += arrival.size
+        if arrival.mark_bytes:
+            self._owed_bytes += arrival.mark_bytes
         if trace.is_on():
-            what = {"watermark": found.watermark, "bytes": found.size}
-            trace.moment("received", f"pump {self.node_id}", **stretch(found.entries), **what)
-        self._deliver(found)
-        last_ts = found.entries[-1].commit_ts if found.entries else 0
-        self.position = max(self.position, found.watermark, last_ts)
+            what = {"watermark": arrival.watermark, "bytes": arrival.size}
+            trace.moment("received", f"pump {self.node_id}", **stretch(arrival.entries), **what)
+        self._deliver(arrival)
+        last_ts = arrival.entries[-1].commit_ts if arrival.entries else 0
+        self.position = max(self.position, arrival.watermark, last_ts)
 
     # -- large transactions -----------------------------------------------------------------------------
 
@@ -407,11 +404,11 @@ class PumpSource:
 
         begin, size = 0, len(data)
         try:
-            for wanted in (0x0A, 0x12):  # PullBinlogResp.entity, Entity.payload
+            for field_tag in (0x0A, 0x12):  # PullBinlogResp.entity, Entity.payload
                 begin, size = next(
                     (at, value)
                     for tag, value, at in protobuf_fields.fields(read, begin, begin + size)
-                    if tag == wanted
+                    if tag == field_tag
                 )
         except (protobuf_fields.MalformedMessage, StopIteration) as error:
             raise self._nonsense(data, error) from None
@@ -422,18 +419,18 @@ class PumpSource:
     async def _spilled(self, file: SpillFile, commit_ts: Ts, watermark: int) -> None:
         """Deliver what is on disk as a whole; then wait if there is too much of this pump."""
         with self._blamed():
-            found = await asyncio.to_thread(large_txn.outline, file.read, file.size)
-        if found.ddl_job_id or found.commit_ts == found.start_ts:  # no rows: of any use in memory only
+            outline = await asyncio.to_thread(large_txn.outline, file.read, file.size)
+        if outline.ddl_job_id or outline.commit_ts == outline.start_ts:  # no rows: of any use in memory only
             self._arrived(arrival([file.read(0, file.size)], watermark, self.node_id))
             return
-        if commit_ts not in (0, found.commit_ts):
+        if commit_ts not in (0, outline.commit_ts):
             raise Corruption(
-                f"pump {self.node_id} ({self.address}) sent a binlog with commit_ts {found.commit_ts} "
+                f"pump {self.node_id} ({self.address}) sent a binlog with commit_ts {outline.commit_ts} "
                 f"as that of {commit_ts}",
                 hint=f"`binlogctl -cmd pumps` shows where {self.node_id} is; check its data directory",
             )
-        spilled = file.spilled(found.start_ts, found.commit_ts)
-        self._arrived(Arrival([Merged(found.commit_ts, b"", None, spilled)], watermark, []))
+        spilled = file.spilled(outline.start_ts, outline.commit_ts)
+        self._arrived(Arrival([Merged(outline.commit_ts, b"", None, spilled)], watermark, []))
         del file, spilled
         while self._account.bytes > self._spill.ahead_bytes:
             self._room.clear()
