@@ -34,6 +34,7 @@ from typing import Any, Final, Protocol
 
 from drainer.operate.control import hold as holding
 from drainer.operate.control.hold import Held, Hold
+from drainer.operate.control.pause_and_reload import Control
 from drainer.operate.control.rate_limit import Limits
 from tidb_binlog.cluster import node
 from tidb_binlog.door.http.metrics_route import add_metrics_route
@@ -44,7 +45,6 @@ from tidb_binlog.quantities import size_bytes
 from tidb_binlog.rpc import Service
 from tidb_binlog.serving.reload import Reloaded
 from tidb_binlog.status.codec import plain
-from tidb_binlog.status.drainer import ControlStatus
 from tidb_binlog.tso import Ts
 from tidb_binlog.wire import drainer_pb2
 
@@ -130,24 +130,9 @@ def add_routes(routes: Routes, source: StatusSource, state: NodeState, stop: Cal
     routes.add("PUT", "/state/{node_id}/{action}", change_state, guarded=True)
 
 
-class ControlSource(Protocol):
-    """What operators may change while rows are applied: `drainer.operate.control.pause_and_reload`."""
-
-    @property
-    def limits(self) -> Limits: ...
-
-    def pause(self) -> None: ...
-
-    def resume(self) -> None: ...
-
-    def change_rate(self, limits: Limits) -> None: ...
-
-    def facts(self) -> ControlStatus: ...
-
-
 def add_control_routes(
     routes: Routes,
-    control: ControlSource,
+    control: Control,
     reload: Callable[[], Awaitable[Reloaded]],
     configuration: Callable[[], dict[str, Any]],
 ) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 
 from drainer import metrics
 from drainer.operate.control.http import NodeState
+from drainer.operate.control.pause_and_reload import Control
 from drainer.operate.status import lag
 from drainer.operate.status.lag import Circumstances, Lag, Places, PumpPlace, Rates
 from drainer.operate.status.pump_status import PumpStatusReader
@@ -24,7 +25,6 @@ from tidb_binlog.clock import Clock
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.status.codec import plain
 from tidb_binlog.status.drainer import (
-    ControlStatus,
     DrainerDocument,
     LaneStatus,
     MismatchStatus,
@@ -78,18 +78,6 @@ class CollectorFacts(Protocol):
     def states(self) -> dict[str, SourceStatus]: ...
 
 
-class ControlFacts(Protocol):
-    """What operators have changed."""
-
-    @property
-    def paused(self) -> bool: ...
-
-    @property
-    def limited(self) -> bool: ...
-
-    def facts(self) -> ControlStatus: ...
-
-
 @dataclass(frozen=True, slots=True)
 class View:
     """What a progress line shows. `applied_s`: seconds since 1970 by the upstream's clock."""
@@ -111,7 +99,7 @@ class Status:
         clock: Clock,
         synced_after_s: float,
         *,
-        control: ControlFacts | None = None,
+        control: Control | None = None,
         pump_status: PumpStatusReader | None = None,
         tls: TlsConfig | None = None,
         more: Callable[[], dict[str, Any]] = dict,

@@ -24,11 +24,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from drainer.metrics import note_arrival
-from drainer.stream.pull.bounded_queue import BoundedQueue, QueueClosed
 from drainer.stream.pull.merged import Merged, MergedBatch
 from drainer.stream.pull.merger import Merger
 from drainer.stream.pull.pull_message import Arrival, DdlMark
@@ -165,6 +165,66 @@ PULLED_BYTES: Final = metrics.counter(
 DDL_JOBS: Final = metrics.counter("binlog_drainer_ddl_jobs_total", "DDL passed on with its job.")
 
 
+T = TypeVar("T")
+
+
+class QueueClosed(Exception):
+    """The queue was closed: nothing will come, nothing is taken any more."""
+
+
+class BoundedQueue(Generic[T]):
+    """First in, first out, from one task to one other; bounded in bytes and in items.
+
+    An item larger than the whole queue passes alone, when the queue is empty: it must not block for ever.
+    Closing wakes both: the reader gets what is left and then `QueueClosed`, the writer `QueueClosed` at once.
+    """
+
+    def __init__(self, *, bytes_max: int, items_max: int) -> None:
+        assert bytes_max > 0
+        assert items_max > 0
+        self._bytes_max = bytes_max
+        self._items_max = items_max
+        self._entries: deque[tuple[T, int]] = deque()
+        self._bytes = 0  # the sum of what is in `_entries`
+        self._closed = False
+        # The reader waits for an empty queue to change, the writer for a full one: never both.
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    async def put(self, item: T, size: int) -> None:
+        """Append, waiting for room; `size` in bytes. Raises `QueueClosed`."""
+        while self._entries and not self._closed and not self._has_room(size):
+            self._changed.clear()
+            await self._changed.wait()
+        if self._closed:
+            raise QueueClosed
+        self._entries.append((item, size))
+        self._bytes += size
+        self._changed.set()
+
+    def _has_room(self, size: int) -> bool:
+        return self._bytes + size <= self._bytes_max and len(self._entries) < self._items_max
+
+    async def get(self) -> T:
+        """The oldest item, waiting for one. Raises `QueueClosed` when closed and empty."""
+        while not self._entries:
+            if self._closed:
+                raise QueueClosed
+            self._changed.clear()
+            await self._changed.wait()
+        item, size = self._entries.popleft()
+        self._bytes -= size
+        self._changed.set()
+        return item
+
+    def close(self) -> None:
+        """Take nothing more. Idempotent."""
+        self._closed = True
+        self._changed.set()
+
+
 class Collector:
     """`after_ts`: everything at or below it is applied. `queue_bytes_max` bounds what waits for the applier;
     a pump may send a quarter of it ahead of the others. `compressor`: "zstd" or "gzip", what pumps are asked
@@ -195,7 +255,7 @@ class Collector:
         # `_listed_while`: of the last listing. Nothing goes out while the two differ.
         self._unbroken = unbroken
         self._listed_while = 0
-        # A reader without a lease: pumps are listed before the merger's ceiling rises, not before `_list_due_s`
+        # A reader without a lease: before the merger's ceiling rises, pumps are listed, from `_list_due_s`
         # on the loop's clock; `_list_trouble` is why that fails now, "" if it does not.
         self._finds_pumps = finds_pumps
         self._list_due_s = 0.0

@@ -136,10 +136,6 @@ class Merger:
         source = self._sources.get(source_id)
         return None if source is None or source.ended else source.floor
 
-    def queued_bytes(self, source_id: str) -> int:
-        source = self._sources.get(source_id)
-        return 0 if source is None else sum(map(len, map(_payload, source.entries[source.head :])))
-
     # -- input ----------------------------------------------------------------------------------------
 
     def push(self, source_id: str, entries: Sequence[Merged], watermark: int) -> bool:
