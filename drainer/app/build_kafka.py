@@ -15,12 +15,11 @@ from collections.abc import Callable, Sequence
 from drainer.app.build import BuildContext
 from drainer.app.savepoint_start import Place, SavepointStart
 from drainer.checkpoint.savepoint import Savepoint
-from drainer.config.kafka_options import MESSAGE_BYTES_MAX, OBINLOG
 from drainer.config.options import DrainerConfig
+from drainer.config.sink_options import MESSAGE_BYTES_MAX, OBINLOG
 from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy
-from drainer.formats.messages.message import FormatOptions, MessageFormat
-from drainer.formats.messages.opening import open_format
+from drainer.formats.messages.message import FormatOptions, MessageFormat, open_format
 from drainer.sink.background import Background
 from drainer.sink.kafka import zookeeper
 from drainer.sink.kafka.claim_store import open_store

@@ -1,4 +1,4 @@
-"""Changes as programs see them: transactions of rows, and DDL.
+"""Model: changes as programs see them: transactions of rows, and DDL.
 
     for row in transaction.rows:
         print(row.table, row.kind, row.key_values, row.changed)

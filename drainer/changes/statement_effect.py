@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from drainer.changes.ddl_effect import DdlEffect, EffectKind, Name, Names, effect, effect_kind
-from drainer.mysql.sql_tokens import tokens, unquote
+from drainer.mysql.sql_tokens import token_spans, tokens, unquote
 from drainer.txn import Ddl
 from tidb_binlog.ddl_job import ActionType
 from tidb_binlog.tso import Ts
@@ -45,7 +45,7 @@ _OBJECTS: Final = {
 _WITHOUT_TABLE: Final = frozenset({"PLACEMENT", "RESOURCE", "USER", "POLICY"})
 _NO_ROWS: Final = frozenset({"ANALYZE", "LOCK", "UNLOCK", "SET", "GRANT", "REVOKE"})
 _PARTITIONS_GO: Final = frozenset({"DROP", "TRUNCATE", "EXCHANGE", "DISCARD", "IMPORT", "FIRST"})
-_BESIDE_RENAME: Final = frozenset({"COLUMN", "INDEX", "KEY", "CONSTRAINT"})
+BESIDE_RENAME: Final = frozenset({"COLUMN", "INDEX", "KEY", "CONSTRAINT"})
 _WORDS_BEFORE_OBJECT: Final = 20
 
 
@@ -61,7 +61,7 @@ def action_of(query: str) -> int:
 
 def statement_effect(query: str, schema: str, action: int = 0) -> DdlEffect | None:
     """What a statement does; `schema` is current unless it begins with USE. None: it is not understood."""
-    words = _Words(query)
+    words = Words(query)
     if words.skip("USE"):
         schema = words.name("")[1]
         words.skip(";")
@@ -72,17 +72,17 @@ def statement_effect(query: str, schema: str, action: int = 0) -> DdlEffect | No
     return read(words, schema, action)
 
 
-class _Words:
+class Words:
     """Tokens of a statement, read from the front."""
 
     def __init__(self, query: str) -> None:
-        self.all = tokens(query)
+        self.spans = token_spans(query)
         self.at = 0
 
     def peek(self, ahead: int = 0) -> str:
-        """Look at a word that comes, in capitals."""
+        """Look at a word that comes, in capitals; "" after the end."""
         at = self.at + ahead
-        return self.all[at].upper() if at < len(self.all) else ""
+        return self.spans[at][0].upper() if at < len(self.spans) else ""
 
     def take(self) -> str:
         """Pass over a word."""
@@ -96,12 +96,16 @@ class _Words:
             return True
         return False
 
+    def skip_first(self, *words: str) -> None:
+        """Pass over the first of these words that comes next."""
+        any(self.skip(word) for word in words)
+
     def name(self, schema: str) -> Name:
         """Read the name of a table."""
-        first = unquote(self.all[self.at]) if self.at < len(self.all) else ""
+        first = unquote(self.spans[self.at][0]) if self.at < len(self.spans) else ""
         self.at += 1
-        if self.peek() == "." and self.at + 1 < len(self.all):
-            second = unquote(self.all[self.at + 1])
+        if self.peek() == "." and self.peek(1):
+            second = unquote(self.spans[self.at + 1][0])
             self.at += 2
             return first, second
         return schema, first
@@ -125,14 +129,14 @@ class _Words:
         return ""
 
 
-def _of_index(words: _Words, schema: str) -> DdlEffect:
+def _of_index(words: Words, schema: str) -> DdlEffect:
     while word := words.take():
         if word == "ON":
             return DdlEffect(tables=(words.name(schema),))
     return DdlEffect()
 
 
-def _create(words: _Words, schema: str, action: int) -> DdlEffect | None:
+def _create(words: Words, schema: str, action: int) -> DdlEffect | None:
     about = words.object()
     if about == "INDEX":
         return _of_index(words, schema)
@@ -143,7 +147,7 @@ def _create(words: _Words, schema: str, action: int) -> DdlEffect | None:
     return replace(done, tables=((words.name("")[1], ""),) if about == "DATABASE" else (words.name(schema),))
 
 
-def _drop(words: _Words, schema: str, _action: int) -> DdlEffect | None:
+def _drop(words: Words, schema: str, _action: int) -> DdlEffect | None:
     about = words.object()
     if about == "INDEX":
         return _of_index(words, schema)
@@ -153,7 +157,7 @@ def _drop(words: _Words, schema: str, _action: int) -> DdlEffect | None:
     return replace(effect(_ACTIONS["DROP", about]), tables=tables)
 
 
-def _truncate(words: _Words, schema: str, _action: int) -> DdlEffect:
+def _truncate(words: Words, schema: str, _action: int) -> DdlEffect:
     words.skip("TABLE")
     return replace(effect(ActionType.TRUNCATE_TABLE), tables=(words.name(schema),))
 
@@ -164,7 +168,7 @@ def _moved(done: DdlEffect, renamed: list[tuple[Name, Name]]) -> DdlEffect:
     return replace(done, kind=EffectKind.RENAME, tables=tables, renamed=tuple(renamed))
 
 
-def _rename(words: _Words, schema: str, _action: int) -> DdlEffect:
+def _rename(words: Words, schema: str, _action: int) -> DdlEffect:
     if not (words.skip("TABLE") or words.skip("TABLES")):
         return DdlEffect()  # a user
     renamed: list[tuple[Name, Name]] = []
@@ -175,7 +179,7 @@ def _rename(words: _Words, schema: str, _action: int) -> DdlEffect:
     return _moved(effect(ActionType.RENAME_TABLE), renamed)
 
 
-def _alter(words: _Words, schema: str, _action: int) -> DdlEffect:
+def _alter(words: Words, schema: str, _action: int) -> DdlEffect:
     about = words.object()
     if about == "DATABASE":
         return DdlEffect(EffectKind.ALTER_DATABASE, tables=((words.name("")[1], ""),))
@@ -185,7 +189,7 @@ def _alter(words: _Words, schema: str, _action: int) -> DdlEffect:
     return _alter_table(words, schema, name) if about == "TABLE" else DdlEffect(tables=(name,))
 
 
-def _alter_table(words: _Words, schema: str, name: Name) -> DdlEffect:
+def _alter_table(words: Words, schema: str, name: Name) -> DdlEffect:
     kind, tables, depth = EffectKind.ALTER, [name], 0
     actions: set[int] = set()
     renamed: list[tuple[Name, Name]] = []
@@ -193,10 +197,8 @@ def _alter_table(words: _Words, schema: str, name: Name) -> DdlEffect:
         depth += (word == "(") - (word == ")")
         if depth:
             continue
-        if word == "RENAME" and words.peek() not in _BESIDE_RENAME:
-            for filler in ("TO", "AS", "="):
-                if words.skip(filler):
-                    break
+        if word == "RENAME" and words.peek() not in BESIDE_RENAME:
+            words.skip_first("TO", "AS", "=")
             renamed.append((name, words.name(schema)))
         elif word in ("MODIFY", "CHANGE"):
             actions.add(ActionType.MODIFY_COLUMN)
@@ -213,7 +215,7 @@ def _alter_table(words: _Words, schema: str, name: Name) -> DdlEffect:
     return _moved(done, renamed) if renamed else done
 
 
-def _recover(words: _Words, schema: str, _action: int) -> DdlEffect:
+def _recover(words: Words, schema: str, _action: int) -> DdlEffect:
     """What came back, and the name that it got; nothing where only the job names it, or a cluster is."""
     if words.skip("DATABASE") or words.skip("SCHEMA"):
         names = [(words.name("")[1], "")]
@@ -231,7 +233,7 @@ def _recover(words: _Words, schema: str, _action: int) -> DdlEffect:
     return replace(done, tables=tables)
 
 
-_VERBS: Final[dict[str, Callable[[_Words, str, int], DdlEffect | None]]] = {
+_VERBS: Final[dict[str, Callable[[Words, str, int], DdlEffect | None]]] = {
     "CREATE": _create,
     "DROP": _drop,
     "TRUNCATE": _truncate,

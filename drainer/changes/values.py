@@ -1,4 +1,4 @@
-"""Value table: what a column's value is for a program that reads changes.
+"""Values: what a column's value is for a program that reads changes.
 
     integers, YEAR, BIT          int
     FLOAT, DOUBLE                float (FLOAT holds the binary32 value)

@@ -17,6 +17,7 @@ import datetime
 import errno
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from drainer.formats import binlog_file
@@ -40,14 +41,14 @@ class Broken(BinlogError):
     """The directory cannot be written any more; what was not synced may be lost."""
 
 
+@dataclass(eq=False, slots=True)
 class BinlogFile:
     """One file, open for reading, the newest also for writing. `size`: bytes of it that count."""
 
-    def __init__(self, path: str, index: int, descriptor: int, size: int) -> None:
-        self.path = path
-        self.index = index
-        self.descriptor = descriptor
-        self.size = size
+    path: str
+    index: int
+    descriptor: int
+    size: int
 
     def read(self, offset: int, size: int) -> bytes:
         """Fewer bytes only at the end."""
@@ -75,10 +76,10 @@ class BinlogDirectory:
         self.path = os.path.abspath(path)
         self._clock = clock
         self._newest_only = newest_only
-        self._broken: Broken | None = None
+        self._broken: Broken | None = None  # final: whatever writes raises it
         self._lock = self._locked()
-        self.files: dict[int, BinlogFile] = {}
-        self.places: dict[int, list[Place]] = {}
+        self.files: dict[int, BinlogFile] = {}  # by index; the last one is written
+        self.places: dict[int, list[Place]] = {}  # records that were there when it was opened
         self._mark = os.open(os.path.join(self.path, SYNCED), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._open_files()
@@ -199,9 +200,7 @@ class BinlogDirectory:
                 os.close(descriptor)
             sync_directory(self.path)
         except OSError as error:
-            if error.errno in DISK_FULL:
-                raise DiskFull(f"{path}: {error.strerror}", hint="make room on its disk") from None
-            raise self._break(path, error) from None
+            raise self._failed(path, error) from None
 
     def begin_anew(self, commit_ts: Ts) -> None:
         """Nothing of it is needed: what follows is after `commit_ts`. Raises `DiskFull`, `Broken`."""
@@ -233,8 +232,7 @@ class BinlogDirectory:
             except OSError as second:
                 raise self._break(file.path, second) from None
             file.size = start
-            raise DiskFull(f"{file.path}: {error.strerror}", hint="make room on its disk")
-        raise self._break(file.path, error) from None
+        raise self._failed(file.path, error) from None
 
     def overwrite(self, offset: int, data: bytes) -> None:
         """Put bytes in the place of others in the newest file. Raises `Broken`."""
@@ -258,11 +256,7 @@ class BinlogDirectory:
         try:
             self._write_mark(file.index, file.size if whole is None else whole)
         except OSError as error:
-            if error.errno in DISK_FULL:
-                raise DiskFull(
-                    f"{self.path}/.synced: {error.strerror}", hint="make room on its disk"
-                ) from None
-            raise self._break(file.path, error) from None
+            raise self._failed(f"{self.path}/.synced", error) from None
 
     def _write_mark(self, index: int, offset: int) -> None:
         os.pwrite(self._mark, Synced(index, offset).to_bytes(), 0)
@@ -298,9 +292,7 @@ class BinlogDirectory:
         try:
             descriptor = os.open(path, flags, 0o600)
         except OSError as error:
-            if error.errno in DISK_FULL:
-                raise DiskFull(f"{path}: {error.strerror}", hint="make room on its disk") from None
-            raise self._break(path, error) from None
+            raise self._failed(path, error) from None
         self._flock(descriptor, path)
         self.files[index] = BinlogFile(path, index, descriptor, 0)
         self.places[index] = []
@@ -330,6 +322,12 @@ class BinlogDirectory:
         if self._broken is not None:
             raise self._broken
         return self.newest
+
+    def _failed(self, path: str, error: OSError) -> BinlogError:
+        """A full disk may have room again; anything else is final."""
+        if error.errno in DISK_FULL:
+            return DiskFull(f"{path}: {error.strerror}", hint="make room on its disk")
+        return self._break(path, error)
 
     def _break(self, path: str, error: OSError) -> Broken:
         self._broken = Broken(

@@ -1,4 +1,4 @@
-"""What a reader of changes may meet, each with the position where it stands and what to do next.
+"""Errors: what a reader of changes may meet, each with the position where it stands and what to do next.
 
     BinlogError
     └── ReadingError            `position`: everything at or below this commit_ts was given

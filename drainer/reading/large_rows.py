@@ -1,4 +1,4 @@
-"""Rows of a large transaction: read from disk while they are iterated, once.
+"""Large rows: those of a large transaction, read from disk while they are iterated, once.
 
 In     an iterator that reads them
 Out    the same, once; a second iteration raises `StreamEnded` and gives no empty transaction

@@ -1,8 +1,8 @@
 """Relay log: what goes downstream is on this disk first, so that a consistent state can be reached without
 the upstream.
 
-Drives  `relay_files` on a thread of its own
-Owns    what was appended and not given to the thread yet, and what is known to be durable
+Drives  a binlog directory and its locks, on a thread of its own (`RelayFiles`)
+Owns    what was appended and is not in a file yet, and what is known to be durable
 Order   append, sync, hand to the lanes; remove a file when all in it is applied and the checkpoint stored
 Holds   what `sync` returned for is durable with its directory entry. A full disk is waited for, nothing is
         lost; any other failure is final
@@ -10,27 +10,157 @@ Stops   `close` syncs what was appended; a disk that stays full ends with whoeve
 
 A large transaction is one record: as payload it is copied from where it lies, as obinlog it comes in pieces,
 and its length is filled in when the last one is there. Until then the file ends inside a record.
+
+Two formats: `payload`, binlogs as the pump sent them, and `obinlog`, which Go drainers write and read. A file
+has one of them; a directory may have both, after the option was changed or a Go drainer was here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 from drainer import metrics
 from drainer.config.relay_format import PAYLOAD
-from drainer.formats.binlog_directory import Broken, DiskFull
-from drainer.relay.relay_files import Entry, LoggedDdl, LoggedLarge, RelayFiles
+from drainer.formats.binlog_directory import BinlogDirectory, Broken, DiskFull
+from drainer.formats.record_groups import PayloadRecords, RecordSizes, RelayRecords, RelayWriter
+from drainer.formats.relay_payload import commit_ts_of, is_payload_record
 from drainer.stream.pull.merged import Spilled
-from drainer.txn import Ddl, Item, TableVersion
+from drainer.txn import Ddl, Item, TableVersion, Transaction
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import BinlogError
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
+
+HEAD_BYTES: Final = 32  # enough for the format and commit_ts
+WRITE_BYTES: Final = 1 << 20  # so much is written at once, so that little is held
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedDdl:
+    """A DDL that is to run with this text."""
+
+    ddl: Ddl
+    text: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoggedLarge:
+    """A large transaction that has so many rows of these tables."""
+
+    spilled: Spilled
+    tables: tuple[TableVersion, ...]
+    rows: int
+
+
+Entry: TypeAlias = Transaction | LoggedDdl | LoggedLarge | str
+"""A text are the rules in force for what follows."""
+
+
+class RelayFiles:
+    """What the thread does: it makes records, writes, syncs and removes, in the order of the entries.
+
+    After `DiskFull` it goes on where it stopped, with nothing written twice: call `sync` again, without
+    entries. After `Broken` and `RowError` never again. Removing does not wait for a full disk. Methods block.
+    """
+
+    def __init__(
+        self, path: str, form: str, max_file_size: int, clock: Clock, cluster_id: int, after_ts: Ts
+    ) -> None:
+        """`after_ts`: the stream continues after it.
+
+        Raises `ConfigError`, `DirectoryLocked`, `ForeignDirectory`, `Corruption`.
+        """
+        self._directory = BinlogDirectory(path, clock)
+        if cluster_id:
+            self._directory.adopt_cluster(cluster_id)
+        try:
+            self._open(form, max_file_size, after_ts)
+        except BaseException:
+            self._directory.close()
+            raise
+        self._writer = RelayWriter(self._directory)
+        self._given: deque[Entry] = deque()
+        self._gone: list[int] = []  # files that hold nothing needed and are there yet
+
+    def _open(self, form: str, max_file_size: int, after_ts: Ts) -> None:
+        directory = self._directory
+        if after_ts and directory.purged_ts > after_ts:
+            # The downstream went back in time: between here and what is kept there is a gap.
+            directory.begin_anew(after_ts)
+        last_ts, is_payload = self._surveyed()
+        if directory.newest.size and is_payload != (form == PAYLOAD):
+            directory.rotate()
+        with contextlib.suppress(DiskFull):  # so that it has its place when there is no room any more
+            directory.note_purged(directory.purged_ts)
+        newest = directory.newest
+        self._sizes = sizes = RecordSizes(metrics.FILE_SIZES)
+        records = PayloadRecords if form == PAYLOAD else RelayRecords
+        self._records: PayloadRecords | RelayRecords = records(
+            newest.index, newest.size, last_ts, max_file_size, sizes.observe
+        )
+
+    def _surveyed(self) -> tuple[dict[int, int], bool]:
+        """The largest commit_ts of each file, 0 of one without a record; the format of the newest file."""
+        directory, last_ts, is_payload = self._directory, dict[int, int](), False
+        for index, file in directory.files.items():
+            heads = [file.read(place.start, min(place.size, HEAD_BYTES)) for place in directory.places[index]]
+            last_ts[index] = max(map(commit_ts_of, heads), default=0)
+            is_payload = any(map(is_payload_record, heads))
+        directory.places.clear()
+        return last_ts, is_payload
+
+    @property
+    def keeps_payloads(self) -> bool:
+        """Tell whether binlogs are kept as pumps sent them."""
+        return isinstance(self._records, PayloadRecords)
+
+    def sync(self, entries: Sequence[Entry] = ()) -> tuple[tuple[int, ...], int]:
+        """Everything given is on the medium. Sizes of the records since the last one."""
+        given, records, writer = self._given, self._records, self._writer
+        given.extend(entries)
+        writer.write()
+        while given:
+            entry = given.popleft()
+            if isinstance(entry, Transaction):
+                records.transaction(entry)
+            else:
+                self._take(entry)
+            if records.waiting >= WRITE_BYTES:
+                writer.write(records.take())
+        writer.write(records.take())
+        writer.sync()
+        return self._sizes.taken()
+
+    def _take(self, entry: LoggedDdl | LoggedLarge | str) -> None:
+        records = self._records
+        if isinstance(entry, LoggedDdl):
+            records.ddl(entry.ddl, entry.text)
+        elif isinstance(records, PayloadRecords):
+            if isinstance(entry, str):
+                records.rules(entry)
+            else:
+                large = entry.spilled
+                records.large(large.commit_ts, entry.tables, entry.rows, large.size, large.read)
+
+    def remove(self, resolved_ts: Ts) -> None:
+        """Remove files that hold nothing above it. Raises `DiskFull` (call again), `Broken`."""
+        self._gone += self._records.done(resolved_ts)
+        if self._gone:
+            self._directory.note_purged(resolved_ts)
+            self._writer.remove(self._gone)
+            self._gone = []
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        self._directory.close()
+
 
 logger = log.get("drainer.relay")
 
@@ -47,16 +177,16 @@ class RelayLog:
         self._clock = clock
         self.rules_now: Callable[[], str] = str
         """The text of the rules by which what is appended goes."""
-        self._rules = ""
+        self._rules = ""  # those of the entry that was appended last
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="relay")
-        self._entries: list[Entry] = []
+        self._entries: list[Entry] = []  # not given to the thread yet
         self._inside = False  # a transaction of which more pieces come
         self._appended = self._durable = 0  # items since the start
         self._appended_bytes = self._durable_bytes = 0
-        self._resolved_ts = 0
+        self._resolved_ts = 0  # up to here nothing is needed
         self._syncing: asyncio.Task[None] | None = None
         self._removing: asyncio.Task[None] | None = None
-        self._failure: BaseException | None = None
+        self._failure: BaseException | None = None  # final: every `sync` raises it
         self._on_failed: Callable[[BaseException], None] = lambda error: None
         self.waiting_for = ""
         """Why nothing can be written now, for /status; "" if it can."""

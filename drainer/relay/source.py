@@ -1,4 +1,4 @@
-"""Relay source: the records of a relay log as the stream that an applier takes, in place of pumps.
+"""Source: the records of a relay log as the stream that an applier takes, in place of pumps.
 
 In     a binlog directory, the commit_ts after which to begin
 Out    batches and their items, in order of commit_ts, each once; a DDL ends its batch
@@ -75,7 +75,7 @@ class RelaySource:
         self._tables = tables
         self._clock = clock
         self._index: dict[int, _Found] = {}  # by commit_ts
-        self._ready = ReadyItems()
+        self._ready = ReadyItems()  # items of the batch that is applied
         self._after_ts = self._to_ts = self._stop_ts = 0
         self.schema = RelaySchema()
         self.own = True

@@ -116,10 +116,10 @@ class ArchiveSource:
         self._tables = tables
         self._rules = rules
         self._rows = SinkRows(rules)
-        self._walkers: dict[str, PbWalker] = {}
-        self._known = tables.names()
-        self._ready = ReadyItems()
-        self._large: dict[int, tuple[Piece, Slice]] = {}
+        self._walkers: dict[str, PbWalker] = {}  # by time zone
+        self._known = tables.names()  # tables that the archive or a DDL so far has named
+        self._ready = ReadyItems()  # items of the batch that is applied
+        self._large: dict[int, tuple[Piece, Slice]] = {}  # the large transaction that comes, by commit_ts
         self._after_ts = 0
         self.schema = RelaySchema()
         self.seen = Seen()

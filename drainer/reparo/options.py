@@ -1,4 +1,4 @@
-"""Configuration of reparo: every flag and key of the Go tool, and what a Drainer's file says of rules.
+"""Options of reparo: every flag and key of the Go tool, and what a Drainer's file says of rules.
 
 In      the command line, the environment (`Reparo_<FLAG>`), a TOML file
 Out     the range as timestamps; rules, downstream and way of writing as a Drainer has them

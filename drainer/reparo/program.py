@@ -1,4 +1,4 @@
-"""`reparo`: an archive is printed, counted, or applied to a database.
+"""Program of reparo: an archive is printed, counted, or applied to a database.
 
 In     `drainer.reparo.options`
 Out    the changes on standard output or in the database; a summary; an exit code

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import IO, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -147,17 +148,20 @@ class _Rows(NamedTuple):
     payload: bytes
 
 
+@dataclass(eq=False)
 class Viewer:
-    """`stopped` is asked before every transaction."""
+    """Prints or counts an archive. `stopped` is asked before every transaction."""
 
-    def __init__(self, config: ReparoConfig, survey: Survey, stopped: Callable[[], bool]) -> None:
-        self._config = config
-        self._survey = survey
-        self._stopped = stopped
-        self._rules = config.rules
-        self._known: set[tuple[str, str]] = set()
-        self.seen = Seen()
-        self.transactions = self.rows = 0
+    config: ReparoConfig
+    survey: Survey
+    stopped: Callable[[], bool]
+    seen: Seen = field(default_factory=Seen)
+    transactions: int = 0
+    rows: int = 0
+
+    def __post_init__(self) -> None:
+        self._rules = self.config.rules
+        self._known: set[tuple[str, str]] = set()  # tables that DDL have named
 
     def print_all(self, out: IO[bytes]) -> Summary:
         """Every change as lines. Raises `Corruption`, `OSError` of `out`."""
@@ -196,24 +200,24 @@ class Viewer:
     # -- records ---------------------------------------------------------------------------------
 
     def _records(self) -> Iterator[_Rows | SchemaChange]:
-        selection = Selection(self._config.start, self._config.stop)
-        records = self._of_relay(selection) if self._survey.kind == RELAY else self._of_archive(selection)
+        selection = Selection(self.config.start, self.config.stop)
+        records = self._of_relay(selection) if self.survey.kind == RELAY else self._of_archive(selection)
         for record in records:
-            if self._stopped():
+            if self.stopped():
                 return
             yield record
 
     def _of_archive(self, selection: Selection) -> Iterator[_Rows | SchemaChange]:
-        for record, _ in ordered(self._survey, selection, self.seen):
+        for record, _ in ordered(self.survey, selection, self.seen):
             yield _Rows(record.commit_ts, record.payload) if isinstance(record, Piece) else record
 
     def _of_relay(self, selection: Selection) -> Iterator[_Rows | SchemaChange]:
         """A record that was written again has the same rows: the first one counts."""
-        definitions: Definitions = of_archive(self._survey.location, self._survey)
+        definitions: Definitions = of_archive(self.survey.location, self.survey)
         rows, encoder, seen = SinkRows(Rules()), PbEncoder(), self.seen
-        for part in self._survey.plan(selection):
+        for part in self.survey.plan(selection):
             seen.bytes_all += part.size
-            for record in reading.read(self._survey.location, part, selection, definitions):
+            for record in reading.read(self.survey.location, part, selection, definitions):
                 commit_ts = record.commit_ts if isinstance(record, Changes) else record.ddl.commit_ts
                 if commit_ts < seen.last_ts:
                     continue
@@ -249,8 +253,8 @@ class Viewer:
 
     def _summary(self, began_s: float) -> Summary:
         return Summary(
-            dest=self._config.dest_type,
-            finished=not self._stopped(),
+            dest=self.config.dest_type,
+            finished=not self.stopped(),
             first_ts=self.seen.first_ts,
             last_ts=self.seen.last_ts,
             upto_ts=self.seen.last_ts,

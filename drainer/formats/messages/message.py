@@ -121,3 +121,23 @@ class MessageFormat(Protocol):
         """A small form of a message of this transaction: the key, marked as no more than that, or with the
         `location` of the whole message. None if the row has no key, or the format no such form."""
         ...
+
+
+DEFAULTS = FormatOptions()
+
+
+def open_format(name: str, options: FormatOptions = DEFAULTS) -> MessageFormat:
+    """A format of its own state. Modules are loaded when they are used: some need an extra."""
+    if name == CANAL_JSON:
+        from drainer.formats.messages.canal_json import CanalJson
+
+        return CanalJson(options)
+    if name == DEBEZIUM_JSON:
+        from drainer.formats.messages.debezium_json import DebeziumJson
+
+        return DebeziumJson(options)
+    if name == AVRO:
+        from drainer.formats.messages.avro import Avro
+
+        return Avro(options)
+    raise ConfigError(f"unknown message format {name!r}", hint=f"use one of {', '.join(FORMATS)}")

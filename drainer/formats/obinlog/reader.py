@@ -1,4 +1,5 @@
-"""obinlog, reading: payloads of a relay log become transactions and DDL again, as the translator gives them.
+"""Reader of obinlog: payloads of a relay log become transactions and DDL again, as the translator gives
+them.
 
 In     a payload as `read(offset, size)`, the table definitions of its file; for a table without one (a Go
        drainer's relay) a definition of the table downstream

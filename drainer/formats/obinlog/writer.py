@@ -1,4 +1,4 @@
-"""obinlog, writing: encoded rows become the messages of relay log and Kafka ("slave.binlog", proto2).
+"""Writer of obinlog: encoded rows become the messages of relay log and Kafka ("slave.binlog", proto2).
 
 In     a table version once, then its encoded rows
 Out    bytes of a `TableMutation` field for each row, of a `Table` around them, of the whole `Binlog`

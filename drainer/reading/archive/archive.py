@@ -34,9 +34,8 @@ from drainer.reading.archive.files.location import EXTRA_HINT, OPTION_PREFIX, Lo
 from drainer.reading.archive.files.payload import PB, RELAY
 from drainer.reading.archive.files.segments import AUTO, PUMP, Slice, Survey
 from drainer.reading.archive.files.selection import Selection
-from drainer.reading.archive.read_options import ReadOptions
+from drainer.reading.archive.read_options import ReadOptions, version_of
 from drainer.reading.archive.row_items import RowItems
-from drainer.reading.archive.table_version import version_of
 from drainer.reading.errors import BinlogsLost, NoSuchTable
 from tidb_binlog import time_text
 from tidb_binlog.errors import ConfigError

@@ -19,8 +19,7 @@ from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.reading import REPORT
 from drainer.reading.archive.files import segments
 from drainer.reading.archive.files.segments import PUMP, Segment, Slice, Survey
-from drainer.reading.archive.read_options import ReadOptions
-from drainer.reading.archive.table_version import version_of
+from drainer.reading.archive.read_options import ReadOptions, version_of
 from drainer.reading.archive.views import VIEWS, changes
 from drainer.reading.archive.views.view import ReadTask, View, unknown_column
 from drainer.txn import TableVersion

@@ -28,10 +28,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from drainer.formats.segment_index import UTC
+from drainer.reading.archive.decode import reading
+from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.reading import DAMAGE, FAIL
+from drainer.reading.archive.decode.records import Changes
 from drainer.reading.archive.files.location import OPTION_PREFIX, Location
-from drainer.reading.archive.files.segments import AUTO, SLICE_BYTES
+from drainer.reading.archive.files.segments import AUTO, SLICE_BYTES, Survey
 from drainer.reading.archive.files.selection import Selection
+from drainer.txn import TableVersion
 from tidb_binlog.errors import ConfigError
 
 STREAM: Final = frozenset({"failondataloss", "maxrowspertrigger", "maxbytespertrigger"})
@@ -148,3 +152,29 @@ def _bytes(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise ConfigError(f"partition-bytes={text!r} is no number of bytes", hint="for example 134217728")
     return int(text)
+
+
+def version_of(options: ReadOptions, survey: Survey, definitions: Definitions) -> TableVersion:
+    """The newest definition of the table in the range, or what its first row says. Raises `ConfigError`."""
+    stop = options.selection.stop
+    versions = [
+        entry.version
+        for entry in definitions
+        if _same((entry.schema, entry.table), options.table) and (not stop or entry.first_ts <= stop)
+    ]
+    if versions:
+        return versions[-1]
+    selection = options.selection
+    skip_damage = options.damage == reading.REPORT
+    for part in survey.plan(selection, options.partition_bytes, skip_damage=skip_damage):
+        for record in reading.read(survey.location, part, selection, definitions, damage=options.damage):
+            if isinstance(record, Changes):
+                return record.rows[0][0]
+    raise ConfigError(
+        f"{survey.location.shown} has no definition and no row of {'.'.join(options.table)}",
+        hint="see the view definitions for the tables that it has",
+    )
+
+
+def _same(name_pair: tuple[str, str], other: tuple[str, str]) -> bool:
+    return [name.lower() for name in name_pair] == [name.lower() for name in other]

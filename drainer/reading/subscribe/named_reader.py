@@ -78,24 +78,25 @@ class NamedReader:
         self, name: str, registry: Registry, now_ts: Callable[[], int], clock: Clock, doing: Callable[[], str]
     ) -> None:
         self.name = name
-        self._position: ReaderPosition | None = None
-        self._left_ts = 0
+        self._position: ReaderPosition | None = None  # from `begin` on
+        self._left_ts = 0  # where an earlier process of this name stopped
         self.ended: BinlogError | None = None
         """Why this reader is one no more. Whatever the program calls next raises it."""
         self._registry = registry
         self._now_ts = now_ts
         self._doing = doing
         self._clock = clock
-        self._host = ""
+        self._host = ""  # where pumps reach this reader, from `listen` on
         self._state = NodeState(name, node.ONLINE)
         self._heartbeat = Heartbeat(registry, DRAINERS, self._entry, BEAT_S, clock, lease_s=lease_s(BEAT_S))
-        self._registered = False
+        self._registered = False  # the entry is ours, and `close` has to leave it
         self._server: Server | None = None
+        # What a pump that joins is answered by; there when the stream begins.
         self._notify: asyncio.Future[Callable[[], Awaitable[None]]] = (
             asyncio.get_running_loop().create_future()
         )
-        self._moved = asyncio.Event()
-        self._told = asyncio.Event()
+        self._moved = asyncio.Event()  # the position has moved since it was stored
+        self._told = asyncio.Event()  # an operator has ended this reader
 
     @property
     def stored_ts(self) -> Ts:

@@ -1,4 +1,4 @@
-"""Synchronous face: the same stream for programs without an event loop.
+"""Subscription, synchronous: the same stream for programs without an event loop.
 
     with drainer.subscribe_sync("127.0.0.1:2379", tables=["shop.*"]) as stream:
         for change in stream:

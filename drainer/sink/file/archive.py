@@ -25,9 +25,8 @@ from typing import Final, TypeVar
 from drainer import metrics
 from drainer.formats.binlog_directory import DISK_FULL, BinlogDirectory, Broken, DiskFull
 from drainer.formats.compression import Stopped
-from drainer.formats.group_writer import RecordGroup, RelayWriter
 from drainer.formats.obinlog.writer import commit_ts_of
-from drainer.formats.record_groups import RecordSizes
+from drainer.formats.record_groups import RecordGroup, RecordSizes, RelayWriter
 from drainer.formats.segment_index import UTC, SegmentIndex
 from drainer.sink.file.records import ArchiveRecords
 from drainer.sink.file.segments import DAY_S, ArchiveSegments

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from drainer.ddl.derive.render import NotDerivable
 from drainer.ddl.derive.values import Route
-from drainer.formats.messages.message import CANAL_JSON, Message, MessageFormat
-from drainer.formats.messages.opening import open_format
+from drainer.formats.messages.message import CANAL_JSON, Message, MessageFormat, open_format
 from drainer.sink.batch.batching import Item
 from drainer.sink.ddl_text import ddl_texts
 from drainer.txn import Ddl, Transaction

@@ -23,8 +23,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import LongType, StructField, StructType
 
 from drainer.reading.archive.decode.definitions import Definitions, of_archive
-from drainer.reading.archive.read_options import ReadOptions
-from drainer.reading.archive.table_version import version_of
+from drainer.reading.archive.read_options import ReadOptions, version_of
 from drainer.reading.archive.views import VIEWS
 from drainer.reading.archive.views.view import ReadTask
 from drainer.spark.source.spark_types import arrow_schema

@@ -13,8 +13,7 @@ from random import Random
 from typing import Final
 
 from drainer.changes.row_reader import RowReader
-from drainer.formats.messages.message import FORMATS, FormatOptions
-from drainer.formats.messages.opening import open_format
+from drainer.formats.messages.message import FORMATS, FormatOptions, open_format
 from drainer.formats.pb import PbEncoder
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 from tests.benchmarks.drainer import sysbench_like

@@ -14,7 +14,7 @@ import pytest
 
 from drainer.formats import binlog_directory
 from drainer.formats.binlog_directory import BinlogDirectory, Broken, DiskFull
-from drainer.formats.group_writer import OpenRecord, RecordGroup, RelayWriter, padded
+from drainer.formats.record_groups import OpenRecord, RecordGroup, RelayWriter, padded
 from tests.crash.faults import disk
 from tests.crash.faults.disk import CUTS, ERROR, FREEZE, ROOT, SHORT, TEAR, Disk, Fault
 from tidb_binlog import filesystem

@@ -22,73 +22,33 @@ from drainer.mysql.connection import Target
 from drainer.relay import relay_log
 from drainer.relay.downstream_definitions import RelayTables
 from drainer.relay.record_readers import RecordReaders
-from drainer.relay.relay_files import RelayFiles
-from drainer.relay.relay_log import RelayLog
+from drainer.relay.relay_log import RelayFiles, RelayLog
 from drainer.relay.source import RelaySource
-from drainer.txn import INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
-from tests.common.rowcodec.tables import kind, table
+from drainer.txn import INSERT, Ddl, TableEvents, TableVersion, Transaction
 from tests.crash.faults import disk
 from tests.crash.faults.disk import ERROR, FREEZE, ROOT, Disk, Fault
-from tests.drainer.support.payloads import log_large, sent
+from tests.drainer.relay.relay_logs import (
+    INFO,
+    TABLE,
+    items,
+    opened,
+    payloads,
+    reading,
+    timestamps,
+    transaction,
+)
+from tests.drainer.support.payloads import log_large
 from tidb_binlog import filesystem
 from tidb_binlog.clock import ManualClock, SystemClock
 from tidb_binlog.errors import BinlogError, ConfigError, DirectoryLocked, ForeignDirectory
 from tidb_binlog.record import encode_file
-from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.wire import secondary_binlog_pb2 as pb
-
-INFO = table(("id", kind("bigint", not_null=True)), ("c", kind("varchar")), handle="rowid")
-TABLE = TableVersion(INFO, "shop", "t", 1)
-OTHER = TableVersion(INFO, "shop", "u", 1)
-ENCODER = RowEncoder(INFO)
 
 
 @pytest.fixture(params=FORMATS)
 def form(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-def transaction(ts: int, rows: int = 1, *, first: int = 0, last: bool = True) -> Transaction:
-    encoded = [ENCODER.insert((ts * 1000 + first + n, "x" * 50), 1) for n in range(rows)]
-    events = TableEvents(TABLE if ts % 2 else OTHER, [INSERT] * rows, encoded, first)
-    return sent(Transaction(ts - 1, ts, (events,), rows * 60, last=last))
-
-
-def opened(
-    path: Path | str, max_file_size: int = 2000, *, form: str = PAYLOAD, after_ts: int = 0
-) -> RelayLog:
-    return RelayLog.open(str(path), max_file_size, ManualClock(), form=form, after_ts=after_ts)
-
-
-def payloads(path: Path | str) -> list[list[bytes]]:
-    """The records of each file."""
-    directory = BinlogDirectory(str(path), ManualClock())
-    found = [
-        [file.payload(place) for place in directory.places[index]] for index, file in directory.files.items()
-    ]
-    directory.close()
-    return found
-
-
-def timestamps(path: Path | str) -> list[int]:
-    return [commit_ts_of(record) for file in payloads(path) for record in file]
-
-
-def items(path: Path | str) -> list[Item]:
-    """What a reader of any format makes of them."""
-    found: list[Item] = []
-    for file in payloads(path):
-        readers = RecordReaders(lambda foreign: TABLE)
-        for record in file:
-            read = reading(record)
-            _, reader = readers.of(read, len(record))
-            found.append(reader.item(read, len(record)))
-    return found
-
-
-def reading(record: bytes) -> Callable[[int, int], bytes]:
-    return lambda at, size: record[at : at + size]
 
 
 async def test_what_was_synced_is_there(tmp_path: Path, form: str) -> None:

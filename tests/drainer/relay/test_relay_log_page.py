@@ -12,7 +12,7 @@ from drainer.config.options import ENV_PREFIX, DrainerConfig
 from drainer.config.relay_format import PAYLOAD
 from drainer.formats import relay_payload as record
 from drainer.relay.relay_log import RelayLog
-from tests.drainer.relay.test_relay_log import transaction
+from tests.drainer.relay.relay_logs import transaction
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.config import loading
 

@@ -12,8 +12,7 @@ from typing import Protocol
 from drainer.config.relay_format import PAYLOAD
 from drainer.formats import binlog_file
 from drainer.formats.binlog_directory import BinlogDirectory
-from drainer.formats.group_writer import RelayWriter
-from drainer.formats.record_groups import PayloadRecords, RecordGroups, RelayRecords
+from drainer.formats.record_groups import PayloadRecords, RecordGroups, RelayRecords, RelayWriter
 from drainer.sink.file.archive import Archive
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, TableEvents, TableVersion, Transaction
 from tests.drainer.support.apply_life import column

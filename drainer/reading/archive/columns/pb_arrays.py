@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -31,6 +32,7 @@ from tidb_binlog.rowcodec.datum import BYTES
 from tidb_binlog.rowcodec.temporal import parse_duration
 from tidb_binlog.rowcodec.varint import uvarint
 from tidb_binlog.table_info import Column, ColumnKind, FieldType
+from tidb_binlog.tso import Ts
 
 Numbers: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -277,35 +279,30 @@ _Types = dict[str, dict[int, tuple[Column, bool]]]
 """By side and place of a column: the one that it is in the events, and whether it has local times."""
 
 
+@dataclass(eq=False)
 class PbTable:
-    """`newest`: the version whose columns are `wanted`, by side, each with its type in Arrow.
+    """Reads the rows of one table.
 
-    `is_one` says whether the table has one definition from one commit_ts to another. `time_zone`: of what
-    the walker says is local time.
+    `newest`: the version whose columns are `columns`, by side, each with its type in Arrow. `is_one` says
+    whether the table has one definition from one commit_ts to another. `time_zone`: of what the walker says
+    is local time.
     """
 
-    def __init__(
-        self,
-        walker: PbWalker,
-        newest: TableVersion,
-        wanted: Mapping[str, Sequence[tuple[Column, pa.DataType]]],
-        wants: Callable[[str, str], bool],
-        is_one: Callable[[int, int], bool],
-        kinds: Sequence[int],
-        time_zone: str = "",
-    ) -> None:
-        self._walker = walker
-        self._newest = newest
-        self._wanted = wanted
-        self._wants = wants
-        self._is_one = is_one
-        self._kinds = kinds
-        self._time_zone = time_zone
-        self._names = names_of(*newest.downstream)
+    walker: PbWalker
+    newest: TableVersion
+    columns: Mapping[str, Sequence[tuple[Column, pa.DataType]]]
+    wants: Callable[[str, str], bool]
+    is_one: Callable[[Ts, Ts], bool]
+    kinds: Sequence[int]
+    time_zone: str = ""
+
+    @cached_property
+    def _names(self) -> bytes:
+        return names_of(*self.newest.downstream)
 
     def read(self, pieces: Sequence[Piece]) -> TableRows | None:
         """Read the rows of the table in these records; None if they are to be read one by one."""
-        if not pieces or not self._is_one(pieces[0].commit_ts, pieces[-1].commit_ts):
+        if not pieces or not self.is_one(pieces[0].commit_ts, pieces[-1].commit_ts):
             return None
         buffer = Buffer([piece.payload for piece in pieces])
         sizes = np.array([len(piece.payload) for piece in pieces], np.int64)
@@ -319,8 +316,8 @@ class PbTable:
             return None
         selected = selected.where(ours)
         kinds = buffer.at(selected.begin + len(self._names))
-        if len(self._kinds) < 3:
-            chosen = np.isin(kinds, self._kinds)
+        if len(self.kinds) < 3:
+            chosen = np.isin(kinds, self.kinds)
             selected, kinds = selected.where(chosen), kinds[chosen]
         columns = self._columns(buffer, selected, kinds, pieces)
         return None if columns is None else TableRows(selected.record, selected.seq, kinds, columns)
@@ -329,7 +326,7 @@ class PbTable:
         """Whether the table is among other events, under a name that is written in another way."""
         while len(others.begin):
             names = names_at(buffer.data, int(others.begin[0]))
-            if names is None or self._wants(*names):
+            if names is None or self.wants(*names):
                 return True
             same = buffer.holds(others.begin, names_of(*names))
             if not same.any():
@@ -343,9 +340,9 @@ class PbTable:
         count = len(selected.begin)
         spans = {
             side: [Spans(np.zeros(count, np.int64), np.zeros(count, np.int64)) for _ in wanted]
-            for side, wanted in self._wanted.items()
+            for side, wanted in self.columns.items()
         }
-        types: _Types = {side: {} for side in self._wanted}
+        types: _Types = {side: {} for side in self.columns}
         for kind in (INSERT, UPDATE, DELETE):
             chosen = np.flatnonzero(kinds == kind)
             if len(chosen) and not self._fill(
@@ -353,11 +350,11 @@ class PbTable:
             ):
                 return None
         arrays: dict[str, list[pa.Array]] = {}
-        for side, wanted in self._wanted.items():
+        for side, wanted in self.columns.items():
             arrays[side] = []
             for place, (column, arrow) in enumerate(wanted):
                 source, is_local = types[side].get(place) or (column, False)
-                zone = self._time_zone if is_local else ""
+                zone = self.time_zone if is_local else ""
                 values = array(buffer, spans[side][place], source.type, arrow, zone)
                 if values is None:
                     return None
@@ -376,16 +373,16 @@ class PbTable:
     ) -> bool:
         """Enter where the values of one kind of events lie."""
         first = pieces[int(some.record[0])]
-        shape = self._walker.shape(buffer.data[int(some.begin[0]) : int(some.end[0])], first.commit_ts)
+        shape = self.walker.shape(buffer.data[int(some.begin[0]) : int(some.end[0])], first.commit_ts)
         begins = some.begin + len(self._names) + 1
         datums = elements(buffer, begins, some.end, shape_of(shape), paired=kind == UPDATE)
         if datums is None:
             return False
-        by_name = not shape.version.id or shape.version.id != self._newest.id
+        by_name = not shape.version.id or shape.version.id != self.newest.id
         for side, at, kinds in ((BEFORE, 0, _OLD), (AFTER, 1, _NEW)):
-            if kind not in kinds or side not in self._wanted:
+            if kind not in kinds or side not in self.columns:
                 continue
-            for place, (column, _) in enumerate(self._wanted[side]):
+            for place, (column, _) in enumerate(self.columns[side]):
                 source = _source(shape, column, by_name=by_name)
                 if source is None:
                     return False

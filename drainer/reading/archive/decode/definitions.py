@@ -68,12 +68,12 @@ class Definitions:
 
     def __init__(self, tables: Iterable[ArchivedTable] = (), history: Sequence[bytes] = ()) -> None:
         self.history = tuple(history)
-        self._by_number: dict[int, TableVersion] = {}
+        self._by_number: dict[int, TableVersion] = {}  # one object for each definition
         self._numbers: dict[TableVersion, int] = {}
-        self._by_id: dict[tuple[int, int], TableVersion] = {}
-        self._by_name: dict[tuple[str, str], list[ArchivedTable]] = {}
+        self._by_id: dict[tuple[int, int], TableVersion] = {}  # by table and schema version
+        self._by_name: dict[tuple[str, str], list[ArchivedTable]] = {}  # by `first_ts`, which rises
         self._guessed: dict[tuple[str, str, Shape], TableVersion] = {}
-        self._turns: list[int] = []
+        self._turns: list[int] = []  # where one of `_by_name` begins, in order
         for table in sorted(tables, key=lambda table: table.first_ts):
             self.add(*table)
 

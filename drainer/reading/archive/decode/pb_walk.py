@@ -444,11 +444,13 @@ class PbWalker:
         self._definitions = definitions
         self._wants = wants
         self._to_utc = to_utc
+        # By the bytes before the columns of an event: what reads it, None where it is not wanted.
         self._walks: dict[bytes, Walk | None] = {}
         self._compiled: dict[tuple[bytes, TableVersion, tuple[bytes, ...]], _Compiled] = {}
+        # Of columns without a definition: whether rows so far have had unsigned numbers.
         self._signs: dict[tuple[str, str, tuple[bytes, ...]], list[bool | None]] = {}
-        self._first, self._last = 1, 0
-        self._commit_ts = 0
+        self._first, self._last = 1, 0  # the range of commit_ts in which `_walks` hold
+        self._commit_ts = 0  # of the record that is read
 
     def forget(self) -> None:
         """Definitions may be others from now on."""

@@ -11,6 +11,7 @@ Why    a record is read once, in large chunks, and rows that are not selected ar
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from drainer.changes.statement_effect import pb_ddl
@@ -28,7 +29,6 @@ from drainer.reading.archive.files.payload import DDL, PB, Body, PayloadHead
 from drainer.reading.archive.files.segments import PUMP, Slice
 from drainer.reading.archive.files.selection import Selection
 from drainer.relay.record_readers import to_utc
-from drainer.txn import Ddl
 from tidb_binlog.errors import BinlogError, ConfigError, Corruption
 from tidb_binlog.record import FILE_OVERHEAD, RecordError
 
@@ -182,83 +182,46 @@ class _Doubles:
         return double
 
 
+@dataclass(eq=False)
 class _Reader:
-    """What slices of both kinds of binlog files have in common."""
+    """What slices of both kinds of binlog files have in common. `path`: the file's name in messages."""
 
-    def __init__(self, part: Slice, selection: Selection, path: str, reach: Reach | None) -> None:
-        self._part = part
-        self._reach = reach
-        self._selection = selection
-        self._path = path
-
-    def records(self, file: File, damage: str) -> Iterator[Record]:
-        """Read the records of the slice."""
-        doubles = _Doubles(file, self._part, self._reach)
-        selection, end = self._selection, self._part.start
-        for pos, payload in _payloads(file, self._part, self._path, damage):
-            if pos != end:
-                self._lose()
-            end = pos + len(payload) + FILE_OVERHEAD
-            try:
-                body = payloads.body(payload)
-                double = doubles.is_double(body, pos, payload)
-                self._see(payload)
-                if double or not selection.wants_ts(body.commit_ts):
-                    continue
-                if body.tag != DDL:
-                    yield from self._changes(body, pos, payload)
-                else:
-                    ddl = self._ddl(body, payload)
-                    if selection.wants_ddl(ddl.tables):
-                        yield SchemaChange(ddl, self._part.name, pos, doubles.part)
-            except BinlogError as error:
-                if damage == REPORT and isinstance(error, Corruption):
-                    continue
-                raise self._at(error, pos) from None
+    part: Slice
+    selection: Selection
+    definitions: Definitions
+    path: str
+    reach: Reach | None = None
 
     def _at(self, error: BinlogError, pos: int) -> BinlogError:
         """The error with the place of the record."""
-        return type(error)(f"{self._path}: offset {pos}: {error.message}", hint=error.hint)
-
-    def _see(self, payload: bytes) -> None:
-        """Every record, before it is read and whether it is or not."""
-
-    def _lose(self) -> None:
-        """Records before the next one are damaged, and were passed over."""
-
-    def _ddl(self, body: Body, payload: bytes) -> Ddl:
-        raise NotImplementedError
-
-    def _changes(self, body: Body, pos: int, payload: bytes) -> Iterator[Changes]:
-        raise NotImplementedError
+        return type(error)(f"{self.path}: offset {pos}: {error.message}", hint=error.hint)
 
 
+@dataclass(eq=False)
 class PbReader(_Reader):
     """Of a file archive."""
 
-    def __init__(
-        self,
-        part: Slice,
-        selection: Selection,
-        definitions: Definitions,
-        path: str,
-        reach: Reach | None = None,
-    ) -> None:
-        super().__init__(part, selection, path, reach)
-        wants = None if selection.takes_all_rows else self._wants
-        zone = part.time_zone
-        self.walker = PbWalker(definitions, wants, None if zone == UTC else to_utc(zone))
+    def __post_init__(self) -> None:
+        wants = None if self.selection.takes_all_rows else self._wants
+        zone = self.part.time_zone
+        self.walker = PbWalker(self.definitions, wants, None if zone == UTC else to_utc(zone))
+
+    def records(self, file: File, damage: str) -> Iterator[Record]:
+        """Read the records of the slice."""
+        for item in self.undecoded(file, damage):
+            if isinstance(item, Piece):
+                yield from self.changes(item, damage)
+            elif self.selection.wants_ddl(item.ddl.tables):
+                yield item
 
     def pieces(self, file: File, damage: str) -> Iterator[Piece]:
         """Read the records of rows, undecoded."""
-        for item in self.undecoded(file, damage):
-            if isinstance(item, Piece):
-                yield item
+        return (item for item in self.undecoded(file, damage) if isinstance(item, Piece))
 
     def undecoded(self, file: File, damage: str) -> Iterator[Piece | SchemaChange]:
         """Read the records, rows undecoded."""
-        doubles = _Doubles(file, self._part, self._reach)
-        for pos, payload in _payloads(file, self._part, self._path, damage):
+        doubles = _Doubles(file, self.part, self.reach)
+        for pos, payload in _payloads(file, self.part, self.path, damage):
             try:
                 body = payloads.body(payload)
                 double = doubles.is_double(body, pos, payload)
@@ -266,61 +229,58 @@ class PbReader(_Reader):
                 if damage == REPORT:
                     continue
                 raise self._at(error, pos) from None
-            if double or not self._selection.wants_ts(body.commit_ts):
+            if double or not self.selection.wants_ts(body.commit_ts):
                 continue
             if body.tag == DDL:
                 text = payload[body.start : body.stop]
-                yield SchemaChange(self._ddl(body, payload), self._part.name, pos, doubles.part, text)
+                yield SchemaChange(pb_ddl(body.commit_ts, text), self.part.name, pos, doubles.part, text)
             else:
                 yield Piece(body.commit_ts, pos, payload, body.start)
 
     def changes(self, piece: Piece, damage: str) -> Iterator[Changes]:
         """The rows of a record."""
+        name = self.part.name
         try:
-            yield from self._decoded(piece)
-        except Corruption as error:
-            if damage != REPORT:
+            for runs, last_ones in self.walker.pieces(piece.payload, piece.commit_ts):
+                for number, (first_seq, rows) in enumerate(runs, 1):
+                    last = last_ones and number == len(runs)
+                    yield Changes(piece.commit_ts, 0, name, piece.pos, first_seq, rows, last)
+        except BinlogError as error:
+            if damage != REPORT or not isinstance(error, Corruption):
                 raise self._at(error, piece.pos) from None
 
-    def _decoded(self, piece: Piece) -> Iterator[Changes]:
-        name = self._part.name
-        for runs, last_ones in self.walker.pieces(piece.payload, piece.commit_ts):
-            for number, (first_seq, rows) in enumerate(runs, 1):
-                last = last_ones and number == len(runs)
-                yield Changes(piece.commit_ts, 0, name, piece.pos, first_seq, rows, last)
-
     def _wants(self, schema: str, table: str, kind: int) -> bool:
-        return self._selection.wants_op(kind) and self._selection.wants_table(schema, table)
-
-    def _ddl(self, body: Body, payload: bytes) -> Ddl:
-        return pb_ddl(body.commit_ts, payload[body.start : body.stop])
-
-    def _changes(self, body: Body, pos: int, payload: bytes) -> Iterator[Changes]:
-        yield from self._decoded(Piece(body.commit_ts, pos, payload, body.start))
+        return self.selection.wants_op(kind) and self.selection.wants_table(schema, table)
 
 
+@dataclass(eq=False)
 class _RelayReader(_Reader):
-    def __init__(
-        self,
-        part: Slice,
-        selection: Selection,
-        definitions: Definitions,
-        path: str,
-        reach: Reach | None = None,
-    ) -> None:
-        super().__init__(part, selection, path, reach)
-        self._rows = RelayRows(definitions, part.time_zone)
+    def __post_init__(self) -> None:
+        self._rows = RelayRows(self.definitions, self.part.time_zone)
 
-    def _see(self, payload: bytes) -> None:
-        self._rows.see(payload)
-
-    def _lose(self) -> None:
-        self._rows.lose()
-
-    def _ddl(self, body: Body, payload: bytes) -> Ddl:
-        return self._rows.ddl()
-
-    def _changes(self, body: Body, pos: int, payload: bytes) -> Iterator[Changes]:
-        begin = Changes(body.commit_ts, 0, self._part.name, pos, 0, [])
-        for runs, last in self._rows.pieces():
-            yield from changes(runs, self._selection, begin, last=last)
+    def records(self, file: File, damage: str) -> Iterator[Record]:
+        """Read the records of the slice."""
+        doubles = _Doubles(file, self.part, self.reach)
+        selection, end = self.selection, self.part.start
+        for pos, payload in _payloads(file, self.part, self.path, damage):
+            if pos != end:
+                self._rows.lose()
+            end = pos + len(payload) + FILE_OVERHEAD
+            try:
+                body = payloads.body(payload)
+                double = doubles.is_double(body, pos, payload)
+                self._rows.see(payload)
+                if double or not selection.wants_ts(body.commit_ts):
+                    continue
+                if body.tag == DDL:
+                    ddl = self._rows.ddl()
+                    if selection.wants_ddl(ddl.tables):
+                        yield SchemaChange(ddl, self.part.name, pos, doubles.part)
+                    continue
+                begin = Changes(body.commit_ts, 0, self.part.name, pos, 0, [])
+                for runs, last in self._rows.pieces():
+                    yield from changes(runs, selection, begin, last=last)
+            except BinlogError as error:
+                if damage == REPORT and isinstance(error, Corruption):
+                    continue
+                raise self._at(error, pos) from None

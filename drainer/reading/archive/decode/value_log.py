@@ -38,7 +38,7 @@ from drainer.stream.pull.merged import Merged
 from drainer.stream.rules.rule_set import Rules
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator
-from drainer.txn import Ddl, Transaction
+from drainer.txn import Transaction
 from tidb_binlog import binlog, ddl_job, tso
 from tidb_binlog.binlog import COMMIT, PREWRITE, Header
 from tidb_binlog.errors import ConfigError, Corruption
@@ -188,35 +188,28 @@ def payload_at(file: File, pos: int) -> bytes:
     return decode_value(data, base=pos)[0]
 
 
+_NEEDS_HISTORY: Final = "give the file with the DDL history (ddl-history): one job of the history a line"
+
+
 def followed(definitions: Definitions, first_ts: Ts) -> Translator:
     """Follows the schema from the transaction with this commit_ts on."""
     return Translator(SchemaTracker.from_history(definitions.history, finished_ts=first_ts - 1), Rules())
 
 
-class PumpReader:
-    """Of one file of a value log."""
+class PumpReader(ValueLog):
+    """Reads the transactions of one file with the DDL history. With `skip_damage` what cannot be read is left
+    out."""
 
     def __init__(
         self, location: Location, part: Slice, definitions: Definitions, *, skip_damage: bool = False
     ) -> None:
-        self._location = location
-        self._part = part
+        super().__init__(location, part, skip_damage=skip_damage)
         self._definitions = definitions
-        self._log = ValueLog(location, part, skip_damage=skip_damage)
         self._images = Images()
-
-    @property
-    def path(self) -> str:
-        """How the file is called in messages."""
-        return self._location.path_of(self._part.name)
 
     def open(self) -> contextlib.AbstractContextManager[File]:
         """The file."""
         return self._location.open(self._part.name)
-
-    def transactions(self) -> Transactions:
-        """Those that began in the file. Raises `Corruption`."""
-        return self._log.transactions()
 
     def records(self, selection: Selection) -> Iterator[Record]:
         """Raises `Corruption`, and `ConfigError` without a DDL history."""
@@ -226,18 +219,14 @@ class PumpReader:
         if not self._definitions.history:
             raise ConfigError(
                 f"{self._location.shown} is a value log, which has no definitions of tables",
-                hint="give the file with the DDL history (ddl-history): one job of the history a line",
+                hint=_NEEDS_HISTORY,
             )
         translator = followed(self._definitions, committed[0][0])
         with self.open() as file:
             for commit_ts, pos in committed:
                 entry = self.merged(file, commit_ts, pos)
-                if entry is None:
-                    continue
-                try:
+                if entry is not None:
                     yield from self.record(translator, entry, pos, selection)
-                except (Corruption, RowError) as error:
-                    raise Corruption(f"{self.path}: offset {pos}: {error.message}", hint=error.hint) from None
 
     def merged(self, file: File, commit_ts: Ts, pos: int) -> Merged | None:
         """A transaction as the collector hands it on; None for the new value of a sequence."""
@@ -259,14 +248,18 @@ class PumpReader:
     def record(
         self, translator: Translator, entry: Merged, pos: int, selection: Selection
     ) -> Iterator[Record]:
-        """What a transaction or a schema change is. Raises `Corruption`, `RowError`."""
-        item = translator.translate(entry)
-        if isinstance(item, Ddl):
-            if not item.skip and selection.wants_ddl(item.tables):
-                yield SchemaChange(item, self._part.name, pos)
-            return
-        begin = Changes(item.commit_ts, item.start_ts, self._part.name, pos, 0, [])
-        yield from changes(self._runs(item), selection, begin)
+        """What a transaction or a schema change is. Raises `Corruption`."""
+        name = self._part.name
+        try:
+            item = translator.translate(entry)
+            if isinstance(item, Transaction):
+                begin = Changes(item.commit_ts, item.start_ts, name, pos, 0, [])
+                yield from changes(self._runs(item), selection, begin)
+            elif not item.skip and selection.wants_ddl(item.tables):
+                yield SchemaChange(item, name, pos)
+        except (Corruption, RowError) as error:
+            path = self._location.path_of(name)
+            raise Corruption(f"{path}: offset {pos}: {error.message}", hint=error.hint) from None
 
     def _runs(self, item: Transaction) -> Iterator[RowRun]:
         for events in item.tables:
@@ -283,9 +276,6 @@ class PumpReader:
                 value = binlog_pb2.PrewriteValue.FromString(message.prewrite_value)
                 rows = sum(len(mutation.sequence) for mutation in value.mutations)
                 yield PayloadHead(commit_ts, pos, len(payload), message.ddl_job_id != 0, rows)
-
-
-_NEEDS_HISTORY: Final = "give the file with the DDL history (ddl-history): one job of the history a line"
 
 
 class _Place(NamedTuple):
@@ -320,12 +310,12 @@ class PumpLogs:
             reach = 0
             for part in seen.plan(Selection(), skip_damage=skip_damage):
                 log = PumpReader(seen.location, part, definitions, skip_damage=skip_damage)
-                found = log.transactions()
-                reach = max(reach, found.reach)
-                begun += found.unfinished
+                transactions = log.transactions()
+                reach = max(reach, transactions.reach)
+                begun += transactions.unfinished
                 self._logs.append(log)
-                times = array("q", [commit_ts for commit_ts, _ in found.committed])
-                self._committed.append((times, array("q", [pos for _, pos in found.committed])))
+                times = array("q", [commit_ts for commit_ts, _ in transactions.committed])
+                self._committed.append((times, array("q", [pos for _, pos in transactions.committed])))
             reaches.append(reach)
         self.unfinished = len(begun)
         reach = min(reaches)
@@ -349,9 +339,7 @@ class PumpLogs:
     def merged(self, after_ts: Ts, stop_ts: Ts) -> Iterator[Merged]:
         """What lies after the one commit_ts, up to the other. A client that was not answered may have told
         two pumps."""
-        with contextlib.ExitStack() as ends:
-            for _, entry in self._entries(_Files(self._logs, ends), after_ts, stop_ts):
-                yield entry
+        return (entry for _, entry in self._entries(after_ts, stop_ts))
 
     def records(self, selection: Selection) -> Iterator[Record]:
         """Raises `Corruption`, and `ConfigError` without a DDL history."""
@@ -359,28 +347,23 @@ class PumpLogs:
             raise ConfigError("value logs have no definitions of tables", hint=_NEEDS_HISTORY)
         begin = max(selection.start, self.first_ts, 1)
         translator = followed(self._definitions, begin)
-        with contextlib.ExitStack() as ends:
-            places = self._entries(_Files(self._logs, ends), begin - 1, selection.stop or 1 << 63)
-            for place, entry in places:
-                log = self._logs[place.log]
-                try:
-                    yield from log.record(translator, entry, place.pos, selection)
-                except (Corruption, RowError) as error:
-                    raise Corruption(
-                        f"{log.path}: offset {place.pos}: {error.message}", hint=error.hint
-                    ) from None
+        for place, entry in self._entries(begin - 1, selection.stop or 1 << 63):
+            yield from self._logs[place.log].record(translator, entry, place.pos, selection)
 
-    def _entries(self, files: _Files, after_ts: Ts, stop_ts: Ts) -> Iterator[tuple[_Place, Merged]]:
+    def _entries(self, after_ts: Ts, stop_ts: Ts) -> Iterator[tuple[_Place, Merged]]:
+        """Files stay open until the reading ends."""
         last_ts = after_ts
-        for place in self._places():
-            if place.commit_ts > stop_ts:
-                return
-            if place.commit_ts <= last_ts:
-                continue
-            entry = self._logs[place.log].merged(files.of(place.log), place.commit_ts, place.pos)
-            if entry is not None:
-                last_ts = place.commit_ts
-                yield place, entry
+        with contextlib.ExitStack() as ends:
+            opened = functools.cache(lambda log: ends.enter_context(self._logs[log].open()))
+            for place in self._places():
+                if place.commit_ts > stop_ts:
+                    return
+                if place.commit_ts <= last_ts:
+                    continue
+                entry = self._logs[place.log].merged(opened(place.log), place.commit_ts, place.pos)
+                if entry is not None:
+                    last_ts = place.commit_ts
+                    yield place, entry
 
     def _places(self) -> Iterable[_Place]:
         of_files = (
@@ -388,19 +371,3 @@ class PumpLogs:
             for number, (times, places) in enumerate(self._committed)
         )
         return heapq.merge(*of_files)
-
-
-class _Files:
-    """Files that are open, until the reading ends."""
-
-    def __init__(self, logs: Sequence[PumpReader], ends: contextlib.ExitStack) -> None:
-        self._logs = logs
-        self._ends = ends
-        self._open: dict[int, File] = {}
-
-    def of(self, log: int) -> File:
-        """Get a file, open."""
-        file = self._open.get(log)
-        if file is None:
-            file = self._open[log] = self._ends.enter_context(self._logs[log].open())
-        return file

@@ -2,68 +2,39 @@
 
 from __future__ import annotations
 
-import io
-import json
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-import fastavro
 import pytest
 
 from drainer.changes.model import Column, Row
 from drainer.changes.row_reader import RowReader
 from drainer.formats.messages.avro import NoKey, avro_name
-from drainer.formats.messages.message import FormatOptions, Message
-from drainer.formats.messages.opening import open_format
+from drainer.formats.messages.message import FormatOptions, Message, open_format
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl
 from tests.common.rowcodec.tables import key, kind, table
 from tests.drainer.formats.messages.changes import (
     COMMIT_MS,
     COMMIT_TS,
-    effects,
-    items,
-    transaction,
-    version,
-)
-from tests.drainer.formats.messages.test_canal_json import (
     EVERYTHING,
     NULLS,
     ROW,
     VERSION,
+    Subjects,
     comparable,
+    effects,
+    items,
     replace_version,
+    transaction,
+    version,
 )
 from tests.drainer.support import recorded
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.rowcodec.values import EnumValue, SetValue
 
 MICRO = timedelta(microseconds=1)
-
-
-class Subjects:
-    """A registry in memory; ids are those of schemas, over all subjects."""
-
-    def __init__(self) -> None:
-        self.schemas: list[str] = []
-        self.asked: list[str] = []
-
-    def register(self, subject: str, schema: str) -> int:
-        self.asked.append(subject)
-        fastavro.parse_schema(json.loads(schema))  # as a registry does
-        if schema not in self.schemas:
-            self.schemas.append(schema)
-        return 1000 + self.schemas.index(schema)
-
-    def read(self, data: bytes) -> tuple[Any, Any]:
-        """(schema, record) of a key or value."""
-        assert data[0] == 0
-        schema = json.loads(self.schemas[int.from_bytes(data[1:5], "big") - 1000])
-        stream = io.BytesIO(data[5:])
-        record = fastavro.schemaless_reader(stream, fastavro.parse_schema(schema), None)
-        assert not stream.read(), "bytes after the record"
-        return schema, record
 
 
 # SQL type -> (TIDB_TYPE, AVRO_TYPE), as TiCDC documents them.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -13,15 +12,21 @@ import pytest
 
 from drainer.changes.model import Column, Row
 from drainer.changes.row_reader import RowReader
-from drainer.formats.messages.message import ROWS_MAX, FormatOptions, Message
-from drainer.formats.messages.opening import open_format
-from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Transaction
+from drainer.formats.messages.message import ROWS_MAX, FormatOptions, Message, open_format
+from drainer.txn import DELETE, INSERT, UPDATE, Ddl
 from tests.common.rowcodec.tables import binary, key, kind, table
 from tests.drainer.formats.messages.changes import (
     COMMIT_MS,
     COMMIT_TS,
+    EVERYTHING,
+    NULLS,
+    ROW,
+    VERSION,
+    binary32,
+    comparable,
     effects,
     items,
+    replace_version,
     transaction,
     version,
 )
@@ -56,11 +61,6 @@ def jdbc_type(mysql_type: str, value: Any) -> int:
     if name not in INTEGERS:
         return JDBC[name]
     return next(code for limit, code in INTEGERS[name] if value is None or value <= limit)
-
-
-def binary32(value: float) -> float:
-    found: float = struct.unpack(">f", struct.pack(">f", value))[0]
-    return found
 
 
 def read_time(column: Column, text: str) -> Any:
@@ -98,13 +98,6 @@ def read_value(column: Column, mysql_type: str, text: str | None) -> Any:
     if name in ("date", "datetime", "timestamp", "time"):
         return read_time(column, text)
     return text.encode("latin-1") if name in BINARY else text
-
-
-def comparable(value: Any) -> Any:
-    """What JSON cannot hold is there as what stands for it."""
-    if isinstance(value, EnumValue | SetValue):
-        return value.number, str(value)
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def same(column: Column, found: Any, wanted: Any) -> bool:
@@ -181,29 +174,6 @@ def test_recorded_rows_have_the_values_that_the_row_reader_gives(scenario: str) 
     assert count > 0
 
 
-EVERYTHING = table(
-    ("id", key("bigint", unsigned=True)),
-    ("it's {odd} \"\\ 日本", kind("varchar", flen=20, not_null=True)),
-    ("tiny", kind("tinyint", unsigned=True, not_null=True)),
-    ("small", kind("smallint", unsigned=True)),
-    ("amount", kind("decimal", flen=10, decimal=2)),
-    ("ratio", kind("float", not_null=True)),
-    ("raw", binary("varchar", flen=20)),
-    ("state", kind("enum", elems=("new", "it's"), not_null=True)),
-    ("flags", kind("set", elems=("a", "b"))),
-    ("at", kind("timestamp", decimal=3)),
-    ("took", kind("time")),
-    ("doc", kind("json")),
-    ("bits", kind("bit", flen=10)),
-)
-VERSION = version(EVERYTHING)
-ROW = [
-    *(2**64 - 1, "'{\"\\\n\u2028é😀", 200, 40000, "-1.50", 1.1, bytes(range(256)), 2, 3),
-    *("2024-02-29 01:02:03.500", "-10:00:01", '{"a": [1, "b"]}', 5),
-]
-NULLS = [1, "", 0, None, None, -0.0, None, 1, None, None, None, None, None]
-
-
 @pytest.mark.parametrize("other_order", [False, True])
 def test_every_type_with_odd_names_and_nulls(other_order: bool) -> None:
     """A row whose columns stand in another order goes another way to the same message."""
@@ -219,11 +189,6 @@ def test_every_type_with_odd_names_and_nulls(other_order: bool) -> None:
     found = list(open_format("canal-json").rows(item))
     for message, (row, seq) in zip(found, effects(RowReader(), item), strict=True):
         check(message, row, COMMIT_TS, seq)
-
-
-def replace_version(item: Transaction) -> Transaction:
-    item.tables[0].table = VERSION
-    return item
 
 
 def test_the_documented_example_of_a_binary_string() -> None:

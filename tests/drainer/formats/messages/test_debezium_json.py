@@ -14,26 +14,23 @@ import pytest
 from drainer.changes.model import Column, Row
 from drainer.changes.row_reader import RowReader
 from drainer.formats.messages.json_rows import unscaled
-from drainer.formats.messages.message import FormatOptions, Message
-from drainer.formats.messages.opening import open_format
+from drainer.formats.messages.message import FormatOptions, Message, open_format
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Tracked
 from tests.common.rowcodec.tables import key, kind, table
 from tests.drainer.formats.messages.changes import (
     COMMIT_MS,
     COMMIT_TS,
-    effects,
-    items,
-    transaction,
-    version,
-)
-from tests.drainer.formats.messages.test_canal_json import (
     EVERYTHING,
     NULLS,
     ROW,
     VERSION,
     binary32,
     comparable,
+    effects,
+    items,
     replace_version,
+    transaction,
+    version,
 )
 from tests.drainer.support import recorded
 from tidb_binlog import tso

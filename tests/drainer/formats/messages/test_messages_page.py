@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from drainer.formats.messages.message import FORMATS, FormatOptions, Message
-from drainer.formats.messages.opening import open_format
+from drainer.formats.messages.message import FORMATS, FormatOptions, Message, open_format
 from drainer.txn import UPDATE
 from tests.common.rowcodec.tables import key, kind, table
-from tests.drainer.formats.messages.changes import transaction, version
-from tests.drainer.formats.messages.test_avro import Subjects
+from tests.drainer.formats.messages.changes import Subjects, transaction, version
 from tidb_binlog.version import release
 
 PAGE = (Path(__file__).resolve().parents[4] / "docs" / "messages.md").read_text()

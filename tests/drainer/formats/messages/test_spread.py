@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from drainer.formats.messages.message import AVRO, FORMATS, FormatOptions, Message, MessageFormat
-from drainer.formats.messages.opening import open_format
+from drainer.formats.messages.message import AVRO, FORMATS, FormatOptions, Message, MessageFormat, open_format
 from drainer.txn import DELETE, INSERT
 from tests.common.rowcodec.tables import binary, index, key, kind, table
 from tests.drainer.formats.messages.changes import transaction, version

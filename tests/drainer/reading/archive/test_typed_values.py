@@ -22,8 +22,8 @@ from drainer.reading.archive.decode.records import Changes
 from drainer.reading.archive.views import changes
 from drainer.reading.archive.views.view import ReadTask, portions
 from drainer.txn import TableVersion
-from tests.drainer.reading.archive.decode.test_reading_recorded import BETWEEN, LACKING_COLUMNS, WRONG_NAMES
 from tests.drainer.reading.archive.support import corpus, go_values
+from tests.drainer.reading.archive.support.corpus import BETWEEN, LACKING_COLUMNS, WRONG_NAMES
 from tests.drainer.reading.archive.support.go_values import Invalid
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items

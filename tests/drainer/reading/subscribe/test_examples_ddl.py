@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from drainer.changes.model import Ddl
-from tests.drainer.changes.test_row_effect import World
+from tests.drainer.changes.mirror import World
 
 EXAMPLES = Path(__file__).resolve().parents[4] / "examples"
 

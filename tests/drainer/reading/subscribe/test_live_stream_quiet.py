@@ -10,10 +10,10 @@ import pytest
 from drainer.reading.subscribe.live_stream import LiveStream
 from drainer.reading.subscribe.named_reader import NamedReader
 from drainer.stream.pull.spill import SpillDirectory
-from drainer.stream.rules.table_filter import TableFilter
+from drainer.stream.rules.table_rules import TableFilter
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator
-from tests.drainer.reading.subscribe.test_live_stream import Upstream
+from tests.drainer.reading.subscribe.streams import Upstream
 from tests.drainer.support.scripted_pump import MemoryRegistry, ScriptedClient, ScriptedPump
 from tests.fakes import virtual_time
 from tests.fakes.virtual_time import LoopClock

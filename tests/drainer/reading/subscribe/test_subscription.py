@@ -13,7 +13,7 @@ from drainer import txn
 from drainer.changes.model import Row
 from drainer.reading.subscribe.named_reader import NameTaken
 from drainer.reading.subscribe.subscription import Change, Subscription
-from tests.drainer.reading.subscribe.test_live_stream import Cluster
+from tests.drainer.reading.subscribe.streams import Cluster
 from tidb_binlog.errors import Corruption
 from tidb_binlog.rowcodec.row_error import RowError
 

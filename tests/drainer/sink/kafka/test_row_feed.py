@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from drainer.formats.messages.message import Message
-from drainer.formats.messages.opening import open_format
+from drainer.formats.messages.message import Message, open_format
 from drainer.sink.kafka.client import TopicFacts
 from drainer.sink.kafka.row_feed import placed
 from drainer.txn import INSERT, Item, Transaction

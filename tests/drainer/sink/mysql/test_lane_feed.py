@@ -11,7 +11,7 @@ import pytest
 from drainer.config.relay_format import FORMATS
 from drainer.sink.mysql.lane_feed import LaneFeed
 from drainer.txn import Transaction
-from tests.drainer.relay.test_relay_log import items, opened, timestamps, transaction
+from tests.drainer.relay.relay_logs import items, opened, timestamps, transaction
 from tests.drainer.support.payloads import spilled
 
 

@@ -11,20 +11,13 @@ from drainer.config.relay_format import FORMATS
 from drainer.reading.archive.decode.records import Changes
 from drainer.txn import Ddl, Transaction
 from tests.drainer.reading.archive.support import corpus
-from tests.drainer.reading.archive.support.corpus import Change, Values
+from tests.drainer.reading.archive.support.corpus import BETWEEN, LACKING_COLUMNS, WRONG_NAMES, Change, Values
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items
 from tidb_binlog.errors import Corruption
 
 KINDS = ("insert", "update", "delete")
-# Rows that Go writes under a wrong name: of a table renamed with others, or in a renamed database.
-WRONG_NAMES = {"ddl-swap": 2, "ddl-rename-db": 2}
-# It took a dropped column away while writers still filled it; of updates a relay log then has two forms.
-LACKING_COLUMNS = {"ddl": 10}
 TWO_FORMS = {"ddl": 2}
-# Rows between the commit of an ALTER and the end of its job, which is what the history says: DECIMAL with the
-# former number of digits.
-BETWEEN = {"ddl": 2}
 
 
 @functools.cache

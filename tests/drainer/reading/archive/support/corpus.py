@@ -186,3 +186,16 @@ class Values:
 
 def ddls(found: Iterable[Record]) -> list[Ddl]:
     return [record.ddl for record in found if isinstance(record, SchemaChange)]
+
+
+# Rows that Go writes under a wrong name: of a table renamed with others, or in a renamed database.
+WRONG_NAMES = {"ddl-swap": 2, "ddl-rename-db": 2}
+
+
+# It took a dropped column away while writers still filled it; of updates a relay log then has two forms.
+LACKING_COLUMNS = {"ddl": 10}
+
+
+# Rows between the commit of an ALTER and the end of its job, which is what the history says: DECIMAL with the
+# former number of digits.
+BETWEEN = {"ddl": 2}
