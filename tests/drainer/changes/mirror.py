@@ -12,7 +12,7 @@ from drainer.stream.rules.table_rules import RouteRule, TableFilter, TableRouter
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator
 from drainer.txn import Ddl as EncodedDdl
-from tests.drainer.stream.schema.test_tracker import Upstream, table
+from tests.drainer.stream.schema.upstream_jobs import Upstream, table
 from tests.drainer.support.apply_life import created
 from tidb_binlog.ddl_job import ActionType
 

@@ -9,7 +9,7 @@ import pytest
 from drainer.stream.rules.name_pattern import Source
 from drainer.stream.rules.table_rules import RouteRule
 from tests.drainer.changes.mirror import World
-from tests.drainer.stream.schema.test_tracker import database, table
+from tests.drainer.stream.schema.upstream_jobs import database, table
 from tidb_binlog.ddl_job import ActionType
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from drainer.checkpoint.backup_position import BackupPosition, of_br, of_dumpling
+from tests.drainer.checkpoint.backup_files import number, varint
 from tidb_binlog.errors import ConfigError, Corruption, Rejected
 
 TS = 420_747_102_018_863_124
@@ -61,20 +62,8 @@ def test_what_is_no_finished_dump_of_a_tidb(
     assert raised.value.hint  # type: ignore[attr-defined]
 
 
-def number(field: int, value: int) -> bytes:
-    return varint(field << 3) + varint(value)
-
-
 def text(field: int, value: bytes) -> bytes:
     return varint(field << 3 | 2) + varint(len(value)) + value
-
-
-def varint(value: int) -> bytes:
-    octets = bytearray()
-    while value > 0x7F:
-        octets.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*octets, value])
 
 
 FILES = text(4, b"\x0a\x05a.sst") * 50_000 + text(7, b"\x08\x01")

@@ -17,7 +17,7 @@ from drainer.mysql.connection import Target, connect
 from drainer.mysql.errors import TransientError
 from drainer.mysql.literal.quoting import qualified, quote_name, string_literal
 from drainer.mysql.rows.change import Position
-from tests.drainer.checkpoint.test_value import GO_ROWS
+from tests.drainer.checkpoint.go_rows import GO_ROWS
 from tests.drainer.support.apply_life import clean
 from tidb_binlog.errors import BinlogError, Conflict, Corruption, DownstreamError, Unavailable
 

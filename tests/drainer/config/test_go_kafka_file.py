@@ -13,7 +13,7 @@ from drainer.config.options import ENV_PREFIX, DrainerConfig
 from drainer.config.sink_options import MESSAGE_BYTES_MAX
 from drainer.sink.kafka import zookeeper
 from drainer.sink.kafka.client import producer_config
-from tests.drainer.config.test_kafka_options import GO_FILE
+from tests.drainer.config.go_kafka_file import GO_FILE
 from tidb_binlog.config import loading
 from tidb_binlog.errors import ConfigError
 

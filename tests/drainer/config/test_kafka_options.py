@@ -10,38 +10,9 @@ import pytest
 from drainer.config.options import ENV_PREFIX, DrainerConfig
 from drainer.config.sink_options import KAFKA_FORMATS
 from drainer.formats.messages import message
+from tests.drainer.config.go_kafka_file import GO_FILE
 from tidb_binlog.config import loading
 from tidb_binlog.errors import ConfigError
-
-# The keys of [syncer.to] that a Go drainer's file has for Kafka, as its shipped file shows them.
-GO_FILE = """
-addr = "127.0.0.1:8249"
-data-dir = "data.drainer"
-pd-urls = "http://127.0.0.1:2379"
-compressor = ""
-
-[security]
-
-[syncer]
-ignore-schemas = "INFORMATION_SCHEMA,PERFORMANCE_SCHEMA,mysql"
-txn-batch = 20
-worker-count = 16
-disable-dispatch = false
-safe-mode = false
-db-type = "kafka"
-
-[syncer.to]
-zookeeper-addrs = "127.0.0.1:2181"
-kafka-addrs = "127.0.0.1:9092,10.0.0.2:9092"
-kafka-version = "0.8.2.0"
-kafka-max-messages = 1024
-kafka-max-message-size = 1073741824
-kafka-client-id = "tidb_binlog"
-topic-name = "orders_obinlog"
-
-[syncer.to.checkpoint]
-type = "file"
-"""
 
 
 def load(path: Path, text: str) -> DrainerConfig:

@@ -155,7 +155,7 @@ async def test_a_go_drainers_savepoint_is_where_it_begins(
 
 
 def test_config_check_passes_a_go_drainers_file(tmp_path: Path) -> None:
-    from tests.drainer.config.test_kafka_options import GO_FILE
+    from tests.drainer.config.go_kafka_file import GO_FILE
 
     file = tmp_path / "drainer.toml"
     file.write_text(GO_FILE)

@@ -11,8 +11,8 @@ import pytest
 
 from drainer.stream.pull.collector import Collector
 from drainer.stream.pull.pump_source import BinlogsGone
-from tests.drainer.stream.pull.test_collector import NEVER_S, World
-from tests.drainer.stream.pull.test_collector_model import EVENTS, Life, ModelPump
+from tests.drainer.stream.pull.collected import NEVER_S, World
+from tests.drainer.stream.pull.pump_model import EVENTS, Life, ModelPump
 from tests.drainer.support.scripted_pump import MemoryRegistry, settle, until
 from tidb_binlog.cluster.registry import ClusterView
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.drainer.stream.pull.test_collector import NEVER_S, World
+from tests.drainer.stream.pull.collected import NEVER_S, World
 from tests.drainer.support.scripted_pump import MemoryRegistry, settle, until
 
 

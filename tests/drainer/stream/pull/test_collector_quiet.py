@@ -25,7 +25,7 @@ from drainer.stream.pull.collector import (
     MergedBatch,
 )
 from drainer.stream.pull.spill import SpillDirectory
-from tests.drainer.stream.pull.test_collector import MemoryHistory
+from tests.drainer.stream.pull.collected import MemoryHistory
 from tests.drainer.support.scripted_pump import (
     Connection,
     MemoryRegistry,

@@ -20,7 +20,7 @@ from drainer.stream.rules.table_rules import TableFilter
 from drainer.stream.schema.tracker import SchemaTracker, UnknownTable
 from drainer.stream.translate.translator import Translator
 from drainer.txn import Ddl, TableVersion, Transaction
-from tests.drainer.stream.translate.test_translator import Setting
+from tests.drainer.stream.translate.setting import Setting
 from tests.drainer.support import recorded
 from tidb_binlog import binlog, protobuf_fields
 from tidb_binlog.errors import Corruption

@@ -19,7 +19,7 @@ from drainer.mysql.literal.quoting import quote_name
 from drainer.stream.pull.merged import Merged
 from drainer.stream.rules.rule_set import Rules, read_rules
 from drainer.txn import DELETE, INSERT, UPDATE
-from tests.drainer.stream.rules.test_rule_set_mariadb import KEY, Made, contents
+from tests.drainer.stream.rules.made_tables import KEY, Made, contents
 from tests.drainer.support.apply_life import Life, clean, column, create_job, created, stored_ts
 from tidb_binlog import binlog
 from tidb_binlog.ddl_job import ActionType

@@ -11,7 +11,7 @@ import pytest
 from drainer.stream.schema import history_reader as schema_reading
 from drainer.stream.schema.history_reader import Until
 from drainer.stream.schema.tracker import SchemaTracker
-from tests.drainer.stream.schema.test_tracker import Upstream, database, table, with_default
+from tests.drainer.stream.schema.upstream_jobs import Upstream, database, table, with_default
 from tests.drainer.support import recorded
 from tidb_binlog import ddl_job
 from tidb_binlog.ddl_job import DdlJob

@@ -8,91 +8,14 @@ import pytest
 
 from drainer.stream.schema.catalog import TABLE_ID_MAX
 from drainer.stream.schema.tracker import SchemaTracker, UnknownTable
+from tests.drainer.stream.schema.upstream_jobs import (
+    Upstream,
+    database,
+    table,
+    with_default,
+)
 from tidb_binlog.ddl_job import DdlJob
 from tidb_binlog.errors import Corruption
-
-INT = {"Tp": 3, "Flag": 0, "Flen": 11, "Decimal": 0, "Charset": "binary", "Collate": "binary", "Elems": None}
-
-
-def table(
-    table_id: int, name: str, *columns: str, partitions: tuple[int, ...] = (), **more: Any
-) -> dict[str, Any]:
-    cols = [
-        {"id": number + 1, "name": {"O": column, "L": column}, "offset": number, "type": INT, "state": 5}
-        for number, column in enumerate(columns or ("id",))
-    ]
-    document = {
-        "id": table_id,
-        "name": {"O": name, "L": name.lower()},
-        "cols": cols,
-        "index_info": None,
-        **more,
-    }
-    if partitions:
-        document["partition"] = {"definitions": [{"id": one, "name": {"O": f"p{one}"}} for one in partitions]}
-    return document
-
-
-def database(
-    schema_id: int, name: str, charset: str = "utf8mb4", collate: str = "utf8mb4_bin"
-) -> dict[str, Any]:
-    return {
-        "id": schema_id,
-        "db_name": {"O": name, "L": name.lower()},
-        "charset": charset,
-        "collate": collate,
-    }
-
-
-class Upstream:
-    """Numbers jobs as they come: job id, schema version and finished ts all follow the same counter."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.jobs: list[DdlJob] = []
-
-    def job(
-        self,
-        action: int,
-        *,
-        schema_id: int = 1000,
-        table_id: int = 0,
-        info: dict[str, Any] | None = None,
-        infos: list[dict[str, Any]] | None = None,
-        db: dict[str, Any] | None = None,
-        query: str = "",
-        state: int = 6,
-        raw_args: Any = None,
-        schema_name: str = "",
-    ) -> DdlJob:
-        self.count += 1
-        job = DdlJob.from_document(
-            {
-                "id": self.count,
-                "type": action,
-                "state": state,
-                "schema_id": schema_id,
-                "table_id": table_id or (info or {}).get("id", 0),
-                "schema_name": schema_name,
-                "query": query,
-                "raw_args": raw_args,
-                "binlog": {
-                    "SchemaVersion": self.count,
-                    "FinishedTS": self.count * 10,
-                    "DBInfo": db,
-                    "TableInfo": info,
-                    "MultipleTableInfos": infos,
-                },
-            }
-        )
-        self.jobs.append(job)
-        return job
-
-    def create_database(self, schema_id: int = 1000, name: str = "Db") -> DdlJob:
-        return self.job(1, schema_id=schema_id, db=database(schema_id, name))
-
-    def create(self, info: dict[str, Any], schema_id: int = 1000) -> DdlJob:
-        return self.job(3, schema_id=schema_id, info=info)
 
 
 @pytest.fixture
@@ -109,6 +32,10 @@ def tracker(up: Upstream) -> SchemaTracker:
     found.apply(up.create(table(1, "t")))
     found.apply(up.create(table(2, "u")))
     return found
+
+
+def columns(tracker: SchemaTracker) -> list[str]:
+    return [column.name for column in tracker._catalog.tables[1].current.table().info.columns]
 
 
 def names(tracker: SchemaTracker, *ids: int) -> list[str]:
@@ -314,12 +241,6 @@ def test_exchange_partition_swaps_ids(up: Upstream, tracker: SchemaTracker) -> N
 # -- versions and defaults -----------------------------------------------------------------------------------
 
 
-def with_default(table_id: int, default: str | None, *columns: str) -> dict[str, Any]:
-    document = table(table_id, "t", *columns)
-    document["cols"][-1]["origin_default"] = default
-    return document
-
-
 def test_old_rows_get_the_newest_layout_with_the_defaults_of_their_time(
     up: Upstream, tracker: SchemaTracker
 ) -> None:
@@ -388,10 +309,6 @@ def history(up: Upstream) -> list[DdlJob]:
     up.job(5, info=table(1, "t", "id", "a", "b"))
     up.create(table(2, "u"))
     return up.jobs
-
-
-def columns(tracker: SchemaTracker) -> list[str]:
-    return [column.name for column in tracker._catalog.tables[1].current.table().info.columns]
 
 
 def test_history_up_to_a_schema_version_or_a_time(up: Upstream) -> None:

@@ -14,7 +14,7 @@ from drainer.stream.rules.rule_set import Rules
 from drainer.stream.rules.table_rules import EventFilter, EventRule, RouteRule, TableFilter, TableRouter
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.ddl_filter import Verdict, judge
-from tests.drainer.stream.schema.test_tracker import Upstream, database, table
+from tests.drainer.stream.schema.upstream_jobs import Upstream, database, table
 from tidb_binlog.ddl_job import ActionType
 
 Name = tuple[str, str]

@@ -6,37 +6,16 @@ import pytest
 
 from drainer.stream.translate.row_filter import MarkRows, is_mark_table
 from drainer.txn import DELETE, INSERT, UPDATE
+from tests.drainer.stream.translate.setting import mark_table
 from tidb_binlog.errors import Corruption
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import (
-    FLAG_NOT_NULL,
-    FLAG_PRIMARY,
-    LONGLONG,
     VARCHAR,
-    Column,
     FieldType,
-    Index,
-    IndexColumn,
     TableInfo,
 )
 
-KEY = FieldType(LONGLONG, FLAG_NOT_NULL | FLAG_PRIMARY, 20)
 CHANNEL = 7
-
-
-def mark_table(*, clustered: bool = True, channel: FieldType = KEY, name: str = "channel_id") -> TableInfo:
-    return TableInfo(
-        id=90,
-        name="_drainer_repl_mark",
-        columns=(
-            Column(1, "id", 0, KEY),
-            Column(2, name, 1, channel),
-            Column(3, "val", 2, FieldType(LONGLONG, 0, 20)),
-            Column(4, "channel_info", 3, FieldType(VARCHAR, 0, 64, -1, "utf8mb4", "utf8mb4_bin")),
-        ),
-        indexes=(Index(1, "PRIMARY", (IndexColumn("id", 0), IndexColumn(name, 1)), True, True),),
-        is_common_handle=clustered,
-    )
 
 
 @pytest.mark.parametrize("clustered", [True, False])

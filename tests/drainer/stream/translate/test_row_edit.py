@@ -26,7 +26,7 @@ from drainer.stream.translate.row_filter import RowGate
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion
 from tests.common.rowcodec.tables import binary, column, index, key, table
 from tests.common.rowcodec.tables import kind as of_type
-from tests.drainer.stream.rules.where.test_compiler import pairs
+from tests.drainer.stream.rules.where.typed_table import pairs
 from tidb_binlog.errors import ConfigError, Corruption
 from tidb_binlog.rowcodec import compile_table
 from tidb_binlog.rowcodec.encoder import RowEncoder

@@ -25,8 +25,8 @@ from drainer.stream.schema.tracker import SchemaTracker, UnknownTable
 from drainer.stream.translate.row_edit import row_edit
 from drainer.stream.translate.translator import Translator
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableVersion, Transaction
-from tests.drainer.stream.schema.test_tracker import Upstream, database, table
-from tests.drainer.stream.translate.test_loopback_rows import mark_table
+from tests.drainer.stream.schema.upstream_jobs import Upstream, database, table
+from tests.drainer.stream.translate.setting import Setting, ddl, mark_table, rows
 from tidb_binlog import binlog
 from tidb_binlog.ddl_job import JobState
 from tidb_binlog.errors import ConfigError, Corruption
@@ -48,45 +48,6 @@ def mutation(table_id: int, sequence: list[Any], **rows: Any) -> binlog_pb2.Tabl
         deleted_ids=rows.get("deleted_ids", []),
         deleted_pks=rows.get("deleted_pks", []),
     )
-
-
-def rows(*mutations: binlog_pb2.TableMutation, commit_ts: int = 1001, version: int = 4) -> Merged:
-    value = binlog_pb2.PrewriteValue(schema_version=version, mutations=mutations).SerializeToString()
-    payload = binlog.join(binlog.prewrite(1000, b"k", value), binlog.commit(1000, commit_ts, b"k"))
-    return Merged(commit_ts, payload)
-
-
-def ddl(job: Any, query: str = "ALTER TABLE t", commit_ts: int = 2001, state: int = 5) -> Merged:
-    prewritten = binlog.prewrite_ddl(commit_ts - 1, b"k", query, job.id, state)
-    payload = binlog.join(prewritten, binlog.commit(commit_ts - 1, commit_ts, b"k"))
-    return Merged(commit_ts, payload, job.document)
-
-
-class Setting:
-    """Db (1000) with t (1), u (2); other (2000); mysql.user (4)."""
-
-    def __init__(self, rules: Rules | None = None, **lists: Any) -> None:
-        self.up = Upstream()
-        self.tracker = SchemaTracker()
-        for job in (
-            self.up.create_database(),
-            self.up.create_database(2000, "other"),
-            self.up.create(table(1, "t")),
-            self.up.create(table(2, "u")),
-            self.up.create(table(4, "user"), schema_id=1),
-        ):
-            self.tracker.apply(job)
-        self.translator = Translator(self.tracker, rules or TableFilter(**lists))
-
-    def rows(self, *mutations: binlog_pb2.TableMutation, version: int = 5) -> Transaction:
-        item = self.translator.translate(rows(*mutations, version=version))
-        assert isinstance(item, Transaction)
-        return item
-
-    def ddl(self, action: int, query: str = "ALTER TABLE t", **fields: Any) -> Ddl:
-        item = self.translator.translate(ddl(self.up.job(action, **fields), query))
-        assert isinstance(item, Ddl)
-        return item
 
 
 @pytest.fixture

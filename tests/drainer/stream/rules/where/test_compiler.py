@@ -10,12 +10,11 @@ import pytest
 
 from drainer.stream.rules.row_rule import compile_where
 from drainer.stream.rules.where.compiler import RowCondition
-from tests.drainer.stream.rules.where.typed_table import predicate, rows, table
+from tests.drainer.stream.rules.where.typed_table import pairs, predicate, rows, table
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.rowcodec import RowError
 from tidb_binlog.rowcodec.datum import skip
 from tidb_binlog.rowcodec.encoder import RowEncoder
-from tidb_binlog.rowcodec.varint import svarint
 from tidb_binlog.table_info import (
     BLOB,
     FLAG_NOT_NULL,
@@ -92,16 +91,6 @@ def test_three_values_of_logic(text: str, answers: tuple[bool | None, ...]) -> N
     for value, answer in zip((None, 0, 1), answers, strict=True):
         encoded = ENCODER.insert(row(i=value))
         assert (holds.insert(encoded), fails.insert(encoded)) == (answer is True, answer is False), value
-
-
-def pairs(image: bytes) -> list[bytes]:
-    """The columns of a DELETE image, each with its id."""
-    found, at = [], 0
-    while at < len(image):
-        end = skip(image, svarint(image, at + 1)[1])
-        found.append(image[at:end])
-        at = end
-    return found
 
 
 def test_rows_in_another_order_of_columns_have_the_same_answer() -> None:

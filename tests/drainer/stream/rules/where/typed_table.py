@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tidb_binlog.rowcodec.datum import skip
+from tidb_binlog.rowcodec.varint import svarint
 from tidb_binlog.table_info import (
     BIT,
     BLOB,
@@ -272,3 +274,13 @@ def expression(draw: Draw, depth: int = 2, *, tame: bool = False) -> str:
 
 def without(info: TableInfo, name: str) -> TableInfo:
     return replace(info, columns=tuple(column for column in info.columns if column.name != name))
+
+
+def pairs(image: bytes) -> list[bytes]:
+    """The columns of a DELETE image, each with its id."""
+    found, at = [], 0
+    while at < len(image):
+        end = skip(image, svarint(image, at + 1)[1])
+        found.append(image[at:end])
+        at = end
+    return found
