@@ -12,7 +12,7 @@
 Holds  without `outcome-table` the upstream is a TiDB; with it, a MySQL or MariaDB whose programs publish with
        `pumpclient.OutcomeTable`
 Never  takes a password of the downstream's environment for the upstream's
-Tests  tests/drainer/config/test_options.py, tests/drainer/config/test_verify_options.py
+Tests  tests/drainer/config/test_database_options.py, tests/drainer/config/test_options.py
 """
 
 from __future__ import annotations

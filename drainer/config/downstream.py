@@ -1,6 +1,6 @@
 """Downstream: the servers that a configuration names, and the upstream's, as values to connect with.
 
-Tests  tests/integration/test_drainer_checkpoint.py, tests/drainer/config/test_upstream_options.py
+Tests  tests/integration/test_drainer_checkpoint.py, tests/drainer/config/test_database_options.py
 """
 
 from __future__ import annotations

@@ -7,9 +7,6 @@
 
 A database itself (CREATE DATABASE) is asked for with the table name "": patterns such as `~.*` match it. No
 rule is an allow-list: what no rule matches keeps its name, what filters take away stays away.
-
-Tests  tests/drainer/stream/rules/test_table_rules.py, tests/drainer/stream/rules/test_table_route.py,
-       tests/drainer/stream/rules/test_column_rule.py, tests/drainer/stream/rules/test_event_filter.py
 """
 
 from __future__ import annotations
