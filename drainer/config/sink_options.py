@@ -7,8 +7,7 @@ checked for which `db-type` says `check_sink`.
 A module of `SINKS` has `build` and `rehearse`, as `drainer.app.build.Builder` says. It is loaded when a
 configuration names it: a drainer that writes files needs no client of a database.
 
-Tests  tests/drainer/config/test_options.py, tests/drainer/config/test_kafka_options.py,
-       tests/drainer/config/test_http_options.py, tests/drainer/app/test_build.py
+Tests  tests/drainer/config/test_kafka_options.py, tests/drainer/config/test_http_options.py
 """
 
 from __future__ import annotations
