@@ -20,21 +20,9 @@ from drainer.mysql.connection import Connection, Target
 from drainer.mysql.session import DownstreamSession
 from drainer.relay.table_definitions import BINARY_TYPES, TYPES, info_of
 from drainer.txn import TableVersion
+from tidb_binlog import table_info as ti
 from tidb_binlog.errors import DownstreamError
-from tidb_binlog.table_info import (
-    ENUM,
-    FLAG_NOT_NULL,
-    FLAG_PRIMARY,
-    FLAG_UNSIGNED,
-    JSON,
-    SET,
-    WHOLE_COLUMN,
-    Column,
-    FieldType,
-    Index,
-    IndexColumn,
-    TableInfo,
-)
+from tidb_binlog.table_info import Column, FieldType, Index, IndexColumn, TableInfo
 
 SYSTEM: Final = frozenset(
     {"information_schema", "performance_schema", "mysql", "sys", "tidb_binlog", "tidb_binlog_reparo"}
@@ -111,7 +99,7 @@ def _info(
             place,
             index,
             tuple(
-                IndexColumn(column, offsets[column], WHOLE_COLUMN if length is None else int(length))
+                IndexColumn(column, offsets[column], ti.WHOLE_COLUMN if length is None else int(length))
                 for column, length in parts
             ),
             unique=True,
@@ -128,12 +116,12 @@ def _column(place: int, described: tuple[Any, ...], is_primary: bool, is_json: b
         str(cell or "") for cell in described
     )
     kind, text = data_type.lower(), column_type.lower()
-    tp = JSON if is_json else TYPES.get(kind, 0)
-    flag = FLAG_PRIMARY if is_primary else 0
+    tp = ti.JSON if is_json else TYPES.get(kind, 0)
+    flag = ti.FLAG_PRIMARY if is_primary else 0
     if is_primary or nullable.upper() != "YES":
-        flag |= FLAG_NOT_NULL
+        flag |= ti.FLAG_NOT_NULL
     if "unsigned" in text or kind == "year":
-        flag |= FLAG_UNSIGNED
+        flag |= ti.FLAG_UNSIGNED
     is_text = kind not in BINARY_TYPES and bool(charset) and not is_json
     elements = tuple(cell.replace("''", "'") for cell in _ELEMENT.findall(column_type))
     length, digits = _sizes(kind, text)
@@ -144,7 +132,7 @@ def _column(place: int, described: tuple[Any, ...], is_primary: bool, is_json: b
         digits,
         charset if is_text else "binary",
         collation if is_text else "binary",
-        elements if tp in (ENUM, SET) else (),
+        elements if tp in (ti.ENUM, ti.SET) else (),
     )
     generated = "generated" if "GENERATED" in extra.upper() or "PERSISTENT" in extra.upper() else ""
     stored = "STORED" in extra.upper() or "PERSISTENT" in extra.upper()

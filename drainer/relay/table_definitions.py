@@ -13,20 +13,9 @@ from typing import Final
 
 from drainer.formats.obinlog.reader import ForeignTable
 from drainer.formats.obinlog.writer import BINARY_NAMES, TYPE_NAMES, type_name
+from tidb_binlog import table_info as ti
 from tidb_binlog.errors import DownstreamError
-from tidb_binlog.table_info import (
-    ENUM,
-    FLAG_NOT_NULL,
-    FLAG_PRIMARY,
-    FLAG_UNSIGNED,
-    SET,
-    YEAR,
-    Column,
-    FieldType,
-    Index,
-    IndexColumn,
-    TableInfo,
-)
+from tidb_binlog.table_info import Column, FieldType, Index, IndexColumn, TableInfo
 from tidb_binlog.wire import secondary_binlog_pb2 as pb
 
 BINARY_TYPES: Final = frozenset(BINARY_NAMES.values())
@@ -69,8 +58,8 @@ def _column(table: ForeignTable, info: pb.ColumnInfo, theirs: Column | None, pla
             f"{info.mysql_type}, whose values it cannot hold",
             hint="leave the table out, and copy it by other means",
         )
-    enumerated = tp in (ENUM, SET)
-    flag = FLAG_PRIMARY if info.is_primary_key else 0
+    enumerated = tp in (ti.ENUM, ti.SET)
+    flag = ti.FLAG_PRIMARY if info.is_primary_key else 0
     charset = collation = ""
     elements: tuple[str, ...] = ()
     if theirs is not None:
@@ -81,12 +70,12 @@ def _column(table: ForeignTable, info: pb.ColumnInfo, theirs: Column | None, pla
                 f" which has numbers of elements only, and {type_name(kind)} downstream",
                 hint=f"make it {info.mysql_type} downstream for the recovery",
             )
-        flag |= kind.flag & (FLAG_NOT_NULL if tp == YEAR else FLAG_NOT_NULL | FLAG_UNSIGNED)
+        flag |= kind.flag & (ti.FLAG_NOT_NULL if tp == ti.YEAR else ti.FLAG_NOT_NULL | ti.FLAG_UNSIGNED)
         if kind.charset != "binary":
             charset, collation = kind.charset, kind.collate
         elements = kind.elems if enumerated else ()
     if info.is_primary_key:
-        flag |= FLAG_NOT_NULL
+        flag |= ti.FLAG_NOT_NULL
     if info.mysql_type in BINARY_TYPES:
         charset = collation = "binary"
     field_type = FieldType(tp, flag, info.flen, info.decimal, charset, collation, elements)

@@ -26,6 +26,12 @@ def one(field: str, kind: str, /, *, optional: bool = False, **more: Any) -> Sch
     return {"type": kind, "optional": optional, "field": field, **more}
 
 
+def several(text: str) -> list[Schema]:
+    """Describe fields, each by its name and its type; a question mark where the value may be null."""
+    pairs = (entry.split() for entry in text.split(","))
+    return [one(field, kind.rstrip("?"), optional=kind.endswith("?")) for field, kind in pairs]
+
+
 def struct(name: str, fields: Sequence[Schema], *, optional: bool = False, **more: Any) -> Schema:
     """Describe a record."""
     return {"type": "struct", "fields": list(fields), "optional": optional, "name": name, **more}
@@ -48,34 +54,23 @@ _SNAPSHOT: Final = one(
 SOURCE: Final = struct(
     "io.debezium.connector.mysql.Source",
     [
-        one("version", "string"),
-        one("connector", "string"),
-        one("name", "string"),
-        one("ts_ms", "int64"),
+        *several("version string, connector string, name string, ts_ms int64"),
         _SNAPSHOT,
-        one("db", "string"),
-        one("table", "string", optional=True),
-        one("server_id", "int64"),
-        one("gtid", "string", optional=True),
-        one("file", "string"),
-        one("pos", "int64"),
-        one("row", "int32"),
-        one("thread", "int64", optional=True),
-        one("query", "string", optional=True),
-        one("commit_ts", "int64", optional=True),
-        one("cluster_id", "string", optional=True),
+        *several(
+            "db string, table string?, server_id int64, gtid string?, file string, pos int64, row int32"
+        ),
+        *several("thread int64?, query string?, commit_ts int64?, cluster_id string?"),
     ],
     field="source",
 )
 _TRANSACTION: Final = struct(
     "event.block",
-    [one("id", "string"), one("total_order", "int64"), one("data_collection_order", "int64")],
+    several("id string, total_order int64, data_collection_order int64"),
     optional=True,
     version=1,
     field="transaction",
 )
-_OP: Final = one("op", "string")
-_TS: Final = one("ts_ms", "int64", optional=True)
+_OP, _TS = several("op string, ts_ms int64?")
 
 
 def envelope_schema(name: str, fields: Sequence[Schema]) -> Schema:
@@ -93,20 +88,10 @@ _TEXT: Final = {"type": "string", "optional": False}
 _COLUMN: Final = struct(
     "io.debezium.connector.schema.Column",
     [
-        one("name", "string"),
-        one("jdbcType", "int32"),
-        one("nativeType", "int32", optional=True),
-        one("typeName", "string"),
-        one("typeExpression", "string", optional=True),
-        one("charsetName", "string", optional=True),
-        one("length", "int32", optional=True),
-        one("scale", "int32", optional=True),
-        one("position", "int32"),
-        one("optional", "boolean", optional=True),
-        one("autoIncremented", "boolean", optional=True),
-        one("generated", "boolean", optional=True),
-        one("comment", "string", optional=True),
-        one("defaultValueExpression", "string", optional=True),
+        *several("name string, jdbcType int32, nativeType int32?, typeName string, typeExpression string?"),
+        *several("charsetName string?, length int32?, scale int32?, position int32, optional boolean?"),
+        *several("autoIncremented boolean?, generated boolean?, comment string?"),
+        *several("defaultValueExpression string?"),
         array("enumValues", _TEXT, optional=True),
     ],
     version=1,
@@ -114,29 +99,26 @@ _COLUMN: Final = struct(
 _TABLE: Final = struct(
     "io.debezium.connector.schema.Table",
     [
-        one("defaultCharsetName", "string", optional=True),
+        *several("defaultCharsetName string?"),
         array("primaryKeyColumnNames", _TEXT, optional=True),
         array("columns", _COLUMN),
-        one("comment", "string", optional=True),
+        *several("comment string?"),
     ],
     optional=True,
     version=1,
     field="table",
 )
 _CHANGE: Final = struct(
-    "io.debezium.connector.schema.Change", [one("type", "string"), one("id", "string"), _TABLE], version=1
+    "io.debezium.connector.schema.Change", [*several("type string, id string"), _TABLE], version=1
 )
 SCHEMA_CHANGE_KEY: Final = struct(
-    "io.debezium.connector.mysql.SchemaChangeKey", [one("databaseName", "string")], version=1
+    "io.debezium.connector.mysql.SchemaChangeKey", several("databaseName string"), version=1
 )
 SCHEMA_CHANGE: Final = struct(
     "io.debezium.connector.mysql.SchemaChangeValue",
     [
         SOURCE,
-        one("ts_ms", "int64"),
-        one("databaseName", "string", optional=True),
-        one("schemaName", "string", optional=True),
-        one("ddl", "string", optional=True),
+        *several("ts_ms int64, databaseName string?, schemaName string?, ddl string?"),
         array("tableChanges", _CHANGE),
     ],
     version=1,

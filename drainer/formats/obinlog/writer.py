@@ -38,42 +38,13 @@ from drainer.formats.obinlog.column import (
     varint,
 )
 from drainer.txn import Ddl, TableVersion, Transaction
+from tidb_binlog import table_info as ti
 from tidb_binlog.errors import Corruption
 from tidb_binlog.rowcodec.codegen import Conversion
 from tidb_binlog.rowcodec.plan import RowReaders
 from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.rowcodec.varint import uvarint
-from tidb_binlog.table_info import (
-    BIT,
-    BLOB,
-    DATE,
-    DATETIME,
-    DECIMAL,
-    DOUBLE,
-    ENUM,
-    FLAG_PRIMARY,
-    FLOAT,
-    INT24,
-    JSON,
-    LONG,
-    LONG_BLOB,
-    LONGLONG,
-    MEDIUM_BLOB,
-    NEWDATE,
-    SET,
-    SHORT,
-    STRING,
-    TIME,
-    TIMESTAMP,
-    TINY,
-    TINY_BLOB,
-    VAR_STRING,
-    VARCHAR,
-    YEAR,
-    Column,
-    FieldType,
-    TableInfo,
-)
+from tidb_binlog.table_info import Column, FieldType, TableInfo
 from tidb_binlog.tso import Ts
 
 TIME_ZONE: Final = "UTC"
@@ -87,31 +58,31 @@ _OWN_NUMBER: Final = b"\xc8\x3e"
 _OWN_SECOND: Final = b"\xd0\x3e"
 
 TYPE_NAMES: Final = {
-    TINY: "tinyint",
-    SHORT: "smallint",
-    INT24: "mediumint",
-    LONG: "int",
-    LONGLONG: "bigint",
-    FLOAT: "float",
-    DOUBLE: "double",
-    DECIMAL: "decimal",
-    BIT: "bit",
-    DATE: "date",
-    NEWDATE: "date",
-    DATETIME: "datetime",
-    TIMESTAMP: "timestamp",
-    TIME: "time",
-    YEAR: "year",
-    ENUM: "enum",
-    SET: "set",
-    JSON: "json",
-    STRING: "char",
-    VARCHAR: "varchar",
-    VAR_STRING: "var_string",
-    TINY_BLOB: "tinytext",
-    BLOB: "text",
-    MEDIUM_BLOB: "mediumtext",
-    LONG_BLOB: "longtext",
+    ti.TINY: "tinyint",
+    ti.SHORT: "smallint",
+    ti.INT24: "mediumint",
+    ti.LONG: "int",
+    ti.LONGLONG: "bigint",
+    ti.FLOAT: "float",
+    ti.DOUBLE: "double",
+    ti.DECIMAL: "decimal",
+    ti.BIT: "bit",
+    ti.DATE: "date",
+    ti.NEWDATE: "date",
+    ti.DATETIME: "datetime",
+    ti.TIMESTAMP: "timestamp",
+    ti.TIME: "time",
+    ti.YEAR: "year",
+    ti.ENUM: "enum",
+    ti.SET: "set",
+    ti.JSON: "json",
+    ti.STRING: "char",
+    ti.VARCHAR: "varchar",
+    ti.VAR_STRING: "var_string",
+    ti.TINY_BLOB: "tinytext",
+    ti.BLOB: "text",
+    ti.MEDIUM_BLOB: "mediumtext",
+    ti.LONG_BLOB: "longtext",
 }
 BINARY_NAMES: Final = {
     "char": "binary",
@@ -142,7 +113,7 @@ def _column_info(column: Column) -> bytes:
     content = (
         delimited(b"\n", column.name.encode())
         + delimited(b"\x12", type_name(kind).encode())
-        + (b"\x18\x01" if kind.flag & FLAG_PRIMARY else b"\x18\x00")
+        + (b"\x18\x01" if kind.flag & ti.FLAG_PRIMARY else b"\x18\x00")
         + b"\x20"
         + varint(_int32(kind.flen))
         + b"\x28"

@@ -35,19 +35,10 @@ from drainer.sink.file.table_definitions import ArchivedTable
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.txn import TableVersion
 from tidb_binlog import ddl_job
+from tidb_binlog import table_info as ti
 from tidb_binlog.errors import ConfigError, Corruption, DownstreamError
 from tidb_binlog.record import RecordError
-from tidb_binlog.table_info import (
-    ENUM,
-    FLAG_UNSIGNED,
-    LONGLONG,
-    SET,
-    TIME,
-    TIME_TYPES,
-    Column,
-    FieldType,
-    TableInfo,
-)
+from tidb_binlog.table_info import Column, FieldType, TableInfo
 from tidb_binlog.tso import TS_MAX, Ts
 
 _AT_ONCE: Final = 16
@@ -225,11 +216,11 @@ def _has(version: TableVersion, names: frozenset[str]) -> bool:
 
 def _guessed(column: ShapeColumn, place: int) -> Column:
     binary = column.mysql_type in BINARY_TYPES
-    enumerated = column.tp in (ENUM, SET)
+    enumerated = column.tp in (ti.ENUM, ti.SET)
     kind = FieldType(
-        LONGLONG if enumerated else column.tp,
-        FLAG_UNSIGNED if column.unsigned or enumerated else 0,
-        decimal=_SECOND_DIGITS if column.tp in TIME_TYPES or column.tp == TIME else -1,
+        ti.LONGLONG if enumerated else column.tp,
+        ti.FLAG_UNSIGNED if column.unsigned or enumerated else 0,
+        decimal=_SECOND_DIGITS if column.tp in ti.TIME_TYPES or column.tp == ti.TIME else -1,
         charset="binary" if binary else "utf8mb4",
         collate="binary" if binary else "utf8mb4_bin",
     )

@@ -30,6 +30,7 @@ from google.protobuf.message import DecodeError
 from drainer.formats.obinlog.column import delimited
 from drainer.reading.archive.decode.records import Row
 from drainer.txn import DELETE, INSERT, UPDATE, TableVersion
+from tidb_binlog import table_info as ti
 from tidb_binlog.errors import Corruption
 from tidb_binlog.rowcodec.codegen import UNEXPECTED
 from tidb_binlog.rowcodec.datum import BYTES, FLOAT, NULL_DATUM, UVARINT, VARINT, bytes_span, skip
@@ -41,21 +42,7 @@ from tidb_binlog.rowcodec.source import Source
 from tidb_binlog.rowcodec.temporal import pack_datetime, parse_duration
 from tidb_binlog.rowcodec.time_caches import CACHE_MAX
 from tidb_binlog.rowcodec.varint import put_svarint, put_uvarint, uvarint
-from tidb_binlog.table_info import (
-    DATE_AND_TIME_KINDS,
-    DOUBLE,
-    INTEGER_TYPES,
-    JSON,
-    STRING_KINDS,
-    STRING_TYPES,
-    TIME_TYPES,
-    TIMESTAMP,
-    YEAR,
-    Column,
-    ColumnKind,
-    FieldType,
-)
-from tidb_binlog.table_info import FLOAT as FLOAT_TYPE
+from tidb_binlog.table_info import Column, ColumnKind, FieldType
 from tidb_binlog.tso import Ts
 from tidb_binlog.wire import pb_binlog_pb2 as pb
 
@@ -63,16 +50,16 @@ _SHORT_MAX: Final = 11  # bytes of the longest datum that is no string
 _ONE_BYTE: Final = 127
 _HEADS_MAX: Final = 1 << 14
 _FAMILIES: Final = (
-    INTEGER_TYPES - {YEAR},
-    STRING_TYPES,
-    TIME_TYPES,
-    frozenset({FLOAT_TYPE, DOUBLE}),
+    ti.INTEGER_TYPES - {ti.YEAR},
+    ti.STRING_TYPES,
+    ti.TIME_TYPES,
+    frozenset({ti.FLOAT, ti.DOUBLE}),
 )
 
 
 def fits(field_type: FieldType, tp: int) -> bool:
     """Whether a column of this type holds what an event calls `tp`."""
-    mine = JSON if field_type.array else field_type.tp
+    mine = ti.JSON if field_type.array else field_type.tp
     return mine == tp or any(mine in family and tp in family for family in _FAMILIES)
 
 
@@ -148,12 +135,12 @@ def _shared(make: Callable[[str], bytes]) -> _Made:
 _MAKERS: Final[dict[ColumnKind, Callable[[FieldType], _Made]]] = {
     ColumnKind.JSON: lambda field_type: _Made(_json_of),
     ColumnKind.DECIMAL: lambda field_type: _Made(_decimal_of(field_type)),
-    **dict.fromkeys(DATE_AND_TIME_KINDS, lambda field_type: _shared(_time_of)),
+    **dict.fromkeys(ti.DATE_AND_TIME_KINDS, lambda field_type: _shared(_time_of)),
     ColumnKind.TIME: lambda field_type: _shared(_duration_of),
 }
 """Kinds whose datums are another in an event."""
 _FLAGS: Final = {
-    **dict.fromkeys(STRING_KINDS, BYTES),
+    **dict.fromkeys(ti.STRING_KINDS, BYTES),
     **dict.fromkeys((ColumnKind.FLOAT, ColumnKind.DOUBLE), FLOAT),
     **dict.fromkeys((ColumnKind.UNSIGNED, ColumnKind.BIT, ColumnKind.ENUM, ColumnKind.SET), UVARINT),
 }
@@ -258,7 +245,7 @@ def pb_value(column: Column, prefix: bytes, to_utc: Callable[[str], str] | None 
     kind = column.type.kind
     maker = _MAKERS.get(kind)
     datums = None if maker is None else maker(column.type)
-    is_local = to_utc is not None and kind in DATE_AND_TIME_KINDS
+    is_local = to_utc is not None and kind in ti.DATE_AND_TIME_KINDS
     if to_utc is not None and is_local:
         datums = _Made(lambda text: _time_of(to_utc(text)))
     flag = _FLAGS.get(kind, VARINT)
@@ -368,7 +355,7 @@ class _Compiled:
         self.version = version
         by_name = {column.name: column for column in version.info.columns if column.is_writable}
         self.values = [
-            pb_value(by_name[one.name], one.prefix, to_utc if one.tp == TIMESTAMP else None)
+            pb_value(by_name[one.name], one.prefix, to_utc if one.tp == ti.TIMESTAMP else None)
             if one.name in by_name
             else None
             for one in event.shape

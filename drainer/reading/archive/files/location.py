@@ -17,8 +17,7 @@ import os
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from tidb_binlog.errors import ConfigError, Corruption, Unavailable
 from tidb_binlog.filesystem import read_at
@@ -52,41 +51,27 @@ class Entry:
     mtime_ns: int
 
 
-class File(Protocol):
+class File(contextlib.AbstractContextManager["File"]):
     """An open file. `size` is None where only reading tells (compressed ones)."""
 
     size: int | None
 
     def read(self, offset: int, size: int) -> bytes:
         """Fewer bytes only at the end."""
-        ...
-
-    def close(self) -> None: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-class _Closing:
-    def close(self) -> None:
         raise NotImplementedError
 
-    def __enter__(self) -> Self:
-        return self
+    def close(self) -> None:
+        """Close it; the end of a `with` does it, too."""
+        raise NotImplementedError
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-class _LocalFile(_Closing):
+class _LocalFile(File):
     def __init__(self, path: str) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.size: int | None = os.fstat(self._descriptor).st_size
+        self.size = os.fstat(self._descriptor).st_size
 
     def read(self, offset: int, size: int) -> bytes:
         assert self.size is not None
@@ -97,10 +82,10 @@ class _LocalFile(_Closing):
         os.close(self._descriptor)
 
 
-class _RemoteFile(_Closing):
+class _RemoteFile(File):
     def __init__(self, filesystem: fs.FileSystem, path: str) -> None:
         self._file = filesystem.open_input_file(path)
-        self.size: int | None = int(self._file.size())
+        self.size = int(self._file.size())
 
     def read(self, offset: int, size: int) -> bytes:
         assert self.size is not None
@@ -155,13 +140,13 @@ class _Frames:
         return data
 
 
-class _Unpacked(_Closing):
+class _Unpacked(File):
     """A compressed file, read from its beginning to its end; going back begins anew."""
 
     def __init__(self, name: str, packed: File) -> None:
         self._name = name
         self._packed = packed
-        self.size: int | None = None
+        self.size = None
         self._begin()
 
     def _begin(self) -> None:
