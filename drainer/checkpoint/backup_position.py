@@ -54,13 +54,13 @@ def of_dumpling(directory: str) -> BackupPosition:
         raise _unreadable(path, error, "Dumpling") from None
     if not any(line.startswith(_FINISHED) for line in lines):
         raise Rejected(f"{path}: the dump was not finished", hint="dump again")
-    found = _master_status(lines)
-    if found.get("Log") != _TIDB_LOG:
+    status = _master_status(lines)
+    if status.get("Log") != _TIDB_LOG:
         raise Rejected(
-            f"{path}: this is no dump of a TiDB: its log is {found.get('Log', 'not named')!r}",
+            f"{path}: this is no dump of a TiDB: its log is {status.get('Log', 'not named')!r}",
             hint="a program's MySQL or MariaDB is copied by binlogctl load, which finds its timestamp",
         )
-    pos = found.get("Pos", "")
+    pos = status.get("Pos", "")
     if not _is_ts(int(pos) if tso.is_number(pos) else 0):
         raise Corruption(f"{path}: Pos is {pos[:40]!r}, which is no timestamp", hint=_AT)
     return BackupPosition(path, int(pos))
@@ -89,13 +89,13 @@ def _master_status(lines: list[str]) -> dict[str, str]:
     """The first section of that name: a second one stands for a later moment."""
     if _SECTION not in lines:
         return {}
-    found: dict[str, str] = {}
+    status: dict[str, str] = {}
     for line in lines[lines.index(_SECTION) + 1 :]:
         name, colon, value = line.partition(":")
         if not colon or name not in ("Log", "Pos", "GTID"):
             break
-        found[name] = value.strip()
-    return found
+        status[name] = value.strip()
+    return status
 
 
 def _numbers(path: str) -> dict[int, int]:
@@ -103,13 +103,13 @@ def _numbers(path: str) -> dict[int, int]:
     with open(path, "rb", buffering=0) as file:
         number = file.fileno()
         size = os.fstat(number).st_size
-        found: dict[int, int] = {}
+        numbers: dict[int, int] = {}
         for tag, value, _ in fields(lambda offset, count: os.pread(number, count, offset), 0, size):
             if tag & 7 not in (VARINT, LENGTH):
                 raise MalformedMessage("a kind of field that the message has not")
             if tag & 7 == VARINT:
-                found[tag >> 3] = value
-        return found
+                numbers[tag >> 3] = value
+        return numbers
 
 
 def _is_ts(ts: Ts) -> bool:

@@ -79,8 +79,8 @@ class Fence:
         if stored is not None and stored > self.epoch:
             raise self.taken_over()
         if stored != self.epoch:
-            found = "nothing of this cluster" if stored is None else f"epoch {stored}"
-            raise self.went_back(f"it has {found}, this drainer began there with epoch {self.epoch}")
+            state = "nothing of this cluster" if stored is None else f"epoch {stored}"
+            raise self.went_back(f"it has {state}, this drainer began there with epoch {self.epoch}")
 
     def check_position(self, what: str, confirmed: Position | None, stored: Position | None) -> None:
         """`confirmed`: what the server answered to a COMMIT last, None if nothing was committed yet."""

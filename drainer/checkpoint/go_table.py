@@ -44,9 +44,9 @@ class RowTable:
 
     def load(self, connection: Connection) -> tuple[Checkpoint | None, tuple[int, ...]]:
         """The row, and the ids of other clusters that have one. Raises `Corruption`."""
-        found = connection.rows(b"SELECT clusterID, checkPoint FROM " + self._name)
-        others = tuple(sorted(int(row[0]) for row in found if int(row[0]) != self._cluster_id))
-        text = [row[1] for row in found if int(row[0]) == self._cluster_id]
+        rows = connection.rows(b"SELECT clusterID, checkPoint FROM " + self._name)
+        others = tuple(sorted(int(row[0]) for row in rows if int(row[0]) != self._cluster_id))
+        text = [row[1] for row in rows if int(row[0]) == self._cluster_id]
         return Checkpoint.from_json(text[0]) if text else None, others
 
     def take(self, connection: Connection, checkpoint: Checkpoint) -> None:
@@ -73,10 +73,10 @@ class RowTable:
         )
         if matched == 1:
             return
-        found = connection.rows(b"SELECT checkPoint FROM %s WHERE %s" % (self._name, row))
-        if found and alone and _is_older(Checkpoint.from_json(found[0][0]), checkpoint):
+        rows = connection.rows(b"SELECT checkPoint FROM %s WHERE %s" % (self._name, row))
+        if rows and alone and _is_older(Checkpoint.from_json(rows[0][0]), checkpoint):
             logger.warning("the server of the checkpoint row went back in time, the row is written again")
-        elif found:
+        elif rows:
             raise Conflict(
                 f"another program wrote the checkpoint of cluster {self._cluster_id} while this drainer works"
                 " on it",
@@ -96,8 +96,8 @@ class RowTable:
         )
 
 
-def _is_older(found: Checkpoint, ours: Checkpoint) -> bool:
+def _is_older(stored: Checkpoint, ours: Checkpoint) -> bool:
     """A row that a drainer of ours stored before: another program's has no epoch."""
-    if found.epoch is None or ours.epoch is None:
+    if stored.epoch is None or ours.epoch is None:
         return False
-    return found.epoch <= ours.epoch and found.commit_ts <= ours.commit_ts
+    return stored.epoch <= ours.epoch and stored.commit_ts <= ours.commit_ts

@@ -67,8 +67,8 @@ def inspect(
     state = None
     if states and states[0][0]:
         state = DrainerState.from_row(*states[0])
-    found = StoredState(row, state, positions, others, row_target is not None)
-    return Inspection(found, tuple(sessions), bool(waiting), load)
+    stored = StoredState(row, state, positions, others, row_target is not None)
+    return Inspection(stored, tuple(sessions), bool(waiting), load)
 
 
 def _row(

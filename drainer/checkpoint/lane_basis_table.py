@@ -58,10 +58,10 @@ class LaneBasisTable:
 
     def load(self, connection: Connection, epoch: int) -> StoredBasis | None:
         """What lanes with this epoch stand on; None if that is not stored. Raises `Corruption`."""
-        found = connection.rows(
+        stored = connection.rows(
             b"SELECT fold, epoch, definition FROM %s WHERE cluster_id=%d" % (self._name, self._cluster_id),
         )
-        rows = {int(fold): (int(of_epoch), str(text)) for fold, of_epoch, text in found}
+        rows = {int(fold): (int(of_epoch), str(text)) for fold, of_epoch, text in stored}
         of_epoch, header = rows.pop(_HEADER, (0, ""))
         if of_epoch != epoch:
             return None

@@ -102,23 +102,23 @@ class LaneTable:
 
     def position(self, connection: Connection, lane: int, *, lock: bool = False) -> Position:
         """Where the lane is. `lock`: after what is still being committed; the caller ends its transaction."""
-        found = connection.rows(
+        rows = connection.rows(
             b"SELECT applied_ts, applied_rows FROM %s WHERE cluster_id=%d AND lane=%d AND epoch=%d%s"
             % (self._name, self.cluster_id, lane, self.epoch, b" FOR UPDATE" if lock else b""),
         )
-        if len(found) != 1:
+        if len(rows) != 1:
             raise self._fence.taken_over()
-        return Position(int(found[0][0]), int(found[0][1]))
+        return Position(int(rows[0][0]), int(rows[0][1]))
 
     def lowest(self, connection: Connection, below: int) -> Position:
         """Where the last of all lanes with a number below that is."""
-        found = connection.rows(
+        positions = connection.rows(
             b"SELECT applied_ts, applied_rows FROM %s WHERE cluster_id=%d AND lane<%d AND epoch=%d"
             % (self._name, self.cluster_id, below, self.epoch),
         )
-        if not found:
+        if not positions:
             raise self._fence.taken_over()
-        return min((Position(int(ts), int(rows)) for ts, rows in found), key=Position.order_key)
+        return min((Position(int(ts), int(rows)) for ts, rows in positions), key=Position.order_key)
 
     def check(self, connection: Connection, lane: int) -> None:
         """See that the lane is ours, and no less far than was committed; ends the transaction.
@@ -126,14 +126,14 @@ class LaneTable:
         Raises `Conflict`, `WentBack`.
         """
         state = qualified(self.schema, "drainer_state")
-        (epochs, found) = connection.rows_if_there(
+        (epochs, lanes) = connection.rows_if_there(
             b"SELECT epoch FROM %s WHERE cluster_id=%d" % (state, self.cluster_id),
             b"SELECT applied_ts, applied_rows, epoch FROM %s WHERE cluster_id=%d AND lane=%d"
             % (self._name, self.cluster_id, lane),
         )
         connection.rollback()
-        self._fence.check_epoch(max((int(row[-1]) for row in (*epochs, *found)), default=None))
-        stored = Position(int(found[0][0]), int(found[0][1])) if found else None
+        self._fence.check_epoch(max((int(row[-1]) for row in (*epochs, *lanes)), default=None))
+        stored = Position(int(lanes[0][0]), int(lanes[0][1])) if lanes else None
         self._fence.check_position(f"lane {lane}", self.committed.of(lane), stored)
 
     def claim(self, connection: Connection, lane: int) -> None:
@@ -206,8 +206,8 @@ class StoreGuard:
     def _compare(
         self, lanes: Sequence[tuple[Any, ...]], committed: Mapping[int, Position], writes: int
     ) -> None:
-        found = {int(lane): Position(int(ts), int(done)) for lane, ts, done in lanes}
-        counted = found.get(WRITES_ROW)
+        positions = {int(lane): Position(int(ts), int(done)) for lane, ts, done in lanes}
+        counted = positions.get(WRITES_ROW)
         self._fence.check_writes(writes, counted.commit_ts if counted else None)
         for lane, position in committed.items():
-            self._fence.check_position(f"lane {lane}", position, found.get(lane))
+            self._fence.check_position(f"lane {lane}", position, positions.get(lane))

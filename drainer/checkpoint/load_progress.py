@@ -121,12 +121,12 @@ class LoadProgress:
 
     def state(self, connection: Connection) -> LoadState | None:
         """None: no load has begun. Neither the tables nor the schema need to be there."""
-        (found,) = connection.rows_if_there(
+        (rows,) = connection.rows_if_there(
             b"SELECT run, phase, ts, mode, program FROM " + self._state + self._mine
         )
-        if not found:
+        if not rows:
             return None
-        run, phase, ts, mode, program = found[0]
+        run, phase, ts, mode, program = rows[0]
         return LoadState(int(run), str(phase), int(ts), str(mode), str(program))
 
     def put_state(self, connection: Connection, state: LoadState) -> None:
@@ -152,8 +152,8 @@ class LoadProgress:
     def hold(self, connection: Connection, run: int) -> None:
         """For transactions about more than one chunk: this load is still the newest one, and stays so until
         the end of it. Raises `Conflict`."""
-        found = connection.rows(b"SELECT run, phase FROM " + self._state + self._mine + b" FOR UPDATE")
-        if not found or int(found[0][0]) != run or str(found[0][1]) == DONE:
+        rows = connection.rows(b"SELECT run, phase FROM " + self._state + self._mine + b" FOR UPDATE")
+        if not rows or int(rows[0][0]) != run or str(rows[0][1]) == DONE:
             raise self._taken_over()
 
     def _taken_over(self) -> Conflict:
@@ -170,7 +170,7 @@ class LoadProgress:
     # -- tables --------------------------------------------------------------------------------------
 
     def tables(self, connection: Connection) -> list[LoadedTable]:
-        found = connection.rows(
+        rows = connection.rows(
             b"SELECT number, source_schema, source_name, target_schema, target_name, definition, made, state"
             b" FROM " + self._tables + self._mine + b" ORDER BY number"
         )
@@ -183,7 +183,7 @@ class LoadProgress:
                 bool(made),
                 TableState(int(state)),
             )
-            for number, *names, definition, made, state in found
+            for number, *names, definition, made, state in rows
         ]
 
     def put_tables(self, connection: Connection, tables: Iterable[LoadedTable]) -> None:
@@ -221,16 +221,16 @@ class LoadProgress:
         return self._read_chunks(connection, b" AND number=%d ORDER BY chunk" % number)
 
     def chunk(self, connection: Connection, number: int, chunk: int) -> LoadedChunk | None:
-        found = self._read_chunks(connection, b" AND number=%d AND chunk=%d" % (number, chunk))
-        return found[0] if found else None
+        chunks = self._read_chunks(connection, b" AND number=%d AND chunk=%d" % (number, chunk))
+        return chunks[0] if chunks else None
 
     def _read_chunks(self, connection: Connection, which: bytes) -> list[LoadedChunk]:
-        found = connection.rows(
+        stored = connection.rows(
             b"SELECT chunk, ts, state, row_count, bounds FROM " + self._chunks + self._mine + which
         )
         return [
             LoadedChunk(int(chunk), int(ts), ChunkState(int(state)), int(rows), str(bounds))
-            for chunk, ts, state, rows, bounds in found
+            for chunk, ts, state, rows, bounds in stored
         ]
 
     def put_chunks(
@@ -266,22 +266,22 @@ class LoadProgress:
 
     def begun(self, connection: Connection) -> frozenset[int]:
         """Tables of which some rows may be downstream."""
-        found = connection.rows(
+        numbers = connection.rows(
             b"SELECT DISTINCT number FROM %s" % self._chunks
             + self._mine
             + b" AND state<>%d" % ChunkState.PLANNED
         )
-        return frozenset(int(number) for (number,) in found)
+        return frozenset(int(number) for (number,) in numbers)
 
     def counts(self, connection: Connection) -> Mapping[int, tuple[int, int, int]]:
         """By table: chunks, those that are copied, and their rows."""
-        found = connection.rows(
+        counted = connection.rows(
             b"SELECT number, COUNT(*), SUM(state=%d), SUM(row_count) FROM " % ChunkState.COPIED
             + self._chunks
             + self._mine
             + b" GROUP BY number"
         )
-        return {int(number): (int(all_), int(done), int(rows)) for number, all_, done, rows in found}
+        return {int(number): (int(all_), int(done), int(rows)) for number, all_, done, rows in counted}
 
     def _put(self, connection: Connection, table: bytes, rows: list[bytes]) -> None:
         for at in range(0, len(rows), _STATEMENT_ROWS):

@@ -103,16 +103,16 @@ class SchemaStore:
         if not stored:
             return None
         try:
-            found = _unpack(stored)
+            schema = _unpack(stored)
         except (*UNREADABLE, zlib.error) as error:
             logger.warning("schema snapshot cannot be used, reading the history", reason=str(error))
             return None
-        if found.commit_ts > floor_ts:
-            reason = f"it is at {found.commit_ts}, after the checkpoint at {floor_ts}"
+        if schema.commit_ts > floor_ts:
+            reason = f"it is at {schema.commit_ts}, after the checkpoint at {floor_ts}"
             logger.warning("schema snapshot cannot be used, reading the history", reason=reason)
             return None
-        self._objects = frozenset(row["key"] for row in found.rows)
-        return found
+        self._objects = frozenset(row["key"] for row in schema.rows)
+        return schema
 
     def write(self, connection: Connection, changes: Iterable[SchemaChanges]) -> frozenset[str] | None:
         """Store changes in their order; what `stored` is to be given once the transaction is committed."""

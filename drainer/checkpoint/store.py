@@ -154,9 +154,9 @@ class CheckpointStore:
             self.basis.ensure(connection)
             self._end_predecessor(connection, starter)
             state = self._lock_state(connection)
-            found = self._find(connection, state, next_epoch(state.epoch if state else 0, now_ts))
-            start = resume_point(found, starter)
-            self._begin(connection, found, start)
+            stored = self._find(connection, state, next_epoch(state.epoch if state else 0, now_ts))
+            start = resume_point(stored, starter)
+            self._begin(connection, stored, start)
             self._claims.end_idle_ddl(connection)
             connection.rollback()
         return start
@@ -215,9 +215,9 @@ class CheckpointStore:
         basis = self.basis.load(connection, state.epoch) if state else None
         return StoredState(row, state, positions, others, self._row_session is not None, basis)
 
-    def _begin(self, connection: Connection, found: StoredState, start: Start) -> None:
+    def _begin(self, connection: Connection, stored: StoredState, start: Start) -> None:
         """Write what `start` says; the downstream first, then the row."""
-        if found.row is None and found.state is not None:
+        if stored.row is None and stored.state is not None:
             logger.warning("checkpoint row is gone, resuming from the lanes", cluster_id=self._cluster_id)
         self.lane_count = len(start.positions)
         begin = replace(
@@ -266,9 +266,9 @@ class CheckpointStore:
     def load_schema(self, start: Start) -> StoredSchema | None:
         """The schema snapshot that belongs to the start; None if there is none that can be used."""
         with self._connection() as connection:
-            found = None if start.foreign else self._snapshot.load(connection, start.floor_ts)
+            schema = None if start.foreign else self._snapshot.load(connection, start.floor_ts)
             connection.rollback()
-        return found
+        return schema
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -336,8 +336,8 @@ class CheckpointStore:
         """
         try:
             with self._connection() as connection:
-                found = connection.rows(b"SHOW MASTER STATUS")
-            return int(found[0][1]) if found else 0
+                status = connection.rows(b"SHOW MASTER STATUS")
+            return int(status[0][1]) if status else 0
         except StatementRefused as error:
             logger.warning("downstream does not report its position", reason=safe_text(error))
             return 0

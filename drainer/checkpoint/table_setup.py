@@ -43,10 +43,10 @@ def create(connection: Connection, schema: str, *others: bytes) -> None:
 def check_engines(connection: Connection, schema: str, names: tuple[str, ...]) -> None:
     """Raises `DownstreamError` for a table that cannot roll back; the session's transaction ends."""
     listed = b",".join(map(string_literal, names))
-    found = connection.rows(_WITHOUT_TRANSACTIONS % (string_literal(schema), listed))
+    tables = connection.rows(_WITHOUT_TRANSACTIONS % (string_literal(schema), listed))
     connection.rollback()
-    if found:
-        name, engine = found[0]
+    if tables:
+        name, engine = tables[0]
         raise DownstreamError(
             f"{schema}.{name} is a table of {engine}, which has no transactions: a checkpoint in it would be"
             " ahead of the rows after a crash",

@@ -121,5 +121,5 @@ class Intent:
     @classmethod
     def from_json(cls, text: str) -> Intent:
         """Raises `Corruption`."""
-        found: Intent = typed(text, cls, "stored intent of a DDL", hint="read the drainer_state table")
-        return found
+        intent: Intent = typed(text, cls, "stored intent of a DDL", hint="read the drainer_state table")
+        return intent

@@ -422,14 +422,14 @@ class DatabaseOptions(VerifyOptions):
         port = self._downstream_port
         if isinstance(self.to_host, str):  # as it is: Go takes whatever stands there
             return ((self.to_host or os.environ.get("MYSQL_HOST", "localhost"), port),)
-        found = tuple(_place(text, port) for text in self.to_host)
-        if not found:
+        servers = tuple(_place(text, port) for text in self.to_host)
+        if not servers:
             raise ConfigError("syncer.to.host is an empty list", hint='host = ["a", "b:3307"]')
-        if len(set(found)) < len(found):
+        if len(set(servers)) < len(servers):
             raise ConfigError(
                 f"syncer.to.host names a server twice: {list(self.to_host)}", hint="once will do"
             )
-        return found
+        return servers
 
     @property
     def has_several_downstreams(self) -> bool:
@@ -480,14 +480,14 @@ class DatabaseOptions(VerifyOptions):
     @property
     def checkpoint_server(self) -> tuple[str, int, str, str]:
         """host, port, user, password of the server of the checkpoint row, where it is another one."""
-        found = password.find(
+        secret = password.find(
             "syncer.to.checkpoint",
             self.checkpoint_encrypted_password,
             self.checkpoint_password_file,
             self.checkpoint_password,
             {key: value for key, value in os.environ.items() if key == password.KEY_VARIABLE},
         )
-        return self.checkpoint_host, self.checkpoint_port, self.checkpoint_user, found
+        return self.checkpoint_host, self.checkpoint_port, self.checkpoint_user, secret
 
 
 def _place(text: str, port: int) -> tuple[str, int]:

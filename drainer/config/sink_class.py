@@ -60,26 +60,26 @@ def find(db_type: str) -> SinkClass | None:
     if db_type.startswith(PREFIX):
         name = db_type.removeprefix(PREFIX)
         return _checked(name, _loaded(name))
-    found = [one for one in entry_points(group=GROUP) if one.name == db_type]
-    if len({one.value for one in found}) > 1:
+    entries = [one for one in entry_points(group=GROUP) if one.name == db_type]
+    if len({one.value for one in entries}) > 1:
         raise ConfigError(
-            f"{KEY} {db_type} is brought by {len(found)} packages: {', '.join(map(_origin, found))}",
+            f"{KEY} {db_type} is brought by {len(entries)} packages: {', '.join(map(_origin, entries))}",
             hint=f'name the class: {KEY} = "{PREFIX}package.module:Class"',
         )
-    return _checked(db_type, _loaded(found[0].value)) if found else None
+    return _checked(db_type, _loaded(entries[0].value)) if entries else None
 
 
-def check_options(found: SinkClass, options: Mapping[str, Any]) -> None:
+def check_options(sink: SinkClass, options: Mapping[str, Any]) -> None:
     """A batch sink takes its options, or says what is wrong with them. Raises `ConfigError`."""
-    if found.is_port:
+    if sink.is_port:
         return
     try:
-        found.of(dict(options))
+        sink.of(dict(options))
     except ConfigError:
         raise
     except Exception as error:
         raise ConfigError(
-            f"the sink {found.name} does not take its options: {_words(error)}",
+            f"the sink {sink.name} does not take its options: {_words(error)}",
             hint="correct [syncer.to.options]",
         ) from None
 
@@ -102,40 +102,40 @@ def _loaded(name: str) -> Any:
             if is_missing
             else f"correct {module_name}; `python -c 'import {module_name}'` shows more",
         ) from None
-    found = getattr(module, class_name, None)
-    if found is None:
+    loaded = getattr(module, class_name, None)
+    if loaded is None:
         close = difflib.get_close_matches(class_name, vars(module), n=1)
         raise ConfigError(
             f"{module_name} has no class {class_name}",
             hint=f"did you mean {close[0]}?" if close else f"correct {KEY}",
         )
-    return found
+    return loaded
 
 
-def _checked(name: str, found: Any) -> SinkClass:
-    if not isinstance(found, type):
+def _checked(name: str, sink: Any) -> SinkClass:
+    if not isinstance(sink, type):
         raise ConfigError(
-            f"the sink {name} is no class, but of type {type(found).__name__}", hint=f"correct {KEY}"
+            f"the sink {name} is no class, but of type {type(sink).__name__}", hint=f"correct {KEY}"
         )
-    is_port = hasattr(found, "take")
+    is_port = hasattr(sink, "take")
     if is_port:
         for method, keyword in PORT_ENDS.items():
-            _check_method(name, found, method, (), (keyword,))
+            _check_method(name, sink, method, (), (keyword,))
         for method, arguments in PORT_METHODS.items():
-            _check_method(name, found, method, arguments)
+            _check_method(name, sink, method, arguments)
     else:
         for method, arguments in BATCH_METHODS.items():
-            if method == "write" or hasattr(found, method):
-                _check_method(name, found, method, arguments)
-        _check_attributes(name, found)
-    _check_method(name, found, "__init__", ("context",) if is_port else ("options",))
-    return SinkClass(name, found, is_port)
+            if method == "write" or hasattr(sink, method):
+                _check_method(name, sink, method, arguments)
+        _check_attributes(name, sink)
+    _check_method(name, sink, "__init__", ("context",) if is_port else ("options",))
+    return SinkClass(name, sink, is_port)
 
 
 def _check_method(
-    name: str, found: type[Any], method: str, arguments: tuple[str, ...], keywords: tuple[str, ...] = ()
+    name: str, sink: type[Any], method: str, arguments: tuple[str, ...], keywords: tuple[str, ...] = ()
 ) -> None:
-    function = getattr(found, method, None)
+    function = getattr(sink, method, None)
     call = f"{method}({', '.join((*arguments, *(f'{one}=...' for one in keywords)))})"
     if not callable(function):
         raise ConfigError(f"the sink {name} has no method {call}", hint="docs/sinks.md says what it needs")
@@ -147,14 +147,14 @@ def _check_method(
         ) from None
 
 
-def _check_attributes(name: str, found: type[Any]) -> None:
+def _check_attributes(name: str, sink: type[Any]) -> None:
     for attribute in ("batch_rows", "batch_bytes"):
-        value = getattr(found, attribute, 1)
+        value = getattr(sink, attribute, 1)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ConfigError(
                 f"{attribute} of the sink {name} is {value!r}", hint="a whole number from 1 on is expected"
             )
-    retriable = getattr(found, "retriable", ())
+    retriable = getattr(sink, "retriable", ())
     if not isinstance(retriable, tuple) or not all(
         isinstance(one, type) and issubclass(one, BaseException) for one in retriable
     ):

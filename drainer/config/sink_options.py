@@ -371,10 +371,10 @@ class KafkaOptions(ArchiveOptions):
 
     def brokers(self, environ: Mapping[str, str] | None = None) -> str:
         """Of `kafka-addrs`. Raises `ConfigError`."""
-        found = self.kafka_addrs or (os.environ if environ is None else environ).get("KAFKA_ADDRS", "")
-        for address in (found or DEFAULT_ADDRESS).split(","):
+        addresses = self.kafka_addrs or (os.environ if environ is None else environ).get("KAFKA_ADDRS", "")
+        for address in (addresses or DEFAULT_ADDRESS).split(","):
             split_address("syncer.to.kafka-addrs", address.strip())
-        return found or DEFAULT_ADDRESS
+        return addresses or DEFAULT_ADDRESS
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -449,18 +449,18 @@ class HttpOptions(KafkaOptions):
         if not self.to_url:
             raise ConfigError("syncer.to.url is missing", hint=hint)
         try:
-            found = urlsplit(self.to_url)
-            host, port = found.hostname or "", found.port
+            url = urlsplit(self.to_url)
+            host, port = url.hostname or "", url.port
         except ValueError:
             host, port = "", None
-        if not host or found.scheme not in ("http", "https") or re.search(r"[^\x21-\x7e]", self.to_url):
+        if not host or url.scheme not in ("http", "https") or re.search(r"[^\x21-\x7e]", self.to_url):
             raise ConfigError("syncer.to.url is no URL of http or https", hint=hint)
-        if "@" in found.netloc:
+        if "@" in url.netloc:
             raise ConfigError(
                 "syncer.to.url holds a user", hint="put an Authorization header into syncer.to.headers-file"
             )
-        target = f"{found.path or '/'}{'?' if found.query else ''}{found.query}"
-        return found.scheme, host, port or (443 if found.scheme == "https" else 80), target
+        target = f"{url.path or '/'}{'?' if url.query else ''}{url.query}"
+        return url.scheme, host, port or (443 if url.scheme == "https" else 80), target
 
     @property
     def http_headers(self) -> dict[str, str]:
@@ -477,7 +477,7 @@ class HttpOptions(KafkaOptions):
             ) from None
         if len(text) > HEADERS_BYTES_MAX:
             raise ConfigError(f"{where} is larger than 64 KiB", hint="it holds headers and nothing else")
-        found: dict[str, str] = {}
+        headers: dict[str, str] = {}
         for number, line in enumerate(text.splitlines(), 1):
             name, colon, value = line.partition(":")
             if not line.strip() or line.startswith("#"):
@@ -486,8 +486,8 @@ class HttpOptions(KafkaOptions):
                 raise ConfigError(f"{where} line {number} is no header", hint="write Name: value")
             if name.lower().startswith(_OWN):
                 raise ConfigError(f"{where} line {number}: {name} is set by the drainer", hint="remove it")
-            found[name] = value.strip()
-        return found
+            headers[name] = value.strip()
+        return headers
 
     @property
     def http_secret(self) -> bytes:
@@ -594,14 +594,14 @@ class SinkOptions(HttpOptions):
             self.check_archive()
 
     def _check_own(self) -> None:
-        found = sink_class.find(self.db_type)
-        if found is None:
+        sink = sink_class.find(self.db_type)
+        if sink is None:
             known = ", ".join((*SINKS, *sink_class.names()))
             raise ConfigError(
                 f"unknown DestDBType: {self.db_type}",
                 hint=f"syncer.db-type is one of {known}, or {sink_class.PREFIX}package.module:Class",
             )
-        sink_class.check_options(found, self.to_options)
+        sink_class.check_options(sink, self.to_options)
 
     def remarks_on_sink(self) -> list[str]:
         """One line each, for the log."""

@@ -160,14 +160,14 @@ def add_control_routes(
 
     async def read_again(_: dict[str, str]) -> Response:
         try:
-            found = await reload()
+            reloaded = await reload()
         except ConfigError as error:
             return _answer(str(error), CODE_OTHER, status=400)
         except Rejected as error:
             return _answer(str(error), CODE_OTHER, status=409)
-        data: dict[str, Any] = {"changed": found.keys, "needs_restart": found.needs_restart}
-        if found.commit_ts is not None:
-            data["commit_ts"] = found.commit_ts
+        data: dict[str, Any] = {"changed": reloaded.keys, "needs_restart": reloaded.needs_restart}
+        if reloaded.commit_ts is not None:
+            data["commit_ts"] = reloaded.commit_ts
         return _answer("configuration read again", CODE_OK, data)
 
     async def show(_: dict[str, str]) -> Response:
@@ -209,10 +209,10 @@ def add_hold_routes(routes: Routes, hold: Hold) -> None:
 
     async def release(params: dict[str, str]) -> Response:
         try:
-            found = hold.release(params.get("token", ""))
+            released = hold.release(params.get("token", ""))
         except Rejected as error:
             return _answer(str(error), CODE_OTHER, status=409)
-        data = {"held_ms": round(found.held_s * 1000, 3), "valid": found.valid, "why": found.why}
+        data = {"held_ms": round(released.held_s * 1000, 3), "valid": released.valid, "why": released.why}
         return _answer("the stream goes on", CODE_OK, data)
 
     routes.add("PUT", "/apply/hold", keep, guarded=True)

@@ -61,7 +61,7 @@ class StandbyStatus:
 
     def document(self) -> dict[str, Any]:
         standby = self._standby
-        found = DrainerDocument(
+        shown = DrainerDocument(
             last_ts=standby.stored_ts,
             node_id=self._node_id,
             state=STANDBY,
@@ -69,7 +69,7 @@ class StandbyStatus:
             waits_for=standby.reason,
             standby=standby.facts(),
         )
-        document: dict[str, Any] = plain(found)
+        document: dict[str, Any] = plain(shown)
         return document
 
 

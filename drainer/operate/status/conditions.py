@@ -20,20 +20,20 @@ DIFFERS = "differs"
 
 def conditions(document: Mapping[str, Any]) -> Iterator[Condition]:
     """`document`: of a drainer that applies; what it does not say does not hold."""
-    found = read(document, DrainerDocument)
-    if isinstance(found.ddl, DdlStatus):
-        for entry in found.ddl.waiting:
+    status = read(document, DrainerDocument)
+    if isinstance(status.ddl, DdlStatus):
+        for entry in status.ddl.waiting:
             if not entry.decision:
                 yield _waiting(entry)
-    if found.sink and found.sink.held:
+    if status.sink and status.sink.held:
         yield Condition(
             Type.SINK_HELD,
-            found.sink.name,
-            f"the sink {found.sink.name} holds the stream: {found.sink.error}",
+            status.sink.name,
+            f"the sink {status.sink.name} holds the stream: {status.sink.error}",
             "PUT /apply/resume tries again, once the cause is gone",
         )
-    if isinstance(found.verify, VerifyStatus) and found.verify.state == DIFFERS:
-        yield _differs(found.verify)
+    if isinstance(status.verify, VerifyStatus) and status.verify.state == DIFFERS:
+        yield _differs(status.verify)
 
 
 def _waiting(entry: WaitingDdl) -> Condition:

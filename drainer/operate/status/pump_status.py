@@ -78,15 +78,15 @@ class PumpStatusReader:
 
     def progress(self, node_id: str) -> PumpProgress | None:
         """What a pump said last; None if there is none, or it is too old to be true."""
-        found = self._progress.get(node_id)
-        fresh = found is not None and self._clock.monotonic_s() - found.asked_s <= 3 * PACE_S
-        return found if fresh else None
+        progress = self._progress.get(node_id)
+        fresh = progress is not None and self._clock.monotonic_s() - progress.asked_s <= 3 * PACE_S
+        return progress if fresh else None
 
     async def ask(self, node_id: str, address: str) -> None:
         """Ask now, unless that was done just before or brought nothing not long ago."""
         now_s = self._clock.monotonic_s()
-        found = self._progress.get(node_id)
-        if found is not None and now_s - found.asked_s < PACE_S:
+        progress = self._progress.get(node_id)
+        if progress is not None and now_s - progress.asked_s < PACE_S:
             return
         if now_s - self._silent.get(node_id, -SILENT_S) < SILENT_S:
             return

@@ -140,13 +140,13 @@ class _Mutation:
 
 def _survey(spilled: Spilled) -> tuple[int, list[_Mutation]]:
     """Schema version and mutations."""
-    read, found = spilled.read, outline(spilled.read, spilled.size)
+    read, fields = spilled.read, outline(spilled.read, spilled.size)
     where = f"binlog with commit_ts {spilled.commit_ts}"
-    if found.tp > binlog.ROLLBACK:
-        raise Corruption(f"{where} is of obsolete type {found.tp}", hint=_HINT)
-    if found.value is None or found.ddl_job_id:
+    if fields.tp > binlog.ROLLBACK:
+        raise Corruption(f"{where} is of obsolete type {fields.tp}", hint=_HINT)
+    if fields.value is None or fields.ddl_job_id:
         raise Corruption(f"commit without prewrite: {where} has no rows", hint=_HINT)
-    begin, length = found.value
+    begin, length = fields.value
     version, mutations = 0, []
     for tag, value, at in protobuf_fields.fields(read, begin, begin + length):
         if tag == 0x08:
@@ -157,8 +157,8 @@ def _survey(spilled: Spilled) -> tuple[int, list[_Mutation]]:
 
 
 def _mutation(read: Read, start: int, stop: int) -> _Mutation:
-    found = _Mutation()
-    begins, ends, counts = found.begins, found.ends, found.counts
+    mutation = _Mutation()
+    begins, ends, counts = mutation.begins, mutation.ends, mutation.counts
     base, data, at, sure = start, b"", 0, -1
     while True:
         if at > sure:
@@ -171,7 +171,7 @@ def _mutation(read: Read, start: int, stop: int) -> _Mutation:
         if tag == _TAG_KIND:
             kinds, at = _run_of_kinds(data, at)
             if kinds:
-                _count(found, kinds)
+                _count(mutation, kinds)
                 begins.setdefault(tag, base + head)
                 ends[tag] = base + at
                 continue
@@ -189,17 +189,17 @@ def _mutation(read: Read, start: int, stop: int) -> _Mutation:
             if base + at > stop:
                 raise MalformedMessage(f"a field of {value} bytes ends early")
         if tag == 0x08:
-            found.table_id = value if value < 1 << 63 else value - (1 << 64)
+            mutation.table_id = value if value < 1 << 63 else value - (1 << 64)
         elif tag in _TAGS_OBSOLETE:
-            found.obsolete = found.obsolete or tag != 0x22 or value > 0
+            mutation.obsolete = mutation.obsolete or tag != 0x22 or value > 0
         elif tag == _TAG_KIND:
-            found.others += 1
+            mutation.others += 1
         elif tag == _TAG_KINDS_PACKED:
             for kinds in _packed(read, base + at - value, value):
-                _count(found, kinds)
+                _count(mutation, kinds)
             begins.setdefault(_TAG_KIND, base + head)
             ends[_TAG_KIND] = base + at
-    return found
+    return mutation
 
 
 def _run_of_rows(data: bytes, at: int, sure: int) -> tuple[int, int]:
@@ -221,13 +221,13 @@ def _run_of_rows(data: bytes, at: int, sure: int) -> tuple[int, int]:
     return rows, at
 
 
-def _count(found: _Mutation, kinds: bytes) -> None:
+def _count(mutation: _Mutation, kinds: bytes) -> None:
     others = len(kinds)
     for kind in _LISTS:
         count = kinds.count(kind)
-        found.kinds[kind] += count
+        mutation.kinds[kind] += count
         others -= count
-    found.others += others
+    mutation.others += others
 
 
 # -- reading it in order --------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ class _InOrder:
         return [_KINDS[kind] for kind in run[: len(rows)]], rows, size
 
 
-def _rows(read: Read, wanted: int, start: int, stop: int) -> Iterator[bytes]:
+def _rows(read: Read, list_tag: int, start: int, stop: int) -> Iterator[bytes]:
     """The rows of one list; what lies between them is stepped over."""
     base, data, at, sure = start, b"", 0, -1
     while True:
@@ -302,14 +302,14 @@ def _rows(read: Read, wanted: int, start: int, stop: int) -> Iterator[bytes]:
             data, at = read(base, min(WINDOW_BYTES, stop - base)), 0
             sure = sure_to(data, base, stop)
         tag, size = data[at], data[at + 1]
-        if tag == wanted and size < 0x80:
+        if tag == list_tag and size < 0x80:
             at += 2
-        elif tag == wanted and data[at + 2] < 0x80:
+        elif tag == list_tag and data[at + 2] < 0x80:
             size, at = size & 0x7F | data[at + 2] << 7, at + 3
         else:
             tag, size, at = field_head(data, at)
         end = at + size if tag & 7 == LENGTH else at
-        if tag == wanted:
+        if tag == list_tag:
             if end <= len(data):
                 yield data[at:end]
             else:

@@ -304,11 +304,13 @@ def _contents(entry: Merged) -> tuple[int, int, int]:
 def _conflict(pieces: list[tuple[str, list[Merged]]], commit_ts: Ts) -> OrderBroken:
     holders = []
     for name, piece in pieces:
-        found = next((entry for entry in piece if entry.commit_ts == commit_ts), None)
-        if found is not None:
-            kept = found.spilled
-            start_ts = kept.start_ts if kept else binlog.parse(found.payload).start_ts
-            holders.append(f"{name} (start_ts {start_ts}, {kept.size if kept else len(found.payload)} bytes)")
+        duplicate = next((entry for entry in piece if entry.commit_ts == commit_ts), None)
+        if duplicate is not None:
+            kept = duplicate.spilled
+            start_ts = kept.start_ts if kept else binlog.parse(duplicate.payload).start_ts
+            holders.append(
+                f"{name} (start_ts {start_ts}, {kept.size if kept else len(duplicate.payload)} bytes)"
+            )
     return OrderBroken(
         f"pumps {' and '.join(holders)} differ about the transaction with commit_ts {commit_ts}",
         hint="commit timestamps are unique within a cluster: check that the pumps serve the same cluster",

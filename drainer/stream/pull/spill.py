@@ -161,7 +161,7 @@ class SpillDirectory:
     async def _patiently(self, function: Callable[[], T]) -> T:
         while True:
             try:
-                found = await asyncio.to_thread(function)
+                result = await asyncio.to_thread(function)
             except OSError as error:
                 if not self.waiting:
                     _logger.warning(
@@ -176,4 +176,4 @@ class SpillDirectory:
             if self.waiting:
                 _logger.info("large transactions are put on disk again", directory=self.path)
                 self.waiting = ""
-            return found
+            return result

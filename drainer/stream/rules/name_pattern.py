@@ -51,10 +51,10 @@ def expression(text: str) -> re.Pattern[str]:
             raise re.error(f"ambiguous: {warning}") from None
 
 
-def _as_python(found: re.Match[str]) -> str:
-    if found["posix"]:
-        return _POSIX.get(found["posix"], found[0])
-    return r"\Z" if found["end"] else found[0]
+def _as_python(match: re.Match[str]) -> str:
+    if match["posix"]:
+        return _POSIX.get(match["posix"], match[0])
+    return r"\Z" if match["end"] else match[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,13 +73,15 @@ class PythonRule:
         """What the function makes of a row. Raises `ConfigError` with rule, table and transaction."""
         table, kind = str(row.table), row.kind
         try:
-            found = self.function(row)
+            result = self.function(row)
         except Exception as error:
             raise self.failed(f"raised {type(error).__name__}: {error}", table, commit_ts) from error
-        if found is not None and (not isinstance(found, Row) or found.kind != kind or not _is_whole(found)):
-            what = found.kind if isinstance(found, Row) else type(found).__name__
+        if result is not None and (
+            not isinstance(result, Row) or result.kind != kind or not _is_whole(result)
+        ):
+            what = result.kind if isinstance(result, Row) else type(result).__name__
             raise self.failed(f"made {what} of {kind}", table, commit_ts)
-        return found
+        return result
 
     def failed(self, what: str, table: str, commit_ts: Ts) -> ConfigError:
         return ConfigError(

@@ -134,21 +134,21 @@ class RuleHistory:
     @classmethod
     def from_json(cls, text: str, known: Iterable[Rules] = ()) -> RuleHistory:
         """`known` rules are taken where the text is theirs. Raises `Corruption`, `ConfigError`."""
-        made: dict[str, Rules] = {rules.text: rules for rules in known}
+        by_text: dict[str, Rules] = {rules.text: rules for rules in known}
         try:
             entries = [(int(entry["after"]), str(entry["rules"])) for entry in json.loads(text)]
         except (ValueError, KeyError, TypeError) as error:
             raise damaged(f"rules {text[:100]!r} ({type(error).__name__})") from None
         if not entries:
             raise damaged("there are no rules")
-        eras = [Era(after_ts, _once(made, text, rules_from)) for after_ts, text in entries]
+        eras = [Era(after_ts, _once(by_text, text, rules_from)) for after_ts, text in entries]
         return cls(tuple(eras))
 
 
-def _once(made: dict[str, Rules], text: str, make: Callable[[str], Rules]) -> Rules:
-    if text not in made:
-        made[text] = make(text)
-    return made[text]
+def _once(by_text: dict[str, Rules], text: str, make: Callable[[str], Rules]) -> Rules:
+    if text not in by_text:
+        by_text[text] = make(text)
+    return by_text[text]
 
 
 change_logger = log.get("drainer.rule_change")

@@ -185,7 +185,7 @@ class _Migrate:
 
 
 def _migrate_rules(settings: DrainerConfig) -> list[_Migrate]:
-    found = []
+    migrate_rules = []
     for number, rule in enumerate(settings.table_migrate_rule, 1):
         label = f"`table-migrate-rule` {number}"
         known_keys(label, rule, ("source", "target", "binlog-filter-rule"))
@@ -198,8 +198,8 @@ def _migrate_rules(settings: DrainerConfig) -> list[_Migrate]:
             ) from None
         target = _place(label, "target", rule["target"]) if "target" in rule else None
         filters = texts(label, "binlog-filter-rule", rule.get("binlog-filter-rule", []))
-        found.append(_Migrate(label, source, target, filters))
-    return found
+        migrate_rules.append(_Migrate(label, source, target, filters))
+    return migrate_rules
 
 
 def _place(label: str, key: str, value: Any) -> tuple[str, str]:
@@ -235,7 +235,7 @@ def _routes(sources: Iterable[_Migrate]) -> list[RouteRule]:
 
 
 def _column_rules(rules: Sequence[Mapping[str, Any]]) -> list[ColumnRule]:
-    found = []
+    column_rules = []
     for number, rule in enumerate(rules, 1):
         label = f"`column-rule` {number}"
         known_keys(label, rule, ("db-name", "tbl-name", "columns", "ignore-columns"))
@@ -247,7 +247,7 @@ def _column_rules(rules: Sequence[Mapping[str, Any]]) -> list[ColumnRule]:
                 hint="give one of them: the columns to write, or those to leave out",
             )
         columns = texts(label, given[0], rule[given[0]])
-        found.append(
+        column_rules.append(
             ColumnRule.of(label, rule["db-name"], rule["tbl-name"], columns, keep=given[0] == "columns")
         )
-    return found
+    return column_rules

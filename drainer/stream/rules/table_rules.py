@@ -150,12 +150,12 @@ class TableRouter:
     def _decide(self, schema: str, table: str) -> Name:
         matching = [rule for rule in self._rules if rule.source.matches(schema, table)]
         of_table = [rule for rule in matching if table and not rule.source.is_database]
-        found = of_table or [rule for rule in matching if rule.source.is_database]
-        if len(found) > 1:
-            raise _ambiguous(f"{schema}.{table}" if table else schema, found)
-        if not found:
+        rules = of_table or [rule for rule in matching if rule.source.is_database]
+        if len(rules) > 1:
+            raise _ambiguous(f"{schema}.{table}" if table else schema, rules)
+        if not rules:
             return schema, table
-        return found[0].schema, (found[0].table or table) if table else ""
+        return rules[0].schema, (rules[0].table or table) if table else ""
 
 
 def _ambiguous(name: str, rules: Sequence[RouteRule]) -> ConfigError:
@@ -218,20 +218,20 @@ class ColumnRules:
         """Ids of the columns that are not written. Raises `ConfigError`, which names rule, table and column,
         for a column of the primary key or of the key by which rows are found, and for two rules for one
         table."""
-        found = [rule for rule in self._rules if rule.matches(schema, table)]
-        if not found:
+        rules = [rule for rule in self._rules if rule.matches(schema, table)]
+        if not rules:
             return NOTHING
-        if len(found) > 1:
+        if len(rules) > 1:
             raise ConfigError(
-                f"{schema}.{table} has two column rules: {found[0].label} and {found[1].label}",
+                f"{schema}.{table} has two column rules: {rules[0].label} and {rules[1].label}",
                 hint="narrow one of them: one rule says which columns of a table are written",
             )
-        out = {column.id: column for column in info.columns if found[0].leaves_out(column)}
+        out = {column.id: column for column in info.columns if rules[0].leaves_out(column)}
         if out:
             for column in _key_columns(info):
                 if column.id in out:
                     raise ConfigError(
-                        f"{found[0].label} leaves out {schema}.{table}.{column.name}, a column of the key",
+                        f"{rules[0].label} leaves out {schema}.{table}.{column.name}, a column of the key",
                         hint="rows are found by their key: keep its columns",
                     )
         return frozenset(out)
@@ -355,11 +355,11 @@ class EventFilter:
 
     def ignored_rows(self, schema: str, table: str) -> frozenset[int]:
         """Row kinds (INSERT, UPDATE, DELETE) of a table that are left out."""
-        found = [bound for bound in self._bound if bound.source.matches(schema, table)]
+        bound_rules = [bound for bound in self._bound if bound.source.matches(schema, table)]
         return frozenset(
             kind
             for event, kind in _ROW_EVENTS.items()
-            if any(bound.lists((event,), "dml") for bound in found)
+            if any(bound.lists((event,), "dml") for bound in bound_rules)
         )
 
     def ignores_ddl(self, schema: str, table: str, events: Sequence[str], query: str) -> str:

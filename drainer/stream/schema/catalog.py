@@ -169,8 +169,10 @@ def _older(column: Column, old: OldDefault) -> Column:
         "origin_default": old.origin_default,
         "origin_default_bit": old.origin_default_bit,
     }
-    made = Column.from_json(document)
-    return replace(column, origin_default=made.origin_default, origin_default_bit=made.origin_default_bit)
+    restored = Column.from_json(document)
+    return replace(
+        column, origin_default=restored.origin_default, origin_default_bit=restored.origin_default_bit
+    )
 
 
 def name_in(document: dict[str, Any], key: str = "name") -> str:
@@ -191,9 +193,9 @@ def has_defaults(text: bytes) -> bool:
 
 def id_and_name(text: bytes) -> tuple[int, str]:
     """Of a table's definition; cheap for one as TiDB writes it. Raises `Corruption`."""
-    found = _HEAD.match(text)
-    if found is not None:
-        return int(found[1]), found[2].decode("utf-8", "replace")
+    match = _HEAD.match(text)
+    if match is not None:
+        return int(match[1]), match[2].decode("utf-8", "replace")
     try:
         document = json.loads(text)
         return int(document["id"]), name_in(document)

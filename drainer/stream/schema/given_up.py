@@ -76,9 +76,9 @@ def _guaranteed(constraint: Constraint, unique: Iterable[frozenset[str]]) -> boo
 
 def _unique(info: TableInfo) -> list[frozenset[str]]:
     """Columns, in lower case, of each key that is checked."""
-    found = [frozenset(part.name.lower() for part in index.columns) for index in info.unique_indexes]
+    keys = [frozenset(part.name.lower() for part in index.columns) for index in info.unique_indexes]
     handle = info.handle_column
-    return found if handle is None else [*found, frozenset({handle.name.lower()})]
+    return keys if handle is None else [*keys, frozenset({handle.name.lower()})]
 
 
 def _is_checked(document: dict[str, Any], name: str) -> bool:

@@ -146,7 +146,7 @@ class SchemaTracker:
 
     def names_to_come(self) -> list[Name]:
         """(schema, name) of tables that pending jobs make or change: they exist later in the stream."""
-        found: list[Name] = []
+        names: list[Name] = []
         databases: dict[int, str] = {}
         for pending in self._pending.values():
             job = pending.read()
@@ -154,13 +154,13 @@ class SchemaTracker:
                 databases[job.schema_id] = name_in(job.db_info, "db_name")
             home = databases.get(job.schema_id) or self._home(job)
             documents = job.table_infos or ((job.table_info,) if job.table_info is not None else ())
-            found += [(home, name_in(document)) for document in documents]
-        return found
+            names += [(home, name_in(document)) for document in documents]
+        return names
 
     def database_collation(self, schema: str) -> tuple[str, str] | None:
         """(charset, collation) of a database; None for one that does not exist or does not say."""
-        found = self._catalog.database_named(schema)
-        return (found[1].charset, found[1].collate) if found and found[1].charset else None
+        database = self._catalog.database_named(schema)
+        return (database[1].charset, database[1].collate) if database and database[1].charset else None
 
     def _unknown(self, table_id: int) -> UnknownTable:
         version = self._catalog.dropped.get(table_id)
@@ -377,8 +377,8 @@ class SchemaTracker:
             moved.add(int(document["id"]))
         targets = []
         for pair in pairs:
-            found = self._catalog.database_named(pair.new_schema) if pair.new_schema else None
-            schema_id = found[0] if found else session_id
+            database = self._catalog.database_named(pair.new_schema) if pair.new_schema else None
+            schema_id = database[0] if database else session_id
             targets.append((schema_id, self._home(job, schema_id)))
         return targets
 

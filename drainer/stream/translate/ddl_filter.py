@@ -95,13 +95,13 @@ def _by_events(job: DdlJob, change: DdlEffect, verdict: Verdict, rules: Rules) -
     renamed = {new for _, new in change.renamed}
     asked = [name for name in verdict.tables if not renamed or name in renamed]
     events = sql_tokens.events_of(job.query, job.action)
-    found = {name: rules.events.ignores_ddl(*name, events, job.query) for name in asked}
-    wanted = tuple(name for name in verdict.tables if not found.get(name))
+    ignored_by = {name: rules.events.ignores_ddl(*name, events, job.query) for name in asked}
+    wanted = tuple(name for name in verdict.tables if not ignored_by.get(name))
     if change.kind is EffectKind.RESTORE and wanted:
         return Verdict(wanted)
-    if all(found.values()):
+    if all(ignored_by.values()):
         return Verdict(
-            verdict.tables, skip=f"filtered by binlog-filter-rule {', '.join(sorted({*found.values()}))}"
+            verdict.tables, skip=f"filtered by binlog-filter-rule {', '.join(sorted({*ignored_by.values()}))}"
         )
     return verdict
 

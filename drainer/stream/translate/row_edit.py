@@ -108,14 +108,14 @@ def _spans(column: Column, place: int) -> Conversion:
 
 
 def _lines(prefix: str, places: Collection[int]) -> list[str]:
-    found = []
+    lines = []
     for place in places:
         local = f"{prefix}{place}"
-        found.append(f"if {local} is not None:")
-        found.append(f"    i, j = {local}")
-        found.append(f"    parts += (b[at:i], mask{place}(b[i:j]))")
-        found.append("    at = j")
-    return found
+        lines.append(f"if {local} is not None:")
+        lines.append(f"    i, j = {local}")
+        lines.append(f"    parts += (b[at:i], mask{place}(b[i:j]))")
+        lines.append("    at = j")
+    return lines
 
 
 def _joined(lines: list[str]) -> list[str]:
@@ -198,12 +198,12 @@ def row_edit(rules: Rules, table: TableVersion) -> RowEdit | None:
         return None
     if table.info.is_view or table.info.is_sequence:
         return None
-    found = rules.rows.of_table(table.schema, table.name)
-    if not found:
+    of_table = rules.rows.of_table(table.schema, table.name)
+    if not of_table:
         return None
     # Without a key a row is found by all its values, which another row may have behind a mask.
     earlier = rules.rows.earlier_of(table.schema, table.name)
-    return RowEdit(found, table, earlier if earlier and key_names(table.info, frozenset()) else ())
+    return RowEdit(of_table, table, earlier if earlier and key_names(table.info, frozenset()) else ())
 
 
 def _earlier(
@@ -211,7 +211,7 @@ def _earlier(
 ) -> list[list[RowCondition]]:
     """What rows met that earlier rules let through. What cannot be said of a row now, or only of a change,
     is taken for met."""
-    found: list[list[RowCondition]] = []
+    conditions_of: list[list[RowCondition]] = []
     seen = [_conditions(rules)]
     for one in earlier:
         if _conditions(one) in seen:
@@ -222,8 +222,8 @@ def _earlier(
             with contextlib.suppress(ConfigError):
                 if rule.where is not None:
                     conditions.append(rule.where.of(info, table))
-        found.append([condition for condition in conditions if not condition.is_about_change])
-    return found
+        conditions_of.append([condition for condition in conditions if not condition.is_about_change])
+    return conditions_of
 
 
 def _conditions(rules: Iterable[RowRule]) -> list[Condition | None]:
@@ -276,11 +276,11 @@ class _Function:
         """The row as the function left it, None without it."""
         given = self._read[kind](row)
         old, new = _copy(given.before), _copy(given.after)
-        found = self._python.apply(given, commit_ts)
-        if found is None:
+        result = self._python.apply(given, commit_ts)
+        if result is None:
             return None
-        before = self._changed(old, found.before, found, commit_ts)
-        after = self._changed(new, found.after, found, commit_ts)
+        before = self._changed(old, result.before, result, commit_ts)
+        after = self._changed(new, result.after, result, commit_ts)
         if not before and not after:
             return row
         images = self._images

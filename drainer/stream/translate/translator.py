@@ -121,13 +121,13 @@ class Translator:
         """The table as it is written downstream: with its target and without the columns left out."""
         if self.rules.keep_all_as_is:
             return table
-        known = self._placed.get(table)
-        if known is None:
-            known = self.rules.placed(table)
+        target = self._placed.get(table)
+        if target is None:
+            target = self.rules.placed(table)
             if len(self._placed) >= _PLACED_MAX:
                 self._placed.clear()
-            self._placed[table] = known
-        return known
+            self._placed[table] = target
+        return target
 
     def replicated(self, table_id: int) -> TableVersion | None:
         """A table as its rows of now are written; None for one that is not there, or does not replicate."""

@@ -315,9 +315,9 @@ class Comparisons:
                 sets.setdefault(key, set()).update(value)
             else:
                 others.append(self.compare("=", left, item))
-        found = " or ".join(f"{key} in {self.name(frozenset(values))}" for key, values in sets.items())
-        true = [f"({left.local} is not None and ({found}))"] if found else []
-        false = [f"({left.local} is not None and not ({found}))"] if found else []
+        lookups = " or ".join(f"{key} in {self.name(frozenset(values))}" for key, values in sets.items())
+        true = [f"({left.local} is not None and ({lookups}))"] if lookups else []
+        false = [f"({left.local} is not None and not ({lookups}))"] if lookups else []
         if nulls:
             false = ["False"]
         true += [truth.true for truth in others]
@@ -492,26 +492,28 @@ class RowCondition:
     @cached_property
     def insert(self) -> Callable[[bytes], bool]:
         """Whether an INSERT row is in the set."""
-        made = _Result(self, _INSERTED)
-        slow = made.slow("new = read(b)", self._readers.strict.insert)
+        result = _Result(self, _INSERTED)
+        slow = result.slow("new = read(b)", self._readers.strict.insert)
         # What may be absent is absent for sure only if all of the row is as expected.
-        whole = any(entry.optional and entry.index in made.new for entry in self._readers.layout.insert)
-        return self._readers.of_insert(made.new, made.lines, slow, whole=whole, extra=made.names)
+        whole = any(entry.optional and entry.index in result.new for entry in self._readers.layout.insert)
+        return self._readers.of_insert(result.new, result.lines, slow, whole=whole, extra=result.names)
 
     @cached_property
     def delete(self) -> Callable[[bytes], bool]:
         """Whether a DELETE row was in the set."""
-        made = _Result(self, _DELETED)
-        slow = made.slow("new = read(b)", self._readers.strict.delete)
-        return self._readers.of_delete(made.new, made.lines, slow, whole=False, extra=made.names)
+        result = _Result(self, _DELETED)
+        slow = result.slow("new = read(b)", self._readers.strict.delete)
+        return self._readers.of_delete(result.new, result.lines, slow, whole=False, extra=result.names)
 
     @cached_property
     def update(self) -> Callable[[bytes], tuple[bool, bool, int]]:
         """Whether an UPDATE row was in the set and is in it now; the offset of its second half."""
         sides = (_CHANGED,) if self.is_about_change else (_WAS, _IS)
-        made = _Result(self, *sides, more="split")
-        slow = made.slow("old, new, split = read(b)", self._readers.strict.update)
-        return self._readers.of_update(made.old, made.new, made.lines, slow, whole=False, extra=made.names)
+        result = _Result(self, *sides, more="split")
+        slow = result.slow("old, new, split = read(b)", self._readers.strict.update)
+        return self._readers.of_update(
+            result.old, result.new, result.lines, slow, whole=False, extra=result.names
+        )
 
     # -- source --------------------------------------------------------------------------------------
 
@@ -570,9 +572,9 @@ class RowCondition:
 
     def place(self, ref: ColumnRef) -> int:
         """Place of a column among those that rows hold. Raises `ConfigError`."""
-        found = self._places.get(ref.name.lower())
-        if found is not None:
-            return found
+        number = self._places.get(ref.name.lower())
+        if number is not None:
+            return number
         raise missing_column(self._label, ref.name, self._table, self._info)
 
 
