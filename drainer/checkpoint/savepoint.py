@@ -7,7 +7,7 @@
 Holds  a savepoint is replaced whole and durably, which a Go drainer's is not. Another cluster's directory
        is refused; one without `.cluster` is a Go drainer's and is adopted
        A start that stored nothing, since its sink failed, has begun all the same: the next one goes on there
-Never  guesses: a value of a wrong type is refused, as in the row (`checkpoint_row`)
+Never  guesses: a value of a wrong type is refused, as in the row (`value`)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Schema store: the tracked schema as it was at the checkpoint, so that a start needs no long history.
+"""Schema snapshot: the tracked schema as it was at the checkpoint, so that a start needs no long history.
 
     schema_snapshot   cluster_id, object, definition
 

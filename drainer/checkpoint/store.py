@@ -1,12 +1,12 @@
-"""Checkpoint: how far the downstream has come, stored in the downstream itself.
+"""Store: the checkpoint, how far the downstream has come, stored in the downstream itself.
 
 Tables in the schema `tidb_binlog` (or as configured):
 
-    checkpoint       clusterID, checkPoint   one row a cluster in the Go drainer's format (`checkpoint_row`)
+    checkpoint       clusterID, checkPoint   one row a cluster in the Go drainer's format (`value`)
     lanes            cluster_id, lane, epoch, applied_ts, applied_rows
     drainer_state    cluster_id, epoch, lane_count, owner, checkpoint, intent
     lane_basis       see `lane_basis_table`
-    schema_snapshot  see `schema_store`
+    schema_snapshot  see `schema_snapshot`
 
 `lanes` is the truth while lanes run: a lane moves its row in the transaction that carries its rows. The
 checkpoint is never ahead of any lane; it makes a restart cheap, lets idle lanes move, and is what a Go

@@ -1,4 +1,4 @@
-"""Checkpoint tables: what has to be there before a checkpoint can be, and what it has to be like.
+"""Table setup: what has to be there before a checkpoint can be, and what it has to be like.
 
 Drives  one connection, at a start; CREATE ends its transaction
 Holds   every table is of an engine with transactions: positions commit together with rows, or not at all.

@@ -1,4 +1,4 @@
-"""Checkpoint row: the value that says how far the downstream has come, in the Go drainer's format.
+"""Value of the checkpoint row: it says how far the downstream has come, in the Go drainer's format.
 
     {"consistent":false,"commitTS":N,"ts-map":{},"schema-version":N,"epoch":N}
 

@@ -1,4 +1,4 @@
-"""Configuration of a Drainer: the keys, flags and environment of the Go drainer that mean something here.
+"""Options of a Drainer: the keys, flags and environment of the Go drainer that mean something here.
 
 Environment: `BINLOG_SERVER_<FLAG>`. Differences: `worker-count` is the number of lanes, `txn-batch` the row
 changes of one downstream transaction; both default to what multi-row statements need, and a Go drainer's

@@ -1,4 +1,4 @@
-"""Server: what others may ask of a running Drainer, over gRPC (`binlog.Cistern`) and HTTP.
+"""HTTP: what others may ask of a running Drainer, over gRPC (`binlog.Cistern`) and HTTP.
 
     GET /                          a page for people (`tidb_binlog.serving.status_page`)
     GET /status                    JSON of the Go drainer (PumpPos, Synced, LastTS, TsMap) plus our own keys

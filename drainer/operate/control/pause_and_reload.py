@@ -1,4 +1,4 @@
-"""Control: what an operator may change while rows are applied: pause and rate.
+"""Pause and reload: what an operator may change while rows are applied, the rate too.
 
 Drives  `rate_limit` (core)
 Owns    whether rows may go downstream now; a change lasts as long as the process

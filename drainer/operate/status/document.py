@@ -1,4 +1,4 @@
-"""Status: one document that says where this Drainer is, what it waits for and for how long it will.
+"""Document of the status: it says where this Drainer is, what it waits for and for how long it will.
 
 Drives  `lag` (core), `pump_status`
 Reads   runner and collector when asked; `run` only notes progress once a second, and asks the pump that

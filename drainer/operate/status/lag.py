@@ -36,7 +36,7 @@ WINDOW_S: Final = 30.0
 SAMPLES_MAX: Final = 64
 IDLE_S: Final = 2.0
 """A total below it is not worth a reason: the watermarks of quiet pumps are asked for more often
-(`pull.idle_asking.QUIET_ASK_S`)."""
+(`pull.collector.QUIET_ASK_S`)."""
 STAGES: Final = ("write", "sort_wait", "pull", "queue", "apply")
 
 

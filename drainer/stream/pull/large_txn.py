@@ -1,4 +1,4 @@
-"""Large transaction: a spilled payload becomes pieces of a transaction, a little of it in memory at a time.
+"""Large txn: a large transaction's spilled payload becomes pieces of it, a little in memory at a time.
 
 In     a `Spilled` payload, and who resolves tables
 Out    `Transaction` pieces in execution order, of about a mebibyte or 4,000 rows, with running ordinals

@@ -1,4 +1,4 @@
-"""Arrival: what one message of a pump becomes.
+"""Pull message: what one message of a pump becomes.
 
 In     payloads of a message, their timestamps where the pump tells them, its watermark
 Out    entries of the merged stream, which of them are DDL, the watermark that time marks and message give

@@ -1,4 +1,4 @@
-"""Rules: everything that decides what replicates and under which name, as one value that can be replaced.
+"""Rule set: everything that decides what replicates and under which name, as one value that can be replaced.
 
 In     the configuration's keys
 Out    a name filter, an event filter, a router, column and row rules, transactions to pass over, the loopback

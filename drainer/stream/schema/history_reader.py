@@ -1,4 +1,4 @@
-"""Schema reading: the DDL history, page by page, into the catalog of a tracker.
+"""History reader: the DDL history, page by page, into the catalog of a tracker.
 
 In     pages of jobs by ascending id; up to where they are to be applied
 Out    the catalog as it was there; later jobs, unread, for the tracker to wait for

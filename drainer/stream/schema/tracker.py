@@ -1,4 +1,4 @@
-"""Schema tracker: which table an id means, at the place of the stream where the translator is.
+"""Tracker: which table an id means, at the place of the stream where the translator is.
 
 In     finished DDL jobs, in the order of their binlogs (`apply`); before that the history, or the schema at
        a timestamp and what the history has since
