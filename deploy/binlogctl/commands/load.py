@@ -25,8 +25,7 @@ from tidb_binlog.observe import log, show
 if TYPE_CHECKING:
     from drainer.config.options import DrainerConfig
     from drainer.points.load.counters import Counters, Progress
-    from drainer.points.load.estimate import Estimate
-    from drainer.points.load.load import Loaded
+    from drainer.points.load.load import Estimate, Loaded
     from drainer.points.load.reconcile import Mode
 
 DATABASE: Final = "database"
@@ -38,8 +37,7 @@ _MEBI: Final = 1 << 20
 
 async def run(call: Call) -> int:
     """Raises `FlagError`, and whatever ends a load."""
-    from drainer.points.load.estimate import estimate
-    from drainer.points.load.load import Load
+    from drainer.points.load.load import Load, estimate
 
     given = call.settings
     if given.rate < -1:

@@ -26,7 +26,7 @@ from tidb_binlog.tso import Ts
 
 if TYPE_CHECKING:
     from drainer.points.restore.options import RestoreOptions
-    from drainer.points.restore.outcome import Outcome
+    from drainer.points.restore.restoring import Outcome
     from drainer.reparo.ordered_records import Seen
 
 LINE_EVERY_S: Final = 10.0

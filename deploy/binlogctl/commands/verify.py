@@ -28,8 +28,7 @@ from tidb_binlog.observe import log, show
 if TYPE_CHECKING:
     from drainer.compare.report.repair.repair_file import RepairFile
     from drainer.compare.report.repair.repair_now import ToMend
-    from drainer.compare.verify.drainer_lag import DrainerLag
-    from drainer.compare.verify.live import LiveVerification
+    from drainer.compare.verify.live import DrainerLag, LiveVerification
     from drainer.compare.verify.result import Name, RowDifference, TableResult, Verification
     from drainer.compare.verify.verifying import Progress
     from drainer.config.options import DrainerConfig
@@ -101,7 +100,7 @@ class Job:
         return await self._said(await asyncio.to_thread(verification.run))
 
     async def with_upstream(self, upstream: Upstream, nodes: EtcdRegistry) -> Verification:
-        from drainer.compare.verify.drainer_lag import DrainerLag
+        from drainer.compare.verify.live import DrainerLag
         from drainer.points.snapshot.drainer_hold import DrainerHold, locate_drainer
 
         given = self._call.settings

@@ -18,11 +18,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn
 
 from drainer.compare.verify.column_pairs import ColumnPair
-from drainer.compare.verify.listing import is_selected
 from drainer.compare.verify.result import Name, OnDifference, Verification
 from drainer.compare.verify.row_differences import Printed
 from drainer.compare.verify.row_source import Rows, Session, Side, Sides, printer, snapshot
-from drainer.compare.verify.table_work import Wanted
+from drainer.compare.verify.table_work import Wanted, is_selected
 from drainer.compare.verify.verifying import Pace, Progress, Verifying
 from drainer.mysql.chunks.chunk import Chunk, check_rows
 from drainer.mysql.connection import Target, connect

@@ -1,47 +1,54 @@
 """Live verification: the upstream and the downstream of a running Drainer, at moments that it holds for us.
 
-Drives  `open_moment` of `drainer.points.snapshot` on the event loop, `Verifying` on a thread of its own
+Drives  `open_moment` of `drainer.points.snapshot` on the event loop, `Verifying` on a thread of its own;
+        `GET /status` of the Drainer, to whose lag the pace gives way
 In      a Drainer's settings, its upstream, how its stream is held
 Out     `Verification`
 Holds   tables, names, columns and rows are those that a Drainer with these settings writes: the tracked
-        schema at the first moment of each look says which there are
+        schema at the first moment of each look says which there are. A table of which a rule leaves out
+        changes is no copy of upstream's: it is named and not compared
 Stops   a cancelled run gives its moment back and leaves its state file, from which the next one goes on
+Tests   tests/drainer/compare/verify/test_live.py, tests/drainer/compare/verify/test_drainer_lag.py
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
-from drainer.compare.verify import listing
 from drainer.compare.verify.compared_table import ComparedTable
-from drainer.compare.verify.drainer_lag import Lag
 from drainer.compare.verify.result import Name, OnDifference, Verification
-from drainer.compare.verify.row_source import Side, Sides, seen_at, sides_at_rest
+from drainer.compare.verify.row_source import Edited, Side, Sides, seen_at, sides_at_rest
 from drainer.compare.verify.state_file import StateFile
-from drainer.compare.verify.table_work import Wanted
+from drainer.compare.verify.table_work import Wanted, is_selected
 from drainer.compare.verify.verifying import Pace, Progress, Stopped, Verifying
-from drainer.config.downstream import target_of
+from drainer.config.downstream import target_of, upstream_target_of
 from drainer.config.options import DrainerConfig
-from drainer.config.upstream import upstream_target_of
 from drainer.mysql.connection import connect
 from drainer.mysql.errors import SessionError, TransientError, safe_text
 from drainer.mysql.literal.quoting import string_literal
 from drainer.points.load import upstream_schema
-from drainer.points.load.contents import contents_of
-from drainer.points.snapshot.drainer_hold import DrainerHold
+from drainer.points.load.contents import Contents, Source, contents_of
+from drainer.points.snapshot.drainer_hold import DrainerHold, status_address
 from drainer.points.snapshot.moment import Moment, open_moment
 from drainer.reading.subscribe.table_choice import TablePattern
-from drainer.stream.rules.rule_set import read_rules
+from drainer.stream.rules.rule_set import Rules, read_rules
 from tidb_binlog import time_text, tso
 from tidb_binlog.clock import Clock, SystemClock
-from tidb_binlog.errors import ConfigError, DownstreamError, Unavailable
+from tidb_binlog.errors import BinlogError, ConfigError, DownstreamError, Unavailable
+from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.net.http_client import HttpClient, NotHttp, Page
+from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.status.codec import read
+from tidb_binlog.status.drainer import DrainerDocument
+from tidb_binlog.table_info import SchemaState
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream
 
@@ -100,7 +107,7 @@ class LiveVerification:
             raise
 
     def _run(self) -> Verification:
-        notes = listing.notes(self._rules)
+        notes = _notes(self._rules)
         with self._journal() as journal, _own_errors():
             verifying = Verifying(
                 self._moment,
@@ -183,7 +190,7 @@ class LiveVerification:
     async def _listed(self, ts: Ts) -> list[Wanted]:
         tracker = await upstream_schema.schema_at(self.upstream.history, ts, self._schema_version)
         contents = contents_of(tracker, self._rules)
-        return listing.listing(contents, self._rules, self.selected)
+        return _listed(contents, self._rules, self.selected)
 
     def _on_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The value of a coroutine, for the thread that compares. Raises `Stopped`."""
@@ -225,3 +232,95 @@ def _own_errors() -> Iterator[None]:
             f"a server refused to be compared: {safe_text(error)}",
             hint="the users of [syncer.from] and [syncer.to] need SELECT on every table",
         ) from None
+
+
+TIMEOUT_S: Final = 2.0
+
+
+class Lag(Protocol):
+    async def seconds(self) -> float | None:
+        """How far the Drainer is behind now; None where that is not known."""
+        ...
+
+
+class DrainerLag:
+    """`locate` gives the address, host:port, of the drainer that runs now."""
+
+    def __init__(
+        self, locate: Callable[[], Awaitable[str]], tls: TlsConfig | None, clock: Clock | None = None
+    ) -> None:
+        self._locate = locate
+        self._client = HttpClient(clock or SystemClock(), tls, TIMEOUT_S)
+
+    async def seconds(self) -> float | None:
+        try:
+            page = await self._page(await self._locate())
+            said = read(json.loads(page.body), DrainerDocument).lag_seconds
+        except (BinlogError, *UNREADABLE):
+            return None
+        return float(said) if isinstance(said, int | float) else None
+
+    async def _page(self, address: str) -> Page:
+        try:
+            return await self._client.ask("GET", address, "/status")
+        except NotHttp:  # its gRPC has a port of its own
+            return await self._client.ask("GET", status_address(address), "/status")
+
+
+def _listed(contents: Contents, rules: Rules, selected: Sequence[TablePattern] = ()) -> list[Wanted]:
+    """`selected`: patterns of names upstream; of what goes to one table all or nothing is compared.
+
+    Raises `ConfigError` for a pattern that fits no table."""
+    by_target: dict[Name, list[Source]] = {}
+    for source in contents.tables:
+        schema, table = source.target
+        by_target.setdefault((schema.lower(), table.lower()), []).append(source)
+    for pattern in selected:
+        if not pattern.takes_out and not any(pattern.fits(*source.name) for source in contents.tables):
+            raise ConfigError(f"{pattern.text} fits no table of the upstream", hint="see the names there")
+    return [
+        _wanted(sources, rules)
+        for _, sources in sorted(by_target.items())
+        if is_selected([source.name for source in sources], selected)
+    ]
+
+
+def _notes(rules: Rules) -> list[str]:
+    """What is to be said of any comparison under these rules."""
+    if not rules.passed_over:
+        return []
+    return ["ignore-txn-commit-ts passes over transactions: their rows differ, or follow from later changes"]
+
+
+def _wanted(sources: Iterable[Source], rules: Rules) -> Wanted:
+    sources = list(sources)
+    edited: tuple[Edited, ...] = ()
+    if any(source.edit is not None for source in sources):
+        edited = tuple(
+            Edited(source.version, source.edit, rules.rows.of_table(*source.name)) for source in sources
+        )
+    return Wanted(
+        tuple(source.name for source in sources),
+        sources[0].target,
+        frozenset(name for source in sources for name in _left_out(source)),
+        next((why for source in sources if (why := _why_not(source, rules))), ""),
+        edited=edited,
+        published=tuple(_published(source) for source in sources),
+    )
+
+
+def _published(source: Source) -> frozenset[str]:
+    columns = source.version.info.columns
+    shown = (one for one in columns if one.state == SchemaState.PUBLIC and not one.hidden)
+    return frozenset(one.name.lower() for one in shown)
+
+
+def _left_out(source: Source) -> Iterable[str]:
+    ids = source.version.left_out
+    return [column.name.lower() for column in source.version.info.columns if column.id in ids]
+
+
+def _why_not(source: Source, rules: Rules) -> str:
+    if rules.events.ignored_rows(*source.name):
+        return f"a binlog-filter-rule leaves out changes of {source.label}"
+    return ""

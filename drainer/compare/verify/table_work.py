@@ -9,7 +9,7 @@ Tests  tests/drainer/compare/verify/test_verifying.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from drainer.compare.verify.chunk_comparison import Part
@@ -17,6 +17,7 @@ from drainer.compare.verify.compared_table import ComparedTable
 from drainer.compare.verify.result import ComparedColumn, How, Name, RowDifference, State, TableResult, listed
 from drainer.compare.verify.row_source import SourceTable
 from drainer.mysql.chunks.chunk import Chunk, Place
+from drainer.reading.subscribe.table_choice import TablePattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,16 @@ class Wanted:
     @property
     def label(self) -> str:
         return ".".join(self.downstream)
+
+
+def is_selected(names: Sequence[Name], selected: Sequence[TablePattern]) -> bool:
+    """Whether tables that go to one, by their names upstream, are to be compared."""
+    chosen, taken_out = (
+        [any(one.fits(*name) for one in selected if one.takes_out is is_out) for name in names]
+        for is_out in (False, True)
+    )
+    is_limited = any(not one.takes_out for one in selected)
+    return (any(chosen) or not is_limited) and not all(taken_out)
 
 
 @dataclass(slots=True)

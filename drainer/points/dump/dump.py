@@ -17,21 +17,19 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from drainer.config.downstream import upstream_target_of
 from drainer.config.options import DrainerConfig
-from drainer.config.upstream import upstream_target_of
 from drainer.mysql.errors import SessionError, StatementRefused, safe_text
 from drainer.points.dump.dump_directory import DumpDirectory
-from drainer.points.dump.table_dump import TableDump
-from drainer.points.dump.writing import AGAIN, Writing
+from drainer.points.dump.writing import AGAIN, TableDump, Writing
 from drainer.points.image.manifest import ROWS, Manifest, directory_of
 from drainer.points.image.objects import objects_of
 from drainer.points.load import upstream_schema
 from drainer.points.load.contents import Contents, contents_of
 from drainer.points.load.counters import FINISHING, PREPARING, Counters
-from drainer.points.load.estimate import Estimate, TableEstimate
+from drainer.points.load.load import Estimate, TableEstimate
 from drainer.points.load.table_copy import NotAsPublished, rows_wanted
-from drainer.points.load.upstream_schema import snapshot_with_schema
-from drainer.points.load.upstream_tables import UpstreamTables
+from drainer.points.load.upstream_schema import UpstreamTables, snapshot_with_schema
 from drainer.points.snapshot.sessions import SnapshotLost, SnapshotTooOld, UpstreamSnapshot
 from drainer.stream.rules.rule_set import read_rules
 from drainer.stream.schema.tracker import SchemaTracker

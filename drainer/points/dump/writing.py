@@ -1,7 +1,10 @@
-"""Writing: all chunks of all tables become files, by several threads.
+"""Writing: all chunks of all tables become files of an image, by several threads.
 
-Drives  one thread that cuts tables into chunks, threads that write a file each (`table_dump`)
-Holds   a chunk is known to the directory before its file is begun. A file that is there is not made again.
+Drives  one thread that cuts tables into chunks, threads that write a file each, a session of the upstream's
+        snapshot for each of them
+Holds   rows take the Drainer's own way, and are as an archive of this Drainer would have them: read as
+        values, encoded, ruled, then put into columns
+        A chunk is known to the directory before its file is begun. A file that is there is not made again.
         The first error ends all of it
 Stops   `stop`, from any thread; `run` raises `Ended` then
 Tests   tests/drainer/points/dump/test_dump.py
@@ -12,22 +15,94 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from drainer.mysql.chunks.chunk import Chunk
+from drainer.mysql.chunks.cut_key import key_to_copy
+from drainer.mysql.chunks.splitter import Splitter
+from drainer.mysql.chunks.table_size import TableSize
+from drainer.mysql.chunks.value_rows import ValueSelect
+from drainer.mysql.connection import Connection
 from drainer.mysql.errors import SessionError, StatementRefused, safe_text
+from drainer.mysql.rows.column_match import Dialect, DownstreamTable
 from drainer.points.dump.dump_directory import DumpDirectory
-from drainer.points.dump.table_dump import TableDump
 from drainer.points.image.manifest import directory_of
-from drainer.points.image.parquet_writer import Part
+from drainer.points.image.parquet_writer import Part, TableWriter
+from drainer.points.load.contents import Source
 from drainer.points.load.copier import Ended
 from drainer.points.load.copying import Pace
 from drainer.points.load.counters import Counters
-from drainer.points.load.table_copy import NotAsPublished
+from drainer.points.load.table_copy import NotAsPublished, rows_wanted
 from drainer.points.snapshot.sessions import SnapshotLost, SnapshotTooOld, UpstreamSnapshot
+from drainer.reading.archive.decode.definitions import archived
+from drainer.reading.archive.decode.images import ImagePlan
+from drainer.txn import INSERT
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import Clock
-from tidb_binlog.errors import Rejected, Unavailable
+from tidb_binlog.errors import Corruption, Rejected, Unavailable
+from tidb_binlog.rowcodec import RowError
+from tidb_binlog.tso import Ts
+
+
+@dataclass(frozen=True, slots=True)
+class TableDump:
+    """`size`: as the upstream estimates it."""
+
+    source: Source
+    splitter: Splitter
+    select: ValueSelect
+    plan: ImagePlan
+    writer: TableWriter
+    size: TableSize
+
+    @classmethod
+    def of(cls, source: Source, here: DownstreamTable, size: TableSize, directory: str) -> TableDump:
+        """Raises `DownstreamError` for a table that is not as its definition says."""
+        info = source.version.info
+        hidden = here.dialect is Dialect.TIDB and not (info.pk_is_handle or info.is_common_handle)
+        key = key_to_copy(here, hidden_rowid=hidden)
+        version = archived(source.version)
+        return cls(
+            source,
+            Splitter(here, key, rows_wanted(size)),
+            ValueSelect.of(info, here, key),
+            ImagePlan(info),
+            TableWriter(directory, version),
+            size,
+        )
+
+    def cut(self, snapshot: UpstreamSnapshot, last: Chunk | None, count: int) -> Sequence[Chunk]:
+        """The next chunks. Raises `SessionError`, `SnapshotLost`."""
+        found = []
+        with snapshot.session() as session:
+            for chunk in self.splitter.chunks(session, last):
+                found.append(chunk)
+                if len(found) == count:
+                    break
+        return found
+
+    def write(self, session: Connection, chunk: Chunk, ts: Ts, pace: Pace) -> Part:
+        """Raises `SessionError`, `Unavailable`, `Corruption`, and what `pace` raises."""
+        with self.writer.part(chunk.number) as part:
+            for rows in self.select.read(session, chunk):
+                images = list(self._images(rows, ts))
+                part.add(images)
+                pace(len(images), sum(map(len, images)))
+        found = self.writer.has(chunk.number)
+        assert found is not None
+        return found
+
+    def _images(self, rows: list[bytes], ts: Ts) -> Iterator[bytes]:
+        edit, plan = self.source.edit, self.plan
+        try:
+            for row in rows:
+                event = (INSERT, row) if edit is None else edit.event(INSERT, row, ts)
+                if event is not None:
+                    yield plan.insert(event[1])
+        except RowError as error:
+            raise Corruption(f"a row of {self.source.label}: {error.message}") from None
+
 
 CUT_AT_ONCE: Final = 64
 TRIES_MAX: Final = 8

@@ -1,10 +1,13 @@
-"""Store checkpoint: the end of a load, as if a Drainer had stopped gracefully at its timestamp.
+"""Store checkpoint: what a load finds stored downstream when it begins, and what it stores at its end.
 
 Drives  the checkpoint store, the registry; the checkpoint's tables, of which `-replace` takes what an earlier
         life left
-Holds   the schema at T, all lanes at T and `consistent` are stored in one transaction with the end of the
-        load: there is no moment at which a Drainer could start from something else. So it starts without safe
-        mode, and a Go drainer can take the row over
+Holds   by what is stored a load begins, goes on with one that was begun, is done already, or is refused: a
+        Drainer's checkpoint is never passed over, since rows that it applied would be loaded once more
+        The end is as if a Drainer had stopped gracefully at T: the schema at T, all lanes at T and
+        `consistent` are stored in one transaction with the end of the load, and there is no moment at which a
+        Drainer could start from something else. So it starts without safe mode, and a Go drainer can take the
+        row over
 Tests   tests/drainer/points/load/test_load.py
 """
 
@@ -13,7 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from drainer.checkpoint import table_setup
+from drainer.checkpoint.inspection import Inspection, inspect
 from drainer.checkpoint.load_progress import DONE, LoadProgress, LoadState
+from drainer.checkpoint.resume import is_foreign
 from drainer.checkpoint.schema_snapshot import SchemaChanges
 from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import DEFAULT_TABLE, Checkpoint
@@ -22,10 +27,11 @@ from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import NoSuchTable
 from drainer.mysql.literal.quoting import qualified
+from drainer.points.load.reconcile import Mode
 from drainer.stream.schema.tracker import SchemaTracker
 from tidb_binlog.cluster.node import PAUSED, NodeStatus
 from tidb_binlog.cluster.registry import DRAINERS, Registry
-from tidb_binlog.errors import Rejected
+from tidb_binlog.errors import Conflict, Rejected
 from tidb_binlog.tso import Ts
 
 
@@ -116,3 +122,43 @@ async def keep_from(settings: DrainerConfig, nodes: Registry, ts: Ts) -> None:
         raise Rejected(f"drainer {name} is running", hint="stop it first, and start it afterwards")
     status = NodeStatus(name, settings.advertised, PAUSED, ts, ts)
     await nodes.put(DRAINERS, status, entry.mod_revision if entry is not None else None)
+
+
+def to_go_on_with(settings: DrainerConfig, cluster_id: int, mode: Mode) -> LoadState | None:
+    """The load that was begun, or that is done and nothing has followed; None: a new one begins. Blocks.
+    Raises `Rejected`, `Conflict`."""
+    target = target_of(settings)
+    found = inspect(
+        target,
+        settings.checkpoint_schema,
+        cluster_id,
+        table=table_of(settings),
+        row_target=row_target_of(settings, target),
+    )
+    if found.sessions:
+        raise Conflict(
+            f"a Drainer works on this downstream (sessions {', '.join(map(str, found.sessions))})",
+            hint="stop it first",
+        )
+    if found.load is not None and found.load.is_unfinished:
+        return found.load
+    if mode is not Mode.REPLACE and _is_last(found):
+        return found.load
+    if not found.is_empty and mode is not Mode.REPLACE:
+        of_state = found.stored.state.checkpoint if found.stored.state else None
+        row = found.stored.row or of_state
+        at = f" at {row.commit_ts}" if row is not None else ""
+        raise Rejected(
+            f"the downstream has a checkpoint of cluster {cluster_id}{at}: a Drainer goes on from it",
+            hint="start the Drainer; or -replace, which removes the checkpoint and the tables",
+        )
+    return None
+
+
+def _is_last(found: Inspection) -> bool:
+    """Whether the end of a load is the last that was written: a Drainer's start clears `consistent`."""
+    state = found.stored.state
+    checkpoint = state.checkpoint if state is not None else None
+    if found.load is None or checkpoint is None or is_foreign(found.stored):
+        return False
+    return checkpoint.consistent and checkpoint.commit_ts == found.load.ts

@@ -25,14 +25,12 @@ from drainer.mysql.table_reader import read_table
 from drainer.points.load.contents import Contents, contents_of
 from drainer.points.load.copying import Copying
 from drainer.points.load.counters import FINISHING
-from drainer.points.load.definitions import Definitions
 from drainer.points.load.job import Job, blocking, insist, said
-from drainer.points.load.preparing import Preparing, Stored, copied, look
+from drainer.points.load.preparing import Definitions, Preparing, Stored, copied, look
 from drainer.points.load.reconcile import Mode, Reconciled
 from drainer.points.load.store_checkpoint import forget_checkpoint, keep_from, store_end
 from drainer.points.load.table_copy import TableCopy
-from drainer.points.load.upstream_schema import snapshot_with_schema
-from drainer.points.load.upstream_tables import UpstreamTables
+from drainer.points.load.upstream_schema import UpstreamTables, snapshot_with_schema
 from drainer.points.snapshot.sessions import UpstreamSnapshot
 from drainer.stream.schema.tracker import SchemaTracker
 from tidb_binlog.observe import log

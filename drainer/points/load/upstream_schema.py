@@ -13,17 +13,25 @@ Never   guesses: a job that a program wrote itself (`Publisher.ddl`) does not sa
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from drainer.config.upstream_options import UpstreamOptions
+from drainer.config.database_options import UpstreamOptions
+from drainer.mysql.chunks.table_size import TableSize, table_size
+from drainer.mysql.connection import Connection, Target
+from drainer.mysql.literal.quoting import string_literal
+from drainer.mysql.rows.column_match import DownstreamTable
+from drainer.mysql.session import DownstreamSession
+from drainer.mysql.table_reader import is_absent, read_table
+from drainer.points.load.table_copy import NotAsPublished
+from drainer.points.snapshot.moment import open_upstream_snapshot
 from drainer.points.snapshot.sessions import SnapshotLost, UpstreamSnapshot
-from drainer.points.snapshot.upstream import open_upstream_snapshot
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.schema.upstream_schema import read_at, read_whole
 from tidb_binlog import ddl_job
-from tidb_binlog.errors import ConfigError
+from tidb_binlog.errors import ConfigError, Rejected
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import SchemaHistory, Upstream
 
@@ -106,3 +114,67 @@ async def snapshot_with_schema(
         is_done = True
     finally:
         await snapshot.close(keep=not is_done)
+
+
+Name = tuple[str, str]
+
+
+class UpstreamTables:
+    """Blocking; not thread-safe. `snapshot` None: as they are now. Raises `SessionError`."""
+
+    def __init__(self, target: Target, snapshot: UpstreamSnapshot | None) -> None:
+        self._snapshot = snapshot
+        self._own = DownstreamSession(target)
+
+    def close(self) -> None:
+        self._own.close()
+
+    def table(self, name: Name) -> DownstreamTable:
+        """Raises `NotAsPublished` where there is none, `Rejected` for one that has no snapshots."""
+        with self._session() as connection:
+            found = read_table(connection, *name)
+            engine = engine_without_snapshots(connection, *name)
+            denied = found is None and not is_absent(connection, *name)
+        if engine:
+            raise Rejected(
+                f"the upstream's table {'.'.join(name)} is in engine {engine}, which has no snapshots:"
+                " its rows would be of no moment",
+                hint=f"ALTER TABLE {'.'.join(name)} ENGINE=InnoDB, or leave it out (ignore-table)",
+            )
+        if denied:
+            raise Rejected(
+                f"the upstream does not show {'.'.join(name)} to the user of [syncer.from]",
+                hint=f"GRANT SELECT ON {name[0]}.* to it, or leave the table out (ignore-table)",
+            )
+        if found is None:
+            raise NotAsPublished(
+                f"the upstream's database has no table {'.'.join(name)}, and has by its published definition",
+                hint="make it there, or publish that it is dropped, or leave it out (ignore-table)",
+            )
+        return found
+
+    def size(self, name: Name) -> TableSize:
+        with self._session() as connection:
+            return table_size(connection, *name)
+
+    @contextlib.contextmanager
+    def _session(self) -> Iterator[Connection]:
+        if self._snapshot is not None and self._snapshot.reopens:
+            with self._snapshot.session() as connection:
+                yield connection
+        else:
+            with self._own.connection() as connection:
+                yield connection
+
+
+_ENGINE = (
+    b"SELECT t.ENGINE FROM information_schema.TABLES t"
+    b" JOIN information_schema.ENGINES e ON e.ENGINE = t.ENGINE"
+    b" WHERE t.TABLE_SCHEMA = %b AND t.TABLE_NAME = %b AND COALESCE(e.TRANSACTIONS, '') <> 'YES'"
+)
+
+
+def engine_without_snapshots(connection: Connection, schema: str, name: str) -> str:
+    """ "" for a table that a snapshot holds still, and for a view."""
+    found = connection.rows(_ENGINE % (string_literal(schema), string_literal(name)))
+    return str(found[0][0]) if found else ""

@@ -11,8 +11,11 @@ Why     T lies above where an armed stream stands, so it has not passed T; a loc
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from drainer.config.database_options import UpstreamOptions
+from drainer.config.downstream import upstream_target_of
 from drainer.config.options import DrainerConfig
 from drainer.points.snapshot.downstream import (
     PATIENT,
@@ -23,11 +26,41 @@ from drainer.points.snapshot.downstream import (
     persistently,
 )
 from drainer.points.snapshot.drainer_hold import DrainerHold
-from drainer.points.snapshot.sessions import UpstreamSnapshot
-from drainer.points.snapshot.upstream import open_upstream_snapshot
+from drainer.points.snapshot.publisher_database import open_publisher_snapshot
+from drainer.points.snapshot.sessions import SnapshotLost, UpstreamSnapshot
+from drainer.points.snapshot.tidb import open_tidb_snapshot
 from tidb_binlog.errors import BinlogError
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream
+
+
+async def open_upstream_snapshot(
+    settings: UpstreamOptions,
+    upstream: Upstream,
+    sessions: int,
+    *,
+    at_ts: Ts = 0,
+    hold_name: str = "binlogctl",
+    before_draw: Callable[[], Awaitable[None]] | None = None,
+) -> UpstreamSnapshot:
+    """`at_ts`: that moment again (where `reopens`); 0: now. `hold_name`: under which garbage is held.
+    `before_draw`: of a publisher's database, awaited while no transaction can mark, before T is drawn.
+
+    Raises `SnapshotTooOld`, `SnapshotLost`, `Unavailable`, `Rejected`, `ConfigError`.
+    """
+    assert sessions > 0
+    target = upstream_target_of(settings)
+    if not settings.from_outcome_table:
+        return await open_tidb_snapshot(target, upstream, sessions, at_ts=at_ts, hold_name=hold_name)
+    if at_ts:
+        raise SnapshotLost(
+            f"upstream {target!r} does not show {at_ts} again: it is no TiDB",
+            hint="begin at a new timestamp",
+        )
+    return await open_publisher_snapshot(
+        target, settings.from_outcome_table, upstream.oracle, sessions, before_draw=before_draw
+    )
+
 
 CATCH_UP_S = 60.0
 """How far a stream may be behind the timestamp at which it is to be held."""

@@ -17,7 +17,6 @@ import pytest
 
 import pumpclient
 from binlog_playground.cluster.mariadb import MariaDbServer
-from tests.rig.workload.application import Application
 from binlogctl.cli.commands import DIFFERS, DONE, EXIT_CODES, NOT_COMPARABLE
 from drainer.compare.verify.result import LISTED_MAX
 from drainer.mysql.connection import Connection, Target, connect
@@ -26,6 +25,7 @@ from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support.relay_world import items
 from tests.forked import Forked
 from tests.integration.test_first_load import COPY, DEADLINE_S, SCHEMA, Shop, answers, equal
+from tests.rig.workload.application import Application
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 pytestmark = pytest.mark.integration

@@ -30,9 +30,8 @@ from drainer.mysql.errors import StatementRefused, safe_text
 from drainer.mysql.literal.quoting import qualified
 from drainer.points.snapshot.downstream import PATIENT, Patience
 from drainer.points.snapshot.drainer_hold import DrainerHold, HeldAt
-from drainer.points.snapshot.moment import CATCH_UP_S
+from drainer.points.snapshot.moment import CATCH_UP_S, open_upstream_snapshot
 from drainer.points.snapshot.sessions import UpstreamSnapshot
-from drainer.points.snapshot.upstream import open_upstream_snapshot
 from tidb_binlog.errors import BinlogError, Rejected, Unavailable
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream

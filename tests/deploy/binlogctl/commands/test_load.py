@@ -8,8 +8,7 @@ from binlogctl.cli import command_line
 from binlogctl.cli.command_line import Call
 from binlogctl.commands import load
 from drainer.points.load.counters import COPYING, Counters, Progress
-from drainer.points.load.estimate import Estimate, TableEstimate
-from drainer.points.load.load import Loaded
+from drainer.points.load.load import Estimate, Loaded, TableEstimate
 from tidb_binlog.errors import FlagError
 
 

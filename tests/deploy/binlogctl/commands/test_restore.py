@@ -155,7 +155,7 @@ async def test_a_host_without_arrow_is_told_what_to_install(
 ) -> None:
     (tmp_path / "d.toml").write_text(DESTINATION)
     for name in [
-        *(name for name in sys.modules if re.match(r"drainer\.(dump|image|restore)", name)),
+        *(name for name in sys.modules if re.match(r"drainer\.points\.(dump|image|restore)", name)),
         "pyarrow",
     ]:
         monkeypatch.delitem(sys.modules, name)

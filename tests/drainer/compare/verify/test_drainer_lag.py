@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from drainer.compare.verify.drainer_lag import DrainerLag
+from drainer.compare.verify.live import DrainerLag
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.status.codec import plain
 from tidb_binlog.status.drainer import DrainerDocument

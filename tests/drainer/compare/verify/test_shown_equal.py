@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.changes import canonical
 from drainer.compare.report.repair.repair_file import RepairFile
-from drainer.compare.verify import canonical, chunk_comparison, row_parts
+from drainer.compare.verify import chunk_comparison, row_parts
 from drainer.compare.verify.compared_table import NOT_SHOWN
 from drainer.compare.verify.result import How, State
 from drainer.compare.verify.row_source import Sides, sides_at_rest

@@ -12,17 +12,15 @@ import pytest
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.points.dump.dump import Dump, Dumped
 from drainer.points.dump.dump_directory import PLACE, DumpDirectory
-from drainer.points.dump.table_dump import TableDump
-from drainer.points.dump.writing import Writing
+from drainer.points.dump.writing import TableDump, Writing
 from drainer.points.image.manifest import Manifest, is_image
 from drainer.points.image.objects import Objects
 from drainer.points.load import table_copy
 from drainer.points.load.contents import contents_of
 from drainer.points.load.counters import Counters
 from drainer.points.restore.options import RestoreOptions
-from drainer.points.restore.outcome import Outcome
-from drainer.points.restore.restoring import Restoration
-from drainer.points.snapshot.upstream import open_upstream_snapshot
+from drainer.points.restore.restoring import Outcome, Restoration
+from drainer.points.snapshot.moment import open_upstream_snapshot
 from drainer.stream.rules.rule_set import read_rules
 from drainer.stream.schema.tracker import SchemaTracker
 from tests.drainer.points.load.load_bed import COPY, SCHEMA, Bed

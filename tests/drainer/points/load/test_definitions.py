@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from drainer.mysql.connection import Connection
-from drainer.points.load.definitions import present
+from drainer.points.load.preparing import present
 
 
 class Server:

@@ -19,7 +19,7 @@ from drainer.mysql.session_lock import Claims, claim
 from drainer.operate.control.rate_limit import BURST_S
 from drainer.points.load import copier, table_copy
 from drainer.points.load.counters import Counters
-from drainer.points.load.estimate import estimate
+from drainer.points.load.load import estimate
 from drainer.points.load.reconcile import Mode
 from drainer.points.load.table_copy import NotAsPublished
 from tests.drainer.points.load.load_bed import CLUSTER, COPY, SCHEMA, Bed

@@ -14,7 +14,7 @@ from drainer.mysql.connection import Connection
 from drainer.mysql.errors import SessionError
 from drainer.mysql.literal.quoting import qualified
 from drainer.points.load.contents import Contents, contents_of
-from drainer.points.load.definitions import Definitions
+from drainer.points.load.preparing import Definitions
 from drainer.stream.rules.rule_set import Rules
 from drainer.stream.schema.tracker import SchemaTracker
 from tests.drainer.points.load.load_bed import Bed

@@ -17,8 +17,7 @@ from drainer.mysql.literal.quoting import qualified, quote_name
 from drainer.points.image.manifest import Manifest
 from drainer.points.restore import image_source
 from drainer.points.restore.options import RestoreOptions
-from drainer.points.restore.outcome import Outcome
-from drainer.points.restore.restoring import Restoration
+from drainer.points.restore.restoring import Outcome, Restoration
 from tests.drainer.points.restore.image_world import make_image
 from tests.drainer.support.apply_life import differences, run
 from tests.drainer.support.relay_world import items

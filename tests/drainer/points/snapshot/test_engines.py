@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drainer.mysql.connection import Target, connect
-from drainer.points.snapshot.engines import engine_without_snapshots
+from drainer.points.load.upstream_schema import engine_without_snapshots
 
 pytestmark = pytest.mark.integration
 

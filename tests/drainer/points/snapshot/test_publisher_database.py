@@ -12,13 +12,13 @@ import pymysql
 import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.config.downstream import upstream_target_of
 from drainer.config.options import ENV_PREFIX, DrainerConfig
-from drainer.config.upstream import upstream_target_of
 from drainer.mysql.connection import Connection, Target
 from drainer.mysql.errors import ConnectionLost
+from drainer.points.snapshot.moment import open_upstream_snapshot
 from drainer.points.snapshot.publisher_database import Patience, open_publisher_snapshot
 from drainer.points.snapshot.sessions import SnapshotLost, UpstreamSnapshot
-from drainer.points.snapshot.upstream import open_upstream_snapshot
 from pumpclient import OutcomeTable, Publisher
 from pumpclient.testing import MemoryCluster
 from tidb_binlog.config import loading
