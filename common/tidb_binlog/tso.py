@@ -1,7 +1,7 @@
 """Timestamp-oracle values: 46 bits of physical milliseconds, 18 bits of logical counter.
 
-Signatures say `Ts` where they take or give a timestamp; it is an alias of `int`, so that rows and records need
-no conversion. This module is the only place that takes a timestamp apart.
+Signatures say `Ts` where they take or give a timestamp; it is an alias of `int`, so that rows and records
+need no conversion. This module is the only place that takes a timestamp apart.
 """
 
 from __future__ import annotations
