@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
-from tests.rig.proxy import Proxy
 from drainer.mysql.connection import Target, connect
 from tests.forked import Forked
 from tests.integration.test_standby import DEADLINE_S, Scene
+from tests.rig.proxy import Proxy
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 pytestmark = pytest.mark.integration

@@ -18,9 +18,9 @@ import pytest
 
 import pumpclient
 from binlog_playground.cluster.mariadb import MariaDbServer
-from tests.rig.workload.application import Application
 from drainer.mysql.connection import Connection, Target, connect
 from tests.forked import Forked
+from tests.rig.workload.application import Application
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 pytestmark = pytest.mark.integration

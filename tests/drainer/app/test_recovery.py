@@ -26,13 +26,13 @@ from drainer.config.relay_format import FORMATS, OBINLOG, PAYLOAD
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.run.runner import DdlRunner
 from drainer.formats.binlog_directory import BinlogDirectory
+from drainer.mysql import session_lock
 from drainer.mysql.connection import Target, connect
 from drainer.mysql.errors import SessionError
 from drainer.mysql.rows.change import Position
 from drainer.operate.control.pause_and_reload import Control
 from drainer.relay.relay_log import RelayLog
 from drainer.relay.source import RelaySchema
-from drainer.sink.mysql import session_lock
 from drainer.sink.mysql.lane import LaneSettings
 from drainer.sink.mysql.mysql_sink import MysqlSink
 from drainer.sink.mysql.settings import ApplierSettings

@@ -9,11 +9,11 @@ import pytest
 
 from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import Checkpoint
+from drainer.mysql import session_lock
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import SessionError
 from drainer.mysql.rows.change import Position
 from drainer.mysql.session_lock import Claims
-from drainer.sink.mysql import session_lock
 from tidb_binlog.errors import Conflict, Unavailable
 
 pytestmark = pytest.mark.integration
