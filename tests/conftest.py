@@ -64,11 +64,14 @@ def _is_of_this_test(record: logging.LogRecord) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def _restore_logging() -> Iterator[None]:
+def _restore_process() -> Iterator[None]:
     """What a command sets up for its own process does not outlive the test that calls it in this one."""
     root = logging.getLogger()
     level = root.level
+    umask = os.umask(0o022)
+    os.umask(umask)
     yield
+    os.umask(umask)
     while log._installed:
         handler = log._installed.pop()
         root.removeHandler(handler)

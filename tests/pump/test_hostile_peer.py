@@ -41,6 +41,9 @@ PULLS = 40
 GROWN_MIB = 400
 SOON_S = AHEAD_MAX_S - 0.5
 """So far ahead a timestamp is taken, and may not hide what others commit until then."""
+NOT_DRAWN = tso.LOGICAL_MAX // 2
+"""Who ends another's transaction by its start_ts has ended it: the hostile one has timestamps that the oracle
+does not give to the honest one."""
 
 
 class Edges:
@@ -77,7 +80,7 @@ class Edges:
             return [0, 1, (1 << 64) - 1]
         assert field.type == field.TYPE_INT64, field.name
         now_ts, ts = tso.from_wall_s(SystemClock().wall_s()), self.near_ts
-        ahead = [now_ts + tso.compose(int(seconds * 1000)) for seconds in (SOON_S, 36_000)]
+        ahead = [now_ts + tso.compose(int(seconds * 1000), NOT_DRAWN) for seconds in (SOON_S, 36_000)]
         return [0, 1, -1, ts - 1, ts, ts + 1, *ahead, (1 << 63) - 1, -(1 << 63)]
 
     def message(self, kind: Descriptor, name: str = "", value: Any = None) -> Message:
@@ -204,8 +207,9 @@ async def test_all_that_an_honest_writer_was_told_is_stored_arrives_beside_a_hos
     first_ts = await upstream.oracle.timestamp()
     before_mib = process.memory_mib("VmRSS")
     reading = asyncio.create_task(read(first_ts))
-    writing = asyncio.create_task(honest(writer, upstream, stop))
     near_ts = await upstream.oracle.timestamp()
+    assert await upstream.oracle.timestamp() > near_ts, "which may be the one after it, see NOT_DRAWN"
+    writing = asyncio.create_task(honest(writer, upstream, stop))
     edges = Edges(upstream.cluster_id, near_ts, random.Random(1))
     peer, client = PumpClient(process.address, upstream.cluster_id), rpc.Client(process.address)
     taken, answered = await asyncio.gather(edge_writer(edges, peer, client), edge_caller(edges, client))

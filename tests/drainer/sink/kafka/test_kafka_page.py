@@ -61,7 +61,7 @@ def test_every_key_of_kafka_is_on_the_page() -> None:
 
 def test_values_and_headers_are_those_that_there_are() -> None:
     for known in (
-        kafka_options.FORMATS,
+        kafka_options.KAFKA_FORMATS,
         kafka_options.MESSAGES,
         kafka_options.OVERSIZE,
         kafka_options.COMPRESSIONS,
