@@ -38,33 +38,56 @@ from pumpclient.publish.publisher import Publisher, open_publisher
 from pumpclient.publish.publisher_sync import SyncPublisher, SyncTransaction, open_publisher_sync
 from pumpclient.publish.settlement import Settled
 from pumpclient.publish.transaction import Kind, Transaction, TransactionState
-from pumpclient.publish.upstream_port import WritableUpstream
+from pumpclient.publish.upstream_port import Definition, History, Transactions, WritableUpstream
+from pumpclient.pumps.health import PumpState
 from pumpclient.pumps.roster import PumpView
+from pumpclient.schema.catalog import Catalog, Table
 from pumpclient.schema.ddl_job import create_database_job, create_table_job
 from pumpclient.schema.table_definition import ColumnDefinition, column
 from pumpclient.send.delivery import Counters
 from pumpclient.send.skipping import ClientState, Gap, SkipStatus
 from pumpclient.send.transport import PumpTransport, TransportFailure
 from pumpclient.send.write_policy import Failure
+from tidb_binlog.cluster.node import NodeStatus
+from tidb_binlog.cluster.registry import ClusterView, NodeEntry
 from tidb_binlog.errors import BinlogError, ConfigError, Rejected, Unavailable
 from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.table_info import Column, ColumnKind, FieldType, Index, IndexColumn, TableInfo
+from tidb_binlog.upstream.standalone import CatalogChange, Definitions, InDoubt
+from tidb_binlog.upstream_port import Committed, RolledBack, TimestampOracle
 
 __all__ = [
     "BinlogError",
     "BinlogTooLarge",
+    "Catalog",
+    "CatalogChange",
     "ClientClosed",
     "ClientState",
+    "ClusterView",
+    "Column",
     "ColumnDefinition",
+    "ColumnKind",
+    "Committed",
     "ConfigError",
     "Counters",
+    "Definition",
+    "Definitions",
     "Failure",
+    "FieldType",
     "Gap",
+    "History",
+    "InDoubt",
+    "Index",
+    "IndexColumn",
     "InvalidBinlog",
     "InvalidDefinition",
     "InvalidValue",
     "Kind",
     "NoPumpRegistered",
     "NoTransaction",
+    "NodeEntry",
+    "NodeStatus",
     "Options",
     "OutcomeTable",
     "OutcomeUnknown",
@@ -73,21 +96,28 @@ __all__ = [
     "PumpClient",
     "PumpClientError",
     "PumpDirectory",
+    "PumpState",
     "PumpTransport",
     "PumpView",
     "RecoveryTimeout",
     "Rejected",
+    "RolledBack",
+    "RowEncoder",
     "SchemaChanged",
     "Settled",
     "SkipStatus",
     "SyncPublisher",
     "SyncPumpClient",
     "SyncTransaction",
+    "Table",
+    "TableInfo",
+    "TimestampOracle",
     "TlsConfig",
     "Transaction",
     "TransactionLost",
     "TransactionOver",
     "TransactionState",
+    "Transactions",
     "TransportFailure",
     "Unavailable",
     "WritableUpstream",

@@ -1,6 +1,6 @@
 """Publisher: an ordered transaction stream for programs that have no TiDB.
 
-Drives  PumpClient, leases, settlement, the catalogue, and the standalone upstream (timestamps, outcomes)
+Drives  PumpClient, the steps of transactions, settlement, the catalogue, and the standalone upstream
 Owns    a task that renews the leases of open transactions, one that follows the catalogue, one that settles
         what is in doubt, one that drops ends no longer needed; one short task per end being delivered
 Stops   `close` lets deliveries under way end for `drain_s` seconds, then abandons them: pumps ask the
@@ -48,31 +48,27 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self
-from weakref import WeakValueDictionary
 
 from pumpclient.client import PumpClient, connect
-from pumpclient.errors import ClientClosed, OutcomeUnknown, SchemaChanged, TransactionLost
 from pumpclient.options import Options
-from pumpclient.publish.insistence import Insistence
-from pumpclient.publish.leases import Leases, Renewal
-from pumpclient.publish.outcome_delivery import OutcomeDelivery, Sending
+from pumpclient.publish.followed_catalog import FollowedCatalog
+from pumpclient.publish.outcome_delivery import OutcomeDelivery
 from pumpclient.publish.outcome_table import Outcomes
 from pumpclient.publish.schema_publishing import SchemaPublishing
-from pumpclient.publish.settlement import SETTLE_EVERY_S, Settled, Settlement
+from pumpclient.publish.settlement import SETTLE_EVERY_S, Settled, Settlement, missing_database
 from pumpclient.publish.statements import Statements
-from pumpclient.publish.transaction import Prewrite, Transaction
+from pumpclient.publish.transaction import Transaction
+from pumpclient.publish.transaction_steps import TransactionSteps
 from pumpclient.publish.upstream_port import WritableUpstream
-from pumpclient.schema.catalog import Catalog, Fence
+from pumpclient.schema.catalog import Catalog
 from pumpclient.tasks import Background, Pauses, Sleep
 from tidb_binlog.clock import Clock, SystemClock
-from tidb_binlog.errors import BinlogError, ConfigError, Conflict, Unavailable
+from tidb_binlog.errors import BinlogError, ConfigError
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.table_info import SchemaState
-from tidb_binlog.tso import Ts
-from tidb_binlog.upstream.standalone import SchemaMoved, StandaloneUpstream
+from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 logger: Final = logging.getLogger("pumpclient")
 
@@ -95,29 +91,34 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
     ) -> None:
         self.client = client
         self._upstream = upstream
-        self._clock = clock or SystemClock()
-        self._pauses = Pauses(self._clock, sleep)
-        self._leases = Leases()
-        # Weakly: what its program has dropped is not kept alive.
-        self._open: WeakValueDictionary[int, Transaction] = WeakValueDictionary()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._lease_opened = asyncio.Event()
+        clock = clock or SystemClock()
+        self._pauses = Pauses(clock, sleep)
         self._background = Background()
         self._stopping = asyncio.Event()
-        self._insistence = Insistence(self._clock, self._pauses, self._stopping)
         self._ends = OutcomeDelivery(upstream.transactions, self._pauses, self._stopping)
-        self._schema = SchemaPublishing(client, upstream, self)
         self._settlement = Settlement(upstream.transactions, outcomes) if outcomes else None
+        self._definitions = FollowedCatalog(upstream)
+        self._steps = TransactionSteps(
+            client,
+            upstream.transactions,
+            self._definitions,
+            self._ends,
+            self._settlement,
+            clock,
+            self._pauses,
+            self._stopping,
+        )
+        self._schema = SchemaPublishing(client, upstream, self._definitions, self._steps)
         super().__init__(self._schema.publish)
 
     async def start(self) -> None:
         """Learn the schema, begin to renew leases and to settle. `open_publisher` has done so."""
-        await self._schema.load()
+        await self._definitions.load()
         if self._settlement is not None:
             await self._settlement.name()
             self._background.spawn(self._keep_settling(self._settlement), "pumpclient settlement")
-        self._background.spawn(self._keep_leases(), "pumpclient leases")
-        follow = self._repeat(self._schema.follow, FOLLOW_EVERY_S, "the catalogue is not read")
+        self._background.spawn(self._steps.keep_leases(), "pumpclient leases")
+        follow = self._repeat(self._definitions.follow, FOLLOW_EVERY_S, "the catalogue is not read")
         self._background.spawn(follow, "pumpclient catalogue")
         sweep = self._repeat(self._sweep, SWEEP_EVERY_S, "ended transactions are not dropped")
         self._background.spawn(sweep, "pumpclient sweep")
@@ -157,21 +158,21 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
         """
         if ttl_s <= 0:
             raise ConfigError(f"ttl_s of a transaction is {ttl_s}", hint="give seconds above zero")
-        return Transaction(self, ttl_s=ttl_s, schema_version=schema_version, key=key)
+        return Transaction(self._steps, ttl_s=ttl_s, schema_version=schema_version, key=key)
 
     @property
     def catalog(self) -> Catalog:
         """Databases and tables as this publisher knows them; at most a second or two behind."""
-        return self._schema.catalog
+        return self._definitions.catalog
 
     @property
     def schema_version(self) -> int:
         """Version given to transactions that name none: the newest that this publisher knows."""
-        return self._schema.catalog.version
+        return self._definitions.catalog.version
 
     async def refresh(self) -> None:
         """Load the catalogue now. Raises `Unavailable`."""
-        await self._schema.refresh()
+        await self._definitions.refresh()
 
     async def settle(self, outcomes: Outcomes | None = None) -> Settled:
         """Ask the application's database about prepared transactions whose owners died, and write down the
@@ -185,14 +186,9 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
                 return await settlement.settle()
             finally:
                 await settlement.end()
-        return await self._settled().settle(purge=True)
-
-    def _settled(self) -> Settlement:
         if self._settlement is None:
-            raise ConfigError(
-                "the publisher knows no database to ask", hint="pass outcomes= to open_publisher"
-            )
-        return self._settlement
+            raise missing_database()
+        return await self._settlement.settle(purge=True)
 
     async def ddl(
         self,
@@ -214,153 +210,6 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
         """
         return await self._schema.publish_job(job_json, query, schema_state, ttl_s)
 
-    # What a transaction does through its publisher.
-
-    async def begin(self, ttl_s: float, transaction: Transaction | None) -> int:
-        """Draw start_ts and open the entry; from here the lease is renewed. For `Transaction`."""
-        if self._stopping.is_set():
-            raise ClientClosed("the publisher is closed")
-        self._loop = asyncio.get_running_loop()
-        start_ts = await self._upstream.transactions.begin(ttl_s)
-        self._leases.opened(start_ts, ttl_s, self._clock.monotonic_s())
-        if transaction is not None:
-            self._open[start_ts] = transaction
-        self._lease_opened.set()
-        return start_ts
-
-    async def commit(
-        self, start_ts: Ts, key: bytes, fence: Fence, prewrite: Prewrite, *, deliver: bool = True
-    ) -> int:
-        """Decide for commit, then report it in the background. For `Transaction`."""
-
-        async def step(revision: int | None) -> int:
-            return await self._upstream.transactions.commit(start_ts, schema_revision=revision)
-
-        commit_ts = await self.decide(start_ts, key, lambda: self._fenced(step, fence), prewrite)
-        if deliver:
-            self.report_commit(start_ts, commit_ts, key, prewrite)
-        return commit_ts
-
-    async def decide(
-        self, start_ts: Ts, key: bytes, step: Callable[[], Awaitable[int]], prewrite: Prewrite
-    ) -> int:
-        """Carry out the step that commits, with its errors in the words of the host. For `Transaction` and
-        schema changes."""
-        try:
-            return await self._insistence.on(step)
-        except (SchemaMoved, SchemaChanged):
-            with suppress(BinlogError):  # it cannot commit any more, and its lease runs out
-                await self.roll_back(start_ts, key, prewrite)
-            raise
-        except Conflict as error:
-            raise self._lost(start_ts, key, error, prewrite) from error
-        except OutcomeUnknown:
-            raise
-        except Unavailable as error:
-            # Whether it is decided is unknown: a rollback binlog would be believed and might be wrong.
-            raise OutcomeUnknown(
-                f"transaction {start_ts} may be committed: {error.message}",
-                hint="ask the upstream for its outcome once etcd answers",
-            ) from error
-        finally:
-            self.release(start_ts)
-
-    async def prepare(self, start_ts: Ts, key: bytes, fence: Fence, prewrite: Prewrite, ttl_s: float) -> int:
-        """Leave the decision to the application's database. For `Transaction`."""
-        name = await self._settled().name()
-
-        async def step(revision: int | None) -> int:
-            return await self._upstream.transactions.prepare(start_ts, name, ttl_s, schema_revision=revision)
-
-        try:
-            return await self._insistence.on(lambda: self._fenced(step, fence))
-        except SchemaChanged:
-            raise
-        except Conflict as error:
-            self.release(start_ts)
-            raise self._lost(start_ts, key, error, prewrite) from error
-
-    def _lost(self, start_ts: Ts, key: bytes, error: Conflict, prewrite: Prewrite) -> TransactionLost:
-        self._report_rollback(start_ts, key, prewrite)
-        return TransactionLost(
-            f"transaction {start_ts} was rolled back by others: {error.message}",
-            hint="its lease ran out; run it again, with a longer ttl_s if this process was just slow",
-        )
-
-    async def _fenced(self, step: Callable[[int | None], Awaitable[int]], fence: Fence) -> int:
-        """Take the step while the tables are what the rows were encoded for."""
-        while True:
-            # An altered table is no verdict before the step: asked again, that may have taken place.
-            fence.altered(self.catalog)
-            try:
-                return await step(fence.revision if fence else None)
-            except SchemaMoved:
-                await self._schema.refresh()
-            table = fence.altered(self.catalog)
-            if table is not None:
-                raise SchemaChanged(
-                    f"table {table.name} was altered after the rows were added",
-                    hint="run the transaction again",
-                )
-
-    def committed(self, start_ts: Ts, commit_ts: Ts, key: bytes, prewrite: Prewrite) -> None:
-        """The database has committed a prepared transaction: report it. For `Transaction`."""
-        sending = _sending(prewrite, lambda: self.client.write_commit(start_ts, commit_ts, key))
-        if not self._ends.report_decided(start_ts, sending, self.release):
-            self.doubt(start_ts)
-
-    async def roll_back(self, start_ts: Ts, key: bytes, prewrite: Prewrite, *, deliver: bool = True) -> None:
-        """Decide for rollback, then report it in the background. For `Transaction`."""
-        self.release(start_ts)
-        try:
-            await self._upstream.transactions.roll_back(start_ts)
-        except BaseException:
-            self.doubt(start_ts)  # it may be prepared
-            raise
-        if deliver:
-            self._report_rollback(start_ts, key, prewrite)
-
-    def _report_rollback(self, start_ts: Ts, key: bytes, prewrite: Prewrite) -> None:
-        self._ends.report(start_ts, _sending(prewrite, lambda: self.client.write_rollback(start_ts, key)))
-
-    def doubt(self, start_ts: Ts) -> None:
-        """Only the database knows; ask it soon. For `Transaction`."""
-        self.release(start_ts)
-        if self._settlement is not None:
-            self._settlement.doubt(start_ts)
-
-    def dropped(self, start_ts: Ts) -> None:
-        """Its program has dropped it without an end, and will never give one: the lease runs out, and
-        the database is asked. For `Transaction`, from any thread."""
-        with suppress(RuntimeError):  # the loop is closed: nothing is renewed any more
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._give_up, start_ts)
-
-    def _give_up(self, start_ts: Ts) -> None:
-        if not self._stopping.is_set():
-            logger.warning("transaction %d was dropped without an end", start_ts)
-            self.doubt(start_ts)
-
-    def release(self, start_ts: Ts) -> None:
-        """Renew the lease of this transaction no longer. For `Transaction`."""
-        self._leases.closed(start_ts)
-        self._open.pop(start_ts, None)
-
-    def report_commit(self, start_ts: Ts, commit_ts: Ts, key: bytes, prewrite: Prewrite) -> None:
-        """Tell the pump, then forget. For `Transaction` and schema changes."""
-        self._ends.report(
-            start_ts, _sending(prewrite, lambda: self.client.write_commit(start_ts, commit_ts, key))
-        )
-
-    # Background.
-
-    async def _keep_leases(self) -> None:
-        """Renew what is due; a transaction that others have rolled back learns it at its next step."""
-        while True:
-            self._lease_opened.clear()
-            await asyncio.gather(*map(self._renew, self._leases.due(self._clock.monotonic_s())))
-            await self._pauses.until(self._leases.next_due_s(), self._lease_opened)
-
     async def _repeat(self, work: Callable[[], Awaitable[None]], every_s: float, failed: str) -> None:
         while True:
             try:
@@ -379,30 +228,6 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
         for turn in itertools.count():
             await settlement.run_turn(turn)
             await self._pauses.pause(SETTLE_EVERY_S, settlement.wanted)
-
-    async def _renew(self, renewal: Renewal) -> None:
-        try:
-            await self._upstream.transactions.keep_alive(renewal.start_ts, renewal.ttl_s)
-        except Conflict:
-            transaction = self._open.get(renewal.start_ts)
-            self.release(renewal.start_ts)
-            if transaction is not None:
-                transaction.lost = True
-        except BinlogError as error:
-            logger.warning("lease of transaction %d not renewed: %s", renewal.start_ts, error)
-
-
-def _sending(prewrite: Prewrite, send: Callable[[], Sending]) -> Sending | None:
-    """What sends an end to the pump that it concerns; None: there is none."""
-    if prewrite is Prewrite.NONE:
-        return None
-    return send() if prewrite is Prewrite.STORED else _counted(send())
-
-
-async def _counted(end: Sending) -> bool:
-    """The client counts the end of a skipped transaction; no pump will ever ask about it."""
-    await end
-    return True
 
 
 async def open_publisher(

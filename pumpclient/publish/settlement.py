@@ -21,7 +21,7 @@ from typing import Final, Protocol
 
 from pumpclient.publish.daemon_call import in_daemon_thread
 from pumpclient.publish.outcome_table import Outcomes
-from tidb_binlog.errors import BinlogError, Conflict
+from tidb_binlog.errors import BinlogError, ConfigError, Conflict
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.standalone import InDoubt
 from tidb_binlog.upstream_port import Committed, RolledBack
@@ -48,6 +48,11 @@ class Settled:
     committed: tuple[int, ...] = ()
     rolled_back: tuple[int, ...] = ()
     waiting: tuple[int, ...] = ()
+
+
+def missing_database() -> ConfigError:
+    """There is nothing to be asked."""
+    return ConfigError("the publisher knows no database to ask", hint="pass outcomes= to open_publisher")
 
 
 class _End(Enum):

@@ -29,7 +29,7 @@ from enum import Enum
 from typing import Final
 
 
-class State(Enum):
+class PumpState(Enum):
     AWAY = "away"
     USABLE = "usable"
     SUSPECT = "suspect"
@@ -50,28 +50,28 @@ class Event(Enum):
 
 
 # Anything not listed leaves the state as it is.
-TABLE: Final[dict[tuple[State, Event], State]] = {
-    (State.AWAY, Event.CAME): State.USABLE,
-    (State.USABLE, Event.LEFT): State.AWAY,
-    (State.USABLE, Event.LEASE_LOST): State.OUT,
-    (State.USABLE, Event.FAILED): State.SUSPECT,
-    (State.USABLE, Event.EXHAUSTED): State.OUT,
-    (State.SUSPECT, Event.LEFT): State.AWAY,
-    (State.SUSPECT, Event.LEASE_LOST): State.OUT,
-    (State.SUSPECT, Event.LEASE_BACK): State.USABLE,
-    (State.SUSPECT, Event.STORED): State.USABLE,
-    (State.SUSPECT, Event.ALIVE): State.USABLE,
-    (State.SUSPECT, Event.EXHAUSTED): State.OUT,
-    (State.OUT, Event.LEFT): State.AWAY,
-    (State.OUT, Event.LEASE_BACK): State.USABLE,
-    (State.OUT, Event.STORED): State.USABLE,
-    (State.OUT, Event.PROBE_SENT): State.PROBING,
-    (State.PROBING, Event.LEFT): State.AWAY,
-    (State.PROBING, Event.LEASE_BACK): State.USABLE,
-    (State.PROBING, Event.STORED): State.USABLE,
-    (State.PROBING, Event.ALIVE): State.OUT,
-    (State.PROBING, Event.FAILED): State.OUT,
-    (State.PROBING, Event.EXHAUSTED): State.OUT,
+TABLE: Final[dict[tuple[PumpState, Event], PumpState]] = {
+    (PumpState.AWAY, Event.CAME): PumpState.USABLE,
+    (PumpState.USABLE, Event.LEFT): PumpState.AWAY,
+    (PumpState.USABLE, Event.LEASE_LOST): PumpState.OUT,
+    (PumpState.USABLE, Event.FAILED): PumpState.SUSPECT,
+    (PumpState.USABLE, Event.EXHAUSTED): PumpState.OUT,
+    (PumpState.SUSPECT, Event.LEFT): PumpState.AWAY,
+    (PumpState.SUSPECT, Event.LEASE_LOST): PumpState.OUT,
+    (PumpState.SUSPECT, Event.LEASE_BACK): PumpState.USABLE,
+    (PumpState.SUSPECT, Event.STORED): PumpState.USABLE,
+    (PumpState.SUSPECT, Event.ALIVE): PumpState.USABLE,
+    (PumpState.SUSPECT, Event.EXHAUSTED): PumpState.OUT,
+    (PumpState.OUT, Event.LEFT): PumpState.AWAY,
+    (PumpState.OUT, Event.LEASE_BACK): PumpState.USABLE,
+    (PumpState.OUT, Event.STORED): PumpState.USABLE,
+    (PumpState.OUT, Event.PROBE_SENT): PumpState.PROBING,
+    (PumpState.PROBING, Event.LEFT): PumpState.AWAY,
+    (PumpState.PROBING, Event.LEASE_BACK): PumpState.USABLE,
+    (PumpState.PROBING, Event.STORED): PumpState.USABLE,
+    (PumpState.PROBING, Event.ALIVE): PumpState.OUT,
+    (PumpState.PROBING, Event.FAILED): PumpState.OUT,
+    (PumpState.PROBING, Event.EXHAUSTED): PumpState.OUT,
 }
 
 
@@ -120,8 +120,8 @@ class Moved:
     """The pump changed state; None is "not known"."""
 
     pump_id: str
-    before: State | None
-    after: State | None
+    before: PumpState | None
+    after: PumpState | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,21 +143,21 @@ Effect = Moved | Reconnect | Probe
 
 @dataclass(slots=True)
 class _Entry:
-    state: State
+    state: PumpState
     lease_lost: bool
     errors: int = 0
     probe_at_s: float = 0.0
 
 
 class Health:
-    """State of every registered pump. `errors_max` consecutive errors are forgiven."""
+    """PumpState of every registered pump. `errors_max` consecutive errors are forgiven."""
 
     def __init__(self, errors_max: int, probe_interval_s: float) -> None:
         self._errors_max = errors_max
         self._probe_interval_s = probe_interval_s
         self._entries: dict[str, _Entry] = {}
 
-    def state(self, pump_id: str) -> State | None:
+    def state(self, pump_id: str) -> PumpState | None:
         """None for a pump the registry does not list."""
         entry = self._entries.get(pump_id)
         return entry.state if entry else None
@@ -165,20 +165,20 @@ class Health:
     def is_settled(self, pump_id: str) -> bool:
         """Whether Stored and Alive say nothing new of the pump, as usual: `feed` may be left out."""
         entry = self._entries.get(pump_id)
-        return entry is not None and entry.state is State.USABLE
+        return entry is not None and entry.state is PumpState.USABLE
 
     def usable(self) -> tuple[str, ...]:
         """Pumps that may be offered a prewrite."""
         return tuple(
             pump_id
             for pump_id, entry in self._entries.items()
-            if entry.state in (State.USABLE, State.SUSPECT)
+            if entry.state in (PumpState.USABLE, PumpState.SUSPECT)
         )
 
     def online(self) -> tuple[str, ...]:
         """Pumps that the registry calls online: the last chance of a prewrite. Usable ones first."""
-        listed = [pump_id for pump_id, entry in self._entries.items() if entry.state is not State.AWAY]
-        rank = {State.USABLE: 0, State.SUSPECT: 1}
+        listed = [pump_id for pump_id, entry in self._entries.items() if entry.state is not PumpState.AWAY]
+        rank = {PumpState.USABLE: 0, PumpState.SUSPECT: 1}
         return tuple(sorted(listed, key=lambda pump_id: rank.get(self._entries[pump_id].state, 2)))
 
     def feed(self, fact: Fact, now_s: float) -> list[Effect]:
@@ -202,7 +202,7 @@ class Health:
         """Probes that are due."""
         effects: list[Effect] = []
         for pump_id, entry in self._entries.items():
-            if entry.state is State.OUT and entry.probe_at_s <= now_s:
+            if entry.state is PumpState.OUT and entry.probe_at_s <= now_s:
                 effects += self._apply(pump_id, Event.PROBE_SENT, now_s)
                 effects.append(Probe(pump_id))
         return effects
@@ -210,14 +210,15 @@ class Health:
     def next_probe_s(self) -> float | None:
         """When `tick` has something to do next; None while no pump is out."""
         return min(
-            (entry.probe_at_s for entry in self._entries.values() if entry.state is State.OUT), default=None
+            (entry.probe_at_s for entry in self._entries.values() if entry.state is PumpState.OUT),
+            default=None,
         )
 
     def _seen(self, seen: Seen, now_s: float) -> list[Effect]:
         lost = seen.alive is False
         entry = self._entries.get(seen.pump_id)
         if entry is None:
-            state = State.AWAY if not seen.online else State.OUT if lost else State.USABLE
+            state = PumpState.AWAY if not seen.online else PumpState.OUT if lost else PumpState.USABLE
             self._entries[seen.pump_id] = _Entry(state, lost, probe_at_s=now_s + self._probe_interval_s)
             return [Moved(seen.pump_id, None, state)]
         was_lost, entry.lease_lost = entry.lease_lost, lost
@@ -234,25 +235,25 @@ class Health:
         entry = self._entries[pump_id]
         before = entry.state
         after = TABLE.get((before, event), before)
-        if after is not State.SUSPECT:
+        if after is not PumpState.SUSPECT:
             entry.errors = 0
         elif event is Event.FAILED:
             entry.errors += 1
         if after is before:
             return []
         entry.state = after
-        if after is State.OUT:
+        if after is PumpState.OUT:
             entry.probe_at_s = now_s + self._probe_interval_s
         effects: list[Effect] = [Moved(pump_id, before, after)]
-        came_back = after is State.USABLE and before in (State.AWAY, State.OUT)
-        went_out = after is State.OUT and before is not State.PROBING
+        came_back = after is PumpState.USABLE and before in (PumpState.AWAY, PumpState.OUT)
+        went_out = after is PumpState.OUT and before is not PumpState.PROBING
         if went_out or came_back:
             effects.append(Reconnect(pump_id))
         return effects
 
     def check(self) -> None:
         for pump_id, entry in self._entries.items():
-            if entry.state is State.SUSPECT:
+            if entry.state is PumpState.SUSPECT:
                 assert 1 <= entry.errors <= self._errors_max, pump_id
             else:
                 assert entry.errors == 0, (pump_id, entry)

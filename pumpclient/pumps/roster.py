@@ -49,7 +49,7 @@ class PumpView:
 
     pump_id: str
     address: str
-    state: health.State | None
+    state: health.PumpState | None
     in_flight: int
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     score: int = 0

@@ -39,13 +39,16 @@ class Table:
 
     @property
     def name(self) -> str:
+        """As SQL has it: database.table."""
         return f"{self.schema}.{self.info.name}"
 
     @cached_property
     def encoder(self) -> RowEncoder:
+        """Writes its rows."""
         return RowEncoder(self.info)
 
     def stored(self) -> bytes:
+        """Its value in the catalogue."""
         document = {
             "schema_id": self.schema_id,
             "columns_made": self.columns_made,
@@ -75,6 +78,7 @@ class Catalog:
         return found
 
     def head(self) -> bytes:
+        """The value that every change of the catalogue replaces."""
         return json.dumps({"version": self.version, "last_id": self.last_id}).encode()
 
 

@@ -198,7 +198,7 @@ class Delivery:
         """Log state changes and drop connections. Probes are the client's to send."""
         for effect in effects:
             if isinstance(effect, health.Moved):
-                if health.State.PROBING not in (effect.before, effect.after):
+                if health.PumpState.PROBING not in (effect.before, effect.after):
                     before = effect.before.value if effect.before else "new"
                     after = effect.after.value if effect.after else "gone"
                     logger.info("pump %s: %s -> %s", effect.pump_id, before, after)
@@ -254,7 +254,7 @@ class Delivery:
         give_up_s = began_s + self._write_timeout_s
         while True:
             for pump_id in self._roster.health.online():
-                if self._roster.health.state(pump_id) in (None, health.State.AWAY):
+                if self._roster.health.state(pump_id) in (None, health.PumpState.AWAY):
                     continue  # it left while others were tried
                 self._require_open()
                 failure = await self._store_at(pump_id, start_ts, payload)

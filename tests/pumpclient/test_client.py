@@ -19,7 +19,7 @@ from pumpclient import (
     PumpClient,
     WriteFailed,
 )
-from pumpclient.pumps.health import State
+from pumpclient.pumps.health import PumpState
 from pumpclient.testing import MemoryCluster, settle
 from tidb_binlog import binlog
 from tidb_binlog.cluster import node
@@ -40,7 +40,7 @@ async def while_time_passes(cluster: MemoryCluster, work: Awaitable[T], limit_s:
     return task.result()
 
 
-def states(client: PumpClient) -> dict[str, State | None]:
+def states(client: PumpClient) -> dict[str, PumpState | None]:
     client._roster.check()
     return {pump.pump_id: pump.state for pump in client.pumps()}
 
@@ -139,7 +139,7 @@ async def test_a_message_too_large_fails_at_once_and_blames_no_pump() -> None:
         with pytest.raises(BinlogTooLarge):
             await client.write_prewrite(1, b"k", b"v")
         assert cluster.pumps["b"].attempts == 0
-        assert states(client) == {"a": State.USABLE, "b": State.USABLE}
+        assert states(client) == {"a": PumpState.USABLE, "b": PumpState.USABLE}
         assert await client.write_binlog(binlog.prewrite(2, b"k", b"v"))
 
 
@@ -189,12 +189,12 @@ async def test_the_commit_follows_its_prewrite_to_a_pump_that_left() -> None:
         assert await client.write_commit(1, 2)
         cluster.registry.remove("a")
         await settle()
-        assert states(client) == {"a": None, "b": State.USABLE}
+        assert states(client) == {"a": None, "b": PumpState.USABLE}
         for start_ts in (10, 11):
             await client.write_prewrite(start_ts, b"k", b"v")
         client.set_strategy("hash")
         assert await client.write_commit(5, 6)
-        assert states(client) == {"b": State.USABLE}
+        assert states(client) == {"b": PumpState.USABLE}
     assert cluster.pumps["a"].transactions() == [(P, 1, 0), (P, 5, 0), (C, 1, 2), (C, 5, 6)]
     assert [entry[1] for entry in cluster.pumps["b"].transactions()] == [3, 10, 11]
 
@@ -210,7 +210,7 @@ async def test_a_removed_pump_is_let_go_when_its_last_prewrite_is_too_old() -> N
         await client.write_prewrite(2, b"k", b"v")
         cluster.registry.set("b")
         await settle()
-        assert states(client) == {"b": State.USABLE}
+        assert states(client) == {"b": PumpState.USABLE}
         assert not await client.write_commit(1, 2)
 
 
@@ -234,19 +234,19 @@ async def test_a_failing_pump_goes_out_and_a_probe_brings_it_back() -> None:
     async with cluster.client() as client:
         for start_ts in range(1, 30):
             await client.write_prewrite(start_ts, b"k", b"v")
-        assert states(client) == {"a": State.OUT, "b": State.USABLE}
+        assert states(client) == {"a": PumpState.OUT, "b": PumpState.USABLE}
         assert cluster.pumps["a"].attempts == 11
         await cluster.time.run(29.9)
         assert client.counters.probes_sent == 0
         await cluster.time.run(0.2)
         assert client.counters.probes_sent == 1
-        assert states(client)["a"] is State.OUT
+        assert states(client)["a"] is PumpState.OUT
         cluster.pumps["a"].broken = None
         await cluster.time.run(29.0)
         assert cluster.pumps["a"].probes == 0
         await cluster.time.run(1.0)
         assert cluster.pumps["a"].probes == 1
-        assert states(client) == {"a": State.USABLE, "b": State.USABLE}
+        assert states(client) == {"a": PumpState.USABLE, "b": PumpState.USABLE}
         await client.write_prewrite(50, b"k", b"v")
         await client.write_prewrite(51, b"k", b"v")
     assert [entry[1] for entry in cluster.pumps["a"].transactions()] in ([50], [51])
@@ -259,7 +259,7 @@ async def test_the_last_chance_finds_a_pump_that_is_out_and_readmits_it() -> Non
     async with cluster.client(options=Options(errors_max=2)) as client:
         await while_time_passes(cluster, client.write_prewrite(1, b"k", b"v"))
         assert cluster.pumps["a"].transactions() == [(P, 1, 0)]
-        assert states(client) == {"a": State.USABLE}
+        assert states(client) == {"a": PumpState.USABLE}
         assert await client.write_commit(1, 2)
 
 
@@ -362,13 +362,13 @@ async def test_a_dead_pump_is_left_out_as_soon_as_its_lease_runs_out() -> None:
     async with cluster.client() as client:
         cluster.registry.set("a", alive=False)
         await settle()
-        assert states(client) == {"a": State.OUT, "b": State.USABLE}
+        assert states(client) == {"a": PumpState.OUT, "b": PumpState.USABLE}
         for start_ts in (1, 2):
             await client.write_prewrite(start_ts, b"k", b"v")
         assert cluster.pumps["a"].attempts == 0
         cluster.registry.set("a", alive=True)
         await settle()
-        assert states(client)["a"] is State.USABLE
+        assert states(client)["a"] is PumpState.USABLE
 
 
 async def test_a_cancelled_prewrite_leaves_nothing_behind() -> None:
@@ -383,7 +383,7 @@ async def test_a_cancelled_prewrite_leaves_nothing_behind() -> None:
             await write
         assert sum(pump.in_flight for pump in client.pumps()) == 0
         assert all(load.in_flight == 0 for load in client._roster.selector._loads.values())
-        assert states(client) == {"a": State.USABLE, "b": State.USABLE}
+        assert states(client) == {"a": PumpState.USABLE, "b": PumpState.USABLE}
         assert client.counters.prewrites_failed == 1
         assert not await client.write_commit(1, 2)
 
@@ -399,7 +399,7 @@ async def test_a_cancelled_commit_is_counted_and_lets_its_pump_go() -> None:
         commit.cancel()
         with pytest.raises(asyncio.CancelledError):
             await commit
-        assert states(client) == {"b": State.USABLE}
+        assert states(client) == {"b": PumpState.USABLE}
         assert client.counters.finishes_lost == 1
 
 
@@ -502,7 +502,7 @@ async def test_pumps_of_the_own_zone_first_others_while_none_of_them_takes_it_an
         cluster.pumps["b"].broken = Failure.FAILED
         at = await write(6)
         assert at == {"a": 0, "b": 0, "c": 6}
-        assert states(client) == {"a": State.OUT, "b": State.OUT, "c": State.USABLE}
+        assert states(client) == {"a": PumpState.OUT, "b": PumpState.OUT, "c": PumpState.USABLE}
         cluster.pumps["b"].broken = None
         await cluster.time.run(31.0)  # the probe finds it again
         assert await write(6) == {"a": 0, "b": 6, "c": 0}

@@ -18,7 +18,7 @@ import pumpclient
 from pumpclient import BinlogTooLarge, NoPumpRegistered, Options, WriteFailed, testing
 from pumpclient import client_sync as sync
 from pumpclient.publish import publisher
-from pumpclient.pumps.health import State
+from pumpclient.pumps.health import PumpState
 from tests.pumpclient.support.grpc_pump import GrpcPump
 from tidb_binlog import binlog
 from tidb_binlog.cluster.node import PAUSING
@@ -58,7 +58,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def state_of(client: pumpclient.PumpClient, pump: GrpcPump) -> State | None:
+def state_of(client: pumpclient.PumpClient, pump: GrpcPump) -> PumpState | None:
     return next(view.state for view in client.pumps() if view.pump_id == pump.node_id)
 
 
@@ -112,7 +112,7 @@ async def test_four_of_five_calls_refused_and_one_pump_unreachable(
         for start_ts in range(1, 21):
             await client.write_prewrite(start_ts, b"k", b"v")
         assert len(flaky.payloads) == 20
-        assert state_of(client, dead) in (State.OUT, State.PROBING)
+        assert state_of(client, dead) in (PumpState.OUT, PumpState.PROBING)
         with pytest.raises(BinlogTooLarge):  # noqa: PT012
             for start_ts in range(100, 120):  # a refusal may come first
                 await client.write_prewrite(start_ts, b"k", b"v" * 2048)
@@ -138,10 +138,10 @@ async def test_a_killed_pump_is_avoided_probed_and_used_again(etcd_clean: str, p
         start_ts = itertools.count(1)
         port = first.port
         await first.stop()
-        while state_of(client, first) not in (State.OUT, State.PROBING):
+        while state_of(client, first) not in (PumpState.OUT, PumpState.PROBING):
             await client.write_prewrite(next(start_ts), b"k", b"v")
         await first.listen(port)
-        await until(lambda: state_of(client, first) is State.USABLE)
+        await until(lambda: state_of(client, first) is PumpState.USABLE)
         assert first.probes >= 1
         stored = len(first.payloads)
         for _ in range(2):
@@ -157,7 +157,7 @@ async def test_the_registry_is_followed_and_a_commit_reaches_a_deleted_pump(
         await client.write_prewrite(10, b"k", b"v")  # 10 mod 2: the first
         await client.write_prewrite(12, b"k", b"v")
         await first.register(registry, PAUSING)
-        await until(lambda: state_of(client, first) is State.AWAY)
+        await until(lambda: state_of(client, first) is PumpState.AWAY)
         assert await client.write_commit(10, 11)
         raw = await EtcdClient.connect(etcd_clean)
         await raw.txn([], [delete(b"/tidb-binlog/v1/pumps/pump0")])

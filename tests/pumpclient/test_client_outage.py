@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pumpclient import ClientClosed, Options, WriteFailed
-from pumpclient.pumps.health import State
+from pumpclient.pumps.health import PumpState
 from pumpclient.testing import MemoryCluster
 
 OPTIONS = Options(write_timeout_s=15.0)
@@ -25,7 +25,7 @@ async def test_a_restart_of_the_only_pump_fails_no_prewrite_and_is_met_with_one_
         pump = cluster.pumps.pop("a")
         before = prewrites(client, 2, 25)
         await cluster.time.run(5.0)
-        assert [view.state for view in client.pumps()] == [State.OUT]
+        assert [view.state for view in client.pumps()] == [PumpState.OUT]
         during = prewrites(client, 1000, 25)
         await cluster.time.run(5.0)
         assert not any(prewrite.done() for prewrite in (*before, *during))
@@ -33,7 +33,7 @@ async def test_a_restart_of_the_only_pump_fails_no_prewrite_and_is_met_with_one_
         cluster.pumps["a"] = pump
         await cluster.time.run(0.2)
         assert all([await prewrite for prewrite in (*before, *during)])
-        assert [view.state for view in client.pumps()] == [State.USABLE]
+        assert [view.state for view in client.pumps()] == [PumpState.USABLE]
         assert client.counters.prewrites_failed == 0
         assert pump.connections <= 2
     assert len(pump.payloads) == 51

@@ -108,7 +108,7 @@ class World:
         client = self.memory.client()
         await client.start()
         publisher = Publisher(client, upstream, outcomes=database.outcomes, clock=self.clock, sleep=self.nap)
-        await publisher._schema.load()
+        await publisher._definitions.load()
         self.publishers.append(publisher)
         return publisher, losing
 
@@ -380,7 +380,7 @@ class Interloper:
 
 def _interrupted(publisher: Publisher, world: World, work: Callable[[], Awaitable[None]]) -> None:
     interloper = Interloper(work)
-    publisher._pauses = publisher._insistence._pauses = Pauses(
+    publisher._pauses = publisher._steps.pauses = Pauses(
         world.clock, lambda seconds: interloper.nap(world, seconds)
     )
 

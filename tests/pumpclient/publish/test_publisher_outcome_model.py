@@ -96,7 +96,7 @@ async def test_what_the_program_is_told_is_what_the_stream_says(
     database = Database(tmp_path / "app")
     for steps in BETWEEN:
         publisher, losing = await world.publisher(database)
-        await publisher._schema.load()
+        await publisher._definitions.load()
         other = await world.upstream()
         pump = Pump(world, other)
         _interrupted(publisher, world, lambda s=steps, p=pump, o=other: _between(world, p, o, s))  # type: ignore[misc]

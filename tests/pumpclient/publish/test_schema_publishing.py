@@ -406,7 +406,7 @@ async def test_several_publishers_change_the_schema_at_once(etcd_clean: str) -> 
         client = cluster.client()
         await client.start()
         publishers.append(Publisher(client, upstream, clock=ManualClock()))
-        await publishers[-1]._schema.load()
+        await publishers[-1]._definitions.load()
     await publishers[0].create_database("shop")
 
     async def change(number: int) -> list[int]:
@@ -440,7 +440,7 @@ async def test_a_change_under_way_at_a_fence_is_made_anew_at_a_later_timestamp(e
     await client.start()
     publisher = Publisher(client, upstream, clock=ManualClock())
     await upstream.catalog.fence()  # nothing was founded yet
-    await publisher._schema.load()
+    await publisher._definitions.load()
     commit, fenced_ts = upstream.catalog.commit, 0
 
     async def interrupted(start_ts: int, change: CatalogChange) -> int:

@@ -155,7 +155,7 @@ def test_a_dropped_transaction_holds_nothing_up(
 
 async def _released(publisher: Publisher, start_ts: int) -> bool:
     await settle()
-    return not len(publisher._leases) and start_ts not in publisher._open
+    return not len(publisher._steps.leases) and start_ts not in publisher._steps.open
 
 
 @pytest.mark.parametrize("committed", [False, True])

@@ -16,9 +16,9 @@ from pumpclient.pumps.health import (
     Health,
     Moved,
     Probe,
+    PumpState,
     Reconnect,
     Seen,
-    State,
     Stored,
 )
 
@@ -27,11 +27,11 @@ DEAD, LIVING = Seen("a", True, False), Seen("a", True, True)
 
 # Facts that bring a new pump into a state, errors_max 1.
 WAY_TO = {
-    State.AWAY: [PAUSED],
-    State.USABLE: [ONLINE],
-    State.SUSPECT: [ONLINE, Failed("a")],
-    State.OUT: [ONLINE, Failed("a"), Failed("a")],
-    State.PROBING: [ONLINE, Failed("a"), Failed("a"), "tick"],
+    PumpState.AWAY: [PAUSED],
+    PumpState.USABLE: [ONLINE],
+    PumpState.SUSPECT: [ONLINE, Failed("a")],
+    PumpState.OUT: [ONLINE, Failed("a"), Failed("a")],
+    PumpState.PROBING: [ONLINE, Failed("a"), Failed("a"), "tick"],
 }
 FACT_OF = {
     Event.CAME: ONLINE,
@@ -43,7 +43,7 @@ FACT_OF = {
 }
 
 
-def health_in(state: State) -> Health:
+def health_in(state: PumpState) -> Health:
     health = Health(errors_max=1, probe_interval_s=30.0)
     for step in WAY_TO[state]:
         if step == "tick":
@@ -58,24 +58,24 @@ def health_in(state: State) -> Health:
 
 def test_the_table_names_only_moves() -> None:
     assert all(before is not after for (before, _), after in TABLE.items())
-    assert set(itertools.chain(TABLE.values(), (before for before, _ in TABLE))) == set(State)
+    assert set(itertools.chain(TABLE.values(), (before for before, _ in TABLE))) == set(PumpState)
     assert {event for _, event in TABLE} == set(Event)
 
 
-@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, FACT_OF)))
-def test_every_pair_follows_the_table_or_has_no_effect(state: State, event: Event) -> None:
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(PumpState, FACT_OF)))
+def test_every_pair_follows_the_table_or_has_no_effect(state: PumpState, event: Event) -> None:
     health = health_in(state)
-    effective = Event.EXHAUSTED if event is Event.FAILED and state is State.SUSPECT else event
+    effective = Event.EXHAUSTED if event is Event.FAILED and state is PumpState.SUSPECT else event
     expected = TABLE.get((state, effective), state)
-    if state is State.AWAY and event is Event.LEASE_LOST:
-        expected = State.OUT  # the registry says online (it came) and dead at once
+    if state is PumpState.AWAY and event is Event.LEASE_LOST:
+        expected = PumpState.OUT  # the registry says online (it came) and dead at once
     effects = health.feed(FACT_OF[event], 40.0)
     health.check()
     assert health.state("a") is expected
     moves = [effect for effect in effects if isinstance(effect, Moved)]
     assert bool(moves) == (expected is not state)
-    assert health.usable() == (("a",) if expected in (State.USABLE, State.SUSPECT) else ())
-    assert health.online() == (("a",) if expected is not State.AWAY else ())
+    assert health.usable() == (("a",) if expected in (PumpState.USABLE, PumpState.SUSPECT) else ())
+    assert health.online() == (("a",) if expected is not PumpState.AWAY else ())
 
 
 def test_out_with_the_eleventh_error_in_a_row() -> None:
@@ -84,9 +84,9 @@ def test_out_with_the_eleventh_error_in_a_row() -> None:
     for _ in range(10):
         health.feed(Failed("a"), 0.0)
         health.check()
-    assert health.state("a") is State.SUSPECT
+    assert health.state("a") is PumpState.SUSPECT
     effects = health.feed(Failed("a"), 5.0)
-    assert effects == [Moved("a", State.SUSPECT, State.OUT), Reconnect("a")]
+    assert effects == [Moved("a", PumpState.SUSPECT, PumpState.OUT), Reconnect("a")]
     assert health.next_probe_s() == 35.0
 
 
@@ -97,7 +97,7 @@ def test_any_answer_ends_a_row_of_errors(answer: Fact) -> None:
     for _ in range(5):
         health.feed(Failed("a"), 0.0)
         health.feed(Failed("a"), 0.0)
-        assert health.feed(answer, 0.0) == [Moved("a", State.SUSPECT, State.USABLE)]
+        assert health.feed(answer, 0.0) == [Moved("a", PumpState.SUSPECT, PumpState.USABLE)]
 
 
 def test_no_error_is_forgiven_with_errors_max_zero() -> None:
@@ -105,58 +105,58 @@ def test_no_error_is_forgiven_with_errors_max_zero() -> None:
     health.feed(ONLINE, 0.0)
     health.feed(Failed("a"), 0.0)
     health.check()
-    assert health.state("a") is State.OUT
+    assert health.state("a") is PumpState.OUT
 
 
 def test_probes_come_every_interval_until_one_succeeds() -> None:
-    health = health_in(State.OUT)
+    health = health_in(PumpState.OUT)
     assert health.tick(29.9) == []
-    assert health.tick(30.0) == [Moved("a", State.OUT, State.PROBING), Probe("a")]
+    assert health.tick(30.0) == [Moved("a", PumpState.OUT, PumpState.PROBING), Probe("a")]
     assert health.tick(90.0) == []  # one is under way
     assert health.next_probe_s() is None
     health.feed(Failed("a"), 91.0)
     assert health.next_probe_s() == 121.0
     assert Probe("a") in health.tick(121.0)
-    assert health.feed(Stored("a"), 121.5) == [Moved("a", State.PROBING, State.USABLE)]
+    assert health.feed(Stored("a"), 121.5) == [Moved("a", PumpState.PROBING, PumpState.USABLE)]
     assert health.next_probe_s() is None
 
 
 def test_a_pump_that_refuses_the_probe_in_words_stays_out() -> None:
-    health = health_in(State.PROBING)
+    health = health_in(PumpState.PROBING)
     health.feed(Alive("a"), 31.0)
-    assert health.state("a") is State.OUT
+    assert health.state("a") is PumpState.OUT
 
 
 def test_a_leaving_pump_is_not_probed() -> None:
-    health = health_in(State.OUT)
+    health = health_in(PumpState.OUT)
     health.feed(PAUSED, 1.0)
     assert health.tick(1000.0) == []
-    assert health.feed(ONLINE, 1001.0) == [Moved("a", State.AWAY, State.USABLE), Reconnect("a")]
+    assert health.feed(ONLINE, 1001.0) == [Moved("a", PumpState.AWAY, PumpState.USABLE), Reconnect("a")]
 
 
 def test_a_lease_that_runs_out_takes_a_pump_out_and_its_return_brings_it_back() -> None:
     health = Health(errors_max=10, probe_interval_s=30.0)
     health.feed(LIVING, 0.0)
-    assert health.feed(DEAD, 1.0) == [Moved("a", State.USABLE, State.OUT), Reconnect("a")]
+    assert health.feed(DEAD, 1.0) == [Moved("a", PumpState.USABLE, PumpState.OUT), Reconnect("a")]
     assert health.feed(DEAD, 2.0) == []
-    assert health.feed(LIVING, 3.0) == [Moved("a", State.OUT, State.USABLE), Reconnect("a")]
+    assert health.feed(LIVING, 3.0) == [Moved("a", PumpState.OUT, PumpState.USABLE), Reconnect("a")]
     health.feed(DEAD, 4.0)
     health.feed(Stored("a"), 5.0)  # it answers: the registry was wrong
     assert health.feed(DEAD, 6.0) == []
-    assert health.state("a") is State.USABLE
+    assert health.state("a") is PumpState.USABLE
 
 
 def test_a_node_without_leases_may_take_over_a_dead_ones_place() -> None:
     health = Health(errors_max=10, probe_interval_s=30.0)
     health.feed(DEAD, 0.0)
-    assert health.state("a") is State.OUT
+    assert health.state("a") is PumpState.OUT
     health.feed(ONLINE, 1.0)
-    assert health.state("a") is State.USABLE
+    assert health.state("a") is PumpState.USABLE
 
 
 def test_gone_pumps_and_late_answers() -> None:
-    health = health_in(State.SUSPECT)
-    assert health.feed(Gone("a"), 1.0) == [Moved("a", State.SUSPECT, None)]
+    health = health_in(PumpState.SUSPECT)
+    assert health.feed(Gone("a"), 1.0) == [Moved("a", PumpState.SUSPECT, None)]
     for fact in (Stored("a"), Alive("a"), Failed("a"), Gone("a")):
         assert health.feed(fact, 2.0) == []
     assert health.state("a") is None
@@ -180,6 +180,6 @@ def test_all_sequences_of_five_facts_keep_the_invariants() -> None:
             effects = health.tick(float(now_s)) if fact is None else health.feed(fact, float(now_s))
             health.check()
             probing += sum(isinstance(effect, Probe) for effect in effects)
-            if health.state("a") is not State.PROBING:
+            if health.state("a") is not PumpState.PROBING:
                 probing = 0
             assert probing <= 1

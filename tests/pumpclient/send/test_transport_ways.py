@@ -10,7 +10,7 @@ import pytest
 
 import pumpclient
 from binlog_playground.cluster.etcd_server import EtcdServer
-from pumpclient.pumps.health import State
+from pumpclient.pumps.health import PumpState
 from pumpclient.pumps.socket_pump import LOCAL_PUMP
 from pumpclient.send.batching import LARGE_BYTES
 from tests import certificates
@@ -49,7 +49,9 @@ async def test_a_pump_behind_a_socket_and_the_cluster_id_from_pd(
                 start_ts = await upstream.oracle.timestamp()
                 assert await client.write_prewrite(start_ts, b"k", b"v" * LARGE_BYTES)
                 assert await client.write_commit(start_ts, start_ts + 1, b"k")
-                assert [(view.pump_id, view.state) for view in client.pumps()] == [(LOCAL_PUMP, State.USABLE)]
+                assert [(view.pump_id, view.state) for view in client.pumps()] == [
+                    (LOCAL_PUMP, PumpState.USABLE)
+                ]
                 with pytest.raises(ConfigError, match="cannot replace local unix"):
                     client.set_strategy("hash")
         finally:

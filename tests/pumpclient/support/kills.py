@@ -24,7 +24,7 @@ from binlog_playground.cluster.etcd_server import EtcdServer
 from pump.log.log_file import OsLogDirectory
 from pump.log.record import LogRecord
 from pump.log.segment import Segment
-from pumpclient.pumps.health import State
+from pumpclient.pumps.health import PumpState
 from tests.pump.support.process import PumpProcess
 from tidb_binlog import binlog
 from tidb_binlog.errors import Unavailable
@@ -172,7 +172,7 @@ async def _kill(
     told: Callable[[str], None],
 ) -> Written:
     def both_are_used() -> bool:
-        return [pump.state for pump in client.pumps()] == [State.USABLE, State.USABLE]
+        return [pump.state for pump in client.pumps()] == [PumpState.USABLE, PumpState.USABLE]
 
     await until(both_are_used)
     for number in range(kills):
