@@ -62,7 +62,7 @@ class RowTable:
         row of ours, and nothing depends on it: it is written over.
         """
         text = checkpoint.to_json()
-        self._ours = [*(one for one in self._ours if one != text), text]
+        self._ours = [*(stored_text for stored_text in self._ours if stored_text != text), text]
         row = b"clusterID=%d" % self._cluster_id
         matched = connection.run(
             b"UPDATE %s SET checkPoint=" % self._name

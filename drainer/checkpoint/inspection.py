@@ -77,7 +77,7 @@ def _row(
     connection = connect(target)
     try:
         name = qualified(schema, table)
-        (there,) = connection.rows_if_there(b"SELECT COUNT(*) FROM " + name)
-        return RowTable(schema, table, cluster_id).load(connection) if there else (None, ())
+        (table_rows,) = connection.rows_if_there(b"SELECT COUNT(*) FROM " + name)
+        return RowTable(schema, table, cluster_id).load(connection) if table_rows else (None, ())
     finally:
         connection.close()

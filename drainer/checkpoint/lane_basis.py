@@ -161,10 +161,10 @@ class LaneBasis:
 
     def of_past(self, target: TableTarget) -> TableSpread | None:
         """How rows that lanes may have had are spread; None: they are covered by every lane's position."""
-        known = self._known.get(target.fold_id)
-        if known is not None and not known.pinned and known.key != key_of(target):
+        spread = self._known.get(target.fold_id)
+        if spread is not None and not spread.pinned and spread.key != key_of(target):
             return None
-        return known
+        return spread
 
     def plan(self, targets: Iterable[TableTarget]) -> Plan:
         """For rows that no lane has had. Nothing is noted as stored yet."""

@@ -67,10 +67,10 @@ class LaneBasisTable:
             return None
         return StoredBasis.from_json(header, {fold: text for fold, (_, text) in rows.items()})
 
-    def begin(self, connection: Connection, epoch: int, *, known: bool, drained: bool) -> None:
+    def begin(self, connection: Connection, epoch: int, *, has_stored: bool, drained: bool) -> None:
         """What is stored belongs to this epoch from now on, as far as it still counts."""
-        if drained or not known:
-            self.clear(connection, tables_only=known)
+        if drained or not has_stored:
+            self.clear(connection, tables_only=has_stored)
         connection.run(
             b"UPDATE %s SET epoch=%d WHERE cluster_id=%d AND fold=%d"
             % (self._name, epoch, self._cluster_id, _HEADER),

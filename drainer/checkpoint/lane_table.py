@@ -171,7 +171,7 @@ class StoreGuard:
 
     def check(self, connection: Connection) -> None:
         """Before anything else on a session; ends its transaction. From any thread."""
-        committed, writes = self.known()
+        committed, writes = self.expected()
         state, lanes = connection.rows_if_there(
             b"SELECT epoch FROM " + self._state + self._cluster, self._positions
         )
@@ -179,16 +179,16 @@ class StoreGuard:
         self._fence.check_epoch(int(state[0][0]) if state else None)
         self._compare(lanes, committed, writes)
 
-    def known(self) -> Known:
+    def expected(self) -> Known:
         """What the server must have: asked before a transaction begins, which may see only what was then."""
         return self._committed.positions(), self._committed.writes
 
-    def count(self, connection: Connection, known: Known) -> int:
+    def count(self, connection: Connection, expected: Known) -> int:
         """Store the number of the write that the transaction is; it is committed by the caller.
 
         A COMMIT without an answer may have stored the number before.
         """
-        committed, last = known
+        committed, last = expected
         self._compare(connection.rows(self._positions), committed, last)
         matched = connection.run(
             b"UPDATE %s SET applied_ts=%d" % (self._lanes, last + 1)

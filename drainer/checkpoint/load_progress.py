@@ -80,14 +80,14 @@ class LoadState:
 
 @dataclass(frozen=True, slots=True)
 class LoadedTable:
-    """`definition`: digest of what the upstream had at the load's timestamp. `made`: the load made the table,
-    and so may drop it."""
+    """`definition`: digest of what the upstream had at the load's timestamp. `is_new`: the load made the
+    table, and so may drop it."""
 
     number: int
     source: tuple[str, str]
     target: tuple[str, str]
     definition: str
-    made: bool
+    is_new: bool
     state: TableState
 
 
@@ -180,10 +180,10 @@ class LoadProgress:
                 (str(names[0]), str(names[1])),
                 (str(names[2]), str(names[3])),
                 str(definition),
-                bool(made),
+                bool(is_new),
                 TableState(int(state)),
             )
-            for number, *names, definition, made, state in rows
+            for number, *names, definition, is_new, state in rows
         ]
 
     def put_tables(self, connection: Connection, tables: Iterable[LoadedTable]) -> None:
@@ -191,14 +191,14 @@ class LoadProgress:
             b"(%d,%d,%s,%s,%s,%d,%d)"
             % (
                 self._cluster_id,
-                one.number,
-                b",".join(map(string_literal, one.source)),
-                b",".join(map(string_literal, one.target)),
-                string_literal(one.definition),
-                one.made,
-                one.state,
+                table.number,
+                b",".join(map(string_literal, table.source)),
+                b",".join(map(string_literal, table.target)),
+                string_literal(table.definition),
+                table.is_new,
+                table.state,
             )
-            for one in tables
+            for table in tables
         ]
         self._put(connection, self._tables, rows)
 

@@ -182,9 +182,9 @@ def is_foreign(stored: StoredState) -> bool:
 def _check_clusters(stored: StoredState, starter: StarterInfo) -> None:
     """A new cluster id beside known ones is more often a wrong upstream than a second one."""
     if stored.row is None and stored.state is None and stored.other_clusters and not starter.initial_is_given:
-        known = ", ".join(str(cluster_id) for cluster_id in stored.other_clusters[:4])
+        others = ", ".join(str(cluster_id) for cluster_id in stored.other_clusters[:4])
         raise Conflict(
-            f"the checkpoint table has nothing of cluster {starter.cluster_id}, but of cluster {known}",
+            f"the checkpoint table has nothing of cluster {starter.cluster_id}, but of cluster {others}",
             hint="check pd-urls; for a second upstream set initial-commit-ts, or another"
             " syncer.to.checkpoint.schema",
         )

@@ -143,8 +143,8 @@ class SchemaStore:
             "job_id": last.job_id,
             "objects": len(objects),
         }
-        there = ((name, value) for name, value in put.items() if value is not None)
-        self._replace(connection, itertools.chain([(_HEADER, header)], there))
+        documents = ((name, value) for name, value in put.items() if value is not None)
+        self._replace(connection, itertools.chain([(_HEADER, header)], documents))
         return frozenset(objects)
 
     def stored(self, objects: frozenset[str] | None) -> None:

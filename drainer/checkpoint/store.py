@@ -233,7 +233,7 @@ class CheckpointStore:
         guard.begin(connection)
         if start.foreign:
             self._snapshot.clear(connection)
-        self.basis.begin(connection, self.epoch, known=start.basis is not None, drained=start.drained)
+        self.basis.begin(connection, self.epoch, has_stored=start.basis is not None, drained=start.drained)
         connection.run(
             b"UPDATE %s SET epoch=%d, lane_count=%d, owner=%s, checkpoint=%s WHERE cluster_id=%d"
             % (
@@ -361,12 +361,12 @@ class CheckpointStore:
                 self._check_order(checkpoint)
                 settings.append(b"checkpoint=" + string_literal(checkpoint.to_json()))
             changed = self._state, b",".join(settings), self._cluster_id, self.epoch
-            known = self._guard.known()
+            expected = self._guard.expected()
             if connection.run(b"UPDATE %s SET %s WHERE cluster_id=%d AND epoch=%d" % changed) != 1:
                 connection.rollback()
                 self._guard.check(connection)
                 raise Fence(self._cluster_id, self.epoch).taken_over()
-            number = self._guard.count(connection, known)
+            number = self._guard.count(connection, expected)
             if position is not None:
                 self._write_lanes(connection, (position,) * lane_count)
             if also is not None:

@@ -51,17 +51,17 @@ OF_LOGINS: Final = ("to_user", "to_password", "to_encrypted_password", "to_passw
 
 def on_go_keys(config: DrainerConfig) -> list[str]:
     """Keys of Go drainers that have no meaning any more, or count as not set."""
-    known, unset = options(type(config)), defaults(type(config))
+    entries, unset = options(type(config)), defaults(type(config))
     said = [
         f"{entry.key or entry.flag} is accepted for Go's sake: {entry.help}"
-        for name, entry in known.items()
+        for name, entry in entries.items()
         if entry.deprecated
         and getattr(config, name) != unset[name]
         and (config.to_database or name not in OF_DATABASES)
     ]
     if config.to_database:
         for name in config.go_defaults:
-            entry = known[name]
+            entry = entries[name]
             said.append(
                 f"{entry.key} = {entry.go_default} is the Go drainer's default and counts as not set: it is "
                 f"{unset[name]}, {entry.help}; -{entry.flag} {entry.go_default} means it"
@@ -78,13 +78,13 @@ def on_others_keys(config: DrainerConfig) -> list[str]:
         fields += OF_ARCHIVES
         if not config.sasl_mechanism:
             fields += OF_LOGINS
-    known, unset = options(type(config)), defaults(type(config))
+    entries, unset = options(type(config)), defaults(type(config))
 
     def is_set(name: str) -> bool:
         value: Any = getattr(config, name)
         return name in config.go_defaults or value != unset[name]
 
-    keys = [str(known[name].key) for name in fields if is_set(name)]
+    keys = [str(entries[name].key) for name in fields if is_set(name)]
     what = f"{', '.join(keys)} {'are' if len(keys) > 1 else 'is'} not used with db-type {config.db_type}"
     return [what] if keys else []
 

@@ -52,7 +52,7 @@ class SinkClass:
 
 def names() -> list[str]:
     """Of the sinks that installed packages bring."""
-    return sorted({one.name for one in entry_points(group=GROUP)})
+    return sorted({entry.name for entry in entry_points(group=GROUP)})
 
 
 def find(db_type: str) -> SinkClass | None:
@@ -60,8 +60,8 @@ def find(db_type: str) -> SinkClass | None:
     if db_type.startswith(PREFIX):
         name = db_type.removeprefix(PREFIX)
         return _checked(name, _loaded(name))
-    entries = [one for one in entry_points(group=GROUP) if one.name == db_type]
-    if len({one.value for one in entries}) > 1:
+    entries = [entry for entry in entry_points(group=GROUP) if entry.name == db_type]
+    if len({entry.value for entry in entries}) > 1:
         raise ConfigError(
             f"{KEY} {db_type} is brought by {len(entries)} packages: {', '.join(map(_origin, entries))}",
             hint=f'name the class: {KEY} = "{PREFIX}package.module:Class"',
@@ -136,7 +136,7 @@ def _check_method(
     name: str, sink: type[Any], method: str, arguments: tuple[str, ...], keywords: tuple[str, ...] = ()
 ) -> None:
     function = getattr(sink, method, None)
-    call = f"{method}({', '.join((*arguments, *(f'{one}=...' for one in keywords)))})"
+    call = f"{method}({', '.join((*arguments, *(f'{keyword}=...' for keyword in keywords)))})"
     if not callable(function):
         raise ConfigError(f"the sink {name} has no method {call}", hint="docs/sinks.md says what it needs")
     try:
@@ -156,7 +156,7 @@ def _check_attributes(name: str, sink: type[Any]) -> None:
             )
     retriable = getattr(sink, "retriable", ())
     if not isinstance(retriable, tuple) or not all(
-        isinstance(one, type) and issubclass(one, BaseException) for one in retriable
+        isinstance(kind, type) and issubclass(kind, BaseException) for kind in retriable
     ):
         raise ConfigError(
             f"retriable of the sink {name} is {retriable!r}", hint="a tuple of exception classes is expected"

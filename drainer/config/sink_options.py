@@ -244,7 +244,7 @@ class KafkaOptions(ArchiveOptions):
 
     def check_kafka(self) -> None:
         """Raises `ConfigError`."""
-        for key, value, known in (
+        for key, value, choices in (
             ("format", self.format, KAFKA_FORMATS),
             ("messages", self.messages, MESSAGES),
             ("partition", self.partition, PARTITIONS),
@@ -252,12 +252,12 @@ class KafkaOptions(ArchiveOptions):
             ("compression", self.compression, COMPRESSIONS),
             ("sasl-mechanism", self.sasl_mechanism, MECHANISMS),
         ):
-            if value not in known:
+            if value not in choices:
                 raise ConfigError(
                     f"syncer.to.{key} is {value!r}",
-                    hint=f"one of {', '.join(repr(one) for one in known if one)}, or nothing"
-                    if "" in known
-                    else f"one of {', '.join(map(repr, known))}",
+                    hint=f"one of {', '.join(repr(choice) for choice in choices if choice)}, or nothing"
+                    if "" in choices
+                    else f"one of {', '.join(map(repr, choices))}",
                 )
         self._check_topics()
         self._check_form()
@@ -570,8 +570,8 @@ class SinkOptions(HttpOptions):
             raise ConfigError(
                 f"syncer.to.options is not for db-type {self.db_type}", hint="it is for sinks of one's own"
             )
-        known = ("", *DATABASES) if self.to_database else ("", "file")
-        if self.checkpoint_type not in known:
+        kinds = ("", *DATABASES) if self.to_database else ("", "file")
+        if self.checkpoint_type not in kinds:
             raise ConfigError(
                 f"unknown checkpoint type: {self.checkpoint_type}",
                 hint="mysql or tidb; without a type the row is stored downstream"
@@ -596,10 +596,10 @@ class SinkOptions(HttpOptions):
     def _check_own(self) -> None:
         sink = sink_class.find(self.db_type)
         if sink is None:
-            known = ", ".join((*SINKS, *sink_class.names()))
+            choices = ", ".join((*SINKS, *sink_class.names()))
             raise ConfigError(
                 f"unknown DestDBType: {self.db_type}",
-                hint=f"syncer.db-type is one of {known}, or {sink_class.PREFIX}package.module:Class",
+                hint=f"syncer.db-type is one of {choices}, or {sink_class.PREFIX}package.module:Class",
             )
         sink_class.check_options(sink, self.to_options)
 

@@ -86,11 +86,11 @@ class PbColumn:
 
     conversion: Conversion
     prefix: bytes
-    one: _Heads = field(init=False, repr=False)
+    single: _Heads = field(init=False, repr=False)
     two: _Heads = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "one", _Heads(self._one_head))
+        object.__setattr__(self, "single", _Heads(self._one_head))
         object.__setattr__(self, "two", _Heads(self._two_head))
 
     def _one_head(self, size: int) -> bytes:
@@ -108,11 +108,11 @@ class PbColumn:
         """What stands before a value, by its length; of integers all that there can be."""
         if self.conversion.shape in (Shape.SIGNED, Shape.UNSIGNED):
             return tuple(self._one_head(size) for size in range(_INTEGER_MAX + 1))
-        return self.one
+        return self.single
 
     def element(self, datum: bytes) -> bytes:
         """A `row` field of an INSERT or DELETE."""
-        return self.one[len(datum)] + datum
+        return self.single[len(datum)] + datum
 
     def pair(self, old: bytes, new: bytes) -> bytes:
         """A `row` field of an UPDATE."""

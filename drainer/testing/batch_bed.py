@@ -147,8 +147,8 @@ class Beset:
         self.retriable = getattr(sink, "retriable", ())
 
     async def open(self) -> int | None:
-        found: Any = self._sink.open() if hasattr(self._sink, "open") else None
-        position: int | None = await found if inspect.isawaitable(found) else found
+        answer: Any = self._sink.open() if hasattr(self._sink, "open") else None
+        position: int | None = await answer if inspect.isawaitable(answer) else answer
         return position
 
     async def write(self, items: Sequence[Any], position: int) -> None:

@@ -91,7 +91,7 @@ class Life:
 
     def give(self, upto_ts: Ts = 1 << 60, size: int = 3) -> None:
         """What the stream has above what was given, `size` binlogs a batch."""
-        entries = [one for one in self._stream.entries if self._given_ts < one.commit_ts <= upto_ts]
+        entries = [entry for entry in self._stream.entries if self._given_ts < entry.commit_ts <= upto_ts]
         for at in range(0, len(entries), size):
             batch = entries[at : at + size]
             self._given.put_nowait(MergedBatch(batch, batch[-1].commit_ts))
@@ -143,8 +143,8 @@ class Life:
 def same_rows(bed: Bed, stream: Stream) -> None:
     """The store has what the tables have, and nothing else."""
     for table, rows in stream.expected.items():
-        found = sorted(bed.rows(table))
-        assert (found if bed.exactly_once else sorted(set(found))) == sorted(rows), table
+        actual = sorted(bed.rows(table))
+        assert (actual if bed.exactly_once else sorted(set(actual))) == sorted(rows), table
 
 
 async def in_order_and_once(bed: Bed, stream: Stream) -> None:
@@ -155,9 +155,9 @@ async def in_order_and_once(bed: Bed, stream: Stream) -> None:
     for _ in range(4):
         life = await Life.begin(bed, stream)
         assert life.sink.start_ts >= life.sink.stored_ts
-        wanted = max(entries[rng.randrange(len(entries))].commit_ts, life.sink.start_ts)
+        target_ts = max(entries[rng.randrange(len(entries))].commit_ts, life.sink.start_ts)
         life.give()
-        await life.until(lambda wanted=wanted, sink=life.sink: sink.resolved_ts >= wanted)  # type: ignore[misc]
+        await life.until(lambda target_ts=target_ts, sink=life.sink: sink.resolved_ts >= target_ts)  # type: ignore[misc]
         await life.die()
     life = await Life.begin(bed, stream)
     life.give()

@@ -75,20 +75,20 @@ class Stream:
     def changes(self, rng: random.Random, transactions: int) -> None:
         """Keys of `t` that come and go, and rows of `u` that stay."""
         for number in range(transactions):
-            there = dict(self.expected["t"])
+            rows = dict(self.expected["t"])
             key = rng.randrange(8)
             text = f"{len(self.entries)}"
             events: list[Event] = [("u", INSERT, (len(self.expected["u"]), "x" * 40))]
-            if key not in there:
+            if key not in rows:
                 events.append(("t", INSERT, (key, text)))
             else:
-                events.append(("t", rng.choice([UPDATE, DELETE]), (key, there[key])))
+                events.append(("t", rng.choice([UPDATE, DELETE]), (key, rows[key])))
             self.transaction(*events[: 1 + (number % 5 > 0)])
 
     def large_transaction(self, rows: int) -> int:
         """So many rows of `u`."""
         first = len(self.expected["u"])
-        return self.transaction(*(("u", INSERT, (first + one, "l")) for one in range(rows)), large=True)
+        return self.transaction(*(("u", INSERT, (first + number, "l")) for number in range(rows)), large=True)
 
     def drop_and_make_again(self) -> int:
         """`t` is another table from now on, and empty. Where that begins."""

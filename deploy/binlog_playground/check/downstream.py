@@ -74,18 +74,18 @@ class Downstream:
             "SELECT table_schema, table_name, column_name FROM information_schema.columns"
             f" {where} ORDER BY table_schema, table_name, ordinal_position"
         )
-        found: dict[TableName, list[str]] = {(schema, table): [] for schema, table in tables}
+        columns_of: dict[TableName, list[str]] = {(schema, table): [] for schema, table in tables}
         for schema, table, column in columns:
-            if (schema, table) in found:  # not a view or a sequence
-                found[schema, table].append(column)
-        return {name: tuple(names) for name, names in found.items()}
+            if (schema, table) in columns_of:  # not a view or a sequence
+                columns_of[schema, table].append(column)
+        return {name: tuple(names) for name, names in columns_of.items()}
 
     def contents(self, expected: Sequence[ExpectedTable]) -> dict[TableName, ActualTable]:
         """All base tables; rows are read where a table with the same columns is expected."""
-        wanted = {(table.schema, table.name): table for table in expected}
+        by_name = {(table.schema, table.name): table for table in expected}
         actual = {}
         for name, columns in self.tables().items():
-            table = wanted.get(name)
+            table = by_name.get(name)
             same = table is not None and columns == tuple(column.name for column in table.columns)
             rows = self.rows(table) if same and table is not None else []
             actual[name] = ActualTable(columns, rows)

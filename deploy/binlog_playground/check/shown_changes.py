@@ -23,12 +23,12 @@ _LINE_CHARS: Final = 150
 async def changes_of(endpoint: str, schema: str) -> list[str]:
     """The first rows of the last seconds, each in at most a line; fewer where fewer were written."""
     lines = ChangeLines(LineStyle(_VALUE_CHARS))
-    found: list[str] = []
+    shown: list[str] = []
     async with asyncio.timeout(DEADLINE_S):
         async with subscribe(endpoint, tables=[f"{schema}.*"], start=SINCE, stop="now") as stream:
             async for change in stream:
                 if isinstance(change, Transaction):
-                    found += itertools.islice(lines.rows(change.commit_ts, change.rows), LINES - len(found))
-                if len(found) == LINES:
+                    shown += itertools.islice(lines.rows(change.commit_ts, change.rows), LINES - len(shown))
+                if len(shown) == LINES:
                     break
-    return [line if len(line) <= _LINE_CHARS else f"{line[: _LINE_CHARS - 3]}..." for line in found]
+    return [line if len(line) <= _LINE_CHARS else f"{line[: _LINE_CHARS - 3]}..." for line in shown]

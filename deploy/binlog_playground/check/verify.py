@@ -174,14 +174,14 @@ def compare(
     for table in expected:
         names.add((table.schema, table.name))
         report.tables += 1
-        found = actual.get((table.schema, table.name))
-        if found is None:
+        seen = actual.get((table.schema, table.name))
+        if seen is None:
             report.differences.append(Difference(table.full_name, "table is missing downstream"))
-        elif found.columns != tuple(column.name for column in table.columns):
-            report.differences.append(_columns_differ(table, found))
+        elif seen.columns != tuple(column.name for column in table.columns):
+            report.differences.append(_columns_differ(table, seen))
         else:
             before = len(report.differences)
-            _compare_rows(table, found, limits, report)
+            _compare_rows(table, seen, limits, report)
             limit = contradicted.get((table.schema, table.name))
             if limit is not None and len(report.differences) > before:
                 report.limited[limit] += len(report.differences) - before
@@ -191,14 +191,14 @@ def compare(
     return report
 
 
-def _columns_differ(table: ExpectedTable, found: ActualTable) -> Difference:
+def _columns_differ(table: ExpectedTable, seen: ActualTable) -> Difference:
     expected = tuple(column.name for column in table.columns)
-    return Difference(table.full_name, f"columns are {list(found.columns)}, must be {list(expected)}")
+    return Difference(table.full_name, f"columns are {list(seen.columns)}, must be {list(expected)}")
 
 
-def _compare_rows(table: ExpectedTable, found: ActualTable, limits: Sequence[Limit], report: Report) -> None:
+def _compare_rows(table: ExpectedTable, seen: ActualTable, limits: Sequence[Limit], report: Report) -> None:
     surplus = Counter(table.rows)
-    surplus.subtract(Counter(found.rows))
+    surplus.subtract(Counter(seen.rows))
     missing = sorted((+surplus).elements(), key=show)
     extra = sorted((-surplus).elements(), key=show)
     report.rows_identical += len(table.rows) - len(missing)
@@ -252,10 +252,10 @@ def _differing(table: ExpectedTable, expected: Row, actual: Row) -> list[str]:
 def _explained(table: ExpectedTable, expected: Row, actual: Row, limits: Sequence[Limit]) -> set[str]:
     """Names of the limits that explain every differing column of this row; empty if one is unexplained."""
     names = set()
-    for column, wanted, got in zip(table.columns, expected, actual, strict=True):
-        if wanted == got:
+    for column, must, got in zip(table.columns, expected, actual, strict=True):
+        if must == got:
             continue
-        limit = next((one for one in limits if one.explains(column, wanted, got)), None)
+        limit = next((candidate for candidate in limits if candidate.explains(column, must, got)), None)
         if limit is None:
             return set()
         names.add(limit.name)

@@ -50,8 +50,8 @@ async def run(call: Call) -> int:
     mode = _mode(call)
     async with drainer_file.cluster(settings) as (upstream, nodes):
         if given.dry_run:
-            found = await estimate(settings, upstream, nodes, mode=mode, rate_rows=max(given.rate, 0))
-            _print_estimate(found, call.output)
+            expected = await estimate(settings, upstream, nodes, mode=mode, rate_rows=max(given.rate, 0))
+            _print_estimate(expected, call.output)
             return DONE
         load = Load(settings, upstream, nodes, mode=mode, rate_rows=max(given.rate, 0))
         async with _shown(load.counters, quiet=call.output == JSON):
@@ -185,28 +185,28 @@ def _duration(seconds: float) -> str:
 # Ends ----------------------------------------------------------------------------------------------------
 
 
-def _print_estimate(found: Estimate, output: str) -> None:
+def _print_estimate(estimate: Estimate, output: str) -> None:
     if output == JSON:
-        show.print_json(dataclasses.asdict(found))
+        show.print_json(dataclasses.asdict(estimate))
         return
     rows = [
         (
-            one.name,
-            one.target if one.target != one.name else "",
-            f"{one.rows:,}",
-            f"{one.size_bytes / _MEBI:,.1f}",
-            one.chunks,
-            one.way,
+            table.name,
+            table.target if table.target != table.name else "",
+            f"{table.rows:,}",
+            f"{table.size_bytes / _MEBI:,.1f}",
+            table.chunks,
+            table.way,
         )
-        for one in found.tables
+        for table in estimate.tables
     ]
     headings = ("table", "goes to", "rows, about", "MiB", "chunks", "")
-    show.print_table(f"{len(found.tables)} tables", headings, rows)
-    total = sum(one.rows for one in found.tables)
-    size = sum(one.size_bytes for one in found.tables) / _MEBI
-    others = f", {found.views} views, {found.sequences} sequences"
+    show.print_table(f"{len(estimate.tables)} tables", headings, rows)
+    total = sum(table.rows for table in estimate.tables)
+    size = sum(table.size_bytes for table in estimate.tables) / _MEBI
+    others = f", {estimate.views} views, {estimate.sequences} sequences"
     show.print_lines(
-        f"about {total:,} rows, {size:,.1f} MiB{others}; about {_duration(found.seconds)}."
+        f"about {total:,} rows, {size:,.1f} MiB{others}; about {_duration(estimate.seconds)}."
         " Users and grants are not copied. Nothing was written."
     )
 
@@ -215,8 +215,8 @@ def _print_done(done: Loaded, output: str) -> None:
     if output == JSON:
         show.print_json(dataclasses.asdict(done))
         return
-    for one in done.missing:
-        show.print_warning(f"binlogctl: the downstream lacks: {one}")
+    for name in done.missing:
+        show.print_warning(f"binlogctl: the downstream lacks: {name}")
     checkpoint = (
         f"checkpoint: {done.ts} ({time_text.utc(done.ts)}). Start the Drainer: it goes on from there."
     )

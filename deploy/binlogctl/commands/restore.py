@@ -41,11 +41,11 @@ async def run(call: Call) -> int:
         from drainer.points.restore.restoring import Restoration
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed", hint=EXTRA_HINT) from None
-    wanted = options(call)
+    asked_for = options(call)
     log.setup("error", stream=sys.stderr)
     stop = asyncio.Event()
     progress = _Progress(quiet=call.output == JSON)
-    restoration = await asyncio.to_thread(Restoration, wanted, stop, progress.say, progress.watch)
+    restoration = await asyncio.to_thread(Restoration, asked_for, stop, progress.say, progress.watch)
     if call.settings.dry_run:
         planned = await asyncio.to_thread(restoration.plan)
         _print(planned, call.output, planned.planned())
@@ -100,9 +100,9 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def _print(found: Outcome, output: str, lines: list[str]) -> None:
+def _print(outcome: Outcome, output: str, lines: list[str]) -> None:
     if output == JSON:
-        show.print_lines(found.to_json())
+        show.print_lines(outcome.to_json())
         return
     show.print_lines(*lines)
 

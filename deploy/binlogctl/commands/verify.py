@@ -67,10 +67,10 @@ def check(given: CtlSettings) -> None:
         raise FlagError("-repair-now is for a Drainer that runs", hint="write a -repair FILE")
 
 
-def code(found: Verification) -> int:
+def code(result: Verification) -> int:
     from drainer.compare.verify.result import State
 
-    return {State.EQUAL: DONE, State.DIFFERS: DIFFERS, State.NOT_COMPARABLE: NOT_COMPARABLE}[found.state]
+    return {State.EQUAL: DONE, State.DIFFERS: DIFFERS, State.NOT_COMPARABLE: NOT_COMPARABLE}[result.state]
 
 
 class Job:
@@ -110,24 +110,24 @@ class Job:
             hold = DrainerHold(locate, self._settings.tls, SystemClock())
             lag = DrainerLag(locate, self._settings.tls)
         verification = self._verification(upstream, hold, lag)
-        found = await self._said(await verification.run())
+        result = await self._said(await verification.run())
         if given.repair_now and self._to_mend:
             assert hold is not None
             await self._repair_now(verification, upstream, hold)
-        return found
+        return result
 
-    async def _said(self, found: Verification) -> Verification:
+    async def _said(self, result: Verification) -> Verification:
         given = self._call.settings
         self._shown.clear()
         if given.archive:
-            found = await asyncio.to_thread(_with_last_touch, found, given.archive)
-        self._print(found)
+            result = await asyncio.to_thread(_with_last_touch, result, given.archive)
+        self._print(result)
         if self.repair is not None:
-            self.repair.finish(found)
+            self.repair.finish(result)
             show.print_warning(f"binlogctl: {given.repair} mends {self.repair.rows:,} rows")
             for said in self.repair.refused:
                 show.print_warning(f"binlogctl: not mended: {said}")
-        return found
+        return result
 
     def _verification(
         self, upstream: Upstream, hold: DrainerHold | None, lag: DrainerLag | None
@@ -151,29 +151,29 @@ class Job:
             lag=lag,
         )
 
-    def _take(self, table: TableResult, found: RowDifference) -> None:
+    def _take(self, table: TableResult, difference: RowDifference) -> None:
         if self.repair is not None:
-            self.repair.add(table, found)
+            self.repair.add(table, difference)
         if self._call.settings.repair_now:
             from drainer.compare.report.repair.repair_now import ToMend
 
-            self._to_mend.setdefault(table.downstream, ToMend()).add(found)
+            self._to_mend.setdefault(table.downstream, ToMend()).add(difference)
 
-    def _print(self, found: Verification) -> None:
+    def _print(self, result: Verification) -> None:
         from drainer.compare.report import html_page, json_document, terminal
 
         path = self._call.settings.report
         if path:
             try:
-                Path(path).write_text(html_page.html(found), encoding="utf-8")
+                Path(path).write_text(html_page.html(result), encoding="utf-8")
             except OSError as error:
                 raise ConfigError(
                     f"-report: {path} cannot be written: {error.strerror}", hint="correct -report"
                 ) from None
         if self._call.output == JSON:
-            show.print_json(json_document.document(found))
+            show.print_json(json_document.document(result))
         else:
-            terminal.print_verification(found)
+            terminal.print_verification(result)
 
     async def _repair_now(
         self, verification: LiveVerification, upstream: Upstream, hold: DrainerHold
@@ -181,8 +181,10 @@ class Job:
         from drainer.compare.report.repair.fenced_moment import fenced_moment
         from drainer.compare.report.repair.repair_now import repair_now
 
-        wanted = [(verification.compared[name], found) for name, found in sorted(self._to_mend.items())]
-        mended = await repair_now(wanted, lambda: fenced_moment(self._settings, upstream, hold))
+        tables = [
+            (verification.compared[name], differences) for name, differences in sorted(self._to_mend.items())
+        ]
+        mended = await repair_now(tables, lambda: fenced_moment(self._settings, upstream, hold))
         show.print_warning(
             f"binlogctl: {mended.rows:,} rows were mended, {mended.settled:,} had become right; verify again"
         )
@@ -207,11 +209,11 @@ async def _repair_file(path: str, settings: DrainerConfig) -> RepairFile:
         return RepairFile(path, dialect_of(connection))
 
 
-def _with_last_touch(found: Verification, archive: str) -> Verification:
+def _with_last_touch(result: Verification, archive: str) -> Verification:
     from drainer.compare.report.last_touch import with_last_touch
     from drainer.reading.archive.archive import open_archive
 
-    return with_last_touch(found, open_archive(archive))
+    return with_last_touch(result, open_archive(archive))
 
 
 # Progress ------------------------------------------------------------------------------------------------

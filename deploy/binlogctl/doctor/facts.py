@@ -112,8 +112,8 @@ class DiskFacts:
 class Answer:
     """What a node says of itself. `foreign`: it is not one of ours and says little.
 
-    `known`: ids of the pumps that its registry has. `gc_ts`: binlogs up to it are purged; `age_s`: how long a
-    pump keeps them. `troubles`: what it complains of.
+    `registered`: ids of the pumps that its registry has. `gc_ts`: binlogs up to it are purged; `age_s`: how
+    long a pump keeps them. `troubles`: what it complains of.
     """
 
     foreign: bool
@@ -121,7 +121,7 @@ class Answer:
     cluster_id: int | None = None
     version: str | None = None
     time_s: float | None = None
-    known: frozenset[str] | None = None
+    registered: frozenset[str] | None = None
     disk: DiskFacts | None = None
     gc_ts: Ts | None = None
     age_s: float | None = None

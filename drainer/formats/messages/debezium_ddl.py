@@ -21,7 +21,7 @@ Schema = dict[str, Any]
 WATERMARK_KEY: Final = "watermark.Key"
 
 
-def one(field: str, kind: str, /, *, optional: bool = False, **more: Any) -> Schema:
+def schema_of(field: str, kind: str, /, *, optional: bool = False, **more: Any) -> Schema:
     """A field."""
     return {"type": kind, "optional": optional, "field": field, **more}
 
@@ -29,7 +29,7 @@ def one(field: str, kind: str, /, *, optional: bool = False, **more: Any) -> Sch
 def several(text: str) -> list[Schema]:
     """Describe fields, each by its name and its type; a question mark where the value may be null."""
     pairs = (entry.split() for entry in text.split(","))
-    return [one(field, kind.rstrip("?"), optional=kind.endswith("?")) for field, kind in pairs]
+    return [schema_of(field, kind.rstrip("?"), optional=kind.endswith("?")) for field, kind in pairs]
 
 
 def struct(name: str, fields: Sequence[Schema], *, optional: bool = False, **more: Any) -> Schema:
@@ -42,7 +42,7 @@ def array(name: str, items: Schema, *, optional: bool = False) -> Schema:
     return {"type": "array", "items": items, "optional": optional, "field": name}
 
 
-_SNAPSHOT: Final = one(
+_SNAPSHOT: Final = schema_of(
     "snapshot",
     "string",
     optional=True,

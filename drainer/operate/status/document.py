@@ -170,7 +170,7 @@ class Status:
         rates = self._rates(lanes)
         held_up_s, held_up = self.held_up()
         why = self._reason(found_lag, places, lanes, rates)
-        found = DrainerDocument(
+        document = DrainerDocument(
             pump_pos=self._collector.positions(),
             synced=idle_s >= self._synced_after_s,
             last_ts=applier.stored_ts,
@@ -193,14 +193,14 @@ class Status:
             drift=applier.mismatches(),
             pumps=self._collector.states(),
         )
-        return {**plain(found), **plain(self._more())}
+        return {**plain(document), **plain(self._more())}
 
     def view(self) -> View:
         """For a progress line."""
-        places, found = self._lag()
+        places, found_lag = self._lag()
         lanes = self._applier.lane_states()
         rates = self._rates(lanes)
-        return View(places.applied_s, found.total_s, rates, self._reason(found, places, lanes, rates))
+        return View(places.applied_s, found_lag.total_s, rates, self._reason(found_lag, places, lanes, rates))
 
     def bind_gauges(self) -> None:
         """Let the gauges read the state whenever they are scraped."""
@@ -211,8 +211,8 @@ class Status:
         def eta_s() -> float:
             total_s = self._lag()[1].total_s
             rates = self._rates(self._applier.lane_states())
-            found = 0.0 if total_s < lag.IDLE_S else rates.eta_s(total_s)
-            return math.inf if found is None else found
+            left_s = 0.0 if total_s < lag.IDLE_S else rates.eta_s(total_s)
+            return math.inf if left_s is None else left_s
 
         for stage in lag.STAGES:
             metrics.LAG_SECONDS.labels(stage).set_function(seconds(stage))
@@ -273,7 +273,7 @@ class Status:
         held = paused or self._applier.held_up or (waits and not works)
         return Rates() if held else self._progression.rates
 
-    def _reason(self, found: Lag, places: Places, lanes: list[LaneStatus], rates: Rates) -> str:
+    def _reason(self, found_lag: Lag, places: Places, lanes: list[LaneStatus], rates: Rates) -> str:
         doing = self._applier.doing
         control = self._control
         facts = Circumstances(
@@ -285,4 +285,4 @@ class Status:
             lanes_full=sum(lane.full for lane in lanes),
             lanes=len(lanes),
         )
-        return lag.reason(found, places, facts, rates)
+        return lag.reason(found_lag, places, facts, rates)

@@ -40,9 +40,11 @@ def ended(status: VerifyStatus, document: dict[str, Any], every_s: float, now_s:
     status.state, status.ts = str(document["state"]), int(document["ts"])
     status.began_s, status.ended_s = status.running_since_s, now_s
     status.rows, status.tables = int(document["rows"]), len(tables)
-    wrong = {one["downstream"]: sum(int(one[kind]) for kind in KINDS) for one in tables}
+    wrong = {entry["downstream"]: sum(int(entry[kind]) for kind in KINDS) for entry in tables}
     worst = sorted((table for table in wrong if wrong[table]), key=lambda table: -wrong[table])
-    left_out = {one["downstream"]: str(one["why"]) for one in tables if one["state"] == NOT_COMPARABLE}
+    left_out = {
+        entry["downstream"]: str(entry["why"]) for entry in tables if entry["state"] == NOT_COMPARABLE
+    }
     status.wrong, status.left_out = int(document["wrong"]), len(left_out)
     status.wrong_rows = {table: wrong[table] for table in worst[:LISTED_MAX]}
     status.not_compared = dict(sorted(left_out.items())[:LISTED_MAX])

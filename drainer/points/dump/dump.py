@@ -90,7 +90,7 @@ class Dump:
         version = await upstream_schema.newest_version(history) if self._settings.from_outcome_table else 0
         contents = self._contents(await upstream_schema.schema_at(history, ts, version))
         tables = await self._asked(self._estimates, contents)
-        rows = sum(one.rows for one in tables)
+        rows = sum(table.rows for table in tables)
         seconds = rows / (self._rate_rows or _ROWS_A_SECOND)
         return Estimate(ts, tuple(tables), len(contents.views), len(contents.sequences), seconds)
 
@@ -99,13 +99,13 @@ class Dump:
         began_s = self._clock.monotonic_s()
         place = DumpDirectory(self._path)
         try:
-            made = await self._passes(place)
+            manifest = await self._passes(place)
         finally:
             place.close()
         done = self.counters.view()
         seconds = self._clock.monotonic_s() - began_s
         kept = done.rows - done.rows_here
-        return Dumped(made.commit_ts, len(made.tables), done.rows_here, kept, seconds, self._path)
+        return Dumped(manifest.commit_ts, len(manifest.tables), done.rows_here, kept, seconds, self._path)
 
     async def _passes(self, place: DumpDirectory) -> Manifest:
         at_ts = 0 if self._settings.from_outcome_table else place.ts
@@ -146,7 +146,7 @@ class Dump:
     def _contents(self, tracker: SchemaTracker) -> Contents:
         """Raises `Rejected` for several tables that go into one."""
         contents = contents_of(tracker, self._rules)
-        shared = sorted({".".join(one.target) for one in contents.tables if one.shared})
+        shared = sorted({".".join(table.target) for table in contents.tables if table.shared})
         if shared:
             raise Rejected(
                 f"several tables are routed to {', '.join(shared)}: an image has one table for each",
@@ -162,13 +162,15 @@ class Dump:
         tables: list[TableDump],
         place: DumpDirectory,
     ) -> Manifest:
-        places = {one.name: one.target for one in (*contents.tables, *contents.views, *contents.sequences)}
+        places = {
+            source.name: source.target for source in (*contents.tables, *contents.views, *contents.sequences)
+        }
         objects_of(tracker, lambda schema, table: places.get((schema, table))).store(self._path)
-        found = [table.writer.table_image() for table in tables]
-        made = Manifest(ts, utc(ts), repr(self._target), "", (), tuple(found), ROWS, objects=True)
-        made.store(self._path)
+        images = [table.writer.table_image() for table in tables]
+        manifest = Manifest(ts, utc(ts), repr(self._target), "", (), tuple(images), ROWS, objects=True)
+        manifest.store(self._path)
         place.end()
-        return made
+        return manifest
 
     # -- rows ------------------------------------------------------------------------------------
 
@@ -176,7 +178,7 @@ class Dump:
         self, snapshot: UpstreamSnapshot, contents: Contents, place: DumpDirectory
     ) -> list[TableDump]:
         tables = await self._asked(self._tables, snapshot, contents)
-        rows = sum(one.size.rows for one in tables)
+        rows = sum(table.size.rows for table in tables)
         self.counters.begin(snapshot.ts, len(tables), rows)
         work = Writing(
             snapshot,
@@ -211,20 +213,20 @@ class Dump:
     def _tables(self, snapshot: UpstreamSnapshot, contents: Contents) -> list[TableDump]:
         """The largest first."""
         with closing(UpstreamTables(self._target, snapshot)) as upstream:
-            found = [
+            dumps = [
                 TableDump.of(source, upstream.table(source.name), upstream.size(source.name), self._path)
                 for source in contents.tables
                 if source.copies
             ]
-        return sorted(found, key=lambda one: (-one.size.size_bytes, one.source.name))
+        return sorted(dumps, key=lambda dump: (-dump.size.size_bytes, dump.source.name))
 
     def _estimates(self, contents: Contents) -> list[TableEstimate]:
-        found = []
+        estimates = []
         with closing(UpstreamTables(self._target, None)) as upstream:
             for source in contents.tables:
                 upstream.table(source.name)  # that it is there, and may be read
                 size = upstream.size(source.name)
                 way = "by row rules" if source.edit is not None else ""
                 target, chunks = directory_of(*source.target), size.chunks(rows_wanted(size))
-                found.append(TableEstimate(source.label, target, size.rows, size.size_bytes, chunks, way))
-        return found
+                estimates.append(TableEstimate(source.label, target, size.rows, size.size_bytes, chunks, way))
+        return estimates

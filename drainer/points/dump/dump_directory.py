@@ -73,8 +73,8 @@ class DumpDirectory:
 
     def begin(self, ts: Ts) -> None:
         """What is there of another timestamp goes."""
-        known = self.ts
-        if known == ts:
+        stored_ts = self.ts
+        if stored_ts == ts:
             return
         for path in Path(self.path).iterdir():
             if path.name != PLACE and path.is_dir():

@@ -74,13 +74,13 @@ class TableDump:
 
     def cut(self, snapshot: UpstreamSnapshot, last: Chunk | None, count: int) -> Sequence[Chunk]:
         """The next chunks. Raises `SessionError`, `SnapshotLost`."""
-        found = []
+        chunks = []
         with snapshot.session() as session:
             for chunk in self.splitter.chunks(session, last):
-                found.append(chunk)
-                if len(found) == count:
+                chunks.append(chunk)
+                if len(chunks) == count:
                     break
-        return found
+        return chunks
 
     def write(self, session: Connection, chunk: Chunk, ts: Ts, pace: Pace) -> Part:
         """Raises `SessionError`, `Unavailable`, `Corruption`, and what `pace` raises."""
@@ -89,9 +89,9 @@ class TableDump:
                 images = list(self._images(rows, ts))
                 part.add(images)
                 pace(len(images), sum(map(len, images)))
-        found = self.writer.has(chunk.number)
-        assert found is not None
-        return found
+        written = self.writer.has(chunk.number)
+        assert written is not None
+        return written
 
     def _images(self, rows: list[bytes], ts: Ts) -> Iterator[bytes]:
         edit, plan = self.source.edit, self.plan
@@ -148,8 +148,8 @@ class Writing:
             for table in tables:
                 table.writer.begin()
                 for chunk in self._chunks(table):
-                    if (there := table.writer.has(chunk.number)) is not None:
-                        self._counters.known(there.rows)
+                    if (written := table.writer.has(chunk.number)) is not None:
+                        self._counters.count_stored(written.rows)
                     else:
                         self._put((table, chunk))
         except BaseException as error:
@@ -170,10 +170,10 @@ class Writing:
         for last in self._place.chunks(name):
             yield last
         while last is None or not last.is_last:
-            found = self._tried(table, table.cut, self._snapshot, last, CUT_AT_ONCE)
-            self._place.add(name, found)
-            yield from found
-            last = found[-1]
+            chunks = self._tried(table, table.cut, self._snapshot, last, CUT_AT_ONCE)
+            self._place.add(name, chunks)
+            yield from chunks
+            last = chunks[-1]
 
     # -- workers ---------------------------------------------------------------------------------
 

@@ -39,14 +39,14 @@ class ImageColumns:
     def arrays(self, images: Sequence[bytes]) -> tuple[pa.StructArray, pa.Array]:
         """What older rows lack they hold since the column was added. There is at least one."""
         invalid: dict[int, dict[str, Any]] = {}
-        found = self._side.array([(self._version, INSERT, None, image) for image in images], invalid)
+        array = self._side.array([(self._version, INSERT, None, image) for image in images], invalid)
         notes = [json.dumps(invalid[row]) if row in invalid else None for row in range(len(images))]
-        return found, pa.array(notes, pa.string())
+        return array, pa.array(notes, pa.string())
 
     def batch(self, images: Sequence[bytes]) -> pa.RecordBatch:
         """As a file has them."""
-        found, notes = self.arrays(images)
-        return pa.RecordBatch.from_arrays([*found.flatten(), notes], schema=self.schema)
+        array, notes = self.arrays(images)
+        return pa.RecordBatch.from_arrays([*array.flatten(), notes], schema=self.schema)
 
 
 def notes_name(version: TableVersion) -> str:

@@ -50,12 +50,12 @@ class TableImage:
 
     def paths(self, image: str) -> list[Path]:
         """Its files in that image. Raises `Corruption` where they are not those that were written."""
-        found = paths_of(Path(image) / self.directory)
-        if self.files and sorted(self.files) != [path.name for path in found]:
+        paths = paths_of(Path(image) / self.directory)
+        if self.files and sorted(self.files) != [path.name for path in paths]:
             raise Corruption(
                 f"{Path(image) / self.directory} has other files than {MANIFEST} says", hint=ANEW
             )
-        return found
+        return paths
 
     def check(self, path: Path) -> None:
         """Before one of `paths` is read. Raises `Corruption`, `OSError`."""
@@ -97,7 +97,7 @@ class Manifest:
             document: dict[str, Any] = checked.read_document((Path(directory) / MANIFEST).read_bytes())
             if document.pop("format") != FORMAT:
                 raise ValueError("of another format")
-            tables = tuple(TableImage(**one) for one in document.pop("tables"))
+            tables = tuple(TableImage(**entry) for entry in document.pop("tables"))
             selected = tuple(document.pop("selected"))
             return cls(**document, selected=selected, tables=tables)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -114,11 +114,11 @@ def paths_of(directory: Path) -> list[Path]:
 
 def checksum_of_file(path: Path) -> int:
     """Parquet has checksums of pages at most, and none of what says how they are to be read."""
-    found = 0
+    checksum = 0
     with path.open("rb", 0) as file:
         while data := file.read(_CHUNK):
-            found = crc32c_extend(found, data)
-    return found
+            checksum = crc32c_extend(checksum, data)
+    return checksum
 
 
 def is_image(directory: str) -> bool:

@@ -60,7 +60,7 @@ class Objects:
     _places: Mapping[Name, Name] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        places = {(one.tracked.schema, one.tracked.name): one.name for one in self.tables}
+        places = {(table.tracked.schema, table.tracked.name): table.name for table in self.tables}
         object.__setattr__(self, "_places", places)
 
     def place(self, schema: str, table: str) -> Name:
@@ -73,9 +73,10 @@ class Objects:
     def store(self, directory: str) -> None:
         document = {
             "format": FORMAT,
-            "databases": [[one.name, one.charset, one.collate] for one in self.databases],
+            "databases": [[database.name, database.charset, database.collate] for database in self.databases],
             "tables": [
-                [*one.name, one.tracked.schema, one.tracked.name, one.tracked.document] for one in self.tables
+                [*table.name, table.tracked.schema, table.tracked.name, table.tracked.document]
+                for table in self.tables
             ],
         }
         Path(directory).mkdir(parents=True, exist_ok=True)
@@ -91,13 +92,13 @@ class Objects:
             document: dict[str, Any] = checked.read_document(path.read_bytes())
             if document["format"] != FORMAT:
                 raise ValueError("of another format")
-            databases = tuple(DatabaseObject(*one) for one in document["databases"])
+            databases = tuple(DatabaseObject(*entry) for entry in document["databases"])
             tables = tuple(
                 TableObject((schema, name), Tracked(upstream, called, definition))
                 for schema, name, upstream, called, definition in document["tables"]
             )
-            for one in tables:
-                TableInfo.from_json(one.tracked.document)
+            for table in tables:
+                TableInfo.from_json(table.tracked.document)
             return cls(databases, tables)
         except (OSError, *UNREADABLE) as error:
             raise Corruption(f"{path} cannot be read: {error}", hint="make the image anew") from None
@@ -105,10 +106,10 @@ class Objects:
 
 def _of_manifest(manifest: Manifest) -> Objects:
     tables = []
-    for one in manifest.tables:
-        name = one.schema, one.table
-        tables.append(TableObject(name, Tracked(*name, one.version.info.to_json())))
-    return Objects(tuple(_databases(one.schema for one in manifest.tables)), tuple(tables))
+    for image in manifest.tables:
+        name = image.schema, image.table
+        tables.append(TableObject(name, Tracked(*name, image.version.info.to_json())))
+    return Objects(tuple(_databases(image.schema for image in manifest.tables)), tuple(tables))
 
 
 def _databases(names: Iterable[str]) -> Iterable[DatabaseObject]:
@@ -128,8 +129,8 @@ def objects_of(tracker: SchemaTracker, place: Callable[[str, str], Name | None])
             if name is not None:
                 tracked = Tracked(value["schema"], value["name"], value["document"])
                 tables.append(TableObject(name, tracked))
-    for one in tables:
-        home = homes.get(one.tracked.schema, DatabaseObject(""))
-        databases.setdefault(one.name[0], DatabaseObject(one.name[0], home.charset, home.collate))
-    ordered = sorted(tables, key=lambda one: one.name)
+    for table in tables:
+        home = homes.get(table.tracked.schema, DatabaseObject(""))
+        databases.setdefault(table.name[0], DatabaseObject(table.name[0], home.charset, home.collate))
+    ordered = sorted(tables, key=lambda table: table.name)
     return Objects(tuple(databases[name] for name in sorted(databases)), tuple(ordered))

@@ -61,24 +61,24 @@ class TableReader:
 
     def groups(self) -> list[Group]:
         """All of them. Raises `Corruption`, also where their rows are not as many as the manifest says."""
-        found = [
+        groups = [
             Group(str(path), number, footer.row_group(number).num_rows)
             for path in self.table.paths(self._directory)
             for footer in (_footer(path),)
             for number in range(footer.num_row_groups)
         ]
-        rows = sum(one.rows for one in found)
+        rows = sum(group.rows for group in groups)
         if rows != self.table.rows:
             raise Corruption(
                 f"{self._directory}/{self.table.directory} has {rows} rows, and the manifest says"
                 f" {self.table.rows}",
                 hint=_HINT,
             )
-        return found
+        return groups
 
     def batches(self, group: Group) -> Iterator[pa.RecordBatch]:
         """Columns of the table and `INVALID`. Raises `Corruption`."""
-        names = [*(one.name for one in self._columns), self._notes]
+        names = [*(column.name for column in self._columns), self._notes]
         try:
             if self._checked != group.path:
                 self.table.check(Path(group.path))
@@ -103,7 +103,7 @@ class TableReader:
             return [_EMPTY] * batch.num_rows
         notes = [None if note is None else json.loads(note) for note in batch.column(self._notes).to_pylist()]
         noted = [(row, note) for row, note in enumerate(notes) if note is not None]
-        parts = [one.pairs(batch, noted) for one in self._columns]
+        parts = [column.pairs(batch, noted) for column in self._columns]
         return [b"".join(pairs) for pairs in zip(*parts, strict=True)]
 
 
@@ -135,11 +135,11 @@ class _ColumnReader:
     def pairs(self, batch: pa.RecordBatch, noted: list[tuple[int, dict[str, Any]]]) -> list[bytes]:
         head, null, put = self._head, self._null, self._put
         values = self._plain(batch.column(self.name)).to_pylist()
-        found = [null if value is None else head + put(value) for value in values]
+        pairs = [null if value is None else head + put(value) for value in values]
         for row, note in noted:
             if self._key in note:
-                found[row] = head + put_value(self._type, self._noted(note[self._key]))
-        return found
+                pairs[row] = head + put_value(self._type, self._noted(note[self._key]))
+        return pairs
 
     def _noted(self, text: Any) -> Any:
         """A value that the column of the file could not hold."""

@@ -84,21 +84,21 @@ def contents_of(tracker: SchemaTracker, rules: Rules) -> Contents:
     """Raises `ConfigError` for rules that contradict each other, or do not fit a table."""
     translator = Translator(tracker, rules)
     rows = tracker.dump()
-    found: dict[str, list[Source]] = {kind: [] for kind in _CREATES}
+    of_kind: dict[str, list[Source]] = {kind: [] for kind in _CREATES}
     for row in rows:
         value = row["value"]
         if row["key"].startswith("table/"):
             tracked = Tracked(value["schema"], value["name"], value["document"])
             source = _source(tracked, tracker, translator)
             if source is not None:
-                found[source.kind].append(source)
-    targets = Counter(source.target for source in found[ddl_effect.TABLE])
-    tables = [replace(one, shared=targets[one.target] > 1) for one in found[ddl_effect.TABLE]]
+                of_kind[source.kind].append(source)
+    targets = Counter(source.target for source in of_kind[ddl_effect.TABLE])
+    tables = [replace(source, shared=targets[source.target] > 1) for source in of_kind[ddl_effect.TABLE]]
     return Contents(
         tuple(_databases(rows, rules)),
         _sorted(tables),
-        _sorted(found[ddl_effect.VIEW]),
-        _sorted(found[ddl_effect.SEQUENCE]),
+        _sorted(of_kind[ddl_effect.VIEW]),
+        _sorted(of_kind[ddl_effect.SEQUENCE]),
     )
 
 

@@ -237,13 +237,15 @@ class Copier:
         table = job.table
         if table.fast is None or not table.parts_alike:
             return None
-        there = LiteralSelect.of(table.target.sql.stored_columns, table.there, table.there, table.key)
-        if there is None:
+        select = LiteralSelect.of(
+            table.target.sql.stored_columns, table.downstream, table.downstream, table.key
+        )
+        if select is None:
             return None
         ((rows, *sum_),) = source.printed(summed(table.fast.row, table.fast.table, job.chunk))
-        plain = qualified(table.there.schema, table.there.name)
+        plain = qualified(table.downstream.schema, table.downstream.name)
         try:
-            ((rows_there, *sum_there),) = self._session.open().printed(summed(there.row, plain, job.chunk))
+            ((rows_there, *sum_there),) = self._session.open().printed(summed(select.row, plain, job.chunk))
         except (SessionError, Unavailable) as error:
             raise _Downstream(error) from None
         count = int(rows or 0)

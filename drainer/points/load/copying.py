@@ -198,15 +198,15 @@ class Copying:
                 chunks = self._chunks_of(table, session, begin_anew)  # what is stored says how far it came
                 raise
 
-        while (found := insist(next_chunk, wait=self._stop.wait)) is not None:
-            job, rows = found
+        while (item := insist(next_chunk, wait=self._stop.wait)) is not None:
+            job, rows = item
             if job.chunk.number in given:
                 continue
             given.add(job.chunk.number)
             if rows is None:
                 yield job
             else:
-                self._counters.known(rows)
+                self._counters.count_stored(rows)
 
     def _chunks_of(
         self, table: TableCopy, session: DownstreamSession, begin_anew: Callable[[TableCopy], None]
@@ -216,21 +216,21 @@ class Copying:
             stored = self._progress.chunks(connection, table.number)
             connection.rollback()
         ts = self._snapshot.ts
-        outdated = any(one.state is not ChunkState.PLANNED and one.ts != ts for one in stored)
+        outdated = any(entry.state is not ChunkState.PLANNED and entry.ts != ts for entry in stored)
         if outdated and not table.parts_alike:
             begin_anew(table)
             stored, outdated = [], False
         last: Chunk | None = None
-        for one in stored:
-            last = Chunk.of_stored(one.bounds)
-            is_copied = one.state is ChunkState.COPIED and one.ts == ts
-            yield ChunkCopy(table, last, one.state, one.ts, outdated), one.rows if is_copied else None
+        for entry in stored:
+            last = Chunk.of_stored(entry.bounds)
+            is_copied = entry.state is ChunkState.COPIED and entry.ts == ts
+            yield ChunkCopy(table, last, entry.state, entry.ts, outdated), entry.rows if is_copied else None
         while last is None or not last.is_last:
-            found = self._cut(table, last)
-            last = found[-1]
+            chunks = self._cut(table, last)
+            last = chunks[-1]
             with session.connection() as connection:
-                self._store(connection, table, found)
-            for chunk in found:
+                self._store(connection, table, chunks)
+            for chunk in chunks:
                 yield ChunkCopy(table, chunk, ChunkState.PLANNED, 0, outdated), None
 
     def _cut(self, table: TableCopy, last: Chunk | None) -> Sequence[Chunk]:

@@ -59,7 +59,7 @@ class Counters:
         with self._lock:
             self._now = replace(self._now, rows_expected=self._now.rows_expected + rows)
 
-    def known(self, rows: int) -> None:
+    def count_stored(self, rows: int) -> None:
         """Rows that an earlier run has copied."""
         with self._lock:
             self._now = replace(self._now, rows=self._now.rows + rows)

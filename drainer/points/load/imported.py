@@ -60,14 +60,14 @@ async def _in_database(
     settings: DrainerConfig, upstream: Upstream, nodes: Registry, ts: Ts, now_ts: Ts, replace: bool
 ) -> str:
     target, cluster_id = target_of(settings), upstream.cluster_id
-    found = await blocking(target, _inspect, settings, target, cluster_id)
-    _refuse(found, cluster_id, replace)
+    inspection = await blocking(target, _inspect, settings, target, cluster_id)
+    _refuse(inspection, cluster_id, replace)
     tracker = await read_schema(upstream.history, ts, 0, at_ts=settings.load_schema_snapshot)
     await keep_from(settings, nodes, ts)
     living = [name for name, entry in (await nodes.view()).drainers.items() if entry.alive]
-    if not found.is_empty:
+    if not inspection.is_empty:
         await blocking(target, _forget, settings, target, cluster_id)
-    load = found.load
+    load = inspection.load
 
     def end_load(connection: Connection) -> None:
         if load is not None and load.is_unfinished:
@@ -104,15 +104,15 @@ def _inspect(settings: DrainerConfig, target: Target, cluster_id: int) -> Inspec
     return inspect(target, settings.checkpoint_schema, cluster_id, table=table, row_target=row_target)
 
 
-def _refuse(found: Inspection, cluster_id: int, replace: bool) -> None:
+def _refuse(inspection: Inspection, cluster_id: int, replace: bool) -> None:
     if not replace:
-        refuse_unfinished(found.load)
-    if found.sessions:
+        refuse_unfinished(inspection.load)
+    if inspection.sessions:
         raise Conflict(
-            f"a Drainer works on this downstream (sessions {', '.join(map(str, found.sessions))})",
+            f"a Drainer works on this downstream (sessions {', '.join(map(str, inspection.sessions))})",
             hint="stop it first",
         )
-    if not found.is_empty and not replace:
+    if not inspection.is_empty and not replace:
         raise Rejected(f"the downstream has a checkpoint of cluster {cluster_id}", hint=_THERE)
 
 

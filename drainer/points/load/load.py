@@ -73,15 +73,15 @@ async def estimate(
     settings: DrainerConfig, upstream: Upstream, nodes: Registry, *, mode: Mode, rate_rows: int = 0
 ) -> Estimate:
     """Raises as `Load.run`."""
-    known = await blocking(target_of(settings), to_go_on_with, settings, upstream.cluster_id, mode)
-    if known is not None and not known.is_unfinished:
-        return Estimate(known.ts, (), 0, 0, 0.0)
+    stored = await blocking(target_of(settings), to_go_on_with, settings, upstream.cluster_id, mode)
+    if stored is not None and not stored.is_unfinished:
+        return Estimate(stored.ts, (), 0, 0, 0.0)
     ts = await upstream.oracle.timestamp()
     version = await upstream_schema.newest_version(upstream.history) if settings.from_outcome_table else 0
     tracker = await upstream_schema.schema_at(upstream.history, ts, version)
     contents = contents_of(tracker, read_rules(settings))
     tables = await blocking(target_of(settings), _tables, settings, upstream.cluster_id, contents, mode)
-    rows, size = sum(one.rows for one in tables), sum(one.size_bytes for one in tables)
+    rows, size = sum(table.rows for table in tables), sum(table.size_bytes for table in tables)
     seconds = max(rows / (rate_rows or ROWS_A_SECOND), size / BYTES_A_SECOND)
     return Estimate(ts, tuple(tables), len(contents.views), len(contents.sequences), seconds)
 
@@ -90,12 +90,12 @@ def _tables(settings: DrainerConfig, cluster_id: int, contents: Contents, mode: 
     progress = LoadProgress(settings.checkpoint_schema, cluster_id)
     session = DownstreamSession(target_of(settings))
     try:
-        found = look(session.open(), progress, contents, mode, same_ts=True)
+        reconciled = look(session.open(), progress, contents, mode, same_ts=True)
     finally:
         session.close()
     listed = []
     with contextlib.closing(UpstreamTables(upstream_target_of(settings), None)) as upstream:
-        for source, _ in copied(found.all):
+        for source, _ in copied(reconciled.all):
             check_columns(source, upstream.table(source.name))
             size = upstream.size(source.name)
             way = "by row rules" if source.edit is not None else ""
@@ -169,10 +169,10 @@ class Load:
         """Raises `Rejected`, `Conflict`, `DownstreamError`, `Unavailable`, `ConfigError`, `Corruption`."""
         began_s = self._clock.monotonic_s()
         try:
-            known = await blocking(self._target, self._begin)
-            if known is not None and not known.is_unfinished:
-                return Loaded(known.ts, 0, 0, 0, 0.0, before=True)
-            passed = await self._passes(known, await self._upstream.oracle.timestamp())
+            stored = await blocking(self._target, self._begin)
+            if stored is not None and not stored.is_unfinished:
+                return Loaded(stored.ts, 0, 0, 0, 0.0, before=True)
+            passed = await self._passes(stored, await self._upstream.oracle.timestamp())
         finally:
             await asyncio.to_thread(self._session.close)
         done = self.counters.view()
@@ -203,7 +203,7 @@ class Load:
             connection.commit()
         return None
 
-    async def _passes(self, known: LoadState | None, run: int) -> Passed:
+    async def _passes(self, stored: LoadState | None, run: int) -> Passed:
         """One timestamp after the other, until everything is copied at one."""
         job = Job(
             self._settings,
@@ -221,12 +221,12 @@ class Load:
             self.counters,
             self._clock,
         )
-        at_ts = known.ts if known is not None and not self._settings.from_outcome_table else 0
+        at_ts = stored.ts if stored is not None and not self._settings.from_outcome_table else 0
         losses = 0
         while True:
-            forget = known is None and self._mode is Mode.REPLACE
+            forget = stored is None and self._mode is Mode.REPLACE
             try:
-                stored_ts = known.ts if known is not None else 0
+                stored_ts = stored.ts if stored is not None else 0
                 return await TimestampPass(job, stored_ts, forget=forget).run(at_ts)
             except SnapshotTooOld as error:
                 if not at_ts:
@@ -239,7 +239,7 @@ class Load:
                     raise
                 self._say(error.message)
                 await asyncio.sleep(PAUSE_S)
-            known = await blocking(self._target, self._stored) or known
+            stored = await blocking(self._target, self._stored) or stored
 
     def _say(self, why: str) -> None:
         logger.warning("the load goes on at a later timestamp", reason=why)

@@ -80,9 +80,9 @@ class Definitions:
         """Whatever has that name."""
 
         def work(connection: Connection, _: Server) -> None:
-            there = present(connection, [target]).get(target)
-            if there is not None:
-                word = _WORDS[there.kind].encode()
+            table = present(connection, [target]).get(target)
+            if table is not None:
+                word = _WORDS[table.kind].encode()
                 connection.run(b"DROP %b IF EXISTS %b" % (word, qualified(*target)))
 
         self._runner.on_session(work)
@@ -132,9 +132,9 @@ class Definitions:
 
 def present(connection: Connection, names: Iterable[Name]) -> dict[Name, There]:
     """Those of the names that are there, and whether tables have rows."""
-    found: dict[Name, There] = {}
-    wanted = list(names)
-    schemas = sorted({schema for schema, _ in wanted})
+    tables: dict[Name, There] = {}
+    all_names = list(names)
+    schemas = sorted({schema for schema, _ in all_names})
     ((folds,),) = connection.rows(b"SELECT @@lower_case_table_names")
     fold = str.lower if int(folds) else str  # to such a server Orders and orders are one table
     listed = {}
@@ -144,7 +144,7 @@ def present(connection: Connection, names: Iterable[Name]) -> dict[Name, There]:
             + string_literal(schema)
         )
         listed.update({(schema, fold(str(name))): str(kind).upper() for name, kind in rows})
-    for name in wanted:
+    for name in all_names:
         kind = listed.get((name[0], fold(name[1])))
         if kind is None:
             continue
@@ -152,8 +152,8 @@ def present(connection: Connection, names: Iterable[Name]) -> dict[Name, There]:
         has_rows = of_kind == ddl_effect.TABLE and bool(
             connection.rows(b"SELECT 1 FROM " + qualified(*name) + b" LIMIT 1")
         )
-        found[name] = There(of_kind, has_rows)
-    return found
+        tables[name] = There(of_kind, has_rows)
+    return tables
 
 
 Stored = tuple[Source, LoadedTable]
@@ -167,10 +167,10 @@ def look(
     if progress.state(connection) is not None:
         stored, has_rows = progress.tables(connection), progress.begun(connection)
     sources = (*contents.tables, *contents.sequences, *contents.views)
-    there = present(connection, {source.target for source in sources})
+    tables = present(connection, {source.target for source in sources})
     connection.rollback()
     keyless = {source.name for source in contents.tables if not target_of(source.version, 1).keyed}
-    return reconcile(contents, stored, there, mode, same_ts=same_ts, has_rows=has_rows, keyless=keyless)
+    return reconcile(contents, stored, tables, mode, same_ts=same_ts, has_rows=has_rows, keyless=keyless)
 
 
 class Preparing:
@@ -182,25 +182,25 @@ class Preparing:
         progress: LoadProgress,
         definitions: Definitions,
         state: LoadState,
-        found: Reconciled,
+        reconciled: Reconciled,
     ) -> None:
         self._session = session
         self._progress = progress
         self._definitions = definitions
         self._state = state
-        self._found = found
+        self._reconciled = reconciled
         self._empties = Mode(state.mode) is not Mode.APPEND
 
     def store(self, also: Callable[[Connection], None]) -> None:
         """Take the load over, in one transaction with `also`."""
-        begun = {one.target for _, one in self._found.begun}
+        begun = {table.target for _, table in self._reconciled.begun}
         with self._session.connection() as connection:
             also(connection)
             self._progress.take_over(connection, self._state)
-            for one in self._found.given_up:
-                if one.target in begun:  # it is made anew
-                    self._progress.forget_table(connection, one.number)
-            self._progress.put_tables(connection, (one for _, one in self._found.begun))
+            for table in self._reconciled.given_up:
+                if table.target in begun:  # it is made anew
+                    self._progress.forget_table(connection, table.number)
+            self._progress.put_tables(connection, (table for _, table in self._reconciled.begun))
             connection.commit()
 
     def make_databases(self, contents: Contents, tracker: SchemaTracker) -> None:
@@ -212,55 +212,55 @@ class Preparing:
         """And sequences before them: a column's default may be the next value of one."""
         self._give_up()
         for kind in (ddl_effect.SEQUENCE, ddl_effect.TABLE):
-            self._make(one for one in self._found.all if one[0].kind == kind)
+            self._make(pair for pair in self._reconciled.all if pair[0].kind == kind)
 
     def make_views(self) -> None:
         views = [
-            one
-            for one in self._found.all
-            if one[0].kind == ddl_effect.VIEW and one[1].state is TableState.PLANNED
+            pair
+            for pair in self._reconciled.all
+            if pair[0].kind == ddl_effect.VIEW and pair[1].state is TableState.PLANNED
         ]
-        self._definitions.make_views([source for source, one in views if one.made and source.creates])
-        self._ready(one for _, one in views)
+        self._definitions.make_views([source for source, table in views if table.is_new and source.creates])
+        self._ready(table for _, table in views)
 
     def begin_anew(self, number: int) -> None:
         """A table whose stored chunks do not count: empty, without chunks."""
-        source, one = next(pair for pair in self._found.all if pair[1].number == number)
+        source, table = next(pair for pair in self._reconciled.all if pair[1].number == number)
         with self._changing() as connection:
             self._progress.forget_chunks(connection, number)
             self._progress.set_table(connection, number, TableState.PLANNED)
         self._definitions.empty(source.target)
-        self._ready([one])
+        self._ready([table])
 
     def _give_up(self) -> None:
-        others = {one.target for _, one in self._found.all}
-        for one in self._found.given_up:
-            if one.target in others:
+        others = {table.target for _, table in self._reconciled.all}
+        for table in self._reconciled.given_up:
+            if table.target in others:
                 continue
-            if one.made:
-                self._definitions.drop(one.target)
+            if table.is_new:
+                self._definitions.drop(table.target)
             elif self._empties:
-                self._definitions.empty(one.target)
+                self._definitions.empty(table.target)
             with self._changing() as connection:
-                self._progress.forget_table(connection, one.number)
+                self._progress.forget_table(connection, table.number)
 
     def _make(self, pairs: Iterable[Stored]) -> None:
         groups: dict[Name, list[Stored]] = {}
-        for source, one in pairs:
-            if one.state is TableState.PLANNED:
-                groups.setdefault(one.target, []).append((source, one))
+        for source, table in pairs:
+            if table.state is TableState.PLANNED:
+                groups.setdefault(table.target, []).append((source, table))
         for group in groups.values():
-            source, one = group[0]
-            if one.made:
+            source, table = group[0]
+            if table.is_new:
                 self._definitions.make(source)
             elif self._empties and source.kind == ddl_effect.TABLE:
-                self._definitions.empty(one.target)
+                self._definitions.empty(table.target)
             self._ready(stored for _, stored in group)
 
     def _ready(self, tables: Iterable[LoadedTable]) -> None:
         with self._changing() as connection:
-            for one in tables:
-                self._progress.set_table(connection, one.number, TableState.READY)
+            for table in tables:
+                self._progress.set_table(connection, table.number, TableState.READY)
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[Connection]:

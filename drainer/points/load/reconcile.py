@@ -63,38 +63,38 @@ class Reconciled:
 def reconcile(
     contents: Contents,
     stored: Sequence[LoadedTable],
-    there: Mapping[Name, There],
+    present: Mapping[Name, There],
     mode: Mode,
     *,
     same_ts: bool,
     has_rows: Collection[int],
     keyless: Collection[Name],
 ) -> Reconciled:
-    """`there`: of all targets. `has_rows`: numbers of tables of which rows were copied. `keyless`: names
+    """`present`: of all targets. `has_rows`: numbers of tables of which rows were copied. `keyless`: names
     upstream of tables whose rows no key tells apart.
 
     Raises `Rejected`.
     """
-    by_source = {one.source: one for one in stored}
+    by_source = {table.source: table for table in stored}
     sources = (*contents.tables, *contents.sequences, *contents.views)
     groups: dict[Name, list[Source]] = {}
     for source in sources:
         groups.setdefault(source.target, []).append(source)
-    wanted = {source.name for source in sources}
-    given_up = [one for one in stored if one.source not in wanted]
-    shrunk = {one.target for one in given_up}
+    source_names = {source.name for source in sources}
+    given_up = [table for table in stored if table.source not in source_names]
+    shrunk = {table.target for table in given_up}
     kept: list[tuple[Source, LoadedTable]] = []
     begun: list[tuple[Source, LoadedTable]] = []
-    number = max((one.number for one in stored), default=-1) + 1
+    number = max((table.number for table in stored), default=-1) + 1
     refusals = _Refusals(mode, has_rows)
-    safe = {one.number for one in stored if same_ts or one.number not in has_rows}
+    safe = {table.number for table in stored if same_ts or table.number not in has_rows}
     for target, group in groups.items():
-        known = [by_source.get(source.name) for source in group]
-        if target not in shrunk and _goes_on(group, known, mode, safe, keyless):
-            kept += [(source, one) for source, one in zip(group, known, strict=True) if one is not None]
+        past = [by_source.get(source.name) for source in group]
+        if target not in shrunk and _goes_on(group, past, mode, safe, keyless):
+            kept += [(source, table) for source, table in zip(group, past, strict=True) if table is not None]
             continue
-        ours = [one for one in stored if one.target == target]
-        made = refusals.made(group, ours, there.get(target), keyless)
+        ours = [table for table in stored if table.target == target]
+        is_new = refusals.is_new(group, ours, present.get(target), keyless)
         for source in group:
             earlier = by_source.get(source.name)
             if earlier is not None:
@@ -102,7 +102,7 @@ def reconcile(
             begun.append(
                 (
                     source,
-                    LoadedTable(number, source.name, target, source.digest, made, TableState.PLANNED),
+                    LoadedTable(number, source.name, target, source.digest, is_new, TableState.PLANNED),
                 )
             )
             number += 1
@@ -112,17 +112,17 @@ def reconcile(
 
 def _goes_on(
     group: Sequence[Source],
-    known: Sequence[LoadedTable | None],
+    past: Sequence[LoadedTable | None],
     mode: Mode,
     safe: Collection[int],
     keyless: Collection[Name],
 ) -> bool:
     """Whether what is stored of a target still counts. `safe`: all rows of these are as they should be."""
-    for source, one in zip(group, known, strict=True):
-        if one is None or one.definition != source.digest or one.target != source.target:
+    for source, table in zip(group, past, strict=True):
+        if table is None or table.definition != source.digest or table.target != source.target:
             return False
-        apart = len(group) == 1 and source.name not in keyless and (one.made or mode is not Mode.APPEND)
-        if one.number not in safe and not apart:
+        apart = len(group) == 1 and source.name not in keyless and (table.is_new or mode is not Mode.APPEND)
+        if table.number not in safe and not apart:
             return False
     return True
 
@@ -138,30 +138,30 @@ class _Refusals:
         self._cannot_append: list[Name] = []
         self._other_kind: list[Name] = []
 
-    def made(
+    def is_new(
         self,
         group: Sequence[Source],
         ours: Sequence[LoadedTable],
-        there: There | None,
+        present: There | None,
         keyless: Collection[Name],
     ) -> bool:
         """Whether the load makes the table itself, and may drop what is there."""
         target, creates = group[0].target, group[0].creates
-        if any(one.made for one in ours):
+        if any(table.is_new for table in ours):
             return True
-        if there is None:
+        if present is None:
             if not creates:
                 self._not_there.append(target)
             return True
-        if there.kind != group[0].kind and self._mode is not Mode.REPLACE:
+        if present.kind != group[0].kind and self._mode is not Mode.REPLACE:
             self._other_kind.append(target)
         if self._mode is Mode.REPLACE:
             return creates
-        rows_are_ours = any(one.number in self._copied for one in ours)
+        rows_are_ours = any(table.number in self._copied for table in ours)
         if self._mode is Mode.APPEND:
-            if rows_are_ours or (there.has_rows and any(one.name in keyless for one in group)):
+            if rows_are_ours or (present.has_rows and any(source.name in keyless for source in group)):
                 self._cannot_append.append(target)
-        elif there.has_rows and not rows_are_ours:
+        elif present.has_rows and not rows_are_ours:
             self._has_rows.append(target)
         return False
 

@@ -128,25 +128,25 @@ def to_go_on_with(settings: DrainerConfig, cluster_id: int, mode: Mode) -> LoadS
     """The load that was begun, or that is done and nothing has followed; None: a new one begins. Blocks.
     Raises `Rejected`, `Conflict`."""
     target = target_of(settings)
-    found = inspect(
+    inspection = inspect(
         target,
         settings.checkpoint_schema,
         cluster_id,
         table=table_of(settings),
         row_target=row_target_of(settings, target),
     )
-    if found.sessions:
+    if inspection.sessions:
         raise Conflict(
-            f"a Drainer works on this downstream (sessions {', '.join(map(str, found.sessions))})",
+            f"a Drainer works on this downstream (sessions {', '.join(map(str, inspection.sessions))})",
             hint="stop it first",
         )
-    if found.load is not None and found.load.is_unfinished:
-        return found.load
-    if mode is not Mode.REPLACE and _is_last(found):
-        return found.load
-    if not found.is_empty and mode is not Mode.REPLACE:
-        of_state = found.stored.state.checkpoint if found.stored.state else None
-        row = found.stored.row or of_state
+    if inspection.load is not None and inspection.load.is_unfinished:
+        return inspection.load
+    if mode is not Mode.REPLACE and _is_last(inspection):
+        return inspection.load
+    if not inspection.is_empty and mode is not Mode.REPLACE:
+        of_state = inspection.stored.state.checkpoint if inspection.stored.state else None
+        row = inspection.stored.row or of_state
         at = f" at {row.commit_ts}" if row is not None else ""
         raise Rejected(
             f"the downstream has a checkpoint of cluster {cluster_id}{at}: a Drainer goes on from it",
@@ -155,10 +155,10 @@ def to_go_on_with(settings: DrainerConfig, cluster_id: int, mode: Mode) -> LoadS
     return None
 
 
-def _is_last(found: Inspection) -> bool:
+def _is_last(inspection: Inspection) -> bool:
     """Whether the end of a load is the last that was written: a Drainer's start clears `consistent`."""
-    state = found.stored.state
+    state = inspection.stored.state
     checkpoint = state.checkpoint if state is not None else None
-    if found.load is None or checkpoint is None or is_foreign(found.stored):
+    if inspection.load is None or checkpoint is None or is_foreign(inspection.stored):
         return False
-    return checkpoint.consistent and checkpoint.commit_ts == found.load.ts
+    return checkpoint.consistent and checkpoint.commit_ts == inspection.load.ts

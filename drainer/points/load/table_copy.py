@@ -43,7 +43,7 @@ class TableCopy:
     number: int
     source: Source
     here: DownstreamTable
-    there: DownstreamTable
+    downstream: DownstreamTable
     target: TableTarget
     key: CutKey
     parts_alike: bool
@@ -58,7 +58,7 @@ class TableCopy:
         number: int,
         source: Source,
         here: DownstreamTable,
-        there: DownstreamTable,
+        downstream: DownstreamTable,
         size: TableSize,
         sync_mode: int,
         *,
@@ -67,23 +67,23 @@ class TableCopy:
         """Raises `DownstreamError` where the table downstream cannot take the rows, `NotAsPublished` where
         the one upstream is not what its definition says."""
         info = source.version.info
-        target = target_of(source.version, 1, there, sync_mode=sync_mode)
+        target = target_of(source.version, 1, downstream, sync_mode=sync_mode)
         check_columns(source, here)
         changed = set() if source.edit is None else {column.name.lower() for column in info.columns}
         hidden = here.dialect is Dialect.TIDB and not (info.pk_is_handle or info.is_common_handle)
-        alike = key_to_compare(here, there, changed)
+        alike = key_to_compare(here, downstream, changed)
         key = (
             key_to_copy(here, hidden_rowid=True) if hidden else alike if alike.columns else key_to_copy(here)
         )
         sql = target.sql
         fast = None
         if source.edit is None and not target.fillers:
-            fast = LiteralSelect.of(sql.stored_columns, here, there, key)
+            fast = LiteralSelect.of(sql.stored_columns, here, downstream, key)
         return cls(
             number,
             source,
             here,
-            there,
+            downstream,
             replace(target, form=Form.REWRITE, gentle=False) if target.keyed else target,
             key,
             bool(alike.columns) and alike == key and target.keyed,
@@ -115,8 +115,8 @@ class TableCopy:
 
 def check_columns(source: Source, here: DownstreamTable) -> None:
     """Raises `NotAsPublished` where upstream does not show all that is to be copied."""
-    wanted = (one for one in source.version.info.columns if one.id not in source.version.left_out)
-    lacking = [one.name for one in wanted if one.is_writable and not here.column(one.name)]
+    carried = (column for column in source.version.info.columns if column.id not in source.version.left_out)
+    lacking = [column.name for column in carried if column.is_writable and not here.column(column.name)]
     if lacking:
         raise NotAsPublished(
             f"upstream table {here.label} shows no column {', '.join(lacking)}, which its definition has",
@@ -141,8 +141,8 @@ def summed(row: bytes, table: bytes, chunk: Chunk) -> bytes:
     """Query of a chunk's checksum, over the literal that a server makes of each row: how many rows there are,
     of how many it makes one, the sum."""
     digest = b"CAST(CONV(LEFT(MD5(%b),15),16,10) AS UNSIGNED)" % row
-    made = b"LEFT(%b,1)='('" % row
-    return b"SELECT COUNT(*),SUM(%b),SUM(%b) FROM %b%b" % (made, digest, table, chunk.where())
+    is_array = b"LEFT(%b,1)='('" % row
+    return b"SELECT COUNT(*),SUM(%b),SUM(%b) FROM %b%b" % (is_array, digest, table, chunk.where())
 
 
 def unreadable(label: str, error: StatementRefused) -> NotAsPublished | Rejected:

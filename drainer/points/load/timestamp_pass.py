@@ -78,14 +78,14 @@ class TimestampPass:
         state = LoadState(job.run, LOADING, ts, job.mode.value, job.settings.name)
         runner = DdlRunner(job.target, tracker, job.rules.router.route)
         try:
-            found = await blocking(job.target, self._look, contents, ts)
+            reconciled = await blocking(job.target, self._look, contents, ts)
             definitions = Definitions(runner, tracker.version)
-            preparing = Preparing(job.session, job.progress, definitions, state, found)
+            preparing = Preparing(job.session, job.progress, definitions, state, reconciled)
             await keep_from(job.settings, job.nodes, ts)
             await blocking(job.target, preparing.store, self._replace)
             await blocking(job.target, preparing.make_databases, contents, tracker)
             await blocking(job.target, preparing.make_tables)
-            await self._copy(snapshot, copied(found.all), preparing)
+            await self._copy(snapshot, copied(reconciled.all), preparing)
             job.counters.say(FINISHING)
             await blocking(job.target, preparing.make_views)
         finally:
@@ -142,18 +142,20 @@ class TimestampPass:
     ) -> Iterator[TableCopy]:
         """The largest first: at the end no worker is alone with it."""
         job = self._job
-        sizes = {one.number: insist(upstream.size, source.name, wait=wait) for source, one in pairs}
+        sizes = {table.number: insist(upstream.size, source.name, wait=wait) for source, table in pairs}
         job.counters.begin(ts, len(pairs), sum(size.rows for size in sizes.values()))
         session = DownstreamSession(job.target)
         try:
-            for source, one in sorted(pairs, key=lambda pair: -sizes[pair[1].number].size_bytes):
-                there = insist(_read, session, one.target, wait=wait)
-                if there is None:
+            for source, table in sorted(pairs, key=lambda pair: -sizes[pair[1].number].size_bytes):
+                downstream = insist(_read, session, table.target, wait=wait)
+                if downstream is None:
                     raise missing(source.version)
                 here = insist(upstream.table, source.name, wait=wait)
                 sync_mode = job.settings.to_sync_mode or FULL
-                size, has_others = sizes[one.number], job.mode is Mode.APPEND and not one.made
-                yield TableCopy.of(one.number, source, here, there, size, sync_mode, has_others=has_others)
+                size, has_others = sizes[table.number], job.mode is Mode.APPEND and not table.is_new
+                yield TableCopy.of(
+                    table.number, source, here, downstream, size, sync_mode, has_others=has_others
+                )
         finally:
             session.close()
 

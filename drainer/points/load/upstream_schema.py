@@ -44,13 +44,13 @@ class Catalog(Protocol):
 
 def catalog_of(upstream: Upstream) -> Catalog:
     """Raises `ConfigError` where programs cannot publish."""
-    found: Catalog | None = getattr(upstream, "catalog", None)
-    if found is None:
+    catalog: Catalog | None = getattr(upstream, "catalog", None)
+    if catalog is None:
         raise ConfigError(
             "[syncer.from] has an outcome-table, and the upstream is a TiDB",
             hint="leave outcome-table out; of programs that publish, pd-urls names their etcd",
         )
-    return found
+    return catalog
 
 
 async def newest_version(history: SchemaHistory, *, finished_ts: Ts | None = None) -> int:
@@ -68,8 +68,8 @@ async def newest_version(history: SchemaHistory, *, finished_ts: Ts | None = Non
 async def schema_at(history: SchemaHistory, ts: Ts, version_before: int = 0) -> SchemaTracker:
     """Of a TiDB, as it was at `ts`; of others, as far as the history tells now. `version_before`:
     `newest_version`, asked before `ts` was drawn."""
-    if (found := await read_at(history, ts)) is not None:
-        return found
+    if (schema := await read_at(history, ts)) is not None:
+        return schema
     version = max(version_before, await newest_version(history, finished_ts=ts))
     return await read_whole(history, version, ts)
 
@@ -132,9 +132,9 @@ class UpstreamTables:
     def table(self, name: Name) -> DownstreamTable:
         """Raises `NotAsPublished` where there is none, `Rejected` for one that has no snapshots."""
         with self._session() as connection:
-            found = read_table(connection, *name)
+            table = read_table(connection, *name)
             engine = engine_without_snapshots(connection, *name)
-            denied = found is None and not is_absent(connection, *name)
+            denied = table is None and not is_absent(connection, *name)
         if engine:
             raise Rejected(
                 f"the upstream's table {'.'.join(name)} is in engine {engine}, which has no snapshots:"
@@ -146,12 +146,12 @@ class UpstreamTables:
                 f"the upstream does not show {'.'.join(name)} to the user of [syncer.from]",
                 hint=f"GRANT SELECT ON {name[0]}.* to it, or leave the table out (ignore-table)",
             )
-        if found is None:
+        if table is None:
             raise NotAsPublished(
                 f"the upstream's database has no table {'.'.join(name)}, and has by its published definition",
                 hint="make it there, or publish that it is dropped, or leave it out (ignore-table)",
             )
-        return found
+        return table
 
     def size(self, name: Name) -> TableSize:
         with self._session() as connection:
@@ -176,5 +176,5 @@ _ENGINE = (
 
 def engine_without_snapshots(connection: Connection, schema: str, name: str) -> str:
     """ "" for a table that a snapshot holds still, and for a view."""
-    found = connection.rows(_ENGINE % (string_literal(schema), string_literal(name)))
-    return str(found[0][0]) if found else ""
+    rows = connection.rows(_ENGINE % (string_literal(schema), string_literal(name)))
+    return str(rows[0][0]) if rows else ""

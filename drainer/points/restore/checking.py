@@ -40,8 +40,8 @@ def check(target: Target, tables: Iterable[TableVersion], items: Iterable[Item])
     """`tables`: those that are to be there, perhaps without rows. Raises `DownstreamError`, `Corruption`."""
     connection = connect(replace(target, read_timeout_s=None))
     try:
-        there = _There(connection)
-        sums = RowSums(there.columns)
+        tables_there = _There(connection)
+        sums = RowSums(tables_there.columns)
         for version in tables:
             sums.know(version)
         for item in items:
@@ -49,10 +49,10 @@ def check(target: Target, tables: Iterable[TableVersion], items: Iterable[Item])
                 sums.pass_ddl(item)
             else:
                 sums.take(item)
-        found = Checked()
-        for name, wanted in sorted(sums.tables.items()):
-            _compare(there, name, wanted, found)
-        return found
+        checked = Checked()
+        for name, expected in sorted(sums.tables.items()):
+            _compare(tables_there, name, expected, checked)
+        return checked
     except RowError as error:
         raise Corruption(f"a row of the image or archive cannot be read: {error.message}") from None
     except SessionError as error:
@@ -64,24 +64,24 @@ def check(target: Target, tables: Iterable[TableVersion], items: Iterable[Item])
         connection.close()
 
 
-def _compare(there: _There, name: Name, wanted: TableSum, found: Checked) -> None:
+def _compare(tables: _There, name: Name, expected: TableSum, checked: Checked) -> None:
     label = ".".join(name)
-    if wanted.unknown:
-        found.not_compared.append(f"{label}: {wanted.unknown}")
+    if expected.unknown:
+        checked.not_compared.append(f"{label}: {expected.unknown}")
         return
-    if there.table(name) is None:
-        found.different.append(f"{label}: there is no such table")
+    if tables.table(name) is None:
+        checked.different.append(f"{label}: there is no such table")
         return
-    if not wanted.columns:
-        found.not_compared.append(f"{label}: it has no column that can be compared")
+    if not expected.columns:
+        checked.not_compared.append(f"{label}: it has no column that can be compared")
         return
-    if wanted.lacking:
-        columns = ", ".join(sorted(wanted.lacking))
-        found.not_compared.append(f"{label}: {columns}: the destination computes or lacks that")
-    actual = there.sum(name, wanted)
-    found.rows += actual.rows
-    if why := wanted.differs_from(actual):
-        found.different.append(f"{label}: {why}")
+    if expected.lacking:
+        columns = ", ".join(sorted(expected.lacking))
+        checked.not_compared.append(f"{label}: {columns}: the destination computes or lacks that")
+    actual = tables.sum(name, expected)
+    checked.rows += actual.rows
+    if why := expected.differs_from(actual):
+        checked.different.append(f"{label}: {why}")
 
 
 class _There:
@@ -100,13 +100,13 @@ class _There:
         table = self.table(name)
         if table is None:
             return None
-        return frozenset(one.name.lower() for one in table.columns if not one.generated)
+        return frozenset(column.name.lower() for column in table.columns if not column.generated)
 
-    def sum(self, name: Name, wanted: TableSum) -> TableSum:
+    def sum(self, name: Name, expected: TableSum) -> TableSum:
         table = self.table(name)
         assert table is not None
-        found = TableSum(wanted.columns)
-        columns = sorted(wanted.columns.items())
+        actual = TableSum(expected.columns)
+        columns = sorted(expected.columns.items())
         shown = b",".join(canonical.expression(quote_name(column), form) for column, form in columns)
         query = b"SELECT %b FROM %b" % (shown, qualified(table.schema, table.name))
         for row in self._printed(query):
@@ -114,8 +114,8 @@ class _There:
                 (column, canonical.of_server(value, form))
                 for (column, form), value in zip(columns, row, strict=True)
             )
-            found.add(packed(values))
-        return found
+            actual.add(packed(values))
+        return actual
 
     def _printed(self, query: bytes) -> Iterator[tuple[Any, ...]]:
         """Rows as the server prints them, never all at once."""

@@ -44,9 +44,9 @@ class ImageSource:
         self._rows = SinkRows(rules)
         self._objects = Objects.load(directory, manifest)
         self._readers = [
-            TableReader(directory, one)
-            for one in sorted(manifest.tables, key=lambda one: (one.schema, one.table))
-            if rules.allows(one.schema, one.table)
+            TableReader(directory, image)
+            for image in sorted(manifest.tables, key=lambda image: (image.schema, image.table))
+            if rules.allows(image.schema, image.table)
         ]
         self._ready = ReadyItems()
         self._after = 0
@@ -68,12 +68,14 @@ class ImageSource:
 
     def targets(self) -> list[tuple[str, str]]:
         """The tables downstream that rows go to."""
-        names = (self._rules.router.route(one.table.schema, one.table.table) for one in self._readers)
+        names = (
+            self._rules.router.route(reader.table.schema, reader.table.table) for reader in self._readers
+        )
         return list(dict.fromkeys(names))
 
     def versions(self) -> list[TableVersion]:
         """Of the tables, as rows go to them."""
-        return [self._rows.placed(one.version) for one in self._readers]
+        return [self._rows.placed(reader.version) for reader in self._readers]
 
     def rows(self) -> Iterator[Transaction]:
         """All of them, and nothing else. Blocks."""
@@ -122,35 +124,35 @@ class ImageSource:
             if database.name in schemas:
                 yield self._database(database)
         # A default may ask a sequence.
-        for one in sorted(self._wanted(), key=lambda one: not one.is_sequence):
-            if not one.is_view:
-                yield self._table(one)
+        for table in sorted(self._wanted(), key=lambda table: not table.is_sequence):
+            if not table.is_view:
+                yield self._table(table)
 
     def _views(self) -> Iterator[Ddl]:
         if self._rules.sync_ddl:
-            yield from (self._table(one) for one in self._wanted() if one.is_view)
+            yield from (self._table(table) for table in self._wanted() if table.is_view)
 
     def _wanted(self) -> list[TableObject]:
-        return [one for one in self._objects.tables if self._rules.allows(*one.name)]
+        return [table for table in self._objects.tables if self._rules.allows(*table.name)]
 
-    def _database(self, one: DatabaseObject) -> Ddl:
+    def _database(self, database: DatabaseObject) -> Ddl:
         number = self._next()
-        document = {"db_name": {"O": one.name, "L": one.name.lower()}}
-        if one.charset and one.collate:
-            document |= {"charset": one.charset, "collate": one.collate}  # type: ignore[dict-item]
+        document = {"db_name": {"O": database.name, "L": database.name.lower()}}
+        if database.charset and database.collate:
+            document |= {"charset": database.charset, "collate": database.collate}  # type: ignore[dict-item]
         job = {"binlog": {"DBInfo": document}}
-        name = (one.name, "")
-        return Ddl(number, number, ActionType.CREATE_SCHEMA, one.name, "", (name,), 0, job=job)
+        name = (database.name, "")
+        return Ddl(number, number, ActionType.CREATE_SCHEMA, database.name, "", (name,), 0, job=job)
 
-    def _table(self, one: TableObject) -> Ddl:
-        number, tracked = self._next(), one.tracked
+    def _table(self, table: TableObject) -> Ddl:
+        number, tracked = self._next(), table.tracked
         action = ActionType.CREATE_TABLE
-        if one.is_view:
+        if table.is_view:
             action = ActionType.CREATE_VIEW
-        elif one.is_sequence:
+        elif table.is_sequence:
             action = ActionType.CREATE_SEQUENCE
         name = (tracked.schema, tracked.name)
-        target = self._rules.router.route(*one.name)
+        target = self._rules.router.route(*table.name)
         targets = () if target == name else (target,)
         job: dict[str, Any] = {"type": int(action)}
         return Ddl(
@@ -170,7 +172,7 @@ class ImageSource:
 
     def _all_rows(self) -> Iterator[Transaction]:
         groups = [(reader, reader.groups()) for reader in self._readers]
-        self.seen.bytes_all = sum(one.rows for _, some in groups for one in some)
+        self.seen.bytes_all = sum(group.rows for _, some in groups for group in some)
         for reader, some in groups:
             for group in some:
                 yield from self._of_group(reader, group)

@@ -73,9 +73,9 @@ class Outcome:
         return not (self.different or self.drift)
 
     def to_json(self) -> str:
-        found: dict[str, Any] = asdict(self)
-        found["upto_time"] = utc(self.upto_ts) if self.upto_ts else ""
-        return json.dumps(found, ensure_ascii=False)
+        document: dict[str, Any] = asdict(self)
+        document["upto_time"] = utc(self.upto_ts) if self.upto_ts else ""
+        return json.dumps(document, ensure_ascii=False)
 
     def planned(self) -> list[str]:
         """Of what would be done."""
@@ -87,19 +87,19 @@ class Outcome:
         ]
 
     def lines(self) -> list[str]:
-        found = [
+        lines = [
             f"{self.rows:,} rows of {self.tables:,} tables from the image, {self.changes:,} row changes and"
             f" {self.ddl:,} DDL from the archive in {self.seconds:.1f} s"
         ]
         if self.compared:
-            found.append(f"{self.compared:,} rows of the image were compared with the destination")
-        found += [f"different: {line}" for line in self.different]
-        found += [
+            lines.append(f"{self.compared:,} rows of the image were compared with the destination")
+        lines += [f"different: {line}" for line in self.different]
+        lines += [
             f"different: {count:,} rows of {name} were not there as the archive says"
             for name, count in sorted(self.drift.items())
         ]
-        found += [f"not compared: {line}" for line in self.not_compared]
-        found += self.notes
+        lines += [f"not compared: {line}" for line in self.not_compared]
+        lines += self.notes
         if self.finished:
             state = "equal to what image and archive come to"
             if not self.is_equal:
@@ -108,10 +108,10 @@ class Outcome:
                 state = "no row was compared"
             elif self.not_compared:
                 state += ", as far as compared"
-            found.append(f"restored up to commit_ts {self.upto_ts} ({utc(self.upto_ts)}), {state}")
+            lines.append(f"restored up to commit_ts {self.upto_ts} ({utc(self.upto_ts)}), {state}")
         else:
-            found.append("stopped before the end: the same command goes on from here")
-        return found
+            lines.append("stopped before the end: the same command goes on from here")
+        return lines
 
 
 _CLOCK = SystemClock()
@@ -182,21 +182,23 @@ class Restoration:
 
     def plan(self) -> Outcome:
         """Counts, and changes nothing. Blocks."""
-        began_s, found = _CLOCK.monotonic_s(), self._outcome()
+        began_s, outcome = _CLOCK.monotonic_s(), self._outcome()
         if self._manifest is not None:
-            allowed = [one for one in self._manifest.tables if self._rules.allows(one.schema, one.table)]
-            found.tables, found.rows = len(allowed), sum(one.rows for one in allowed)
-            found.notes += [f"image: {one.rows:,} rows of {one.shown}" for one in allowed]
+            allowed = [
+                image for image in self._manifest.tables if self._rules.allows(image.schema, image.table)
+            ]
+            outcome.tables, outcome.rows = len(allowed), sum(image.rows for image in allowed)
+            outcome.notes += [f"image: {image.rows:,} rows of {image.shown}" for image in allowed]
         if self._survey is not None:
             config = self.options.application(begin_ts=self.begin_ts)
             summary = Viewer(config, self._survey, self.stop.is_set).count_all()
-            found.changes, found.ddl = summary.rows, summary.ddl
-            found.upto_ts = self.options.stop_ts or summary.upto_ts or self.begin_ts
-            found.notes += [
+            outcome.changes, outcome.ddl = summary.rows, summary.ddl
+            outcome.upto_ts = self.options.stop_ts or summary.upto_ts or self.begin_ts
+            outcome.notes += [
                 f"archive: {rows:,} row changes of {name}" for name, rows in summary.rows_by_table.items()
             ]
-        found.seconds = round(_CLOCK.monotonic_s() - began_s, 3)
-        return found
+        outcome.seconds = round(_CLOCK.monotonic_s() - began_s, 3)
+        return outcome
 
     def _outcome(self) -> Outcome:
         notes = [self._unsure] if self._unsure else []
@@ -206,19 +208,19 @@ class Restoration:
 
     async def run(self) -> Outcome:
         """Raises what `reparo` does, and `Rejected` for a destination that has other rows."""
-        began_s, found = _CLOCK.monotonic_s(), self._outcome()
+        began_s, outcome = _CLOCK.monotonic_s(), self._outcome()
         await asyncio.to_thread(check_no_drainer, self._target)
         done_ts = await self._done_ts()
         whole = True
         if self._manifest is not None and done_ts <= self.begin_ts:
-            whole = await self._image(done_ts, found)
-        if whole and found.is_equal and self._survey is not None:
-            whole = await self._changes(found)
-        if whole and found.is_equal and self._survey is not None:
-            await self._compare(found, self._all_items, "destination")
-        found.finished = whole and not self.stop.is_set()
-        found.seconds = round(_CLOCK.monotonic_s() - began_s, 3)
-        return found
+            whole = await self._image(done_ts, outcome)
+        if whole and outcome.is_equal and self._survey is not None:
+            whole = await self._changes(outcome)
+        if whole and outcome.is_equal and self._survey is not None:
+            await self._compare(outcome, self._all_items, "destination")
+        outcome.finished = whole and not self.stop.is_set()
+        outcome.seconds = round(_CLOCK.monotonic_s() - began_s, 3)
+        return outcome
 
     async def _done_ts(self) -> Ts:
         """Up to where earlier runs came; 0 for none. Numbers of the image lie below every commit_ts."""
@@ -230,7 +232,7 @@ class Restoration:
             return 0
         checkpoint = stored.state.checkpoint
         done_ts = checkpoint.commit_ts if checkpoint is not None else 0
-        highest = max([done_ts, *(one.commit_ts for one in stored.lanes)])
+        highest = max([done_ts, *(lane.commit_ts for lane in stored.lanes)])
         if self.options.stop_ts and highest > self.options.stop_ts:
             raise Conflict(
                 f"an earlier run of this restore went on to commit_ts {highest} already",
@@ -266,10 +268,10 @@ class Restoration:
         with closing(connect(self._target)) as connection:
             return not targets or any(read_table(connection, *name) is not None for name in targets)
 
-    async def _image(self, done_ts: Ts, found: Outcome) -> bool:
+    async def _image(self, done_ts: Ts, outcome: Outcome) -> bool:
         """Whether it is there as a whole."""
         assert self._manifest is not None
-        found.tables = len(self._image_source().targets())
+        outcome.tables = len(self._image_source().targets())
         if done_ts < self.begin_ts:
             self.say(f"the image of {utc(self.begin_ts)} goes into {self._target!r}")
             config = replace(self.options.application(begin_ts=0), stop_tso=0)
@@ -279,41 +281,43 @@ class Restoration:
 
             application = Application(config, None, self.stop, self.options.job, opened)
             summary = await application.run(self.watch)
-            found.rows, found.upto_ts = summary.rows, summary.upto_ts
-            if not self._took(summary, found):
+            outcome.rows, outcome.upto_ts = summary.rows, summary.upto_ts
+            if not self._took(summary, outcome):
                 return False
-        found.upto_ts = self.begin_ts
-        await self._compare(found, self._image_items, "image")
+        outcome.upto_ts = self.begin_ts
+        await self._compare(outcome, self._image_items, "image")
         return True
 
-    def _took(self, summary: Summary, found: Outcome) -> bool:
+    def _took(self, summary: Summary, outcome: Outcome) -> bool:
         for name, rows in summary.drift.items():
-            found.drift[name] = found.drift.get(name, 0) + rows
+            outcome.drift[name] = outcome.drift.get(name, 0) + rows
         return summary.finished
 
-    async def _changes(self, found: Outcome) -> bool:
+    async def _changes(self, outcome: Outcome) -> bool:
         self.say(f"the changes after {utc(self.begin_ts)} are applied")
         config = self.options.application(begin_ts=self.begin_ts)
         application = Application(config, self._survey, self.stop, self.options.job)
         summary = await application.run(self.watch)
-        found.changes, found.ddl = summary.rows, summary.ddl
-        found.upto_ts = max(summary.upto_ts, self.begin_ts)
-        return self._took(summary, found)
+        outcome.changes, outcome.ddl = summary.rows, summary.ddl
+        outcome.upto_ts = max(summary.upto_ts, self.begin_ts)
+        return self._took(summary, outcome)
 
     # -- comparing -------------------------------------------------------------------------------
 
-    async def _compare(self, found: Outcome, items: Callable[[ExitStack], Iterator[Item]], what: str) -> None:
+    async def _compare(
+        self, outcome: Outcome, items: Callable[[ExitStack], Iterator[Item]], what: str
+    ) -> None:
         if self._manifest is None:
-            found.notes.append(
+            outcome.notes.append(
                 "what the backup has is not known here: it was not compared; `binlogctl verify` compares the"
                 " destination with an upstream"
             )
             return
         self.say(f"the {what} is compared")
         checked = await asyncio.to_thread(self._checked, items)
-        found.compared += checked.rows
-        found.different += checked.different
-        found.not_compared = checked.not_compared
+        outcome.compared += checked.rows
+        outcome.different += checked.different
+        outcome.not_compared = checked.not_compared
 
     def _checked(self, items: Callable[[ExitStack], Iterator[Item]]) -> Checked:
         with ExitStack() as ends:

@@ -46,11 +46,11 @@ class TableSum:
         self.rows -= 1
         self.total = (self.total - hash_of(packed)) % (1 << _BITS)
 
-    def differs_from(self, there: TableSum) -> str:
+    def differs_from(self, actual: TableSum) -> str:
         """In words; "" if it does not."""
-        if self.rows != there.rows:
-            return f"{self.rows:,} rows are to be there, and {there.rows:,} are"
-        if self.total != there.total:
+        if self.rows != actual.rows:
+            return f"{self.rows:,} rows are to be there, and {actual.rows:,} are"
+        if self.total != actual.total:
             return f"its {self.rows:,} rows are not all what they are to be"
         return ""
 
@@ -86,33 +86,33 @@ class RowSums:
         self._sum(version)
 
     def _take(self, events: TableEvents) -> None:
-        plan, found = self._sum(events.table)
-        if found.unknown:
+        plan, table_sum = self._sum(events.table)
+        if table_sum.unknown:
             return
         for kind, row in zip(events.kinds, events.rows, strict=True):
             if kind == INSERT:
-                found.add(plan.packed(plan.table.decode_insert(row)))
+                table_sum.add(plan.packed(plan.table.decode_insert(row)))
             elif kind == DELETE:
-                found.take(plan.packed(plan.table.decode_delete(row)))
+                table_sum.take(plan.packed(plan.table.decode_delete(row)))
             else:
                 old, new = plan.table.decode_update(row)
-                found.take(plan.packed(old))
-                found.add(plan.packed(new))
+                table_sum.take(plan.packed(old))
+                table_sum.add(plan.packed(new))
 
     def _sum(self, version: TableVersion) -> tuple[_Plan, TableSum]:
         name = _name(version.downstream)
         plan = self._plans.get(version)
-        found = self.tables.get(name)
-        if plan is None or found is None:
+        table_sum = self.tables.get(name)
+        if plan is None or table_sum is None:
             plan = self._plans[version] = _Plan(version, self._compared(name) or frozenset())
-            found = self.tables.setdefault(name, TableSum(plan.columns))
-            found.lacking |= plan.lacking
-        if found.columns != plan.columns and not found.unknown:
-            if found.rows:
-                found.unknown = "its columns changed"
+            table_sum = self.tables.setdefault(name, TableSum(plan.columns))
+            table_sum.lacking |= plan.lacking
+        if table_sum.columns != plan.columns and not table_sum.unknown:
+            if table_sum.rows:
+                table_sum.unknown = "its columns changed"
             else:
-                found.columns = plan.columns
-        return plan, found
+                table_sum.columns = plan.columns
+        return plan, table_sum
 
     # -- schema changes --------------------------------------------------------------------------
 
@@ -121,34 +121,34 @@ class RowSums:
         if ddl.skip:
             return
         routed = dict(zip(ddl.tables, ddl.targets, strict=True)) if ddl.targets else {}
-        names = [_name(routed.get(one, one)) for one in ddl.tables]
+        names = [_name(routed.get(name, name)) for name in ddl.tables]
         done = statement_effect(ddl.query, ddl.schema, ddl.action)
         if done is None:
             self._doubt(names, ddl)
         elif done.kind is EffectKind.DROP_DATABASE:
             gone = {name for name, table in names if not table}
-            self.tables = {name: one for name, one in self.tables.items() if name[0] not in gone}
+            self.tables = {name: table_sum for name, table_sum in self.tables.items() if name[0] not in gone}
         elif done.kind is EffectKind.RENAME:
             self._move([(routed.get(a, a), routed.get(b, b)) for a, b in done.renamed])
         elif done.takes_rows_away:
             for name in names:
-                found = self.tables.pop(name, None)
-                if found is not None and done.kind is EffectKind.TRUNCATE:
-                    self.tables[name] = TableSum(found.columns, lacking=found.lacking)
+                table_sum = self.tables.pop(name, None)
+                if table_sum is not None and done.kind is EffectKind.TRUNCATE:
+                    self.tables[name] = TableSum(table_sum.columns, lacking=table_sum.lacking)
         elif done.replaces_rows or done.modifies_columns:
             self._doubt(names, ddl)
 
     def _move(self, pairs: Sequence[tuple[Name, Name]]) -> None:
         for old, new in pairs:
-            found = self.tables.pop(_name(old), None)
-            if found is not None:
-                self.tables[_name(new)] = found
+            table_sum = self.tables.pop(_name(old), None)
+            if table_sum is not None:
+                self.tables[_name(new)] = table_sum
 
     def _doubt(self, names: list[Name], ddl: Ddl) -> None:
         for name in names or list(self.tables):
-            found = self.tables.get(name)
-            if found is not None and found.rows:
-                found.unknown = f"a schema change may have changed its rows: {ddl.query:.100}"
+            table_sum = self.tables.get(name)
+            if table_sum is not None and table_sum.rows:
+                table_sum.unknown = f"a schema change may have changed its rows: {ddl.query:.100}"
 
 
 def _name(name: Name) -> Name:
@@ -158,15 +158,15 @@ def _name(name: Name) -> Name:
 class _Plan:
     """How rows of one table version are read and put into canonical form."""
 
-    def __init__(self, version: TableVersion, there: frozenset[str]) -> None:
+    def __init__(self, version: TableVersion, columns_there: frozenset[str]) -> None:
         self.table = TablePlan(version.info)
         written = [
             (column.name.lower(), place, canonical.form_of(column.type))
             for place, column in enumerate(self.table.columns)
             if column.id not in version.left_out
         ]
-        kept = [one for one in written if one[0] in there]
-        self.lacking = frozenset(name for name, _, _ in written) - there
+        kept = [entry for entry in written if entry[0] in columns_there]
+        self.lacking = frozenset(name for name, _, _ in written) - columns_there
         self.columns = {name: form for name, _, form in kept}
         self._places = [(name, place, canonical.OF_IMAGE[form]) for name, place, form in kept]
 

@@ -70,8 +70,8 @@ class DrainerHold:
     async def arm(self, *, limit_s: float, wait_s: float) -> str:
         """It stands still below every timestamp that is drawn from now on. The hold's token."""
         self._address = await self._locate()
-        found = await self._put(f"hold?arm=1&{_times(limit_s, wait_s)}", wait_s)
-        return str(found["token"])
+        answer = await self._put(f"hold?arm=1&{_times(limit_s, wait_s)}", wait_s)
+        return str(answer["token"])
 
     async def hold(self, *, limit_s: float, wait_s: float) -> HeldAt:
         self._address = await self._locate()
@@ -83,8 +83,8 @@ class DrainerHold:
         return _held(await self._put(asked, wait_s))
 
     async def release(self, token: str) -> LetGo:
-        found = await self._put(f"release?token={token}", 0.0)
-        return LetGo(float(found["held_ms"]), bool(found["valid"]), str(found["why"]))
+        answer = await self._put(f"release?token={token}", 0.0)
+        return LetGo(float(answer["held_ms"]), bool(answer["valid"]), str(answer["why"]))
 
     async def _put(self, path: str, wait_s: float) -> dict[str, Any]:
         page = await self._ask(self._address, f"/apply/{path}", wait_s + _SLACK_S)
@@ -152,11 +152,11 @@ def _data(page: Page, who: str) -> dict[str, Any]:
     raise Rejected(f"{who} refused: {said or page.status}")
 
 
-def _held(found: dict[str, Any]) -> HeldAt:
+def _held(answer: dict[str, Any]) -> HeldAt:
     return HeldAt(
-        str(found["token"]),
-        int(found["ts"]),
-        int(found["cluster_id"]),
-        int(found["epoch"]),
-        tuple(map(str, found["waiting"])),
+        str(answer["token"]),
+        int(answer["ts"]),
+        int(answer["cluster_id"]),
+        int(answer["epoch"]),
+        tuple(map(str, answer["waiting"])),
     )

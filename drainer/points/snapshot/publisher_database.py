@@ -131,8 +131,8 @@ async def _under_lock(
             hint="is etcd well? then run the same command again",
         ) from None
     await asyncio.to_thread(opening.unlock)
-    found = SnapshotSessions(opening.readers, what=f"the upstream's database at {ts}")
-    return PublisherSnapshot(ts, found)
+    sessions = SnapshotSessions(opening.readers, what=f"the upstream's database at {ts}")
+    return PublisherSnapshot(ts, sessions)
 
 
 @dataclass(slots=True)
@@ -236,7 +236,7 @@ def _check_primary(connection: Connection, target: Target) -> None:
 def _answer(connection: Connection, question: str) -> object:
     """The one value; None where the server does not know it."""
     try:
-        found = connection.rows(question.encode())
+        rows = connection.rows(question.encode())
     except StatementRefused:
         return None
-    return found[0][0] if found else None
+    return rows[0][0] if rows else None

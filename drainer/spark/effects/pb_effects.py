@@ -142,7 +142,7 @@ class PbEffects:
         if version not in self._keys:
             self._keys[version] = self._key_of(version)
         key = self._keys[version]
-        if key is None or any(one is not None and one.made is not None for one in shape.values):
+        if key is None or any(one is not None and one.datums is not None for one in shape.values):
             return None
         return next((at for at, one in enumerate(shape.columns) if one is not None and one.id == key), None)
 

@@ -66,11 +66,11 @@ def outline(read: Read, size: int) -> Outline:
     numbers: dict[int, int] = {}
     value: tuple[int, int] | None = None
     try:
-        for tag, found, begin in protobuf_fields.fields(read, 0, size):
+        for tag, content, begin in protobuf_fields.fields(read, 0, size):
             if tag & 7 == VARINT:
-                numbers[tag >> 3] = found
+                numbers[tag >> 3] = content
             elif tag == 0x2A:
-                value = (begin, found)
+                value = (begin, content)
     except MalformedMessage as error:
         raise Corruption(f"payload of {size} bytes is not a binlog: {error}", hint=_HINT) from None
     get = numbers.get

@@ -88,9 +88,9 @@ class Mask:
             fixed = self._fixed(column, table)
             return lambda datum: fixed
         if kind.kind not in STRING_KINDS or (self.how == "keep-last" and kind.kind is ColumnKind.BINARY):
-            wanted = "a text" if self.how == "keep-last" else "a text or binary string"
+            expected = "a text" if self.how == "keep-last" else "a text or binary string"
             raise self._refused(
-                table, f"the column is not {wanted}", 'take "null", or { value = ... } of its type'
+                table, f"the column is not {expected}", 'take "null", or { value = ... } of its type'
             )
         if self.how == "hash":
             if 0 <= kind.flen < HASH_CHARACTERS:

@@ -144,14 +144,14 @@ class Source:
         return self.schema.matches(schema) and (self.is_database or self.table.matches(table))
 
 
-def known_keys(label: str, table: Mapping[str, Any], known: Sequence[str]) -> None:
+def known_keys(label: str, table: Mapping[str, Any], keys: Sequence[str]) -> None:
     """Raises `ConfigError` for a key that is not known."""
     for key in table:
-        if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
+        if key not in keys:
+            close = difflib.get_close_matches(key, keys, n=1)
             raise ConfigError(
                 f"{label} has an unknown key {key}",
-                hint=f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}",
+                hint=f"did you mean {close[0]}?" if close else f"known: {', '.join(keys)}",
             )
 
 

@@ -145,7 +145,9 @@ class RowRules:
 
     def following(self, earlier: Iterable[Sequence[Mapping[str, Any]]]) -> RowRules:
         """With those before them, of which `earlier` has what `withheld` says. Raises `ConfigError`."""
-        read = [[RowRule.read("an earlier `row-rule`", rule, idle=True) for rule in one] for one in earlier]
+        read = [
+            [RowRule.read("an earlier `row-rule`", rule, idle=True) for rule in rules] for rules in earlier
+        ]
         return RowRules(self._rules, read)
 
     def with_where(self, where: Where) -> RowRules:

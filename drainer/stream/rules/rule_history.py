@@ -70,9 +70,9 @@ def _after(before: Rules, rules: Rules) -> Rules:
     old, new = _document(before.text), _document(rules.text)
     was, now = (withheld(document.get("row_rule", ())) for document in (old, new))
     earlier: list[Any] = []
-    for one in (*old.get(_EARLIER, ()), was):
-        if one != now and one not in earlier:
-            earlier.append(one)
+    for condition in (*old.get(_EARLIER, ()), was):
+        if condition != now and condition not in earlier:
+            earlier.append(condition)
     if not earlier:
         return rules
     text = json.dumps({**new, _EARLIER: earlier}, sort_keys=True)
@@ -132,9 +132,9 @@ class RuleHistory:
         return json.dumps([{"after": era.after_ts, "rules": era.rules.text} for era in self.eras])
 
     @classmethod
-    def from_json(cls, text: str, known: Iterable[Rules] = ()) -> RuleHistory:
-        """`known` rules are taken where the text is theirs. Raises `Corruption`, `ConfigError`."""
-        by_text: dict[str, Rules] = {rules.text: rules for rules in known}
+    def from_json(cls, text: str, candidates: Iterable[Rules] = ()) -> RuleHistory:
+        """Rules of `candidates` are taken where the text is theirs. Raises `Corruption`, `ConfigError`."""
+        by_text: dict[str, Rules] = {rules.text: rules for rules in candidates}
         try:
             entries = [(int(entry["after"]), str(entry["rules"])) for entry in json.loads(text)]
         except (ValueError, KeyError, TypeError) as error:
@@ -172,14 +172,14 @@ class RuleChange:
     """`basis` is of an earlier start, None if there is none. `ruled` is None where items come with the rules
     of their time: from a relay log. Raises `Corruption`, `ConfigError`."""
 
-    def __init__(self, ruled: Ruled | None, wanted: Rules, basis: StoredBasis | None) -> None:
+    def __init__(self, ruled: Ruled | None, target: Rules, basis: StoredBasis | None) -> None:
         self._ruled = ruled
-        self._wanted = wanted
+        self._wanted = target
         self._is_stored = basis is not None
         self._history: RuleHistory | None = None
         self._asked: asyncio.Future[int] | None = None
         if ruled is not None and basis is not None:
-            self._history = RuleHistory.from_json(basis.rules, [wanted])
+            self._history = RuleHistory.from_json(basis.rules, [target])
             ruled.replay(self._history)
 
     @property
@@ -268,8 +268,8 @@ class RuleChange:
 
     def following(self, at_ts: Ts, floor_ts: Ts) -> RuleHistory:
         """With the wanted rules after `at_ts`; nothing at or below `floor_ts` comes again."""
-        known = self._history or RuleHistory.since(0, self._wanted)
-        return known.followed_by(at_ts, self._wanted).since_floor(floor_ts)
+        history = self._history or RuleHistory.since(0, self._wanted)
+        return history.followed_by(at_ts, self._wanted).since_floor(floor_ts)
 
     def take(self, history: RuleHistory) -> None:
         """They are stored, and nothing is under way: in force from here."""

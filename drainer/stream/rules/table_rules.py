@@ -69,17 +69,17 @@ class TableFilter:
     def allows(self, schema: str, table: str = "") -> bool:
         """Whether a table replicates; `table` "" asks for the database itself."""
         key = (schema, table)
-        known = self._cache.get(key)
-        if known is None:
+        answer = self._cache.get(key)
+        if answer is None:
             if len(self._cache) >= 100_000:
                 self._cache.clear()
-            known = self._cache[key] = self._decide(schema, table)
-        return known
+            answer = self._cache[key] = self._decide(schema, table)
+        return answer
 
     def _decide(self, schema: str, table: str) -> bool:
         if self._do_dbs or self._do_tables:
-            wanted = _matches_pair(self._do_tables, schema, table) or _matches(self._do_dbs, schema)
-            if not wanted:
+            is_chosen = _matches_pair(self._do_tables, schema, table) or _matches(self._do_dbs, schema)
+            if not is_chosen:
                 return False
         return not (
             _matches_pair(self._ignore_tables, schema, table) or _matches(self._ignore_schemas, schema)
@@ -140,12 +140,12 @@ class TableRouter:
         if not self._rules:
             return schema, table
         key = (schema, table)
-        known = self._cache.get(key)
-        if known is None:
+        target = self._cache.get(key)
+        if target is None:
             if len(self._cache) >= _CACHE_MAX:
                 self._cache.clear()
-            known = self._cache[key] = self._decide(schema, table)
-        return known
+            target = self._cache[key] = self._decide(schema, table)
+        return target
 
     def _decide(self, schema: str, table: str) -> Name:
         matching = [rule for rule in self._rules if rule.source.matches(schema, table)]
@@ -284,7 +284,7 @@ class EventRule:
     @classmethod
     def of(cls, name: str, events: Iterable[str], sql: Iterable[str]) -> EventRule:
         """Raises `ConfigError` for an event that does not exist or text that is no expression."""
-        known = []
+        kinds = []
         for event in events:
             lowered = event.strip().lower()
             if lowered not in EVENTS:
@@ -295,7 +295,7 @@ class EventRule:
                     if close
                     else f"one of {', '.join(sorted(EVENTS)[1:])}",
                 )
-            known.append(_ALIASES.get(lowered, lowered))
+            kinds.append(_ALIASES.get(lowered, lowered))
         patterns = tuple(sql)
         for pattern in patterns:
             try:
@@ -305,7 +305,7 @@ class EventRule:
                     f"`binlog-filter-rule.{name}`: ignore-sql {pattern!r} is no regular expression: {error}",
                     hint="correct the expression; a literal `(` or `*` is written `\\(` or `\\*`",
                 ) from None
-        return cls(name, tuple(known), patterns)
+        return cls(name, tuple(kinds), patterns)
 
 
 @dataclass(frozen=True, slots=True)

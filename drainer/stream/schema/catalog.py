@@ -148,10 +148,10 @@ class Table:
         until = next((step for step in steps if step >= schema_version), None)
         if until is None:
             return newest
-        known = self.with_defaults.get(until)
-        if known is None:
-            known = self.with_defaults[until] = self._with_defaults(until, newest)
-        return known
+        table = self.with_defaults.get(until)
+        if table is None:
+            table = self.with_defaults[until] = self._with_defaults(until, newest)
+        return table
 
     def _with_defaults(self, until: int, newest: TableVersion) -> TableVersion:
         columns = []
@@ -257,11 +257,11 @@ class Catalog:
 
     def put_text(self, text: bytes, table_id: int, name: str, schema_id: int, version: int) -> None:
         """As `put`, from JSON text, into a database that is there; nothing if something newer is known."""
-        known = self.tables.get(table_id)
-        newest = self.dropped.get(table_id, 0) if known is None else known.current.version
+        table = self.tables.get(table_id)
+        newest = self.dropped.get(table_id, 0) if table is None else table.current.version
         if newest <= version:
             self._place(table_id, schema_id, Definition(text, self.databases[schema_id].name, name, version))
-            if known is None and self.dropped.pop(table_id, None) is not None:
+            if table is None and self.dropped.pop(table_id, None) is not None:
                 self.truncated.discard(table_id)
 
     def drop(self, table_id: int, version: int, *, truncated: bool = False) -> None:
@@ -287,15 +287,15 @@ class Catalog:
             del self.dropped[table_id]
             self.truncated.discard(table_id)
 
-    def _place(self, table_id: int, schema_id: int, made: Definition) -> None:
-        known = self.tables.get(table_id)
-        if known is None:
-            self.tables[table_id] = Table(table_id, schema_id, made)
+    def _place(self, table_id: int, schema_id: int, definition: Definition) -> None:
+        table = self.tables.get(table_id)
+        if table is None:
+            self.tables[table_id] = Table(table_id, schema_id, definition)
         else:
-            self._forget_name(known)
-            known.schema_id = schema_id
-            known.replace(made)
-        self._by_name[(made.schema.lower(), made.name.lower())] = table_id
+            self._forget_name(table)
+            table.schema_id = schema_id
+            table.replace(definition)
+        self._by_name[(definition.schema.lower(), definition.name.lower())] = table_id
 
     def remove(self, table_id: int, version: int, *, truncated: bool = False) -> Table | None:
         """Forget a table that was dropped; late rows of a truncated one are to be left out."""
@@ -426,9 +426,9 @@ class Catalog:
             ) from None
 
     def _load_table(self, table_id: int, value: dict[str, Any] | None) -> None:
-        known = self.tables.pop(table_id, None)
-        if known is not None:
-            self._forget_name(known)
+        earlier = self.tables.pop(table_id, None)
+        if earlier is not None:
+            self._forget_name(earlier)
         if value is None:
             return
         current = Definition(value["document"], value["schema"], value["name"], value["version"])

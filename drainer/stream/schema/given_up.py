@@ -66,7 +66,7 @@ def is_given_up(constraint: Constraint, before: TableInfo, later: Later) -> bool
         return bool(was) and not was & {index.id for index in after.unique_indexes}
     names = {column.id: column.name.lower() for column in before.columns}
     called = {column.name.lower(): names.get(column.id, column.name.lower()) for column in after.columns}
-    held = (frozenset(called.get(name, name) for name in one) for one in _unique(after))
+    held = (frozenset(called.get(name, name) for name in columns) for columns in _unique(after))
     return _guaranteed(constraint, _unique(before)) and not _guaranteed(constraint, held)
 
 
@@ -82,8 +82,8 @@ def _unique(info: TableInfo) -> list[frozenset[str]]:
 
 
 def _is_checked(document: dict[str, Any], name: str) -> bool:
-    for one in document.get("constraint_info") or ():
-        called = one.get("constraint_name") or one.get("name") or {}
+    for entry in document.get("constraint_info") or ():
+        called = entry.get("constraint_name") or entry.get("name") or {}
         if str(called.get("O") or "").lower() == name.lower():
-            return int(one.get("state") or 0) == SchemaState.PUBLIC and bool(one.get("enforced", True))
+            return int(entry.get("state") or 0) == SchemaState.PUBLIC and bool(entry.get("enforced", True))
     return False

@@ -158,13 +158,13 @@ class SchemaReading:
         if action in _DROPS:
             self._drop(table_id, version)
             return True
-        known = self._fresh.get(table_id)
+        pending = self._fresh.get(table_id)
         if action in _PLACES:
             schema_id = job.schema_id
         elif action not in _UPDATES:
             return False
-        elif known is not None:
-            schema_id = known[1]
+        elif pending is not None:
+            schema_id = pending[1]
         elif (table := self._catalog.tables.get(table_id)) is not None:
             schema_id = table.schema_id
         else:
@@ -177,18 +177,18 @@ class SchemaReading:
         if action == ActionType.TRUNCATE_TABLE:
             self._drop(table_id, version, truncated=True)
             table_id = id_and_name(text)[0]
-        elif known is not None:
-            if known[0] > version:
+        elif pending is not None:
+            if pending[0] > version:
                 return True
-            if has_defaults(known[2]) or has_defaults(text):
-                self._place(table_id, *known)  # so that every step is seen
+            if has_defaults(pending[2]) or has_defaults(text):
+                self._place(table_id, *pending)  # so that every step is seen
         self._fresh[table_id] = version, schema_id, text
         return True
 
     def _drop(self, table_id: int, version: int, *, truncated: bool = False) -> None:
-        known = self._fresh.get(table_id)
-        if known is not None:
-            if known[0] > version:
+        pending = self._fresh.get(table_id)
+        if pending is not None:
+            if pending[0] > version:
                 return
             del self._fresh[table_id]
             self._catalog.gone(table_id, version, truncated=truncated)
@@ -202,8 +202,8 @@ class SchemaReading:
 
     def _flush(self) -> None:
         """Definitions read since the last time go into the catalog: of each table the newest."""
-        for table_id, known in self._fresh.items():
-            self._place(table_id, *known)
+        for table_id, pending in self._fresh.items():
+            self._place(table_id, *pending)
         self._fresh.clear()
 
     def _note(self, version: int, job: Job, source: bytes | DdlJob) -> None:

@@ -86,9 +86,9 @@ class SchemaTracker:
 
     def read_history(self, until: Until) -> SchemaReading:
         """As `expect`, in pages: for `take`, then `end_history`."""
-        known = self.version
+        version = self.version
         return SchemaReading(
-            self._catalog, self.apply, until, known_version=known, known_ids=self._applied, bulk=not known
+            self._catalog, self.apply, until, known_version=version, known_ids=self._applied, bulk=not version
         )
 
     def take_schema(self, page: SchemaPage, version: int) -> None:
@@ -272,7 +272,9 @@ class SchemaTracker:
         if not documents:
             return _about(job)
         schema = self._home(job)
-        return _about(job, schema, tuple(dict.fromkeys((schema, name_in(one)) for one in documents)))
+        return _about(
+            job, schema, tuple(dict.fromkeys((schema, name_in(document)) for document in documents))
+        )
 
     # -- one method a kind of effect -------------------------------------------------------------------------
 
@@ -343,12 +345,12 @@ class SchemaTracker:
         session = ""
         homes = self._rename_targets(job, documents, pairs)
         for document, pair, (schema_id, schema) in zip(documents, pairs, homes, strict=True):
-            known = self._catalog.tables.get(int(document["id"]))
-            if known is not None:
-                names.append(known.key)
-                renames.append((known.key, (schema, name_in(document))))
+            table = self._catalog.tables.get(int(document["id"]))
+            if table is not None:
+                names.append(table.key)
+                renames.append((table.key, (schema, name_in(document))))
                 if not session and not pair.old_schema:
-                    session = known.current.schema
+                    session = table.current.schema
             if not session and not pair.new_schema:
                 session = schema
             names.append((schema, name_in(document)))
@@ -370,9 +372,9 @@ class SchemaTracker:
         session_id = job.schema_id
         moved: set[int] = set()
         for document, pair in zip(documents, pairs, strict=True):
-            known = self._catalog.tables.get(int(document["id"]))
-            if known is not None and not pair.old_schema and known.id not in moved:
-                session_id = known.schema_id
+            table = self._catalog.tables.get(int(document["id"]))
+            if table is not None and not pair.old_schema and table.id not in moved:
+                session_id = table.schema_id
                 break
             moved.add(int(document["id"]))
         targets = []
@@ -404,11 +406,11 @@ class SchemaTracker:
         document = job.table_info
         if document is None:
             return _about(job) if job.db_info is None else self._modify_schema(job)
-        known = self._catalog.tables.get(job.table_id) or self._catalog.tables.get(int(document["id"]))
-        schema = known.current.schema if known else self._home(job)
-        if known is not None and known.id != document["id"]:  # PARTITION BY, REMOVE PARTITIONING
-            self._catalog.move(known, int(document["id"]), job.schema_version)
-        self._put(document, known.schema_id if known else job.schema_id, schema, job)
+        table = self._catalog.tables.get(job.table_id) or self._catalog.tables.get(int(document["id"]))
+        schema = table.current.schema if table else self._home(job)
+        if table is not None and table.id != document["id"]:  # PARTITION BY, REMOVE PARTITIONING
+            self._catalog.move(table, int(document["id"]), job.schema_version)
+        self._put(document, table.schema_id if table else job.schema_id, schema, job)
         return _about(job, schema, ((schema, name_in(document)),))
 
     def _put(self, document: dict[str, Any], schema_id: int, schema: str, job: DdlJob) -> None:
@@ -428,8 +430,8 @@ def _about(
     renamed: tuple[tuple[Name, Name], ...] = (),
     inside: tuple[tuple[str, str, str], ...] = (),
 ) -> DdlEffect:
-    known = ddl_effect.effect(job.action, ddl_effect.sub_actions(job.document))
-    return dataclasses.replace(known, schema=schema, tables=tables, renamed=renamed, inside=inside)
+    effect = ddl_effect.effect(job.action, ddl_effect.sub_actions(job.document))
+    return dataclasses.replace(effect, schema=schema, tables=tables, renamed=renamed, inside=inside)
 
 
 _HANDLERS: Final[dict[EffectKind, Callable[[SchemaTracker, DdlJob], DdlEffect]]] = {

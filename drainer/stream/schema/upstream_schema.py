@@ -27,8 +27,8 @@ logger = log.get("drainer.tracked_schema")
 
 async def read_schema(history: SchemaHistory, ts: Ts, version: int, *, at_ts: bool = True) -> SchemaTracker:
     """As it was at `ts`, at that version (0: not known). `at_ts`: the upstream may be asked for it."""
-    if at_ts and (found := await read_at(history, ts)) is not None:
-        return found
+    if at_ts and (schema := await read_at(history, ts)) is not None:
+        return schema
     return await read_whole(history, version, ts)
 
 

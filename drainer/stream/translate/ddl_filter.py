@@ -51,26 +51,28 @@ class Verdict:
     instead: tuple[str, ...] = ()
 
 
-def judge(job: DdlJob, change: DdlEffect, rules: Rules, known: Iterable[Name]) -> Verdict:
-    """`known`: the names of all tables after the change. Raises `ConfigError` for contradicting routes."""
+def judge(job: DdlJob, change: DdlEffect, rules: Rules, all_names: Iterable[Name]) -> Verdict:
+    """`all_names`: of all tables after the change. Raises `ConfigError` for contradicting routes."""
     names = change.tables
     if not names:
         return Verdict(names)
     if change.renamed:
-        verdict = _rename(change, rules, known)
+        verdict = _rename(change, rules, all_names)
     elif change.kind is EffectKind.DROP_DATABASE:
-        verdict = _drop_database(change, rules, known)
+        verdict = _drop_database(change, rules, all_names)
     else:
-        verdict = _by_names(job, change, rules, known)
+        verdict = _by_names(job, change, rules, all_names)
     return verdict if verdict.skip else _by_events(job, change, verdict, rules)
 
 
-def _by_names(job: DdlJob, change: DdlEffect, rules: Rules, known: Iterable[Name]) -> Verdict:
+def _by_names(job: DdlJob, change: DdlEffect, rules: Rules, all_names: Iterable[Name]) -> Verdict:
     names = change.tables
     kept = tuple(name for name in names if rules.allows(*name))
     if not kept:
         # A database that comes back brings tables that its own name does not show.
-        kept = tuple((one.schema, one.name) for one in change.after if rules.allows(one.schema, one.name))
+        kept = tuple(
+            (table.schema, table.name) for table in change.after if rules.allows(table.schema, table.name)
+        )
         return Verdict(kept) if kept else Verdict(names, skip="filtered")
     if change.kind is EffectKind.RESTORE:
         return Verdict(kept)
@@ -82,8 +84,8 @@ def _by_names(job: DdlJob, change: DdlEffect, rules: Rules, known: Iterable[Name
             f" {_COPY_HINT}",
         )
     if change.takes_rows_away or change.replaces_rows:
-        for name in dict.fromkeys((*names, *((one.schema, one.name) for one in change.after))):
-            if others := sharing(name, rules, known):
+        for name in dict.fromkeys((*names, *((table.schema, table.name) for table in change.after))):
+            if others := sharing(name, rules, all_names):
                 return Verdict(names, refused=_shared(ddl_job.action_name(job.action), name, rules, others))
     return Verdict(names)
 
@@ -96,9 +98,9 @@ def _by_events(job: DdlJob, change: DdlEffect, verdict: Verdict, rules: Rules) -
     asked = [name for name in verdict.tables if not renamed or name in renamed]
     events = sql_tokens.events_of(job.query, job.action)
     ignored_by = {name: rules.events.ignores_ddl(*name, events, job.query) for name in asked}
-    wanted = tuple(name for name in verdict.tables if not ignored_by.get(name))
-    if change.kind is EffectKind.RESTORE and wanted:
-        return Verdict(wanted)
+    passed = tuple(name for name in verdict.tables if not ignored_by.get(name))
+    if change.kind is EffectKind.RESTORE and passed:
+        return Verdict(passed)
     if all(ignored_by.values()):
         return Verdict(
             verdict.tables, skip=f"filtered by binlog-filter-rule {', '.join(sorted({*ignored_by.values()}))}"
@@ -121,16 +123,16 @@ class _Move:
 def _moves(renames: Sequence[tuple[Name, Name]]) -> list[_Move]:
     moves: list[_Move] = []
     for step, (old, new) in enumerate(renames):
-        known = next((move for move in moves if _lower(move.new) == _lower(old)), None)
-        if known is None:
+        earlier = next((move for move in moves if _lower(move.new) == _lower(old)), None)
+        if earlier is None:
             moves.append(_Move(old, new, [step]))
         else:
-            known.new = new
-            known.steps.append(step)
+            earlier.new = new
+            earlier.steps.append(step)
     return moves
 
 
-def _rename(change: DdlEffect, rules: Rules, known: Iterable[Name]) -> Verdict:
+def _rename(change: DdlEffect, rules: Rules, all_names: Iterable[Name]) -> Verdict:
     moves = _moves(change.renamed)
     kept = [move for move in moves if rules.allows(*move.old) or rules.allows(*move.new)]
     if not kept:
@@ -143,7 +145,7 @@ def _rename(change: DdlEffect, rules: Rules, known: Iterable[Name]) -> Verdict:
                 f" {_dotted(move.new)}: its rows so far are not downstream: {_COPY_HINT}",
             )
     if not rules.router.is_empty:
-        refused = _shared_by_rename(kept, moves, rules, known)
+        refused = _shared_by_rename(kept, moves, rules, all_names)
         if refused:
             return Verdict(change.tables, refused=refused)
     return _renamed(change, kept, rules)
@@ -171,12 +173,12 @@ def _renamed(change: DdlEffect, kept: Sequence[_Move], rules: Rules) -> Verdict:
 
 
 def _shared_by_rename(
-    kept: Sequence[_Move], moves: Sequence[_Move], rules: Rules, known: Iterable[Name]
+    kept: Sequence[_Move], moves: Sequence[_Move], rules: Rules, all_names: Iterable[Name]
 ) -> str:
     """Why a rename would take along or run into rows of other tables; "" if it does not."""
     route = rules.router.route
     moved = {_lower(move.new) for move in moves}
-    others = [name for name in known if _lower(name) not in moved]
+    others = [name for name in all_names if _lower(name) not in moved]
     for move in kept:
         old, new = route(*move.old), route(*move.new)
         if _lower(old) == _lower(new):
@@ -193,7 +195,7 @@ def _shared_by_rename(
 # -- databases, shared targets ----------------------------------------------------------------------------
 
 
-def _drop_database(change: DdlEffect, rules: Rules, known: Iterable[Name]) -> Verdict:
+def _drop_database(change: DdlEffect, rules: Rules, all_names: Iterable[Name]) -> Verdict:
     """The database itself if it replicates and nothing is routed around it; else the tables in it that do."""
     ((schema, _),) = change.tables
     inside = [(name, kind) for *name, kind in change.inside]
@@ -205,7 +207,7 @@ def _drop_database(change: DdlEffect, rules: Rules, known: Iterable[Name]) -> Ve
         if allowed:
             return Verdict(change.tables)
         return Verdict(tuple(name for name, _ in kept), instead=_drops(kept, rules))
-    others = [name for name in known if rules.allows(*name)]
+    others = [name for name in all_names if rules.allows(*name)]
     for name, _ in kept:
         if shared := sharing(name, rules, others):
             return Verdict(change.tables, refused=_shared("drop database", name, rules, shared))
@@ -229,14 +231,14 @@ def _drops(kept: Sequence[tuple[Name, str]], rules: Rules) -> tuple[str, ...]:
     return tuple(statements)
 
 
-def sharing(name: Name, rules: Rules, known: Iterable[Name]) -> list[Name]:
+def sharing(name: Name, rules: Rules, all_names: Iterable[Name]) -> list[Name]:
     """Other tables that replicate into the same table downstream."""
     if rules.router.is_empty or not name[1]:
         return []
     target = _lower(rules.router.route(*name))
     return [
         other
-        for other in known
+        for other in all_names
         if _lower(other) != _lower(name)
         and rules.allows(*other)
         and _lower(rules.router.route(*other)) == target

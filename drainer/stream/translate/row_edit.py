@@ -61,15 +61,15 @@ def _span(b: bytes, i: int) -> tuple[tuple[int, int], int]:
 
 
 class RowMasks:
-    """`masked[kind](row)`: the row with the masked datums, all other bytes as they were. `made`: ids of
+    """`masked[kind](row)`: the row with the masked datums, all other bytes as they were. `generated`: ids of
     generated columns that were made of masked ones; they are NULL, and servers make them again."""
 
     def __init__(
-        self, info: TableInfo, images: Images, exchanges: Mapping[int, Exchange], made: Collection[int]
+        self, info: TableInfo, images: Images, exchanges: Mapping[int, Exchange], generated: Collection[int]
     ) -> None:
         self._info, self._images = info, images
-        self._cut = {} if made else dict(exchanges)
-        self._exchanges = {**exchanges, **dict.fromkeys(made, lambda _: NULL_DATUM)}
+        self._cut = {} if generated else dict(exchanges)
+        self._exchanges = {**exchanges, **dict.fromkeys(generated, lambda _: NULL_DATUM)}
 
     @cached_property
     def masked(self) -> tuple[Masked, Masked, Masked]:
@@ -133,9 +133,9 @@ class RowEdit:
         self, rules: Sequence[RowRule], table: TableVersion, earlier: Iterable[Sequence[RowRule]] = ()
     ) -> None:
         name, info = f"{table.schema}.{table.name}", table.info
-        found = [rule.where.of(info, name) for rule in rules if rule.where is not None]
-        self._sets = [condition for condition in found if not condition.is_about_change]
-        self._changes = [condition for condition in found if condition.is_about_change]
+        conditions = [rule.where.of(info, name) for rule in rules if rule.where is not None]
+        self._sets = [condition for condition in conditions if not condition.is_about_change]
+        self._changes = [condition for condition in conditions if condition.is_about_change]
         self._earlier = _earlier(earlier, rules, info, name)
         self._images = Images(info)
         masks = [mask for rule in rules for mask in rule.masks]
@@ -158,7 +158,7 @@ class RowEdit:
                     return None
             for condition in self._sets:
                 if not condition.delete(row):
-                    if not self._went_out(lambda one: one.delete(row)):
+                    if not self._went_out(lambda held: held.delete(row)):
                         return None
                     break
         else:
@@ -171,7 +171,7 @@ class RowEdit:
                 before, after, split = condition.update(row)
                 was, now = was and before, now and after
             if not was:
-                was = self._went_out(lambda one: one.update(row)[0])
+                was = self._went_out(lambda held: held.update(row)[0])
             if not was:
                 if not now:
                     return None
@@ -213,12 +213,12 @@ def _earlier(
     is taken for met."""
     conditions_of: list[list[RowCondition]] = []
     seen = [_conditions(rules)]
-    for one in earlier:
-        if _conditions(one) in seen:
+    for earlier_rules in earlier:
+        if _conditions(earlier_rules) in seen:
             continue
-        seen.append(_conditions(one))
+        seen.append(_conditions(earlier_rules))
         conditions = []
-        for rule in one:
+        for rule in earlier_rules:
             with contextlib.suppress(ConfigError):
                 if rule.where is not None:
                     conditions.append(rule.where.of(info, table))
@@ -250,12 +250,12 @@ def _masks_of(masks: Sequence[Mask], info: TableInfo, table: str, images: Images
         labels[column.id] = mask.label
         exchanges[column.id] = mask.exchange(column, info, table)
     hidden = {column.name.lower() for column in info.columns if column.id in exchanges}
-    made = [
+    generated = [
         column.id
         for column in info.columns
         if column.generated and hidden & {name.lower() for name in names_in(column.generated)}
     ]
-    return RowMasks(info, images, exchanges, made)
+    return RowMasks(info, images, exchanges, generated)
 
 
 class _Function:

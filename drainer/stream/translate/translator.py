@@ -197,13 +197,13 @@ class Translator:
         if self.rules.channel_id is not None:
             marks = large_txn.pieces(spilled, lambda *of: self._resolve(gates, *of, marks=True))
             for piece in marks:
-                for one in piece.tables:
-                    if gates[one.table].is_ours(one.kinds, one.rows, spilled.commit_ts):
+                for of_table in piece.tables:
+                    if gates[of_table.table].is_ours(of_table.kinds, of_table.rows, spilled.commit_ts):
                         self.looped += 1
                         return iter((empty,))
             gates = {}
-        found = large_txn.pieces(spilled, lambda *of: self._resolve(gates, *of))
-        return (screened(piece, gates) for piece in found)
+        parts = large_txn.pieces(spilled, lambda *of: self._resolve(gates, *of))
+        return (screened(piece, gates) for piece in parts)
 
     def _resolve(
         self,
@@ -285,8 +285,8 @@ class Translator:
         if rules.channel_id is not None and is_mark_table(table.schema, table.name):
             mark = MarkRows(table.info, rules.channel_id)
         dropped = rules.events.ignored_rows(table.schema, table.name)
-        wanted = not is_system_schema(table.schema) and rules.allows(table.schema, table.name)
-        if not wanted or len(dropped) == len(_ROW_KINDS):
+        replicates = not is_system_schema(table.schema) and rules.allows(table.schema, table.name)
+        if not replicates or len(dropped) == len(_ROW_KINDS):
             return CLOSED if mark is None else RowGate(table.version, mark=mark)
         return RowGate(table.version, self.placed(table), dropped, mark, _row_edit(rules, table))
 
@@ -323,16 +323,16 @@ class Translator:
         verdict = ddl_filter.Verdict(change.tables, skip=PASSED_OVER if passed_over else "")
         if not passed_over:
             skip = self._skip_reason(job, change.tables)
-            known = self._schema.names() if not self.rules.router.is_empty else ()
+            all_names = self._schema.names() if not self.rules.router.is_empty else ()
             verdict = (
                 ddl_filter.Verdict(change.tables, skip=skip)
                 if skip
-                else ddl_filter.judge(job, change, self.rules, known)
+                else ddl_filter.judge(job, change, self.rules, all_names)
             )
         before, after = change.before, change.after
         if verdict.tables != change.tables:
             before, after = (_of_names(tracked, verdict.tables) for tracked in (before, after))
-        names = {(one.schema, one.name) for one in (*before, *after)}
+        names = {(table.schema, table.name) for table in (*before, *after)}
         return Ddl(
             commit_ts=commit_ts,
             job_id=job_id,
@@ -357,10 +357,13 @@ class Translator:
         """Other tables, as they are now, that replicate into the targets of these."""
         if self.rules.router.is_empty:
             return ()
-        known, own = list(self._schema.names()), {(schema.lower(), name.lower()) for schema, name in names}
-        shared = {other for name in names for other in ddl_filter.sharing(name, self.rules, known)}
+        all_names, own = (
+            list(self._schema.names()),
+            {(schema.lower(), name.lower()) for schema, name in names},
+        )
+        shared = {other for name in names for other in ddl_filter.sharing(name, self.rules, all_names)}
         others = sorted(name for name in shared if tuple(map(str.lower, name)) not in own)
-        return tuple(one for one in map(self._schema.tracked, others) if one is not None)
+        return tuple(table for table in map(self._schema.tracked, others) if table is not None)
 
     def _targets(self, names: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
         router = self.rules.router
@@ -385,7 +388,7 @@ def _row_edit(rules: Rules, table: TableVersion) -> RowEdit | None:
 
 
 def _of_names(tables: Iterable[Tracked], names: Collection[tuple[str, str]]) -> tuple[Tracked, ...]:
-    return tuple(one for one in tables if (one.schema, one.name) in names)
+    return tuple(table for table in tables if (table.schema, table.name) in names)
 
 
 def _documents(job: DdlJob) -> Sequence[dict[str, Any]]:

@@ -158,7 +158,7 @@ def _foreign(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[Finding]:
 
 
 def _other_registry(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[Finding]:
-    registered = node.answer.known if node.answer is not None else None
+    registered = node.answer.registered if node.answer is not None else None
     ours = {other.node_id for other in nodes if other.kind == PUMPS}
     if registered is None or node.kind != PUMPS or node.node_id in registered or not ours:
         return []

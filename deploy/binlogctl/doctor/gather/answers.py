@@ -45,7 +45,7 @@ def read_pump(status: bytes, exposition: bytes = b"") -> Answer | None:
         disk = None if available is None else DiskFacts(int(available), capacity)
         purged_ms = sizes.get(_GC)
         gc_ts = None if purged_ms is None else int(purged_ms) << LOGICAL_BITS
-        return Answer(foreign=True, known=registered, disk=disk, gc_ts=gc_ts)
+        return Answer(foreign=True, registered=registered, disk=disk, gc_ts=gc_ts)
     free, retention = pump.disk.available, pump.retention or RetentionStatus()
     return Answer(
         foreign=False,
@@ -53,7 +53,7 @@ def read_pump(status: bytes, exposition: bytes = b"") -> Answer | None:
         cluster_id=pump.cluster_id,
         version=pump.version or None,
         time_s=pump.time_s,
-        known=registered,
+        registered=registered,
         disk=None if free is None else DiskFacts(free, capacity, pump.disk.floor),
         gc_ts=pump.gc_ts,
         age_s=retention.age_s,

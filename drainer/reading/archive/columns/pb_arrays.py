@@ -339,8 +339,8 @@ class PbTable:
     ) -> Mapping[str, list[pa.Array]] | None:
         count = len(selected.begin)
         spans = {
-            side: [Spans(np.zeros(count, np.int64), np.zeros(count, np.int64)) for _ in wanted]
-            for side, wanted in self.columns.items()
+            side: [Spans(np.zeros(count, np.int64), np.zeros(count, np.int64)) for _ in targets]
+            for side, targets in self.columns.items()
         }
         types: _Types = {side: {} for side in self.columns}
         for kind in (INSERT, UPDATE, DELETE):
@@ -350,9 +350,9 @@ class PbTable:
             ):
                 return None
         arrays: dict[str, list[pa.Array]] = {}
-        for side, wanted in self.columns.items():
+        for side, targets in self.columns.items():
             arrays[side] = []
-            for place, (column, arrow) in enumerate(wanted):
+            for place, (column, arrow) in enumerate(targets):
                 source, is_local = types[side].get(place) or (column, False)
                 zone = self.time_zone if is_local else ""
                 values = array(buffer, spans[side][place], source.type, arrow, zone)
@@ -414,7 +414,7 @@ def shape_of(shape: EventShape) -> list[Element]:
     return [
         Element(None, 0)
         if value is None
-        else Element(value.prefix, 0 if value.made is not None else value.flag)
+        else Element(value.prefix, 0 if value.datums is not None else value.flag)
         for value in shape.values
     ]
 

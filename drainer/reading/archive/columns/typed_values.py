@@ -143,18 +143,18 @@ class ImageValues:
 
     read: Callable[[bytes], tuple[Any, ...]]
 
-    def __init__(self, info: TableInfo, wanted: Sequence[Column], *, by_name: bool) -> None:
+    def __init__(self, info: TableInfo, targets: Sequence[Column], *, by_name: bool) -> None:
         self.met_unfit = False
         self._lenient: list[Reader] = []
         mark: Callable[[Column], Any] = (
             (lambda column: column.name) if by_name else (lambda column: column.id)
         )
-        self._targets = {mark(column): column for column in wanted}
+        self._targets = {mark(column): column for column in targets}
         self._mark = mark
         readers = RowReaders(info, self._convert, None)
         columns = readers.layout.columns
         have = {mark(column): place for place, column in enumerate(columns)}
-        self._places = [have.get(mark(column), -1) for column in wanted]
+        self._places = [have.get(mark(column), -1) for column in targets]
         self._strict = StrictReader(
             readers.layout, self._lenient, [], [absent_datum(column) for column in columns]
         )

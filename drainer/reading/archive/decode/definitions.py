@@ -155,8 +155,8 @@ class Definitions:
     def _guessed_info(self, schema: str, table: str, shape: Shape) -> TableInfo:
         """With the columns and the key that a database or an image has of the table now, where they are the
         same: what was added or dropped since is another shape of it."""
-        columns = [_guessed(one, place) for place, one in enumerate(shape)]
-        given = [one.version.info for one in self._by_name.get((schema, table), ()) if not one.first_ts]
+        columns = [_guessed(element, place) for place, element in enumerate(shape)]
+        given = [entry.version.info for entry in self._by_name.get((schema, table), ()) if not entry.first_ts]
         if not given:
             return TableInfo(0, table, tuple(columns))
         now = {column.name: column for column in given[-1].columns}
@@ -166,13 +166,15 @@ class Definitions:
                 columns[place] = replace(same, offset=place)
             else:
                 columns[place] = replace(column, id=_GUESSED_ID + place)
-        if not {column.id for column in compile_sql(given[-1]).key_columns} <= {one.id for one in columns}:
+        if not {column.id for column in compile_sql(given[-1]).key_columns} <= {
+            column.id for column in columns
+        }:
             return TableInfo(0, table, tuple(columns))
         places = {column.name: column.offset for column in columns}
         indexes = [
-            replace(one, columns=tuple(replace(part, offset=places[part.name]) for part in one.columns))
-            for one in given[-1].indexes
-            if all(part.name in places for part in one.columns)
+            replace(index, columns=tuple(replace(part, offset=places[part.name]) for part in index.columns))
+            for index in given[-1].indexes
+            if all(part.name in places for part in index.columns)
         ]
         return replace(given[-1], columns=tuple(columns), indexes=tuple(indexes))
 

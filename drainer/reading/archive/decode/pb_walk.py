@@ -148,20 +148,20 @@ _FLAGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class PbValue:
-    """`flag`: of a datum that is the same here and there. `made`: datums of other values, by their text's.
+    """`flag`: of a datum that is the same here and there. `datums`: datums of other values, by their text's.
 
     `is_local`: the text is a time in the zone of the drainer that wrote it."""
 
     id: bytes
     prefix: bytes
     flag: int
-    made: _Made | None
+    datums: _Made | None
     is_local: bool = False
 
     def image_datum(self, datum: bytes) -> bytes:
         """The slow way; `RowError` and the like for what is none."""
-        if self.made is not None:
-            return self.made[datum]
+        if self.datums is not None:
+            return self.datums[datum]
         same = datum[0] == self.flag or datum == NULL_DATUM or {datum[0], self.flag} == {VARINT, UVARINT}
         if not same or skip(datum, 0) != len(datum):
             raise RowError(f"datum flag {datum[0]:#04x}")
@@ -170,7 +170,7 @@ class PbValue:
     def _head(self, size: int) -> bytes:
         """From the prefix to what is known of a datum of this size."""
         head = self.prefix + b"\x22" + put_uvarint(size)
-        return head if self.made is not None else head + self._start(size)
+        return head if self.datums is not None else head + self._start(size)
 
     def _start(self, size: int) -> bytes:
         """The first bytes of a datum of this size."""
@@ -186,17 +186,19 @@ class PbValue:
 
     def _changed(self, size: int) -> bytes:
         head = b"\x2a" + put_uvarint(size)
-        return head if self.made is not None else head + self._start(size)
+        return head if self.datums is not None else head + self._start(size)
 
     @property
     def _is_short(self) -> bool:
         """Whether all sizes of an element are one byte."""
-        return self.made is None and self.flag != BYTES and len(self.prefix) + 2 * _SHORT_MAX + 4 <= _ONE_BYTE
+        return (
+            self.datums is None and self.flag != BYTES and len(self.prefix) + 2 * _SHORT_MAX + 4 <= _ONE_BYTE
+        )
 
     def _locals(self, source: Source, place: int) -> None:
         source.names |= {f"HEAD{place}": _Heads(self._head), f"NEXT{place}": _Heads(self._changed)}
-        if self.made is not None:
-            source.names[f"MADE{place}"] = self.made
+        if self.datums is not None:
+            source.names[f"MADE{place}"] = self.datums
 
     def _sizes(self, source: Source) -> None:
         """`p` where the prefix begins, `e` where the element ends, `d` where the datum lies, `s` its size."""
@@ -236,7 +238,7 @@ class PbValue:
         )
 
     def _datum(self, place: int, start: str, end: str) -> str:
-        return f"b[{start}:{end}]" if self.made is None else f"MADE{place}[b[{start}:{end}]]"
+        return f"b[{start}:{end}]" if self.datums is None else f"MADE{place}[b[{start}:{end}]]"
 
 
 def pb_value(column: Column, prefix: bytes, to_utc: Callable[[str], str] | None = None) -> PbValue:
@@ -355,13 +357,15 @@ class _Compiled:
         self.version = version
         by_name = {column.name: column for column in version.info.columns if column.is_writable}
         self.values = [
-            pb_value(by_name[one.name], one.prefix, to_utc if one.tp == ti.TIMESTAMP else None)
-            if one.name in by_name
+            pb_value(by_name[element.name], element.prefix, to_utc if element.tp == ti.TIMESTAMP else None)
+            if element.name in by_name
             else None
-            for one in event.shape
+            for element in event.shape
         ]
         offsets = {
-            place: by_name[one.name].offset for place, one in enumerate(event.shape) if one.name in by_name
+            place: by_name[element.name].offset
+            for place, element in enumerate(event.shape)
+            if element.name in by_name
         }
         self.order = sorted(offsets, key=offsets.__getitem__)
         self.kind = event.kind

@@ -63,7 +63,7 @@ _DEFINITIONS: Final = pa.schema(
     }
 )
 _FILES: Final = pa.schema(
-    {one.name: pa.string() if one.name in _TEXT_FIELDS else pa.int64() for one in fields(FileCoverage)}
+    {entry.name: pa.string() if entry.name in _TEXT_FIELDS else pa.int64() for entry in fields(FileCoverage)}
 )
 
 

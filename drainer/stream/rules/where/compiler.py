@@ -483,7 +483,7 @@ class RowCondition:
             column.name.lower(): place for place, column in enumerate(self._readers.layout.columns)
         }
         self._info = info
-        self.refs = [one for one in operands(condition) if isinstance(one, ColumnRef)]
+        self.refs = [operand for operand in operands(condition) if isinstance(operand, ColumnRef)]
         self.is_about_change: bool = any(ref.side is not Side.OWN for ref in self.refs)
         self.truth(Comparisons(), _CHANGED)  # what is wrong is said now
 
@@ -517,23 +517,23 @@ class RowCondition:
 
     # -- source --------------------------------------------------------------------------------------
 
-    def truth(self, made: Comparisons, sides: Sides) -> Truth:
+    def truth(self, comparisons: Comparisons, sides: Sides) -> Truth:
         """Source of the whole condition; `sides` says in which locals columns are."""
-        return self._source(self._condition, made, sides)
+        return self._source(self._condition, comparisons, sides)
 
-    def _source(self, condition: Condition, made: Comparisons, sides: Sides) -> Truth:
+    def _source(self, condition: Condition, comparisons: Comparisons, sides: Sides) -> Truth:
         match condition:
             case And(parts) | Or(parts):
-                truths = [self._source(part, made, sides) for part in parts]
+                truths = [self._source(part, comparisons, sides) for part in parts]
                 true, false = (" and ", " or ") if isinstance(condition, And) else (" or ", " and ")
                 return Truth(
-                    f"({true.join(one.true for one in truths)})",
-                    f"({false.join(one.false for one in truths)})",
+                    f"({true.join(truth.true for truth in truths)})",
+                    f"({false.join(truth.false for truth in truths)})",
                 )
             case Not(inner):
-                return _negated(self._source(inner, made, sides))
+                return _negated(self._source(inner, comparisons, sides))
             case _:
-                return self._predicate(condition, made, lambda operand: self._term(operand, sides))
+                return self._predicate(condition, comparisons, lambda operand: self._term(operand, sides))
 
     def _term(self, operand: Operand, sides: Sides) -> Term | Literal:
         if isinstance(operand, Literal):
@@ -544,29 +544,29 @@ class RowCondition:
     def _predicate(
         self,
         condition: Compare | Between | In | Like | IsNull,
-        made: Comparisons,
+        comparisons: Comparisons,
         term: Callable[[Operand], Any],
     ) -> Truth:
         try:
             if isinstance(condition, Compare):
-                return made.compare(condition.op, term(condition.left), term(condition.right))
+                return comparisons.compare(condition.op, term(condition.left), term(condition.right))
             operand = term(condition.operand)
             if isinstance(condition, Between):
-                truth = _between(made, operand, term(condition.low), term(condition.high))
+                truth = _between(comparisons, operand, term(condition.low), term(condition.high))
             elif isinstance(operand, Literal):
                 raise Unlike("a value is asked about", "a condition is about columns")
             elif isinstance(condition, In):
-                truth = made.in_list(operand, [term(item) for item in condition.items])
+                truth = comparisons.in_list(operand, [term(item) for item in condition.items])
             elif isinstance(condition, Like):
-                truth = made.like(operand, condition)
+                truth = comparisons.like(operand, condition)
             else:
-                return made.is_null(operand, negated=condition.negated)
+                return comparisons.is_null(operand, negated=condition.negated)
             return _negated(truth) if condition.negated else truth
         except Unlike as error:
             raise self._unlike(condition, error) from None
 
     def _unlike(self, condition: Condition, error: Unlike) -> ConfigError:
-        names = [one.name for one in operands(condition) if isinstance(one, ColumnRef)]
+        names = [operand.name for operand in operands(condition) if isinstance(operand, ColumnRef)]
         column = f"column {self._table}.{names[0]} is " if names else ""
         return ConfigError(f"{self._label}: {condition}: {column}{error.what}", hint=error.hint)
 
@@ -582,16 +582,16 @@ class _Result:
     """Statements after the values were read, what they use, and the same for rows of an odd form."""
 
     def __init__(self, of: RowCondition, *answers: Sides, more: str = "") -> None:
-        made = Comparisons()
+        comparisons = Comparisons()
         places: dict[str, set[int]] = {_OLD: set(), _NEW: set(), _NOWHERE: set()}
         for sides in answers:
             for ref in of.refs:
                 places[sides[ref.side]].add(of.place(ref))
-        truths = list(dict.fromkeys(of.truth(made, sides).true for sides in answers))
+        truths = list(dict.fromkeys(of.truth(comparisons, sides).true for sides in answers))
         if more:  # of a change both are one
             truths = [truths[0], truths[-1], more]
         self.old, self.new = places[_OLD], places[_NEW]
-        self.names: Mapping[str, Any] = made.names
+        self.names: Mapping[str, Any] = comparisons.names
         self.lines = [*(f"{_NOWHERE}{place} = None" for place in sorted(places[_NOWHERE]))]
         self.lines.append(f"return {', '.join(truths)}")
 
@@ -611,25 +611,25 @@ def _negated(truth: Truth) -> Truth:
     return Truth(truth.false, truth.true)
 
 
-def _between(made: Comparisons, operand: Any, low: Any, high: Any) -> Truth:
+def _between(comparisons: Comparisons, operand: Any, low: Any, high: Any) -> Truth:
     """`low <= operand AND operand <= high`; one floating-point number makes all three such."""
     if isinstance(operand, Term) and operand.kind in ELEMENTS and _are_mixed(low, high):
         raise Unlike(f"{operand.kind.value} between a text and a number", "give both as texts, or as numbers")
-    as_float = any(_is_float(one) for one in (operand, low, high))
-    above = made.compare(">=", operand, low, as_float=as_float)
-    below = made.compare("<=", operand, high, as_float=as_float)
+    as_float = any(_is_float(value) for value in (operand, low, high))
+    above = comparisons.compare(">=", operand, low, as_float=as_float)
+    below = comparisons.compare("<=", operand, high, as_float=as_float)
     return Truth(f"({above.true} and {below.true})", f"({above.false} or {below.false})")
 
 
 def _are_mixed(low: Term | Literal, high: Term | Literal) -> bool:
-    kinds = {one.kind for one in (low, high) if isinstance(one, Literal)}
+    kinds = {value.kind for value in (low, high) if isinstance(value, Literal)}
     return LiteralKind.NUMBER in kinds and len(kinds) > 1
 
 
-def _is_float(one: Term | Literal) -> bool:
-    if isinstance(one, Term):
-        return one.kind is ValueClass.FLOAT
-    return one.kind is LiteralKind.NUMBER and isinstance(one.value, float)
+def _is_float(value: Term | Literal) -> bool:
+    if isinstance(value, Term):
+        return value.kind is ValueClass.FLOAT
+    return value.kind is LiteralKind.NUMBER and isinstance(value.value, float)
 
 
 def missing_column(label: str, name: str, table: str, info: TableInfo) -> ConfigError:
@@ -648,4 +648,4 @@ def missing_column(label: str, name: str, table: str, info: TableInfo) -> Config
 
 
 def _shown(columns: Sequence[Column]) -> list[Column]:
-    return sorted((one for one in columns if one.is_writable), key=lambda one: one.offset)
+    return sorted((column for column in columns if column.is_writable), key=lambda column: column.offset)

@@ -281,10 +281,10 @@ class _Parser:
         if not self._take(word):
             self._unexpected(f"`{word}`")
 
-    def _unexpected(self, wanted: str, hint: str = _GRAMMAR) -> NoReturn:
+    def _unexpected(self, expected: str, hint: str = _GRAMMAR) -> NoReturn:
         token = self._token
-        found = f"`{token.text}`" if token.text else "the end"
-        self._fail(token.at, f"{wanted} is expected, not {found}", hint)
+        actual = f"`{token.text}`" if token.text else "the end"
+        self._fail(token.at, f"{expected} is expected, not {actual}", hint)
 
     def whole(self) -> Condition:
         condition = self._or()
@@ -363,9 +363,9 @@ class _Parser:
                 self._fail(at, "ESCAPE takes one character, or '' for none")
         return Like(operand, pattern, escape, negated)
 
-    def _text(self, wanted: str) -> str:
+    def _text(self, expected: str) -> str:
         if self._token.kind != "text":
-            self._unexpected(wanted)
+            self._unexpected(expected)
         return _unquoted(self._next().text)
 
     def _operand(self) -> Operand:
@@ -435,7 +435,7 @@ def _unquoted(text: str) -> str:
     quote, inside = text[0], text[1:-1]
     return re.sub(
         r"\\(.)|" + quote * 2,
-        lambda found: quote if found[1] is None else _ESCAPES.get(found[1], found[1]),
+        lambda match: quote if match[1] is None else _ESCAPES.get(match[1], match[1]),
         inside,
         flags=re.DOTALL,
     )

@@ -42,7 +42,7 @@ _GENERAL_GROUPS: Final = (
     "Ⓒⓒ Ⓓⓓ Ⓔⓔ Ⓕⓕ Ⓖⓖ Ⓗⓗ Ⓘⓘ Ⓙⓙ Ⓚⓚ Ⓛⓛ Ⓜⓜ Ⓝⓝ Ⓞⓞ Ⓟⓟ Ⓠⓠ Ⓡⓡ Ⓢⓢ Ⓣⓣ Ⓤⓤ Ⓥⓥ Ⓦⓦ Ⓧⓧ Ⓨⓨ Ⓩⓩ Ａａ Ｂｂ Ｃｃ Ｄｄ Ｅｅ Ｆｆ "
     "Ｇｇ Ｈｈ Ｉｉ Ｊｊ Ｋｋ Ｌｌ Ｍｍ Ｎｎ Ｏｏ Ｐｐ Ｑｑ Ｒｒ Ｓｓ Ｔｔ Ｕｕ Ｖｖ Ｗｗ Ｘｘ Ｙｙ Ｚｚ"
 )
-_GENERAL: Final = {ord(one): group[0] for group in _GENERAL_GROUPS.split() for one in group[1:]}
+_GENERAL: Final = {ord(character): group[0] for group in _GENERAL_GROUPS.split() for character in group[1:]}
 _BEYOND_BMP: Final = re.compile("[\U00010000-\U0010ffff]")
 _IGNORED: Final = "".join(map(chr, (*range(9), *range(14, 32), 127)))
 _ALIKE_UNICODE: Final = "\t\n\x0b\x0c\r `^_-,;:!?.'\"()[]{}@*/\\&#%+<=>|~$0123456789"
@@ -51,9 +51,9 @@ _ALIKE_0900: Final = "\t\n\x0b\x0c\r _-,;:!?.'\"()[]{}@*/\\&#%`^+<=>|~$012345678
 
 def _ascii_weights(order: str) -> dict[int, str | None]:
     """ASCII in the order of a collation; ignored characters are none."""
-    weights: dict[int, str | None] = {ord(one): None for one in _IGNORED}
-    for weight, one in enumerate(order, 1):
-        weights[ord(one)] = chr(weight)
+    weights: dict[int, str | None] = {ord(character): None for character in _IGNORED}
+    for weight, character in enumerate(order, 1):
+        weights[ord(character)] = chr(weight)
     for weight in range(26):
         weights[ord("a") + weight] = weights[ord("A") + weight] = chr(len(order) + 1 + weight)
     return weights
@@ -79,11 +79,13 @@ def _general(raw: bytes) -> str:
 
 
 def _without_accents(text: str) -> str:
-    return "".join(one for one in unicodedata.normalize("NFKD", text).casefold() if not _is_mark(one))
+    return "".join(
+        character for character in unicodedata.normalize("NFKD", text).casefold() if not _is_mark(character)
+    )
 
 
-def _is_mark(one: str) -> bool:
-    return unicodedata.category(one) in ("Mn", "Me", "Cf")
+def _is_mark(character: str) -> bool:
+    return unicodedata.category(character) in ("Mn", "Me", "Cf")
 
 
 def _uca(weights: dict[int, str | None]) -> Callable[[bytes], str]:

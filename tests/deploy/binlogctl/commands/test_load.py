@@ -47,7 +47,7 @@ def test_the_line_says_table_rows_rate_and_time_left() -> None:
 def test_counters_begin_again_at_another_timestamp() -> None:
     counters = Counters()
     counters.begin(5, 2, 1000)
-    counters.known(100)
+    counters.count_stored(100)
     counters.copied(200, 4096, compared=False)
     counters.copied(50, 0, compared=True)
     now = counters.view()

@@ -56,7 +56,7 @@ def numbers(found: Reconciled) -> tuple[list[int], list[int], list[int]]:
 
 def test_a_new_load_makes_what_is_not_there_and_takes_what_is_empty() -> None:
     found = decided([source("a"), source("b")], there={"b": There(TABLE)})
-    assert [(one.target[1], one.made) for _, one in found.begun] == [("a", True), ("b", False)]
+    assert [(one.target[1], one.is_new) for _, one in found.begun] == [("a", True), ("b", False)]
     assert all(one.state is TableState.PLANNED for _, one in found.begun)
 
 
@@ -66,9 +66,9 @@ def test_rows_of_others_are_refused_all_at_once() -> None:
         decided([source(name) for name in "abcdefg"], there=there)
     assert "-replace" in refused.value.hint
     replaced = decided([source("a")], there=there, mode=Mode.REPLACE)
-    assert [one.made for _, one in replaced.begun] == [True]
+    assert [one.is_new for _, one in replaced.begun] == [True]
     appended = decided([source("a")], there=there, mode=Mode.APPEND)
-    assert [one.made for _, one in appended.begun] == [False]
+    assert [one.is_new for _, one in appended.begun] == [False]
 
 
 def test_rows_without_key_are_not_added_to_others() -> None:
@@ -80,7 +80,7 @@ def test_rows_without_key_are_not_added_to_others() -> None:
 def test_a_table_that_ddl_may_not_make_has_to_be_there() -> None:
     with pytest.raises(Rejected, match=r"copy\.a is not there downstream"):
         decided([source("a", creates=False)])
-    assert not decided([source("a", creates=False)], there={"a": There(TABLE)}).begun[0][1].made
+    assert not decided([source("a", creates=False)], there={"a": There(TABLE)}).begun[0][1].is_new
 
 
 def test_something_else_of_that_name_is_refused() -> None:
@@ -117,13 +117,13 @@ def test_what_upstream_altered_begins_anew_and_what_it_dropped_is_given_up() -> 
     known = [stored(0, "a"), stored(1, "b")]
     found = decided([source("a", digest="other")], known, {"a": There(TABLE, True)}, same_ts=False)
     assert numbers(found) == ([], [2], [1, 0])
-    assert found.begun[0][1].made, "the load had made it, so it may drop it"
+    assert found.begun[0][1].is_new, "the load had made it, so it may drop it"
 
 
 def test_a_table_that_was_there_before_is_never_dropped() -> None:
     known = [stored(0, "a", made=False)]
     found = decided([source("a", digest="other")], known, {"a": There(TABLE, True)}, same_ts=False)
-    assert not found.begun[0][1].made
+    assert not found.begun[0][1].is_new
 
 
 def test_rows_that_were_added_to_others_cannot_be_taken_back() -> None:

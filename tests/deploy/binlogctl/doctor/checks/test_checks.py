@@ -98,7 +98,7 @@ def test_healthy_nodes() -> None:
     assert checked(*local, one_host=True) == {}
 
 
-GO = Answer(foreign=True, known=frozenset({"p", "q"}))
+GO = Answer(foreign=True, registered=frozenset({"p", "q"}))
 
 
 @pytest.mark.parametrize(
@@ -111,14 +111,14 @@ GO = Answer(foreign=True, known=frozenset({"p", "q"}))
         (replace(PUMP, alive=None, answer=None, update_ts=ts_before(300)), {"node.dead": "error"}),
         (replace(PUMP, alive=None, answer=GO), {"node.identity": "unchecked"}),
         (replace(PUMP, alive=None, answer=GO, update_ts=ts_before(300)), {"node.identity": "unchecked"}),
-        (replace(PUMP, alive=None, answer=replace(GO, known=frozenset({"z"}))),
+        (replace(PUMP, alive=None, answer=replace(GO, registered=frozenset({"z"}))),
          {"node.cluster": "error", "node.identity": "unchecked"}),
         (replace(PUMP, state=PAUSED, alive=False, answer=None), {"node.paused": "warning"}),
         (replace(DRAINER, state=PAUSED, alive=False, answer=None), {"node.paused": "warning"}),
         (replace(PUMP, state="asleep"), {"node.state": "warning"}),
         (replace(PUMP, answer=replace(OURS, node_id="q")), {"node.identity": "error"}),
         (replace(PUMP, answer=replace(OURS, cluster_id=8)), {"node.cluster": "error"}),
-        (replace(PUMP, answer=replace(OURS, known=frozenset())), {"node.cluster": "error"}),
+        (replace(PUMP, answer=replace(OURS, registered=frozenset())), {"node.cluster": "error"}),
         (replace(PUMP, answer=replace(OURS, version="v2")), {"cluster.versions": "warning"}),
         (replace(PUMP, answer=replace(OURS, troubles=(Trouble(WARNING, "p", "disk is gone"),))),
          {"node.trouble": "warning"}),
@@ -283,7 +283,7 @@ def test_go_pump_tells_its_disk_and_what_it_purged_in_its_metrics() -> None:
     )
     answer = answers.read_pump(status, exposition)
     assert answer is not None
-    assert (answer.foreign, answer.node_id, answer.known) == (True, None, frozenset({"a:8250"}))
+    assert (answer.foreign, answer.node_id, answer.registered) == (True, None, frozenset({"a:8250"}))
     assert answer.disk == DiskFacts(2 * GIB, 4 * GIB)
     assert answer.gc_ts == tso.compose(1_700_000_000_000)
 
