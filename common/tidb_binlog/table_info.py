@@ -163,14 +163,17 @@ class FieldType:
 
     @property
     def unsigned(self) -> bool:
+        """Whether it counts from zero."""
         return bool(self.flag & FLAG_UNSIGNED)
 
     @property
     def not_null(self) -> bool:
+        """Whether NULL is refused."""
         return bool(self.flag & FLAG_NOT_NULL)
 
     @property
     def is_binary_string(self) -> bool:
+        """Whether values are bytes without a character set."""
         return self.tp in STRING_TYPES and self.charset == "binary"
 
     @property
@@ -179,6 +182,7 @@ class FieldType:
         return max(self.decimal, 0)
 
     def to_json(self) -> dict[str, Any]:
+        """Write it as TiDB does."""
         return {
             "Tp": self.tp,
             "Flag": self.flag,
@@ -192,6 +196,7 @@ class FieldType:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> FieldType:
+        """Read what TiDB writes of it into a DDL job."""
         return cls(
             tp=document["Tp"],
             flag=document.get("Flag", 0),
@@ -223,6 +228,7 @@ class Column:
 
     @property
     def is_virtual(self) -> bool:
+        """Whether it is computed when it is read, and stored nowhere."""
         return bool(self.generated) and not self.generated_stored
 
     @property
@@ -231,6 +237,7 @@ class Column:
         return self.state == SchemaState.PUBLIC and not self.generated and not self.hidden
 
     def to_json(self) -> dict[str, Any]:
+        """Write it as TiDB does."""
         bits = self.origin_default_bit
         return {
             "id": self.id,
@@ -249,6 +256,7 @@ class Column:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Column:
+        """Read what TiDB writes of it into a DDL job."""
         bits = document.get("origin_default_bit")
         origin = document.get("origin_default")
         default = document.get("default")
@@ -279,6 +287,8 @@ class IndexColumn:
 
 @dataclass(frozen=True, slots=True)
 class Index:
+    """One index; `state` as a column has it."""
+
     id: int
     name: str
     columns: tuple[IndexColumn, ...]
@@ -287,6 +297,7 @@ class Index:
     state: int = SchemaState.PUBLIC
 
     def to_json(self) -> dict[str, Any]:
+        """Write it as TiDB does."""
         return {
             "id": self.id,
             "idx_name": _name(self.name),
@@ -301,6 +312,7 @@ class Index:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Index:
+        """Read what TiDB writes of it into a DDL job."""
         return cls(
             id=document.get("id", 0),
             name=document["idx_name"]["O"],
@@ -346,6 +358,7 @@ class TableInfo:
 
     @property
     def primary_index(self) -> Index | None:
+        """The primary key, where it is an index."""
         return next((index for index in self.indexes if index.primary), None)
 
     @property
@@ -370,6 +383,7 @@ class TableInfo:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> TableInfo:
+        """Read what TiDB writes of it into a DDL job."""
         try:
             return cls(
                 id=document["id"],

@@ -55,6 +55,8 @@ Outcome = Committed | RolledBack | Undecided | Unknown
 
 
 class TimestampOracle(Protocol):
+    """Gives timestamps that only grow."""
+
     async def timestamp(self) -> Ts:
         """A timestamp larger than every one that any client got before this call began.
 

@@ -30,7 +30,8 @@ DDL: Final = "ddl"
 RELEASE: Final = "release"
 """Roles of sessions that run DDL: in the stream's order, and for tables that waited."""
 _NO_SUCH_SESSION: Final = 1094
-_ENDING_S: Final = 2
+ENDING_S: Final = 5
+"""Within it a server has ended the session of a process that is gone or was killed."""
 _IDLE: Final = "Sleep"
 
 _logger = log.get("session_claim")
@@ -58,12 +59,12 @@ class Claims:
         is_marked = claim(connection, name)
         check_ours()
         if not is_marked and end(connection, [name]):
-            claim(connection, name, wait_s=_ENDING_S)
+            claim(connection, name, wait_s=ENDING_S)
 
     def succeed_store(self, connection: Connection, lanes: Iterable[int]) -> None:
         """End what a predecessor left in the middle of a transaction, and mark this session in its place."""
         end(connection, [self.name(STORE), *(self.name(lane) for lane in lanes)])
-        claim(connection, self.name(STORE), wait_s=_ENDING_S)
+        claim(connection, self.name(STORE), wait_s=ENDING_S)
 
     def holders(self, connection: Connection, lanes: Iterable[int]) -> list[int]:
         """Connection ids of the sessions, other than this one, that have any of the locks."""
@@ -123,7 +124,7 @@ def succeed(connection: Connection, name: str) -> None:
             "a statement of this drainer's predecessor still runs downstream",
             hint="it is waited for; SHOW PROCESSLIST shows it",
         )
-    claim(connection, name, wait_s=_ENDING_S)
+    claim(connection, name, wait_s=ENDING_S)
 
 
 def holder_of(connection: Connection, name: str) -> int:

@@ -30,6 +30,8 @@ from typing import Final
 
 
 class PumpState(Enum):
+    """Whether a pump is written to."""
+
     AWAY = "away"
     USABLE = "usable"
     SUSPECT = "suspect"

@@ -67,6 +67,7 @@ class NodeStatus:
     label: dict[str, Any] | None = field(default=None, hash=False)
 
     def with_state(self, state: str) -> NodeStatus:
+        """The same node, in another state."""
         assert state in STATES
         return replace(self, state=state)
 
@@ -83,6 +84,7 @@ class NodeStatus:
         return self.labels.get("kind") == "reader"
 
     def to_json(self) -> bytes:
+        """Encode the entry as Go nodes do."""
         document = {
             "nodeId": self.node_id,
             "host": self.host,

@@ -47,6 +47,7 @@ class ClusterView:
     drainers: Mapping[str, NodeEntry]
 
     def of(self, kind: str) -> Mapping[str, NodeEntry]:
+        """The entries of `pumps` or of `drainers`."""
         return self.pumps if kind == PUMPS else self.drainers
 
 

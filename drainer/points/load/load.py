@@ -23,7 +23,7 @@ from drainer.config.downstream import target_of, upstream_target_of
 from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Connection
 from drainer.mysql.session import DownstreamSession
-from drainer.mysql.session_lock import Claims, claim, holder_of
+from drainer.mysql.session_lock import ENDING_S, Claims, claim, holder_of
 from drainer.points.load import upstream_schema
 from drainer.points.load.contents import Contents, contents_of
 from drainer.points.load.counters import PREPARING, Counters
@@ -183,7 +183,7 @@ class Load:
         """Mark the session. Raises `Conflict`."""
         connection.keep_alive()
         name = Claims(self._settings.checkpoint_schema, self._upstream.cluster_id).name(LOAD_ROLE)
-        if not claim(connection, name) and (holder := holder_of(connection, name)):
+        if not claim(connection, name, wait_s=ENDING_S) and (holder := holder_of(connection, name)):
             raise Conflict(
                 f"another load into this downstream runs (its session there is {holder})",
                 hint=f"wait for its end; of a process that is gone, KILL {holder} there ends the session",

@@ -11,8 +11,9 @@ from tidb_binlog import rpc
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.etcd.client import EtcdClient
 
-# About one stream in four shows grpcio's own failure.
+# About one stream in four shows grpcio's own failure, on a busy machine nearly all do.
 TRIES = 30
+TRIES_MAX = 1000
 
 
 async def requests() -> AsyncIterator[bytes]:
@@ -24,7 +25,9 @@ async def test_a_stream_that_is_refused_at_once_is_never_an_internal_error() -> 
     seen: set[object] = set()
     async with hasty_peer(rpc.UNIMPLEMENTED, "unknown service") as address:
         client = rpc.Client(address)
-        for _ in range(TRIES):
+        for turn in range(TRIES_MAX):
+            if turn >= TRIES and rpc.UNIMPLEMENTED in seen:
+                break
             try:
                 async with aclosing(client.bidi("/test.Example/Chat", requests())) as replies:
                     await anext(replies)
@@ -49,11 +52,13 @@ async def test_a_watch_that_ends_at_once_is_unavailable(code: int, text: str) ->
     messages: set[str] = set()
     async with hasty_peer(code, text) as address:
         client = EtcdClient([address], None, 5.0)
-        for _ in range(TRIES):
+        for turn in range(TRIES_MAX):
+            if turn >= TRIES and any(text in message for message in messages):
+                break
             try:
                 async with aclosing(client.watch(b"/tidb-binlog/", 1)) as changes:
                     await anext(changes)
             except Unavailable as error:
                 messages.add(error.message)
         await client.close()
-    assert any(text in message for message in messages)
+    assert any(text in message for message in messages), messages
