@@ -1,6 +1,9 @@
 # Three commands do everything on a fresh Debian-like machine: `make demo`, `make demo-spark` and `make test`.
 # `make test PYTHON=/usr/bin/python3.13` makes .venv of that interpreter; without it, deploy/install.sh chooses.
 
+# Without bytecode each of the hundreds of processes that tests and demo start compiles all it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 PY := .venv/bin/python
 STAMP := .venv/.ready
 # Java and PySpark are half a gigabyte that the demo does without.

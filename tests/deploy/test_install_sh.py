@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -86,3 +87,13 @@ def test_the_versions_are_those_of_the_package() -> None:
         r"Programming Language :: Python :: (3\.\d+)\"", (ROOT / "pyproject.toml").read_text()
     )
     assert sorted(found[1].split()) == sorted(classified)
+
+
+def test_make_lets_python_keep_its_bytecode() -> None:
+    """A shell in which PYTHONDONTWRITEBYTECODE is set would make each process of the tests compile all it imports."""
+    told = ["make", "-s", "--eval", "told: ; @printenv PYTHONDONTWRITEBYTECODE || echo unset", "told"]
+    environ = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    assert (
+        subprocess.run(told, cwd=ROOT, env=environ, capture_output=True, text=True, check=True).stdout
+        == "unset\n"
+    )
