@@ -90,7 +90,7 @@ def test_the_versions_are_those_of_the_package() -> None:
 
 
 def test_make_lets_python_keep_its_bytecode() -> None:
-    """A shell in which PYTHONDONTWRITEBYTECODE is set would make each process of the tests compile all it imports."""
+    """Without it each process of the tests would compile all that it imports."""
     told = ["make", "-s", "--eval", "told: ; @printenv PYTHONDONTWRITEBYTECODE || echo unset", "told"]
     environ = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     assert (
