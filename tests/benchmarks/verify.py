@@ -22,7 +22,7 @@ from drainer.compare.verify.checksum import sum_queries
 from drainer.compare.verify.compared_table import ComparedTable, compared_table
 from drainer.compare.verify.result import State
 from drainer.compare.verify.row_source import sides_at_rest
-from drainer.compare.verify.table_work import Wanted
+from drainer.compare.verify.table_work import Request
 from drainer.compare.verify.verifying import Pace, Verifying
 from drainer.mysql.connection import Target, connect
 from drainer.mysql.table_reader import read_table
@@ -128,7 +128,7 @@ def _verified(targets: list[Target]) -> None:
     names = [(SCHEMA, f"t{number}") for number in range(TABLES)]
     found = Verifying(
         lambda: sides_at_rest(1, *targets, sessions=WORKERS + 1),
-        lambda _: [Wanted((name,), name) for name in names],
+        lambda _: [Request((name,), name) for name in names],
         Pace(workers=WORKERS),
     ).run()
     if found.state is not State.EQUAL or found.rows != TABLES * ROWS:

@@ -30,67 +30,69 @@ _ROWS: Final = ("table", "row", "key", "column", "upstream / downstream", "last 
 _COLUMNS: Final = ("table", "column", "compared", "why")
 
 
-def html(found: Verification) -> str:
-    title = f"Comparison of {found.downstream} with {found.upstream}"
-    return page(title, (*_head(found), _verdict(found), *_rows(found), *_tables(found), *_columns(found)))
+def html(result: Verification) -> str:
+    title = f"Comparison of {result.downstream} with {result.upstream}"
+    return page(
+        title, (*_head(result), _verdict(result), *_rows(result), *_tables(result), *_columns(result))
+    )
 
 
-def _head(found: Verification) -> Iterator[str]:
-    sides = (found.downstream, found.upstream)
-    down, up = (f"<span class=mono>{escape(one)}</span>" for one in sides)
+def _head(result: Verification) -> Iterator[str]:
+    sides = (result.downstream, result.upstream)
+    down, up = (f"<span class=mono>{escape(side)}</span>" for side in sides)
     yield f"<h1>{down} beside {up}</h1>"
-    line = f"upstream at {moment(found.ts)} <span class=mono>({found.ts})</span>"
-    if found.downstream_ts:
-        line += f", downstream at <span class=mono>{found.downstream_ts}</span>"
-    elif found.held_ms:
-        line += f", where apply was held for {found.held_ms:.1f} ms"
+    line = f"upstream at {moment(result.ts)} <span class=mono>({result.ts})</span>"
+    if result.downstream_ts:
+        line += f", downstream at <span class=mono>{result.downstream_ts}</span>"
+    elif result.held_ms:
+        line += f", where apply was held for {result.held_ms:.1f} ms"
     yield f'<div class="soft">{line}</div>'
-    times = f"compared {moment(tso.from_wall_s(found.began_s))}"
-    if found.ended_s:
-        times += f", in {span(found.ended_s - found.began_s)}"
-    if found.looked_again:
-        times += f"; what differed was looked at {found.looked_again + 1} times"
+    times = f"compared {moment(tso.from_wall_s(result.began_s))}"
+    if result.ended_s:
+        times += f", in {span(result.ended_s - result.began_s)}"
+    if result.looked_again:
+        times += f"; what differed was looked at {result.looked_again + 1} times"
     yield f'<div class="soft">{times}</div>'
 
 
-def _verdict(found: Verification) -> str:
-    color = "good" if found.state is State.EQUAL else "bad" if found.state is State.DIFFERS else "part"
-    notes = "".join(f"<p>{escape(one)}</p>" for one in found.notes)
-    return f'<div class="verdict {color}">{escape(verdict(found))}{notes}</div>'
+def _verdict(result: Verification) -> str:
+    color = "good" if result.state is State.EQUAL else "bad" if result.state is State.DIFFERS else "part"
+    notes = "".join(f"<p>{escape(note)}</p>" for note in result.notes)
+    return f'<div class="verdict {color}">{escape(verdict(result))}{notes}</div>'
 
 
-def _rows(found: Verification) -> Iterator[str]:
-    rows = [_row(table, one) for table in found.tables for one in table.differences]
+def _rows(result: Verification) -> Iterator[str]:
+    rows = [_row(table, difference) for table in result.tables for difference in table.differences]
     if not rows:
         return
     yield "<h2>Rows that differ</h2>"
-    if len(rows) < found.wrong:
-        yield f'<p class="soft">{len(rows):,} of {found.wrong:,} are listed.</p>'
+    if len(rows) < result.wrong:
+        yield f'<p class="soft">{len(rows):,} of {result.wrong:,} are listed.</p>'
     yield table_of(_ROWS, "".join(rows))
 
 
-def _row(table: TableResult, found: RowDifference) -> str:
-    values = list(compared_values(table, found))
+def _row(table: TableResult, difference: RowDifference) -> str:
+    values = list(compared_values(table, difference))
     names = "<br>".join(f"<b>{escape(name)}</b><br>&nbsp;" for name, _, _ in values)
     sides = "<br>".join(
         f"<span class='want mono'>{escape(up)}</span><br><span class='have mono'>{escape(down)}</span>"
         for _, up, down in values
     )
     when = ""
-    if found.commit_ts:
-        when = f"{moment(found.commit_ts)}<br><span class='soft mono'>{found.commit_ts}</span>"
+    if difference.commit_ts:
+        when = f"{moment(difference.commit_ts)}<br><span class='soft mono'>{difference.commit_ts}</span>"
     return (
-        f"<tr><td>{escape(name_text(table.downstream))}</td><td class=nowrap><b>{found.kind}</b></td>"
-        f"<td class='mono key'>{escape(key_text(table, found))}</td><td>{names}</td><td>{sides}</td>"
+        f"<tr><td>{escape(name_text(table.downstream))}</td><td class=nowrap><b>{difference.kind}</b></td>"
+        f"<td class='mono key'>{escape(key_text(table, difference))}</td><td>{names}</td><td>{sides}</td>"
         f"<td class=nowrap>{when}</td></tr>"
     )
 
 
-def _tables(found: Verification) -> Iterator[str]:
-    if not found.tables:
+def _tables(result: Verification) -> Iterator[str]:
+    if not result.tables:
         return
-    yield f"<h2>{count(len(found.tables), 'table')}</h2>"
-    yield table_of(_TABLES, "".join(map(_table, found.tables)))
+    yield f"<h2>{count(len(result.tables), 'table')}</h2>"
+    yield table_of(_TABLES, "".join(map(_table, result.tables)))
 
 
 def _table(table: TableResult) -> str:
@@ -104,14 +106,14 @@ def _table(table: TableResult) -> str:
     )
 
 
-def _columns(found: Verification) -> Iterator[str]:
+def _columns(result: Verification) -> Iterator[str]:
     """Columns that the servers could not compare themselves, with the reasons."""
     rows = [
-        f"<tr><td>{escape(name_text(table.downstream))}</td><td>{escape(one.name)}</td>"
-        f"<td class=nowrap>{one.how}</td><td>{escape(one.why)}</td></tr>"
-        for table in found.tables
-        for one in table.columns
-        if one.how is not How.CHECKSUM
+        f"<tr><td>{escape(name_text(table.downstream))}</td><td>{escape(column.name)}</td>"
+        f"<td class=nowrap>{column.how}</td><td>{escape(column.why)}</td></tr>"
+        for table in result.tables
+        for column in table.columns
+        if column.how is not How.CHECKSUM
     ]
     if rows:
         shown = table_of(_COLUMNS, "".join(rows))

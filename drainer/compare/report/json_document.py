@@ -16,26 +16,26 @@ from tidb_binlog import time_text, tso
 VERSION: Final = 1
 
 
-def document(found: Verification) -> dict[str, Any]:
+def document(result: Verification) -> dict[str, Any]:
     return {
         "version": VERSION,
-        "state": found.state,
-        "upstream": found.upstream,
-        "downstream": found.downstream,
-        "ts": found.ts,
-        "time": time_text.utc(found.ts) if found.ts else None,
-        "downstream_ts": found.downstream_ts or None,
-        "began": _wall(found.began_s),
-        "ended": _wall(found.ended_s),
-        "seconds": round(max(0.0, found.ended_s - found.began_s), 3) if found.ended_s else None,
-        "held_ms": round(found.held_ms, 3),
-        "looked_again": found.looked_again,
-        "rows": found.rows,
-        "chunks": found.chunks,
-        "read_whole": found.read_whole,
-        "wrong": found.wrong,
-        "notes": list(found.notes),
-        "tables": [_table(one) for one in found.tables],
+        "state": result.state,
+        "upstream": result.upstream,
+        "downstream": result.downstream,
+        "ts": result.ts,
+        "time": time_text.utc(result.ts) if result.ts else None,
+        "downstream_ts": result.downstream_ts or None,
+        "began": _wall(result.began_s),
+        "ended": _wall(result.ended_s),
+        "seconds": round(max(0.0, result.ended_s - result.began_s), 3) if result.ended_s else None,
+        "held_ms": round(result.held_ms, 3),
+        "looked_again": result.looked_again,
+        "rows": result.rows,
+        "chunks": result.chunks,
+        "read_whole": result.read_whole,
+        "wrong": result.wrong,
+        "notes": list(result.notes),
+        "tables": [_table(table) for table in result.tables],
     }
 
 
@@ -45,7 +45,7 @@ def _wall(wall_s: float) -> str | None:
 
 def _table(table: TableResult) -> dict[str, Any]:
     return {
-        "upstream": [name_text(one) for one in table.upstream],
+        "upstream": [name_text(name) for name in table.upstream],
         "downstream": name_text(table.downstream),
         "state": table.state,
         "why": table.why,
@@ -59,9 +59,9 @@ def _table(table: TableResult) -> dict[str, Any]:
         "changed": table.changed,
         "changed_only_computed": table.computed,
         "seconds": round(table.seconds, 3),
-        "columns": [_column(one) for one in table.columns],
+        "columns": [_column(column) for column in table.columns],
         "only_downstream": list(table.other_columns),
-        "differences": [_difference(table, one) for one in table.differences],
+        "differences": [_difference(table, difference) for difference in table.differences],
     }
 
 
@@ -75,21 +75,21 @@ def _column(column: ComparedColumn) -> dict[str, Any]:
     }
 
 
-def _difference(table: TableResult, found: RowDifference) -> dict[str, Any]:
-    names = [one.name for one in table.row_columns]
-    keys = [one.name for one in table.key_columns]
-    made: dict[str, Any] = {
-        "kind": found.kind,
-        "key": _values(keys, found.key) if found.copies is None else None,
-        "columns": list(found.columns),
-        "upstream": _values(names, found.upstream),
-        "downstream": _values(names, found.downstream),
-        "commit_ts": found.commit_ts or None,
-        "committed": time_text.utc(found.commit_ts) if found.commit_ts else None,
+def _difference(table: TableResult, difference: RowDifference) -> dict[str, Any]:
+    names = [column.name for column in table.row_columns]
+    keys = [column.name for column in table.key_columns]
+    document: dict[str, Any] = {
+        "kind": difference.kind,
+        "key": _values(keys, difference.key) if difference.copies is None else None,
+        "columns": list(difference.columns),
+        "upstream": _values(names, difference.upstream),
+        "downstream": _values(names, difference.downstream),
+        "commit_ts": difference.commit_ts or None,
+        "committed": time_text.utc(difference.commit_ts) if difference.commit_ts else None,
     }
-    if found.copies is not None:
-        made["copies"] = {"upstream": found.copies[0], "downstream": found.copies[1]}
-    return made
+    if difference.copies is not None:
+        document["copies"] = {"upstream": difference.copies[0], "downstream": difference.copies[1]}
+    return document
 
 
 def _values(names: list[str], values: Values | None) -> dict[str, str] | None:

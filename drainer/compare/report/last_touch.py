@@ -30,39 +30,41 @@ _ESCAPES: Final = {b"0": b"\0", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\
 _FRACTION: Final = re.compile(rb"(-?\d+[-:]\d+[-:][\d :]+)\.(\d*?)0*")
 
 
-def with_last_touch(found: Verification, archive: Archive) -> Verification:
+def with_last_touch(result: Verification, archive: Archive) -> Verification:
     """Raises `Corruption` for an archive that cannot be read, unless it was opened to report damage."""
-    wanted = [_Wanted(one) for one in found.tables if one.differences]
-    by_name: dict[Name, list[_Wanted]] = {}
-    for table in wanted:
+    touches = [_Touches(table) for table in result.tables if table.differences]
+    by_name: dict[Name, list[_Touches]] = {}
+    for table in touches:
         for name in {table.result.downstream, *table.result.upstream}:
             by_name.setdefault(_lower(name), []).append(table)
-    known = {_lower((one.schema, one.name)) for one in archive.tables}
-    names = [name for name in by_name if not known or name in known]
+    archived = {_lower((table.schema, table.name)) for table in archive.tables}
+    names = [name for name in by_name if not archived or name in archived]
     if not names:
-        return found
+        return result
     # A Go Drainer's archive has no definitions, and says of no table that it is there.
-    patterns = [name_text(name) for name in names] if known else None
-    for item in archive.read(tables=patterns, stop=found.ts):
+    patterns = [name_text(name) for name in names] if archived else None
+    for item in archive.read(tables=patterns, stop=result.ts):
         if isinstance(item, Transaction):
             for row in item.rows:
                 for table in by_name.get(_lower((row.table.schema, row.table.name)), ()):
                     table.look(item.commit_ts, row.before, row.after)
-    done = {table.result.downstream: table.touched() for table in wanted}
-    return replace(found, tables=tuple(done.get(one.downstream, one) for one in found.tables))
+    done = {table.result.downstream: table.touched() for table in touches}
+    return replace(result, tables=tuple(done.get(table.downstream, table) for table in result.tables))
 
 
-class _Wanted:
+class _Touches:
     """The listed rows of one table."""
 
     def __init__(self, result: TableResult) -> None:
         self.result = result
         columns = result.row_columns
-        chosen = [one for one in columns if one.is_key] or [one for one in columns if not one.is_generated]
-        self._names = [one.name.lower() for one in chosen]
-        self._places = [columns.index(one) for one in chosen]
+        chosen = [column for column in columns if column.is_key] or [
+            column for column in columns if not column.is_generated
+        ]
+        self._names = [column.name.lower() for column in chosen]
+        self._places = [columns.index(column) for column in chosen]
         self._last: dict[tuple[bytes, ...], int] = {
-            key: 0 for one in result.differences for key in self._keys(one)
+            key: 0 for difference in result.differences for key in self._keys(difference)
         }
 
     def look(self, ts: Ts, *images: Mapping[str, Any] | None) -> None:
@@ -79,13 +81,13 @@ class _Wanted:
 
     def touched(self) -> TableResult:
         rows = tuple(
-            replace(one, commit_ts=max((self._last[key] for key in self._keys(one)), default=0))
-            for one in self.result.differences
+            replace(difference, commit_ts=max((self._last[key] for key in self._keys(difference)), default=0))
+            for difference in self.result.differences
         )
         return replace(self.result, differences=rows)
 
-    def _keys(self, found: RowDifference) -> Iterable[tuple[bytes, ...]]:
-        for values in (found.upstream, found.downstream):
+    def _keys(self, difference: RowDifference) -> Iterable[tuple[bytes, ...]]:
+        for values in (difference.upstream, difference.downstream):
             if values is not None:
                 yield self._key(values)
 

@@ -47,20 +47,21 @@ def short(value: bytes) -> str:
     return f"{text[:VALUE_MAX]}... ({len(value):,} bytes)"
 
 
-def key_text(table: TableResult, found: RowDifference) -> str:
+def key_text(table: TableResult, difference: RowDifference) -> str:
     """`id=7, part='x'`; of a table without a key how many rows of these values there are."""
-    if found.copies is not None:
-        return f"no key: {found.copies[0]:,} upstream, {found.copies[1]:,} downstream"
+    if difference.copies is not None:
+        return f"no key: {difference.copies[0]:,} upstream, {difference.copies[1]:,} downstream"
     return ", ".join(
-        f"{column.name}={short(value)}" for column, value in zip(table.key_columns, found.key, strict=True)
+        f"{column.name}={short(value)}"
+        for column, value in zip(table.key_columns, difference.key, strict=True)
     )
 
 
-def compared_values(table: TableResult, found: RowDifference) -> Iterator[tuple[str, str, str]]:
+def compared_values(table: TableResult, difference: RowDifference) -> Iterator[tuple[str, str, str]]:
     """Column, upstream, downstream: of a changed row what differs, of another one all that it has."""
     for number, column in enumerate(table.row_columns):
-        if found.kind is not Kind.CHANGED or column.name in found.columns:
-            yield column.name, _side(found.upstream, number), _side(found.downstream, number)
+        if difference.kind is not Kind.CHANGED or column.name in difference.columns:
+            yield column.name, _side(difference.upstream, number), _side(difference.downstream, number)
 
 
 def _side(values: Values | None, number: int) -> str:
@@ -69,13 +70,15 @@ def _side(values: Values | None, number: int) -> str:
 
 def how_text(table: TableResult) -> str:
     """How a table was compared, and what of it was not."""
-    apart = [one for one in table.columns if one.how is How.NOT_COMPARED]
-    by_value = [one.name for one in table.columns if one.how is How.VALUES]
+    apart = [column for column in table.columns if column.how is How.NOT_COMPARED]
+    by_value = [column.name for column in table.columns if column.how is How.VALUES]
     parts = ["checksums" if table.how is How.CHECKSUM else "row by row"]
     if table.how is How.CHECKSUM and by_value:
         parts.append(f"by value: {', '.join(by_value)}")
     if apart:
-        reasons = ", ".join(f"{one.name} ({one.why})" if one.why else one.name for one in apart)
+        reasons = ", ".join(
+            f"{column.name} ({column.why})" if column.why else column.name for column in apart
+        )
         parts.append(f"not compared: {reasons}")
     if table.other_columns:
         parts.append(f"only downstream: {', '.join(table.other_columns)}")
@@ -89,27 +92,27 @@ def about(table: TableResult) -> str:
     return "; ".join(filter(None, (table.why, how_text(table))))
 
 
-def verdict(found: Verification) -> str:
+def verdict(result: Verification) -> str:
     """One sentence."""
-    tables = count(len(found.tables), "table")
-    apart = sum(one.state is State.NOT_COMPARABLE for one in found.tables)
+    tables = count(len(result.tables), "table")
+    apart = sum(table.state is State.NOT_COMPARABLE for table in result.tables)
     rest = f"; {count(apart, 'table')} could not be compared" if apart else ""
-    if found.state is State.DIFFERS:
-        wrong = [one for one in found.tables if one.state is State.DIFFERS]
-        differ = "1 row differs" if found.wrong == 1 else f"{found.wrong:,} rows differ"
-        return f"{differ} in {len(wrong):,} of {tables}{rest}; {compared_text(found)}"
-    if found.state is State.EQUAL:
-        return f"downstream equals upstream: {tables}; {compared_text(found)}"
-    if not found.tables:
+    if result.state is State.DIFFERS:
+        wrong = [table for table in result.tables if table.state is State.DIFFERS]
+        differ = "1 row differs" if result.wrong == 1 else f"{result.wrong:,} rows differ"
+        return f"{differ} in {len(wrong):,} of {tables}{rest}; {compared_text(result)}"
+    if result.state is State.EQUAL:
+        return f"downstream equals upstream: {tables}; {compared_text(result)}"
+    if not result.tables:
         return "nothing was compared: no table is there that the filters let through"
-    equal = sum(one.state is State.EQUAL for one in found.tables)
-    return f"not wholly comparable: {equal:,} of {tables} are equal{rest}; {compared_text(found)}"
+    equal = sum(table.state is State.EQUAL for table in result.tables)
+    return f"not wholly comparable: {equal:,} of {tables} are equal{rest}; {compared_text(result)}"
 
 
-def compared_text(found: Verification) -> str:
+def compared_text(result: Verification) -> str:
     """`compared 30,000 rows in 12 chunks, 3 read whole`."""
-    whole = f", {found.read_whole:,} read whole" if found.read_whole else ""
-    return f"compared {count(found.rows, 'row')} in {count(found.chunks, 'chunk')}{whole}"
+    whole = f", {result.read_whole:,} read whole" if result.read_whole else ""
+    return f"compared {count(result.rows, 'row')} in {count(result.chunks, 'chunk')}{whole}"
 
 
 def kinds_text(table: TableResult) -> str:

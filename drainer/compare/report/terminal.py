@@ -29,42 +29,42 @@ _TABLES: Final = ("table", "is", "rows", "downstream", "chunks", "wrong", "how")
 _ROWS: Final = ("table", "row", "key", "column", "upstream", "downstream", "last change")
 
 
-def print_verification(found: Verification) -> None:
-    show.print_lines(*_head(found))
-    if found.tables:
-        show.print_table("", _TABLES, table_rows(found))
-    rows = list(difference_rows(found))
+def print_verification(result: Verification) -> None:
+    show.print_lines(*_head(result))
+    if result.tables:
+        show.print_table("", _TABLES, table_rows(result))
+    rows = list(difference_rows(result))
     if rows:
         show.print_table("", _ROWS, rows)
-    show.print_lines(*(f"note: {one}" for one in found.notes), *_tail(found))
+    show.print_lines(*(f"note: {note}" for note in result.notes), *_tail(result))
 
 
-def _head(found: Verification) -> Iterator[str]:
-    yield f"{found.upstream} -> {found.downstream}"
-    line = f"at {time_text.utc(found.ts)} ({found.ts})"
-    if found.downstream_ts:
-        line += f", downstream at {found.downstream_ts}"
-    elif found.held_ms:
-        line += f", apply was held for {found.held_ms:.1f} ms"
-    if found.looked_again:
-        line += f", differences looked at {found.looked_again + 1} times"
+def _head(result: Verification) -> Iterator[str]:
+    yield f"{result.upstream} -> {result.downstream}"
+    line = f"at {time_text.utc(result.ts)} ({result.ts})"
+    if result.downstream_ts:
+        line += f", downstream at {result.downstream_ts}"
+    elif result.held_ms:
+        line += f", apply was held for {result.held_ms:.1f} ms"
+    if result.looked_again:
+        line += f", differences looked at {result.looked_again + 1} times"
     yield line
 
 
-def table_rows(found: Verification) -> Iterator[tuple[str, ...]]:
+def table_rows(result: Verification) -> Iterator[tuple[str, ...]]:
     """The rows of the list of tables."""
-    for one in found.tables:
-        place = name_text(one.downstream)
-        if one.upstream and one.upstream != (one.downstream,):
-            place = f"{names_text(one.upstream)} -> {place}"
-        counts = [f"{number:,}" for number in (one.rows, one.downstream_rows, one.chunks)]
-        yield (place, one.state, *counts, kinds_text(one), about(one))
+    for table in result.tables:
+        place = name_text(table.downstream)
+        if table.upstream and table.upstream != (table.downstream,):
+            place = f"{names_text(table.upstream)} -> {place}"
+        counts = [f"{number:,}" for number in (table.rows, table.downstream_rows, table.chunks)]
+        yield (place, table.state, *counts, kinds_text(table), about(table))
 
 
-def difference_rows(found: Verification) -> Iterator[tuple[str, ...]]:
+def difference_rows(result: Verification) -> Iterator[tuple[str, ...]]:
     """The rows of the list of differences, a line for each column that differs."""
     shown = 0
-    for table in found.tables:
+    for table in result.tables:
         for row in table.differences:
             if shown == ROWS_MAX:
                 return
@@ -76,9 +76,9 @@ def difference_rows(found: Verification) -> Iterator[tuple[str, ...]]:
                 head, last = ("", "", ""), ""
 
 
-def _tail(found: Verification) -> Iterator[str]:
-    listed = sum(len(one.differences) for one in found.tables)
+def _tail(result: Verification) -> Iterator[str]:
+    listed = sum(len(table.differences) for table in result.tables)
     if listed > ROWS_MAX:
-        yield f"{ROWS_MAX} of {found.wrong:,} rows are shown: -report and -output json have more"
-    took = f" ({span(found.ended_s - found.began_s)})" if found.ended_s else ""
-    yield f"{verdict(found)}{took}"
+        yield f"{ROWS_MAX} of {result.wrong:,} rows are shown: -report and -output json have more"
+    took = f" ({span(result.ended_s - result.began_s)})" if result.ended_s else ""
+    yield f"{verdict(result)}{took}"

@@ -41,8 +41,8 @@ class Budget:
     @property
     def chunk_rows(self) -> int:
         """What one chunk has at most."""
-        wanted = self._limit // CHUNKS_A_SECOND or CHUNK_ROWS_MAX
-        return min(max(wanted, CHUNK_ROWS_MIN), CHUNK_ROWS_MAX)
+        rows = self._limit // CHUNKS_A_SECOND or CHUNK_ROWS_MAX
+        return min(max(rows, CHUNK_ROWS_MIN), CHUNK_ROWS_MAX)
 
     @property
     def rows_s(self) -> int:

@@ -74,7 +74,7 @@ def row_queries(
     table: ComparedTable, side: int, where: bytes, chosen: Iterable[int] = (), buckets: int = 1
 ) -> list[bytes]:
     """The compared columns of all rows, or of those in some buckets."""
-    shown = b",".join(one.shown(side) for one in table.pairs)
+    shown = b",".join(pair.shown(side) for pair in table.pairs)
     conditions = [b"(%b)" % where] if where else []
     if buckets > 1:
         numbers = b",".join(b"%d" % number for number in chosen)
@@ -87,7 +87,7 @@ def _aggregates(table: ComparedTable, side: int) -> bytes:
     row = _row_text(table.pairs, side)
     hashed = b"CAST(CONV(LEFT(MD5(%b),16),16,10) AS UNSIGNED)" % row
     # Of a server whose limit no row can reach the text is not made a second time.
-    longest = sum(one.longest for one in table.pairs)
+    longest = sum(pair.longest for pair in table.pairs)
     if longest < _PACKET_MIN:
         return b"COUNT(*),SUM(%b),COUNT(*)" % hashed
     return b"COUNT(*),SUM(%b),COUNT(IF(@@max_allowed_packet>%d,1,%b))" % (hashed, longest, row)
@@ -97,15 +97,15 @@ def _row_text(pairs: Iterable[ColumnPair], side: int) -> bytes:
     """One text for the columns; binary, so that no charset is converted and no collation counts, nor whether
     the columns' collations go together."""
     parts = []
-    for one in pairs:
-        assert one.texts is not None, one.name
-        text = one.texts[side]
-        if one.sized:
+    for pair in pairs:
+        assert pair.texts is not None, pair.name
+        text = pair.texts[side]
+        if pair.sized:
             size = b"LENGTH(%b)" % text
-            size = b"IF(%b IS NULL,'N',%b)" % (one.names[side], size) if one.nullable else size
+            size = b"IF(%b IS NULL,'N',%b)" % (pair.names[side], size) if pair.nullable else size
             parts.append(b"%b,CONVERT(%b USING binary)" % (size, text))
         else:
-            parts.append(b"IFNULL(%b,'N')" % text if one.nullable else text)
+            parts.append(b"IFNULL(%b,'N')" % text if pair.nullable else text)
     return b"CONCAT_WS(_binary',',%b)" % b",".join(parts)
 
 

@@ -25,7 +25,7 @@ from drainer.compare.verify.checksum import Sum
 from drainer.compare.verify.compared_table import DOWNSTREAM, UPSTREAM, ComparedTable
 from drainer.compare.verify.result import RowDifference
 from drainer.compare.verify.row_differences import Printed
-from drainer.compare.verify.row_parts import Found, PartedComparison, SideRows
+from drainer.compare.verify.row_parts import Differing, PartedComparison, SideRows
 from drainer.compare.verify.row_source import Sides
 from drainer.mysql.chunks.chunk import Chunk, check_rows
 from drainer.mysql.errors import NOT_ALLOWED, StatementRefused
@@ -50,18 +50,18 @@ class Part:
     changed: int = 0
     computed: int = 0
     is_read: bool = False
-    found: Found | None = field(default=None, compare=False, repr=False)
+    differing: Differing | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_equal(self) -> bool:
         return not (self.missing or self.extra or self.changed)
 
     def all(self) -> Iterable[RowDifference]:
-        return self.differences if self.found is None else self.found.all()
+        return self.differences if self.differing is None else self.differing.all()
 
     def settled(self) -> Part:
         """Its counts alone."""
-        return replace(self, differences=(), found=None)
+        return replace(self, differences=(), differing=None)
 
 
 class ChunkComparison:
@@ -95,10 +95,10 @@ class ChunkComparison:
         if not self._table.is_by_checksum:
             return self._read(where)
         try:
-            here, there = self._sums(where)
-            if not (here.is_whole and there.is_whole):
+            above, below = self._sums(where)
+            if not (above.is_whole and below.is_whole):
                 return self._read(where)
-            return Part(here.rows, there.rows) if here == there else self._drill(where, here, there)
+            return Part(above.rows, below.rows) if above == below else self._drill(where, above, below)
         except StatementRefused as error:
             if error.number in NOT_ALLOWED:
                 raise
@@ -108,22 +108,22 @@ class ChunkComparison:
 
     def _sums(self, where: bytes) -> tuple[Sum, Sum]:
         answers = self._both(lambda side: checksum.sum_queries(self._table, side, where))
-        here, there = (sum(map(checksum.read_sum, rows), Sum()) for rows in answers)
-        return here, there
+        above, below = (sum(map(checksum.read_sum, rows), Sum()) for rows in answers)
+        return above, below
 
-    def _drill(self, where: bytes, here: Sum, there: Sum) -> Part:
+    def _drill(self, where: bytes, above: Sum, below: Sum) -> Part:
         """Rows of the buckets that differ, if these are what makes the whole differ."""
-        if max(here.rows, there.rows) <= _FEW:
+        if max(above.rows, below.rows) <= _FEW:
             return self._read(where)
-        buckets = min(checksum.BUCKETS_MAX, max(here.rows, there.rows) // _BUCKET_ROWS)
+        buckets = min(checksum.BUCKETS_MAX, max(above.rows, below.rows) // _BUCKET_ROWS)
         answers = self._both(lambda side: checksum.bucket_queries(self._table, side, where, buckets))
-        ours, theirs = (_by_bucket(one) for one in answers)
-        wrong = [one for one in sorted({*ours, *theirs}) if ours.get(one) != theirs.get(one)]
-        if (sum(ours.values(), Sum()), sum(theirs.values(), Sum())) != (here, there) or not wrong:
+        ours, theirs = (_by_bucket(rows) for rows in answers)
+        wrong = [bucket for bucket in sorted({*ours, *theirs}) if ours.get(bucket) != theirs.get(bucket)]
+        if (sum(ours.values(), Sum()), sum(theirs.values(), Sum())) != (above, below) or not wrong:
             return self._read(where)
-        counts = tuple(sum(side.get(one, Sum()).rows for one in wrong) for side in (ours, theirs))
+        counts = tuple(sum(side.get(bucket, Sum()).rows for bucket in wrong) for side in (ours, theirs))
         part = self._read(where, wrong, buckets, counts=counts)
-        return replace(part, rows=here.rows, downstream_rows=there.rows, is_read=False)
+        return replace(part, rows=above.rows, downstream_rows=below.rows, is_read=False)
 
     # -- rows -----------------------------------------------------------------------------------------
 
@@ -158,8 +158,8 @@ class ChunkComparison:
             for side, rows in enumerate((ours, theirs)):
                 if side == DOWNSTREAM or edited is None:  # of edited rows their source is checked
                     check_rows(f"{_SIDES[side]} {self._table.label}", rows.count, counts[side])
-            found = self._rows.compare(ours, theirs)
-            part = part_of(ours.count, theirs.count, found)
+            differing = self._rows.compare(ours, theirs)
+            part = part_of(ours.count, theirs.count, differing)
         if part.extra - part.missing != theirs.count - ours.count:
             raise DownstreamError(
                 f"{self._table.label}: the differences that were found do not explain that upstream has"
@@ -185,15 +185,17 @@ class ChunkComparison:
             return [row for query in queries for row in connection.printed(query)]
 
 
-def part_of(rows: int, downstream_rows: int, found: Found) -> Part:
-    counts = {kind.value: number for kind, number in found.counts.items()}
-    first = tuple(found.first)
-    return Part(rows, downstream_rows, first, **counts, computed=found.computed, is_read=True, found=found)
+def part_of(rows: int, downstream_rows: int, differing: Differing) -> Part:
+    counts = {kind.value: number for kind, number in differing.counts.items()}
+    first = tuple(differing.first)
+    return Part(
+        rows, downstream_rows, first, **counts, computed=differing.computed, is_read=True, differing=differing
+    )
 
 
 def _by_bucket(rows: Iterable[Printed]) -> dict[int, Sum]:
-    found: dict[int, Sum] = {}
+    sums: dict[int, Sum] = {}
     for row in rows:
         number = int(row[0] or 0)
-        found[number] = found.get(number, Sum()) + checksum.read_sum(row)
-    return found
+        sums[number] = sums.get(number, Sum()) + checksum.read_sum(row)
+    return sums

@@ -132,16 +132,16 @@ def _longest(column: DownstreamColumn) -> int:
 
 def _form(upstream: DownstreamColumn, downstream: DownstreamColumn) -> str | None:
     """In which form both sides can show it."""
-    one, other = form_of_column(upstream), form_of_column(downstream)
-    if one is None or other is None:
+    first, second = form_of_column(upstream), form_of_column(downstream)
+    if first is None or second is None:
         return None
-    if one == other:
-        if one == canonical.NAMES:
+    if first == second:
+        if first == canonical.NAMES:
             return _form_of_names(upstream, downstream)
-        if one == canonical.TIMES and _day(upstream) != _day(downstream):
+        if first == canonical.TIMES and _day(upstream) != _day(downstream):
             return None
-        return one
-    both = {one, other}
+        return first
+    both = {first, second}
     if both <= _NUMBERS:
         return canonical.INTEGER
     if both <= {*_NUMBERS, canonical.DECIMALS} and canonical.UNSIGNED not in both:
@@ -160,7 +160,7 @@ def _form(upstream: DownstreamColumn, downstream: DownstreamColumn) -> str | Non
 def _form_of_names(upstream: DownstreamColumn, downstream: DownstreamColumn) -> str | None:
     """Where '' may be a name it is shown as nothing is: then numbers are compared, if they mean the same."""
     is_same = upstream.full_type == downstream.full_type
-    if any(_EMPTY_NAME.search(one.full_type) for one in (upstream, downstream)):
+    if any(_EMPTY_NAME.search(column.full_type) for column in (upstream, downstream)):
         return canonical.NUMBER if is_same else None
     return canonical.NAMES if is_same or upstream.type != "set" else canonical.ELEMENTS
 

@@ -51,7 +51,7 @@ class ComparedTable:
 
     @property
     def upstream_names(self) -> tuple[Name, ...]:
-        return tuple((one.schema, one.name) for one in self.upstream)
+        return tuple((table.schema, table.name) for table in self.upstream)
 
     @property
     def identity(self) -> str:
@@ -61,46 +61,46 @@ class ComparedTable:
     @property
     def is_by_checksum(self) -> bool:
         """Whether both servers print every compared value alike."""
-        return all(one.texts is not None for one in self.pairs)
+        return all(pair.texts is not None for pair in self.pairs)
 
     def sources(self, side: int) -> list[bytes]:
         """Quoted names of the tables of a side."""
         tables = self.upstream if side == UPSTREAM else (self.downstream,)
-        return [qualified(one.schema, one.name) for one in tables]
+        return [qualified(table.schema, table.name) for table in tables]
 
     @property
     def columns(self) -> tuple[ComparedColumn, ...]:
         """Every column of the downstream table, for the result."""
-        pairs = {one.name: one for one in self.pairs}
-        why = {one.name: one.why for one in self.not_compared}
-        found = []
+        pairs = {pair.name: pair for pair in self.pairs}
+        why = {other.name: other.why for other in self.not_compared}
+        columns = []
         for column in self.downstream.columns:
-            one = pairs.get(column.name)
+            pair = pairs.get(column.name)
             how = How.NOT_COMPARED
-            if one is not None:
-                how = How.CHECKSUM if one.texts is not None else How.VALUES
-            found.append(
+            if pair is not None:
+                how = How.CHECKSUM if pair.texts is not None else How.VALUES
+            columns.append(
                 ComparedColumn(
                     column.name,
                     how,
-                    one.why if one is not None else why.get(column.name, ""),
+                    pair.why if pair is not None else why.get(column.name, ""),
                     is_key=column.name.lower() in self.key_names,
                     is_generated=column.generated,
                     is_unique=column.name.lower() in self._other_keys,
                     type="json" if column.checks_json else column.type,
                 )
             )
-        return tuple(found)
+        return tuple(columns)
 
     @property
     def only_downstream(self) -> tuple[str, ...]:
         """Columns that upstream does not have."""
-        return tuple(one.name for one in self.not_compared if one.why == ONLY_DOWNSTREAM)
+        return tuple(column.name for column in self.not_compared if column.why == ONLY_DOWNSTREAM)
 
     @property
     def unknown(self) -> tuple[NotCompared, ...]:
         """Columns without which a table cannot be called equal."""
-        return tuple(one for one in self.not_compared if not one.is_meant)
+        return tuple(column for column in self.not_compared if not column.is_meant)
 
     @property
     def is_whole(self) -> bool:
@@ -132,25 +132,25 @@ def compared_table(
         if column.name.lower() in left_out:
             others.append(NotCompared(column.name, "a column-rule leaves it out", True))
             continue
-        if any(one is None for one in theirs):
-            is_lacking = all(one is None for one in theirs)
+        if any(source is None for source in theirs):
+            is_lacking = all(source is None for source in theirs)
             why = ONLY_DOWNSTREAM if is_lacking else "one of the tables upstream lacks it"
             others.append(NotCompared(column.name, why, is_lacking))
             continue
-        made = [
-            pair(one, column, (table.dialect, downstream.dialect))
-            for one, table in zip(theirs, upstream, strict=True)
-            if one is not None
+        candidates = [
+            pair(source, column, (table.dialect, downstream.dialect))
+            for source, table in zip(theirs, upstream, strict=True)
+            if source is not None
         ]
-        found = made[0]
-        if any(one != found for one in made):
+        matched = candidates[0]
+        if any(source != matched for source in candidates):
             others.append(NotCompared(column.name, "the tables upstream have different types for it"))
-        elif isinstance(found, NotCompared):
-            others.append(found)
-        elif edited and found.is_generated:
+        elif isinstance(matched, NotCompared):
+            others.append(matched)
+        elif edited and matched.is_generated:
             others.append(NotCompared(column.name, "computed of what row rules leave", True))
         else:
-            pairs.append(replace(found, texts=None, why="row rules see it") if edited else found)
+            pairs.append(replace(matched, texts=None, why="row rules see it") if edited else matched)
     missing = tuple(
         dict.fromkeys(
             column.name
@@ -162,13 +162,13 @@ def compared_table(
     hidden = {
         name: f"{table.label} upstream does not show it: {NOT_SHOWN}"
         for table, shown in zip(upstream, published, strict=False)
-        for name in sorted(shown - left_out - {one.name.lower() for one in table.columns})
+        for name in sorted(shown - left_out - {column.name.lower() for column in table.columns})
     }
-    others = [one for one in others if one.name.lower() not in hidden]
+    others = [other for other in others if other.name.lower() not in hidden]
     others += [NotCompared(name, why) for name, why in hidden.items()]
     if not pairs:
         return "no column can be compared"
-    names = [one.name.lower() for one in pairs]
+    names = [pair.name.lower() for pair in pairs]
     key = next(_keys(upstream, downstream, names), frozenset[str]())
     if not key and (lost := _uncompared_key(downstream, others)):
         return f"column {lost} of its key cannot be compared"
@@ -188,14 +188,14 @@ def _keys(
     upstream: Sequence[DownstreamTable], downstream: DownstreamTable, compared: Iterable[str]
 ) -> Iterator[frozenset[str]]:
     """Sets of columns that identify a row, the best first."""
-    known = frozenset(compared)
+    compared_names = frozenset(compared)
     tables = (downstream, *upstream[:1]) if len(upstream) == 1 else (downstream,)
     for is_primary in (True, False):
         for table in tables:
             for key in table.unique_keys:
                 if (key.name.upper() == "PRIMARY") is is_primary and _identifies(key, table):
                     names = frozenset(name for name in key.columns if name is not None)
-                    if names <= known:
+                    if names <= compared_names:
                         yield names
 
 
@@ -209,7 +209,7 @@ def _identifies(key: UniqueKey, table: DownstreamTable) -> bool:
 
 
 def _uncompared_key(downstream: DownstreamTable, others: Iterable[NotCompared]) -> str:
-    names = {one.name.lower(): one.name for one in others if one.why != ONLY_DOWNSTREAM}
+    names = {column.name.lower(): column.name for column in others if column.why != ONLY_DOWNSTREAM}
     for key in downstream.unique_keys:
         if key.name.upper() == "PRIMARY":
             return next((names[name] for name in key.columns if name in names), "")

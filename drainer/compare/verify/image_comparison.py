@@ -21,7 +21,7 @@ from drainer.compare.verify.column_pairs import ColumnPair
 from drainer.compare.verify.result import Name, OnDifference, Verification
 from drainer.compare.verify.row_differences import Printed
 from drainer.compare.verify.row_source import Rows, Session, Side, Sides, printer, snapshot
-from drainer.compare.verify.table_work import Wanted, is_selected
+from drainer.compare.verify.table_work import Request, is_selected
 from drainer.compare.verify.verifying import Pace, Progress, Verifying
 from drainer.mysql.chunks.chunk import Chunk, check_rows
 from drainer.mysql.connection import Target, connect
@@ -67,15 +67,17 @@ class ImageVerification:
         """Raises `ConfigError`, `Corruption`, `DownstreamError`, `Unavailable`."""
         manifest = Manifest.load(self.directory)
         tables = {
-            (one.schema, one.table): _ImageTable(self.directory, one)
-            for one in manifest.tables
-            if is_selected([(one.schema, one.table)], self.selected)
+            (table.schema, table.table): _ImageTable(self.directory, table)
+            for table in manifest.tables
+            if is_selected([(table.schema, table.table)], self.selected)
         }
         if not tables:
             raise ConfigError(f"the image {self.directory} has no such table", hint="see its manifest.json")
         listed = [
-            Wanted((name,), name, rows_expected=one.image.rows, rows_known=one.image.rows, edited=(one,))
-            for name, one in tables.items()
+            Request(
+                (name,), name, rows_expected=table.image.rows, rows_known=table.image.rows, edited=(table,)
+            )
+            for name, table in tables.items()
         ]
 
         def open_moment() -> Sides:
@@ -177,17 +179,17 @@ def described(version: TableVersion) -> DownstreamTable:
     info = version.info
     columns = [
         DownstreamColumn(
-            one.name,
-            _type(one),
-            digits=max(one.type.decimal, 0),
-            nullable=not one.type.not_null,
-            full_type=f"{_type(one)}({','.join(map(_quoted, one.type.elems))})",
+            column.name,
+            _type(column),
+            digits=max(column.type.decimal, 0),
+            nullable=not column.type.not_null,
+            full_type=f"{_type(column)}({','.join(map(_quoted, column.type.elems))})",
         )
-        for one in sorted(info.columns, key=lambda column: column.offset)
-        if one.is_writable
+        for column in sorted(info.columns, key=lambda column: column.offset)
+        if column.is_writable
     ]
     key = compile_sql(info).key_columns
-    keys = (UniqueKey("PRIMARY", tuple(KeyPart(one.name) for one in key)),) if key else ()
+    keys = (UniqueKey("PRIMARY", tuple(KeyPart(column.name) for column in key)),) if key else ()
     return DownstreamTable(version.schema, version.name, tuple(columns), keys, dialect=Dialect.TIDB)
 
 

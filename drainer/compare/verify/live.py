@@ -27,7 +27,7 @@ from drainer.compare.verify.compared_table import ComparedTable
 from drainer.compare.verify.result import Name, OnDifference, Verification
 from drainer.compare.verify.row_source import Edited, Side, Sides, seen_at, sides_at_rest
 from drainer.compare.verify.state_file import StateFile
-from drainer.compare.verify.table_work import Wanted, is_selected
+from drainer.compare.verify.table_work import Request, is_selected
 from drainer.compare.verify.verifying import Pace, Progress, Stopped, Verifying
 from drainer.config.downstream import target_of, upstream_target_of
 from drainer.config.options import DrainerConfig
@@ -120,15 +120,15 @@ class LiveVerification:
                 clock=self.clock,
                 stop=self._stop,
             )
-            found = verifying.run(repr(self._source), repr(self._target), notes)
+            result = verifying.run(repr(self._source), repr(self._target), notes)
             self.compared = verifying.compared()
             if not self.selected:
-                found = replace(found, notes=(*found.notes, *self._others(found)))
+                result = replace(result, notes=(*result.notes, *self._others(result)))
             if journal is not None and journal.resumed:
                 since = time_text.utc(tso.from_wall_s(journal.began_s))
                 said = f"{journal.resumed} chunks were found equal by runs of this comparison since {since}"
-                found = replace(found, notes=(*found.notes, said))
-        return found
+                result = replace(result, notes=(*result.notes, said))
+        return result
 
     def _behind(self) -> float | None:
         assert self.lag is not None
@@ -139,7 +139,7 @@ class LiveVerification:
         if self.state is None:
             yield None
             return
-        of = repr((self._source, self._target, self._rules.text, [one.text for one in self.selected]))
+        of = repr((self._source, self._target, self._rules.text, [pattern.text for pattern in self.selected]))
         journal = StateFile(self.state, of, self.clock.wall_s())
         is_done = False
         try:
@@ -148,15 +148,19 @@ class LiveVerification:
         finally:
             journal.close(finished=is_done)
 
-    def _others(self, found: Verification) -> list[str]:
+    def _others(self, result: Verification) -> list[str]:
         """Tables of the same databases that nothing of upstream goes to."""
-        known = {(schema.lower(), name.lower()) for schema, name in (one.downstream for one in found.tables)}
-        if not known:
+        compared = {
+            (schema.lower(), name.lower()) for schema, name in (table.downstream for table in result.tables)
+        }
+        if not compared:
             return []
-        schemas = b",".join(string_literal(schema) for schema in sorted({schema for schema, _ in known}))
+        schemas = b",".join(string_literal(schema) for schema in sorted({schema for schema, _ in compared}))
         with closing(connect(self._target)) as connection:
-            there = connection.rows(_TABLES % schemas)
-        names = [f"{schema}.{name}" for schema, name in there if (schema.lower(), name.lower()) not in known]
+            rows = connection.rows(_TABLES % schemas)
+        names = [
+            f"{schema}.{name}" for schema, name in rows if (schema.lower(), name.lower()) not in compared
+        ]
         if not names:
             return []
         more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
@@ -178,16 +182,17 @@ class LiveVerification:
         moment = await open_moment(self.settings, self.upstream, self.hold, sessions)
         return sides_of(self.settings, moment, self._loop)
 
-    def _listing(self, sides: Sides) -> list[Wanted]:
-        found = self._on_loop(self._listed(sides.ts))
+    def _listing(self, sides: Sides) -> list[Request]:
+        requests = self._on_loop(self._listed(sides.ts))
         if self.on_progress is None:
-            return found
+            return requests
         with closing(sides.upstream.describe()) as tables:
             return [
-                replace(one, rows_expected=sum(tables.rows(*name) for name in one.upstream)) for one in found
+                replace(request, rows_expected=sum(tables.rows(*name) for name in request.upstream))
+                for request in requests
             ]
 
-    async def _listed(self, ts: Ts) -> list[Wanted]:
+    async def _listed(self, ts: Ts) -> list[Request]:
         tracker = await upstream_schema.schema_at(self.upstream.history, ts, self._schema_version)
         contents = contents_of(tracker, self._rules)
         return _listed(contents, self._rules, self.selected)
@@ -267,7 +272,7 @@ class DrainerLag:
             return await self._client.ask("GET", status_address(address), "/status")
 
 
-def _listed(contents: Contents, rules: Rules, selected: Sequence[TablePattern] = ()) -> list[Wanted]:
+def _listed(contents: Contents, rules: Rules, selected: Sequence[TablePattern] = ()) -> list[Request]:
     """`selected`: patterns of names upstream; of what goes to one table all or nothing is compared.
 
     Raises `ConfigError` for a pattern that fits no table."""
@@ -292,14 +297,14 @@ def _notes(rules: Rules) -> list[str]:
     return ["ignore-txn-commit-ts passes over transactions: their rows differ, or follow from later changes"]
 
 
-def _wanted(sources: Iterable[Source], rules: Rules) -> Wanted:
+def _wanted(sources: Iterable[Source], rules: Rules) -> Request:
     sources = list(sources)
     edited: tuple[Edited, ...] = ()
     if any(source.edit is not None for source in sources):
         edited = tuple(
             Edited(source.version, source.edit, rules.rows.of_table(*source.name)) for source in sources
         )
-    return Wanted(
+    return Request(
         tuple(source.name for source in sources),
         sources[0].target,
         frozenset(name for source in sources for name in _left_out(source)),
@@ -311,8 +316,8 @@ def _wanted(sources: Iterable[Source], rules: Rules) -> Wanted:
 
 def _published(source: Source) -> frozenset[str]:
     columns = source.version.info.columns
-    shown = (one for one in columns if one.state == SchemaState.PUBLIC and not one.hidden)
-    return frozenset(one.name.lower() for one in shown)
+    shown = (column for column in columns if column.state == SchemaState.PUBLIC and not column.hidden)
+    return frozenset(column.name.lower() for column in shown)
 
 
 def _left_out(source: Source) -> Iterable[str]:

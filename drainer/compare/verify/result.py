@@ -129,12 +129,12 @@ class TableResult:
     @property
     def row_columns(self) -> tuple[ComparedColumn, ...]:
         """The columns that values of rows belong to, one by one."""
-        return tuple(one for one in self.columns if one.how is not How.NOT_COMPARED)
+        return tuple(column for column in self.columns if column.how is not How.NOT_COMPARED)
 
     @property
     def key_columns(self) -> tuple[ComparedColumn, ...]:
         """Those that `RowDifference.key` has the values of."""
-        return tuple(one for one in self.columns if one.is_key)
+        return tuple(column for column in self.columns if column.is_key)
 
     @property
     def wrong(self) -> int:
@@ -171,33 +171,33 @@ class Verification:
     @property
     def state(self) -> State:
         """Equal only if every table is; a difference is said before what could not be compared."""
-        return worst(one.state for one in self.tables)
+        return worst(table.state for table in self.tables)
 
     @property
     def rows(self) -> int:
-        return sum(one.rows for one in self.tables)
+        return sum(table.rows for table in self.tables)
 
     @property
     def chunks(self) -> int:
-        return sum(one.chunks for one in self.tables)
+        return sum(table.chunks for table in self.tables)
 
     @property
     def read_whole(self) -> int:
-        return sum(one.read_whole for one in self.tables)
+        return sum(table.read_whole for table in self.tables)
 
     @property
     def wrong(self) -> int:
-        return sum(one.wrong for one in self.tables)
+        return sum(table.wrong for table in self.tables)
 
 
-def listed(found: Iterable[RowDifference]) -> tuple[RowDifference, ...]:
+def listed(differences: Iterable[RowDifference]) -> tuple[RowDifference, ...]:
     """The first ones, as many as a result has of a table."""
     size, kept = 0, list[RowDifference]()
-    for one in found:
+    for difference in differences:
         if len(kept) == LISTED_MAX or size >= LISTED_BYTES:
             break
-        kept.append(one)
-        size += one.size_bytes
+        kept.append(difference)
+        size += difference.size_bytes
     return tuple(kept)
 
 

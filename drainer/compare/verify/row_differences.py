@@ -32,7 +32,7 @@ class RowComparison:
 
     def __init__(self, pairs: Sequence[ColumnPair], key: Sequence[int]) -> None:
         self._pairs = tuple(pairs)
-        self._forms = tuple(one.form for one in pairs)
+        self._forms = tuple(pair.form for pair in pairs)
         self._key = tuple(key)
 
     def differences(self, upstream: Iterable[Printed], downstream: Iterable[Printed]) -> list[RowDifference]:
@@ -41,24 +41,24 @@ class RowComparison:
         if Counter(upstream) == Counter(downstream):
             return []  # as they are printed: most parts are, and that costs a tenth
         shown: dict[bytes, Printed] = {}
-        here, there = self._counted(upstream, shown), self._counted(downstream, shown)
-        missing = {packed: count for packed, count in here.items() if count > there[packed]}
-        extra = {packed: count for packed, count in there.items() if count > here[packed]}
-        found: list[tuple[bytes, RowDifference]] = []
+        above, below = self._counted(upstream, shown), self._counted(downstream, shown)
+        missing = {packed: count for packed, count in above.items() if count > below[packed]}
+        extra = {packed: count for packed, count in below.items() if count > above[packed]}
+        differences: list[tuple[bytes, RowDifference]] = []
         by_key = {self._key_of(packed): packed for packed in extra} if self._key else {}
         for packed in missing:
             key = self._key_of(packed)
             other = by_key.pop(key, None)
-            if other is not None and here[packed] == there[other] == 1:
+            if other is not None and above[packed] == below[other] == 1:
                 del extra[other]
-                found.append((key, self._changed(packed, other, shown)))
+                differences.append((key, self._changed(packed, other, shown)))
                 continue
-            copies = (here[packed], there[packed])
-            found.append((key, self._one_sided(Kind.MISSING, shown[packed], copies)))
+            copies = (above[packed], below[packed])
+            differences.append((key, self._one_sided(Kind.MISSING, shown[packed], copies)))
         for packed in extra:
-            copies = (here[packed], there[packed])
-            found.append((self._key_of(packed), self._one_sided(Kind.EXTRA, shown[packed], copies)))
-        return [one for _, one in sorted(found, key=lambda entry: entry[0])]
+            copies = (above[packed], below[packed])
+            differences.append((self._key_of(packed), self._one_sided(Kind.EXTRA, shown[packed], copies)))
+        return [difference for _, difference in sorted(differences, key=lambda entry: entry[0])]
 
     def _counted(self, rows: Iterable[Printed], shown: dict[bytes, Printed]) -> Counter[bytes]:
         counts: Counter[bytes] = Counter()
@@ -71,7 +71,7 @@ class RowComparison:
 
     def _changed(self, upstream: bytes, downstream: bytes, shown: dict[bytes, Printed]) -> RowDifference:
         both = zip(self._pairs, canonical.unpack(upstream), canonical.unpack(downstream), strict=True)
-        columns = tuple(one.name for one, here, there in both if here != there)
+        columns = tuple(pair.name for pair, above, below in both if above != below)
         values, theirs = self._literals(shown[upstream]), self._literals(shown[downstream])
         return RowDifference(self._key_values(values), Kind.CHANGED, values, theirs, columns)
 

@@ -1,7 +1,7 @@
 """Row parts: the rows of both sides of a part of a table, compared with a bound on memory, whatever they are.
 
 In     the rows of each side as they arrive, in any order
-Out    `Found`: how many rows there are, how many differ, the first differences; all of them, where wanted
+Out    `Differing`: how many rows there are, how many differ, the first differences; all of them, where wanted
 Holds  a side's rows stay in memory up to `MEMORY_BYTES`. Beyond, all go to files without a name, parted by a
        hash of what identifies a row, so that equal rows are in one part on both sides; a part that is too
        large is parted once more. Each row is read from the server once, so time grows with the rows
@@ -35,7 +35,7 @@ _LENGTH_BYTES: Final = 4
 
 
 @dataclass(slots=True)
-class Found:
+class Differing:
     """`first`: as many as a result lists. `computed`: changed rows that differ only in columns that the
     servers compute. `rest`: all further differences, where somebody wants them and there are some."""
 
@@ -46,15 +46,15 @@ class Found:
     rest: IO[bytes] | None = None
     _first_bytes: int = 0
 
-    def add(self, one: RowDifference, generated: frozenset[str]) -> None:
-        self.counts[one.kind] += one.rows
-        self.computed += one.kind is Kind.CHANGED and generated.issuperset(one.columns)
+    def add(self, difference: RowDifference, generated: frozenset[str]) -> None:
+        self.counts[difference.kind] += difference.rows
+        self.computed += difference.kind is Kind.CHANGED and generated.issuperset(difference.columns)
         if len(self.first) < LISTED_MAX and self._first_bytes < LISTED_BYTES:
-            self.first.append(one)
-            self._first_bytes += one.size_bytes
+            self.first.append(difference)
+            self._first_bytes += difference.size_bytes
         elif self.keep_all:
             self.rest = self.rest or _file()
-            pickle.dump(one, self.rest)
+            pickle.dump(difference, self.rest)
 
     def all(self) -> Iterator[RowDifference]:
         """Every difference, once; the file of the rest is closed after that."""
@@ -141,17 +141,17 @@ class PartedComparison:
         self._table = table
         self._keep_all = keep_all
         self._rows = RowComparison(table.pairs, table.key)
-        self._generated = frozenset(one.name for one in table.pairs if one.is_generated)
+        self._generated = frozenset(pair.name for pair in table.pairs if pair.is_generated)
 
-    def compare(self, upstream: SideRows, downstream: SideRows) -> Found:
+    def compare(self, upstream: SideRows, downstream: SideRows) -> Differing:
         """Both sides were taken whole. Raises as `SideRows.take`, of any value."""
-        found = Found(self._keep_all)
+        differing = Differing(self._keep_all)
         try:
-            for one in self._differences(upstream, downstream, 0):
-                found.add(one, self._generated)
+            for difference in self._differences(upstream, downstream, 0):
+                differing.add(difference, self._generated)
         except OSError as error:
             raise _no_room(error) from None
-        return found
+        return differing
 
     def _differences(self, upstream: SideRows, downstream: SideRows, level: int) -> Iterator[RowDifference]:
         if not (upstream.is_parted or downstream.is_parted):

@@ -51,14 +51,14 @@ class StateFile:
             ) from None
 
     def kept(self, work: TableWork, how: ComparedTable) -> Iterable[tuple[Chunk, Part]]:
-        found = self._known.pop((work.wanted.label, _digest(how.identity)), [])
-        self.resumed += len(found)
-        return found
+        parts = self._known.pop((work.request.label, _digest(how.identity)), [])
+        self.resumed += len(parts)
+        return parts
 
     def keep(self, work: TableWork, chunk: Chunk, part: Part) -> None:
         self._write(
             {
-                "table": work.wanted.label,
+                "table": work.request.label,
                 "how": _digest(work.how.identity if work.how is not None else ""),
                 "chunk": chunk.stored(),
                 "rows": [part.rows, part.downstream_rows],
@@ -85,10 +85,10 @@ class StateFile:
         kept = [first]
         for line in lines:
             try:
-                one = checked.read_document(line.rstrip(b"\n"))
-                rows, downstream_rows = one["rows"]
-                entry = Chunk.of_stored(one["chunk"]), _part(rows, downstream_rows, one["read"])
-                self._known.setdefault((one["table"], one["how"]), []).append(entry)
+                document = checked.read_document(line.rstrip(b"\n"))
+                rows, downstream_rows = document["rows"]
+                entry = Chunk.of_stored(document["chunk"]), _part(rows, downstream_rows, document["read"])
+                self._known.setdefault((document["table"], document["how"]), []).append(entry)
             except (ValueError, KeyError, TypeError, Corruption):
                 break
             kept.append(line)
@@ -99,9 +99,9 @@ class StateFile:
 
     def _goes_on(self, head: bytes) -> bool:
         try:
-            found = checked.read_document(head.rstrip(b"\n"))
-            began_s = float(found["began_s"])
-            is_ours = (found["verify"], found["of"]) == (_VERSION, self._of)
+            document = checked.read_document(head.rstrip(b"\n"))
+            began_s = float(document["began_s"])
+            is_ours = (document["verify"], document["of"]) == (_VERSION, self._of)
         except (ValueError, KeyError, TypeError):
             return False
         if not is_ours or not self.began_s - KEPT_S <= began_s <= self.began_s:

@@ -21,7 +21,7 @@ from drainer.reading.subscribe.table_choice import TablePattern
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Request:
     """A downstream table with the upstream's ones that go there. `left_out`: columns, in lower case, that
     are not written. `why_not`: the reason for which its rows need not be equal, "" for none.
     `rows_expected`: as a server estimates them; `rows_known`: how many there are, 0 where only that says.
@@ -46,22 +46,22 @@ class Wanted:
 def is_selected(names: Sequence[Name], selected: Sequence[TablePattern]) -> bool:
     """Whether tables that go to one, by their names upstream, are to be compared."""
     chosen, taken_out = (
-        [any(one.fits(*name) for one in selected if one.takes_out is is_out) for name in names]
+        [any(pattern.fits(*name) for pattern in selected if pattern.takes_out is is_out) for name in names]
         for is_out in (False, True)
     )
-    is_limited = any(not one.takes_out for one in selected)
+    is_limited = any(not pattern.takes_out for pattern in selected)
     return (any(chosen) or not is_limited) and not all(taken_out)
 
 
 @dataclass(slots=True)
 class TableWork:
-    """`edited`: those of `wanted` that are there. `is_described`: what both sides have is known at this look.
+    """`edited`: those of `request` that are there. `is_described`: what both sides have is known.
 
     `listed`: the first differences, with the number of their chunk. `refusal`: why it could not be read at
     the last moment; `absent`: a side that lacks it.
     """
 
-    wanted: Wanted
+    request: Request
     how: ComparedTable | None = None
     edited: tuple[SourceTable, ...] = ()
     chunks: list[Chunk] = field(default_factory=list)
@@ -80,14 +80,14 @@ class TableWork:
     @property
     def is_settled(self) -> bool:
         """Nothing is left to do at the look that is under way."""
-        if self.wanted.why_not or self.is_gone or self.refusal or self.absent:
+        if self.request.why_not or self.is_gone or self.refusal or self.absent:
             return True
         return self.is_described and self.is_cut and not any(self.left())
 
     @property
     def is_right(self) -> bool:
         """No later look is needed."""
-        if self.wanted.why_not or self.is_gone:
+        if self.request.why_not or self.is_gone:
             return True
         if self.wrong or self.refusal or self.absent or not self.is_settled:
             return False
@@ -125,22 +125,22 @@ class TableWork:
         """What earlier runs found equal; from the first gap on it is cut and compared anew. Chunks of two
         runs may have one number and other ends: one counts only where the last one ends."""
         self.take(how)
-        known = {(chunk.number, chunk.low): (chunk, part) for chunk, part in parts}
+        part_at = {(chunk.number, chunk.low): (chunk, part) for chunk, part in parts}
         number = 0
         low: Place = ()
-        while not self.is_cut and (entry := known.get((number, low))) is not None:
+        while not self.is_cut and (entry := part_at.get((number, low))) is not None:
             chunk, part = entry
             self.chunks.append(chunk)
             self.equal[number] = part
             self.is_cut = chunk.is_last
             number, low = number + 1, chunk.high
 
-    def found(self, chunk: Chunk, part: Part, seconds: float) -> None:
+    def add(self, chunk: Chunk, part: Part, seconds: float) -> None:
         self.seconds += seconds
         (self.equal if part.is_equal else self.wrong)[chunk.number] = part.settled()
-        both = [*self.listed, *((chunk.number, one) for one in part.differences)]
+        both = [*self.listed, *((chunk.number, difference) for difference in part.differences)]
         both.sort(key=lambda entry: entry[0])
-        self.listed = both[: len(listed(one for _, one in both))]
+        self.listed = both[: len(listed(difference for _, difference in both))]
 
     # -- result ---------------------------------------------------------------------------------------
 
@@ -153,17 +153,17 @@ class TableWork:
 
     def so_far(self) -> TableResult:
         """Names and columns, for who takes differences one by one."""
-        wanted = self.wanted
-        return TableResult(wanted.upstream, wanted.downstream, State.DIFFERS, columns=self.columns())
+        request = self.request
+        return TableResult(request.upstream, request.downstream, State.DIFFERS, columns=self.columns())
 
     def result(self) -> TableResult:
         parts = [*self.equal.values(), *self.wrong.values()]
         state, why = self._state()
         how = self.how
-        absent = self.wanted.rows_known if self.absent else 0
+        absent = self.request.rows_known if self.absent else 0
         return TableResult(
-            upstream=self.wanted.upstream,
-            downstream=self.wanted.downstream,
+            upstream=self.request.upstream,
+            downstream=self.request.downstream,
             state=state,
             why=why,
             columns=self.columns(),
@@ -176,7 +176,7 @@ class TableWork:
             extra=sum(part.extra for part in parts),
             changed=sum(part.changed for part in parts),
             computed=sum(part.computed for part in parts),
-            differences=tuple(one for _, one in self.listed),
+            differences=tuple(difference for _, difference in self.listed),
             other_columns=() if how is None else how.only_downstream,
             seconds=self.seconds,
         )
@@ -187,12 +187,12 @@ class TableWork:
         number = sum(part.computed for part in parts)
         if not number or self.how is None:
             return ""
-        names = ", ".join(one.name for one in self.how.pairs if one.is_generated)
+        names = ", ".join(pair.name for pair in self.how.pairs if pair.is_generated)
         return f"{number:,} rows differ only in what each server computes by itself ({names})"
 
     def _state(self) -> tuple[State, str]:
-        if self.wanted.why_not:
-            return State.NOT_COMPARABLE, self.wanted.why_not
+        if self.request.why_not:
+            return State.NOT_COMPARABLE, self.request.why_not
         if self.absent:
             return State.DIFFERS, self.absent
         if self.refusal:
@@ -205,6 +205,6 @@ class TableWork:
         if self.wrong:
             return State.DIFFERS, self._computed()
         if self.how.unknown:
-            said = "; ".join(f"column {one.name}: {one.why}" for one in self.how.unknown)
+            said = "; ".join(f"column {column.name}: {column.why}" for column in self.how.unknown)
             return State.NOT_COMPARABLE, said
         return State.EQUAL, ""

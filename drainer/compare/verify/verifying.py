@@ -31,7 +31,7 @@ from drainer.compare.verify.compared_table import (
 )
 from drainer.compare.verify.result import Name, OnDifference, TableResult, Verification
 from drainer.compare.verify.row_source import Rows, Sides, SourceTable, Tables
-from drainer.compare.verify.table_work import TableWork, Wanted
+from drainer.compare.verify.table_work import Request, TableWork
 from drainer.mysql.chunks.chunk import Chunk
 from drainer.mysql.chunks.cut_key import WHOLE, key_to_compare
 from drainer.mysql.chunks.splitter import Splitter
@@ -104,7 +104,7 @@ class Verifying:
     `behind`: how many seconds the Drainer is, to which the pace gives way; None where it does not say."""
 
     open_moment: Callable[[], Sides]
-    listing: Callable[[Sides], Sequence[Wanted]]
+    listing: Callable[[Sides], Sequence[Request]]
     pace: Pace = field(default_factory=Pace)
     on_difference: OnDifference | None = None
     on_progress: Callable[[Progress], None] | None = None
@@ -136,7 +136,7 @@ class Verifying:
         said = list(notes)
         if len(self._moments) > 1:
             said.append(f"parts were compared at {len(self._moments)} moments from {first.ts} to {last.ts}")
-        right = {work.wanted.label for work in self._works if work.is_right and not work.is_gone}
+        right = {work.request.label for work in self._works if work.is_right and not work.is_gone}
         said += [
             f"{table} was right when it was looked at again: {why}"
             for table, why in self._again.items()
@@ -165,7 +165,7 @@ class Verifying:
 
     def compared(self) -> dict[Name, ComparedTable]:
         """How each table was compared, by its name downstream."""
-        return {work.wanted.downstream: work.how for work in self._works if work.how is not None}
+        return {work.request.downstream: work.how for work in self._works if work.how is not None}
 
     # -- looks and moments ----------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class Verifying:
                 raise Stopped
             self._look += 1
             for work in wrong:
-                self._again.setdefault(work.wanted.label, work.trouble)
+                self._again.setdefault(work.request.label, work.trouble)
                 work.look_again()
             self._all_at_moments(wrong)
 
@@ -203,28 +203,28 @@ class Verifying:
 
     def _list(self, sides: Sides, works: list[TableWork] | None) -> list[TableWork]:
         """What is to be compared as it is called now; what is not there any more is gone."""
-        listed = {wanted.downstream: wanted for wanted in self.listing(sides)}
+        listed = {request.downstream: request for request in self.listing(sides)}
         if works is None:
-            works = self._works = [TableWork(wanted) for wanted in listed.values()]
+            works = self._works = [TableWork(request) for request in listed.values()]
         for work in works:
-            now = listed.get(work.wanted.downstream)
+            now = listed.get(work.request.downstream)
             work.is_gone = now is None
-            work.wanted = now or work.wanted
+            work.request = now or work.request
         if any(work.is_gone for work in works):
             works = [*works, *self._renamed(listed)]
         return works
 
-    def _renamed(self, listed: Mapping[Name, Wanted]) -> list[TableWork]:
+    def _renamed(self, listed: Mapping[Name, Request]) -> list[TableWork]:
         """Tables of names that were not there before: one that differed may have got another name."""
-        known = {work.wanted.downstream for work in self._works}
+        names = {work.request.downstream for work in self._works}
         why_not = _TOO_LATE if self._look == self.pace.retries else ""
-        found = [
-            TableWork(replace(wanted, why_not=wanted.why_not or why_not))
-            for name, wanted in listed.items()
-            if name not in known
+        works = [
+            TableWork(replace(request, why_not=request.why_not or why_not))
+            for name, request in listed.items()
+            if name not in names
         ]
-        self._works += found
-        return found
+        self._works += works
+        return works
 
     def _at(self, sides: Sides, works: Iterable[TableWork]) -> Exception | None:
         """Compare what is left at one moment; what ended it before all was compared."""
@@ -257,8 +257,8 @@ class Verifying:
             work.resume(how, self.journal.kept(work, how))
         work.take(how)
         readers = [
-            one.reader(table, how.pairs, sides.upstream.session, sides.ts)
-            for one, table in zip(work.edited, how.upstream, strict=bool(work.edited))
+            source.reader(table, how.pairs, sides.upstream.session, sides.ts)
+            for source, table in zip(work.edited, how.upstream, strict=bool(work.edited))
         ]
         comparison = ChunkComparison(
             how,
@@ -285,44 +285,46 @@ class Verifying:
 
     def _how(self, sides: Sides, describing: Describing, work: TableWork) -> ComparedTable | None:
         """How a table is compared as both sides have it; None with the reason in `work`."""
-        if any(".".join(name).lower() in sides.waiting for name in work.wanted.upstream):
+        if any(".".join(name).lower() in sides.waiting for name in work.request.upstream):
             work.refusal = "rows of it wait for a decision: `binlogctl ddl list`"
             return None
-        found = self._described(describing, work)
+        described = self._described(describing, work)
         for _ in range(_DESCRIBED_AGAIN):
             # Servers tell what a table is now: one side may have a change that the other gets in a moment.
-            if isinstance(found, ComparedTable) and found.is_whole:
+            if isinstance(described, ComparedTable) and described.is_whole:
                 break
             if self.stop.wait(self.pace.retry_pause_s / 2):
                 raise Stopped
-            found = self._described(describing, work)
-        if isinstance(found, ComparedTable):
-            return found
-        work.refusal = found
+            described = self._described(describing, work)
+        if isinstance(described, ComparedTable):
+            return described
+        work.refusal = described
         return None
 
     def _described(self, describing: Describing, work: TableWork) -> ComparedTable | str:
         """As it is now, or why it cannot be compared, "" where that is in `work`."""
-        wanted = work.wanted
+        request = work.request
         above, below = describing
-        upstream = [above.read(*name) for name in wanted.upstream]
-        downstream = below.read(*wanted.downstream)
-        there = [table for table in upstream if table is not None]
-        work.edited = tuple(one for one, at in zip(wanted.edited, upstream, strict=False) if at is not None)
+        upstream = [above.read(*name) for name in request.upstream]
+        downstream = below.read(*request.downstream)
+        tables = [table for table in upstream if table is not None]
+        work.edited = tuple(
+            source for source, at in zip(request.edited, upstream, strict=False) if at is not None
+        )
         work.absent = ""
-        if not there and downstream is None:
+        if not tables and downstream is None:
             return _NEITHER
         if downstream is None:
-            return lacking(work, "downstream", below, [wanted.downstream])
-        if not there:
-            return lacking(work, "upstream", above, wanted.upstream)
-        if len(there) < len(upstream):
+            return lacking(work, "downstream", below, [request.downstream])
+        if not tables:
+            return lacking(work, "upstream", above, request.upstream)
+        if len(tables) < len(upstream):
             # Its rows would be taken for some too many.
-            name = ".".join(wanted.upstream[upstream.index(None)])
+            name = ".".join(request.upstream[upstream.index(None)])
             return f"upstream does not show {name}, which goes there, too: {_SHOWN}"
-        edited, published = bool(wanted.edited), wanted.published
+        edited, published = bool(request.edited), request.published
         return seen_whole(
-            below, compared_table(there, downstream, wanted.left_out, edited=edited, published=published)
+            below, compared_table(tables, downstream, request.left_out, edited=edited, published=published)
         )
 
     # -- chunks ---------------------------------------------------------------------------------------
@@ -369,9 +371,9 @@ class Verifying:
         self._compared += 1
         if self._look == self.pace.retries and self.on_difference is not None:
             table = work.so_far()
-            for one in part.all():
-                self.on_difference(table, one)
-        work.found(chunk, part, now_s - began_s)
+            for difference in part.all():
+                self.on_difference(table, difference)
+        work.add(chunk, part, now_s - began_s)
         if part.is_equal and self.journal is not None:
             self.journal.keep(work, chunk, part)
         self._say(work)
@@ -392,24 +394,24 @@ class Verifying:
         works = self._works
         self.on_progress(
             Progress(
-                table=work.wanted.label,
-                tables_done=sum(one.is_settled for one in works),
+                table=work.request.label,
+                tables_done=sum(work.is_settled for work in works),
                 tables=len(works),
-                chunks=sum(len(one.equal) + len(one.wrong) for one in works),
-                rows=sum(one.rows for one in works),
-                rows_expected=sum(one.wanted.rows_expected for one in works),
-                wrong_tables=sum(bool(one.wrong) for one in works),
+                chunks=sum(len(work.equal) + len(work.wrong) for work in works),
+                rows=sum(work.rows for work in works),
+                rows_expected=sum(work.request.rows_expected for work in works),
+                wrong_tables=sum(bool(work.wrong) for work in works),
                 look=self._look,
             )
         )
 
 
-def seen_whole(downstream: Tables, found: ComparedTable | str) -> ComparedTable | str:
+def seen_whole(downstream: Tables, table: ComparedTable | str) -> ComparedTable | str:
     """Unless the downstream has a column that it does not show."""
-    if isinstance(found, str):
-        return found
-    hidden = [name for name in found.missing if not downstream.lacks(*found.name, name)]
-    return f"downstream does not show column {', '.join(hidden)}: {NOT_SHOWN}" if hidden else found
+    if isinstance(table, str):
+        return table
+    hidden = [name for name in table.missing if not downstream.lacks(*table.name, name)]
+    return f"downstream does not show column {', '.join(hidden)}: {NOT_SHOWN}" if hidden else table
 
 
 def lacking(work: TableWork, side: str, tables: Tables, names: Sequence[Name]) -> str:
@@ -439,9 +441,9 @@ def _splitter(how: ComparedTable, edited: Sequence[SourceTable], chunk_rows: int
     if len(how.upstream) == 1:
         table, others = how.upstream[0], (how.downstream,)
     changed: set[str] = set()
-    for one in edited:
-        if one.changed is None:
+    for source in edited:
+        if source.changed is None:
             return Splitter(table, WHOLE, chunk_rows)
-        changed |= one.changed
+        changed |= source.changed
     keys = {key_to_compare(table, other, changed) for other in others}
     return Splitter(table, keys.pop() if len(keys) == 1 else WHOLE, chunk_rows)

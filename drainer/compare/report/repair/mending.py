@@ -43,30 +43,36 @@ class Mending:
     refused: str = ""
 
 
-def mending(table: TableResult, found: RowDifference, dialect: Dialect) -> Mending:
+def mending(table: TableResult, difference: RowDifference, dialect: Dialect) -> Mending:
     """What is to be done for one row."""
     rows = _Rows(table, dialect)
-    if found.copies is not None and found.kind is Kind.MISSING and any(one.is_key for one in rows.columns):
+    copies = difference.copies
+    if (
+        copies is not None
+        and difference.kind is Kind.MISSING
+        and any(column.is_key for column in rows.columns)
+    ):
         return Mending(refused=_ONE_KEY)
-    if found.copies is not None:
-        return rows.copies(found, *found.copies)
-    if found.kind is Kind.MISSING:
-        assert found.upstream is not None
-        return rows.written((), found.upstream)
-    assert found.downstream is not None
-    removal = rows.removal(found.downstream)
-    if found.kind is Kind.EXTRA:
+    if copies is not None:
+        return rows.copies(difference, *copies)
+    if difference.kind is Kind.MISSING:
+        assert difference.upstream is not None
+        return rows.written((), difference.upstream)
+    assert difference.downstream is not None
+    removal = rows.removal(difference.downstream)
+    if difference.kind is Kind.EXTRA:
         return Mending((removal,))
-    assert found.upstream is not None
-    computed = [one.name for one in rows.columns if one.is_generated and one.name in found.columns]
-    wrong = [one for one in rows.columns if one.name in found.columns and not one.is_generated]
+    assert difference.upstream is not None
+    named = difference.columns
+    computed = [column.name for column in rows.columns if column.is_generated and column.name in named]
+    wrong = [column for column in rows.columns if column.name in named and not column.is_generated]
     if not wrong:
         return Mending(refused=_COMPUTED.format(", ".join(computed)))
     # What is computed follows the columns that are put right; if not, the next comparison says so.
-    keeps = any(one.how is How.NOT_COMPARED and not one.is_generated for one in table.columns)
-    if any(one.is_key or one.is_unique for one in wrong) and not keeps:
-        return rows.written((removal,), found.upstream)
-    return rows.changed(found.upstream, found.downstream, wrong)
+    keeps = any(column.how is How.NOT_COMPARED and not column.is_generated for column in table.columns)
+    if any(column.is_key or column.is_unique for column in wrong) and not keeps:
+        return rows.written((removal,), difference.upstream)
+    return rows.changed(difference.upstream, difference.downstream, wrong)
 
 
 class _Rows:
@@ -77,7 +83,7 @@ class _Rows:
         self._dialect = dialect
         self._all = table.columns
         self.columns = table.row_columns
-        self._list = b",".join(quote_name(one.name) for one in self.columns if not one.is_generated)
+        self._list = b",".join(quote_name(column.name) for column in self.columns if not column.is_generated)
 
     def removal(self, seen: Values) -> bytes:
         return b"DELETE FROM %b WHERE %b" % (self._name, self._as_seen(seen))
@@ -104,28 +110,28 @@ class _Rows:
         ]
         named = {column.name for column in wrong}
         kept = [
-            quote_name(one.name)
-            for one in self._all
-            if one.type in _TIMES and one.name not in named and not one.is_generated
+            quote_name(column.name)
+            for column in self._all
+            if column.type in _TIMES and column.name not in named and not column.is_generated
         ]
         sets += [b"%b=%b" % (name, name) for name in kept]
         update = b"UPDATE %b SET %b WHERE %b" % (self._name, b", ".join(sets), self._as_seen(seen))
         is_lax = any(exact(column.type, value_of[column]) == ENUM_ZERO for column in wrong)
         return Mending((), (update,), is_lax)
 
-    def copies(self, found: RowDifference, upstream: int, downstream: int) -> Mending:
-        row = found.upstream if found.upstream is not None else found.downstream
+    def copies(self, difference: RowDifference, upstream: int, downstream: int) -> Mending:
+        row = difference.upstream if difference.upstream is not None else difference.downstream
         assert row is not None
         count = abs(upstream - downstream)
-        there = self._as_seen(row)
+        matches = self._as_seen(row)
         # A derived table: MySQL refuses to change a table that a subquery of the statement reads directly.
         as_many = b"%d=(SELECT c FROM (SELECT COUNT(*) AS c FROM %b WHERE %b) AS seen)" % (
             downstream,
             self._name,
-            there,
+            matches,
         )
         if upstream < downstream:
-            removal = b"DELETE FROM %b WHERE %b AND %b LIMIT %d" % (self._name, there, as_many, count)
+            removal = b"DELETE FROM %b WHERE %b AND %b LIMIT %d" % (self._name, matches, as_many, count)
             return Mending((removal,))
         so_many = b" UNION ALL ".join([b"SELECT 1"] * count)
         insert = b"INSERT INTO %b (%b) SELECT %b FROM (%b) AS copies WHERE %b" % (

@@ -84,29 +84,29 @@ class RepairFile:
                 with suppress(OSError):  # what was not written yet, on a full disk
                     file.close()
 
-    def add(self, table: TableResult, found: RowDifference) -> None:
+    def add(self, table: TableResult, difference: RowDifference) -> None:
         """One difference; an `OnDifference`. Raises `ConfigError` on a full disk."""
-        made = mending(table, found, self._dialect)
+        mended = mending(table, difference, self._dialect)
         with self._lock:
             kept = self._tables.get(table.downstream)
             if kept is None:
                 kept = self._tables[table.downstream] = _Table()
             try:
-                kept.removals.writelines(_lines(made.removals))
-                kept.writes.writelines(_lines(made.writes, is_lax=made.is_lax))
+                kept.removals.writelines(_lines(mended.removals))
+                kept.writes.writelines(_lines(mended.writes, is_lax=mended.is_lax))
             except OSError as error:
                 raise ConfigError(
                     f"-repair: statements cannot be kept in {tempfile.gettempdir()}: {error.strerror}",
                     hint="TMPDIR names another directory",
                 ) from None
-            kept.rows += bool(made.removals or made.writes)
-            if made.refused:
-                kept.refused[made.refused] += 1
+            kept.rows += bool(mended.removals or mended.writes)
+            if mended.refused:
+                kept.refused[mended.refused] += 1
 
     @property
     def rows(self) -> int:
         """Rows that the file mends."""
-        return sum(one.rows for one in self._tables.values())
+        return sum(table.rows for table in self._tables.values())
 
     @property
     def refused(self) -> list[str]:
@@ -117,15 +117,15 @@ class RepairFile:
             for why, number in table.refused.items()
         ]
 
-    def finish(self, found: Verification) -> None:
+    def finish(self, result: Verification) -> None:
         """Put the file where it belongs. Raises `ConfigError` where it cannot be written."""
         part = f"{self._path}.part"
         try:
             with open(part, "wb") as file:
-                file.write(self._head(found))
+                file.write(self._head(result))
                 for name, table in sorted(self._tables.items()):
                     _write_table(file, name, table)
-                file.writelines(_comment(f"not compared: {_why(one)}") for one in _apart(found))
+                file.writelines(_comment(f"not compared: {_why(entry)}") for entry in _apart(result))
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(part, self._path)
@@ -135,12 +135,12 @@ class RepairFile:
                 f"-repair: {self._path} cannot be written: {error.strerror}", hint="correct -repair"
             ) from None
 
-    def _head(self, found: Verification) -> bytes:
+    def _head(self, result: Verification) -> bytes:
         text = _HEAD.format(
-            down=_one_line(found.downstream),
-            up=_one_line(found.upstream),
-            time=time_text.utc(found.ts),
-            ts=found.ts,
+            down=_one_line(result.downstream),
+            up=_one_line(result.upstream),
+            time=time_text.utc(result.ts),
+            ts=result.ts,
         )
         nothing = b"" if self._tables else _comment("nothing differs: there is nothing to mend")
         return text.encode() + nothing + _SESSION + (_TIDB if self._dialect is Dialect.TIDB else b"")
@@ -173,8 +173,8 @@ def _on_one_line(quoted: re.Match[bytes]) -> bytes:
     return text.replace(b"\0", b"\\0").replace(b"\r", b"\\r").replace(b"\n", b"\\n")
 
 
-def _apart(found: Verification) -> list[TableResult]:
-    return [one for one in found.tables if one.state is State.NOT_COMPARABLE]
+def _apart(result: Verification) -> list[TableResult]:
+    return [table for table in result.tables if table.state is State.NOT_COMPARABLE]
 
 
 def _why(table: TableResult) -> str:

@@ -60,15 +60,15 @@ class ToMend:
     too_many: bool = False
     _size: int = 0
 
-    def add(self, found: RowDifference) -> None:
-        if found.key:
-            found = replace(found, upstream=None, downstream=None)
-        self._size += found.size_bytes
+    def add(self, difference: RowDifference) -> None:
+        if difference.key:
+            difference = replace(difference, upstream=None, downstream=None)
+        self._size += difference.size_bytes
         if len(self.rows) >= ROWS_MAX or self._size > BYTES_MAX:
             self.too_many = True
             self.rows.clear()
         if not self.too_many:
-            self.rows.append(found)
+            self.rows.append(difference)
 
 
 @dataclass(slots=True)
@@ -83,19 +83,19 @@ class Mended:
 async def repair_now(tables: Sequence[tuple[ComparedTable, ToMend]], open_moment: OpenMoment) -> Mended:
     """Raises `Unavailable`, `Rejected`, `DownstreamError`."""
     result = Mended()
-    for table, wanted in tables:
-        if why := _refused(table, wanted):
+    for table, to_mend in tables:
+        if why := _refused(table, to_mend):
             result.left.append(f"{name_text(table.name)}: {why}")
             continue
-        async for part in _Repair(table, wanted, open_moment).run():
+        async for part in _Repair(table, to_mend, open_moment).run():
             result.rows += part.rows
             result.settled += part.settled
-            result.left += [f"{name_text(table.name)}: {one}" for one in part.left]
+            result.left += [f"{name_text(table.name)}: {line}" for line in part.left]
     return result
 
 
-def _refused(table: ComparedTable, wanted: ToMend) -> str:
-    if wanted.too_many:
+def _refused(table: ComparedTable, to_mend: ToMend) -> str:
+    if to_mend.too_many:
         return _TOO_MANY
     if table.is_edited:
         return _EDITED
@@ -109,9 +109,9 @@ class _Clash(Exception):
 class _Repair:
     """Of one table."""
 
-    def __init__(self, table: ComparedTable, wanted: ToMend, open_moment: OpenMoment) -> None:
+    def __init__(self, table: ComparedTable, to_mend: ToMend, open_moment: OpenMoment) -> None:
         self._table = table
-        self._wanted = wanted
+        self._to_mend = to_mend
         self._open_moment = open_moment
         self._comparison = RowComparison(table.pairs, table.key)
         self._dialects = (table.upstream[0].dialect, table.downstream.dialect)
@@ -125,7 +125,7 @@ class _Repair:
 
     async def run(self) -> AsyncIterator[Mended]:
         clashed: list[RowDifference] = []
-        for batch in _batches(self._wanted.rows, BATCH_ROWS):
+        for batch in _batches(self._to_mend.rows, BATCH_ROWS):
             try:
                 yield await self._persistently(batch)
             except _Clash:
@@ -151,29 +151,31 @@ class _Repair:
         with moment.upstream.session() as session:
             upstream = list(self._rows(session, UPSTREAM, batch))
         connection = moment.connection
-        found = self._comparison.differences(upstream, self._rows(connection, DOWNSTREAM, batch))
-        result = Mended(settled=max(0, len(batch) - len(found)))
-        made = [mending(self._result, one, self._dialects[DOWNSTREAM]) for one in found]
-        result.left += sorted({one.refused for one in made if one.refused})
+        differences = self._comparison.differences(upstream, self._rows(connection, DOWNSTREAM, batch))
+        result = Mended(settled=max(0, len(batch) - len(differences)))
+        mendings = [
+            mending(self._result, difference, self._dialects[DOWNSTREAM]) for difference in differences
+        ]
+        result.left += sorted({mended.refused for mended in mendings if mended.refused})
         try:
-            for one in made:
-                for statement in one.removals:
+            for mended in mendings:
+                for statement in mended.removals:
                     _run(connection, statement)
-            for one in made:
-                if one.is_lax:
+            for mended in mendings:
+                if mended.is_lax:
                     connection.run(_LAX)
-                for statement in one.writes:
+                for statement in mended.writes:
                     _run(connection, statement)
-                if one.is_lax:
+                if mended.is_lax:
                     connection.run(_STRICT)
         except StatementRefused as error:
             if error.number == DUPLICATE:
                 raise _Clash(safe_text(error)) from None
-            return Mended(left=[f"{len(found):,} rows: downstream says {safe_text(error)}"])
-        result.rows = sum(bool(one.removals or one.writes) for one in made)
+            return Mended(left=[f"{len(differences):,} rows: downstream says {safe_text(error)}"])
+        result.rows = sum(bool(mended.removals or mended.writes) for mended in mendings)
         again = self._comparison.differences(upstream, self._rows(connection, DOWNSTREAM, batch))
         connection.commit()
-        if (still := len(again) - sum(bool(one.refused) for one in made)) > 0:
+        if (still := len(again) - sum(bool(mended.refused) for mended in mendings)) > 0:
             result.rows = max(0, result.rows - still)
             result.left.append(f"{still:,} rows: they differ as well after they were written")
         return result
@@ -181,7 +183,7 @@ class _Repair:
     def _rows(
         self, connection: Connection, side: int, batch: Sequence[RowDifference]
     ) -> Iterator[tuple[bytes | None, ...]]:
-        where = b" OR ".join(sorted({one for row in batch for one in self._found_by(row, side)}))
+        where = b" OR ".join(sorted({condition for row in batch for condition in self._found_by(row, side)}))
         for query in row_queries(self._table, side, where):
             yield from connection.printed(query)
 

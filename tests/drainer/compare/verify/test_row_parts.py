@@ -15,8 +15,8 @@ from drainer.compare.verify.chunk_comparison import part_of
 from drainer.compare.verify.compared_table import ComparedTable, compared_table
 from drainer.compare.verify.result import LISTED_MAX, Kind
 from drainer.compare.verify.row_differences import Printed
-from drainer.compare.verify.row_parts import Found, PartedComparison, SideRows
-from drainer.compare.verify.table_work import TableWork, Wanted
+from drainer.compare.verify.row_parts import Differing, PartedComparison, SideRows
+from drainer.compare.verify.table_work import Request, TableWork
 from drainer.mysql.chunks.chunk import Chunk
 from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.rows.column_match import Dialect, DownstreamTable, KeyPart, UniqueKey
@@ -43,7 +43,7 @@ def compared(
     downstream: Iterable[Printed],
     *,
     keep_all: bool = True,
-) -> Found:
+) -> Differing:
     with closing(SideRows(table)) as ours, closing(SideRows(table)) as theirs:
         ours.take(upstream)
         theirs.take(downstream)
@@ -126,14 +126,14 @@ def test_of_large_differences_few_are_listed(monkeypatch: pytest.MonkeyPatch) ->
     wide: list[Printed] = [(b"%d" % number, None, b"x" * (1 << 20)) for number in range(12)]
     found = compared(table, wide, [])
     assert (found.counts[Kind.MISSING], len(found.first), len(list(found.all()))) == (12, 4, 12)
-    work = TableWork(Wanted((("d", "t"),), ("d", "t")))
+    work = TableWork(Request((("d", "t"),), ("d", "t")))
     work.take(table)
     for number in (3, 2, 1):
-        work.found(Chunk(number), part_of(12, 0, compared(table, wide, [], keep_all=False)), 0.0)
+        work.add(Chunk(number), part_of(12, 0, compared(table, wide, [], keep_all=False)), 0.0)
     result = work.result()
     assert (result.missing, len(result.differences)) == (36, 4)
     few = [(b"%d" % -number, None, None) for number in range(1, 3)]
-    work.found(Chunk(0), part_of(2, 0, compared(table, few, [])), 0.0)
+    work.add(Chunk(0), part_of(2, 0, compared(table, few, [])), 0.0)
     assert [one.key for one in work.result().differences][:2] == [(b"-1",), (b"-2",)], "in their order"
     work.look_again()
     assert work.result().differences == ()

@@ -22,7 +22,7 @@ from drainer.compare.verify import chunk_comparison, row_parts
 from drainer.compare.verify.compared_table import NOT_SHOWN
 from drainer.compare.verify.result import How, State
 from drainer.compare.verify.row_source import Sides, sides_at_rest
-from drainer.compare.verify.table_work import Wanted
+from drainer.compare.verify.table_work import Request
 from drainer.mysql.connection import Connection
 from drainer.mysql.rows.column_match import Dialect
 from tests.drainer.compare.verify.world import DOWNSTREAM, QUICK, UPSTREAM, World, world
@@ -141,7 +141,7 @@ def test_the_repair_file_mends_whatever_names_are(both: World, key: str, tmp_pat
             f"DELETE FROM {t} WHERE id2=11",
             f"INSERT INTO {t} SELECT 100, NULL, 100, NULL FROM {t} WHERE id2=12",
         )
-        wanted.append(Wanted(((UPSTREAM, table),), (DOWNSTREAM, table)))
+        wanted.append(Request(((UPSTREAM, table),), (DOWNSTREAM, table)))
     path = tmp_path / "repair.sql"
     with RepairFile(str(path), Dialect.MARIADB) as file:
         run = both.of(wanted)
@@ -252,10 +252,10 @@ def test_a_column_that_the_user_may_not_read_is_no_column_that_upstream_lacks(bo
     )
     try:
         half = replace(both.target, user="half", password="x")
-        wanted = Wanted(
+        wanted = Request(
             ((UPSTREAM, "secret"),), (DOWNSTREAM, "secret"), published=(frozenset({"id", "v", "s"}),)
         )
-        hidden = Wanted(((UPSTREAM, "hidden"),), (DOWNSTREAM, "hidden"))
+        hidden = Request(((UPSTREAM, "hidden"),), (DOWNSTREAM, "hidden"))
         both.make("hidden", "id INT PRIMARY KEY", "VALUES (1)")
 
         def moment() -> Sides:

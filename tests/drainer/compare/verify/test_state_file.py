@@ -12,7 +12,7 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.compare.verify.chunk_comparison import Part
 from drainer.compare.verify.result import State, Verification
 from drainer.compare.verify.state_file import KEPT_S, StateFile
-from drainer.compare.verify.table_work import TableWork, Wanted
+from drainer.compare.verify.table_work import Request, TableWork
 from drainer.compare.verify.verifying import Progress, Stopped
 from drainer.mysql.chunks.chunk import Chunk
 from tests.drainer.compare.verify.world import DOWNSTREAM, UPSTREAM, World, world
@@ -99,7 +99,7 @@ def test_chunks_of_runs_that_cut_otherwise_leave_no_gap(both: World) -> None:
     key = ("id",)
     first = [Chunk(0, key, (), (b"10",)), Chunk(2, key, (b"20",), (b"30",)), Chunk(3, key, (b"30",))]
     second = [Chunk(1, key, (b"10",), (b"15",)), Chunk(2, key, (b"15",), (b"18",))]
-    work = TableWork(Wanted(table.upstream, table.downstream))
+    work = TableWork(Request(table.upstream, table.downstream))
     work.resume(how, [(chunk, Part(1, 1)) for chunk in (*first, *second)])
     assert work.chunks == [first[0], *second]
     assert not work.is_cut

@@ -14,7 +14,7 @@ from drainer.compare.verify.chunk_comparison import Part
 from drainer.compare.verify.compared_table import ComparedTable
 from drainer.compare.verify.result import How, Kind, State
 from drainer.compare.verify.row_source import Sides
-from drainer.compare.verify.table_work import TableWork, Wanted
+from drainer.compare.verify.table_work import Request, TableWork
 from drainer.compare.verify.verifying import Stopped
 from drainer.mysql.chunks.chunk import Chunk
 from drainer.mysql.connection import Connection
@@ -210,7 +210,7 @@ def test_tables_that_are_routed_to_one(both: World) -> None:
         f"INSERT INTO {UPSTREAM}.u SELECT seq, 'u' FROM mysql.seq_200_to_250",
         f"INSERT INTO {DOWNSTREAM}.t SELECT seq, 'u' FROM mysql.seq_200_to_250",
     )
-    wanted = Wanted(((UPSTREAM, "t"), (UPSTREAM, "u")), (DOWNSTREAM, "t"))
+    wanted = Request(((UPSTREAM, "t"), (UPSTREAM, "u")), (DOWNSTREAM, "t"))
     (found,) = both.of([wanted]).run().tables
     assert (found.state, found.rows, found.upstream) == (State.EQUAL, 151, wanted.upstream)
     both.run(f"DELETE FROM {UPSTREAM}.u WHERE id=220")
@@ -219,7 +219,7 @@ def test_tables_that_are_routed_to_one(both: World) -> None:
 
 
 def test_rows_of_a_table_that_upstream_does_not_show_are_not_some_too_many(both: World) -> None:
-    wanted = Wanted(((UPSTREAM, "t"), (UPSTREAM, "hidden")), (DOWNSTREAM, "t"))
+    wanted = Request(((UPSTREAM, "t"), (UPSTREAM, "hidden")), (DOWNSTREAM, "t"))
     both.run(f"INSERT INTO {DOWNSTREAM}.t VALUES (999, 'of hidden')")
     (found,) = both.of([wanted]).run().tables
     assert (found.state, found.extra) == (State.NOT_COMPARABLE, 0)
@@ -252,8 +252,8 @@ def test_a_difference_is_not_lost_when_its_table_gets_another_name(
             names[:] = ["renamed"]
         return both.moment()
 
-    def listing(_: Sides) -> list[Wanted]:
-        return [Wanted(((UPSTREAM, name),), (DOWNSTREAM, name)) for name in names]
+    def listing(_: Sides) -> list[Request]:
+        return [Request(((UPSTREAM, name),), (DOWNSTREAM, name)) for name in names]
 
     verifying = both.verifying(pace=replace(QUICK, retries=retries), open_moment=moment)
     verifying.listing = listing

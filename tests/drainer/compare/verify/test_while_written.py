@@ -11,7 +11,7 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.compare.verify.live import sides_of
 from drainer.compare.verify.result import Kind, State, Verification
 from drainer.compare.verify.row_source import Sides
-from drainer.compare.verify.table_work import Wanted
+from drainer.compare.verify.table_work import Request
 from drainer.compare.verify.verifying import Pace, Verifying
 from drainer.mysql.connection import Target
 from pumpclient.testing import MemoryCluster
@@ -30,8 +30,8 @@ async def verified(world: World, retries: int = 0) -> Verification:
         opened = asyncio.run_coroutine_threadsafe(world.moment(), loop).result()
         return sides_of(world.settings, opened, loop)
 
-    def listing(_: Sides) -> list[Wanted]:
-        return [Wanted((("app", name),), ("d", name)) for name in TABLES]
+    def listing(_: Sides) -> list[Request]:
+        return [Request((("app", name),), ("d", name)) for name in TABLES]
 
     pace = Pace(workers=1, retries=retries, retry_pause_s=0.0, chunk_rows=10)
     return await asyncio.to_thread(Verifying(moment, listing, pace).run)

@@ -14,7 +14,7 @@ from typing import Any
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.compare.verify.result import RowDifference, TableResult, Verification
 from drainer.compare.verify.row_source import Sides, sides_at_rest
-from drainer.compare.verify.table_work import Wanted
+from drainer.compare.verify.table_work import Request
 from drainer.compare.verify.verifying import Pace, Progress, Verifying
 from drainer.mysql.connection import Connection, Target, connect
 
@@ -66,10 +66,10 @@ class World:
         return sides
 
     def verifying(self, *names: str, pace: Pace = QUICK, **more: Any) -> Verifying:
-        wanted = [Wanted(((UPSTREAM, name),), (DOWNSTREAM, name)) for name in names]
+        wanted = [Request(((UPSTREAM, name),), (DOWNSTREAM, name)) for name in names]
         return self.of(wanted, pace, **more)
 
-    def of(self, wanted: Sequence[Wanted], pace: Pace = QUICK, **more: Any) -> Verifying:
+    def of(self, wanted: Sequence[Request], pace: Pace = QUICK, **more: Any) -> Verifying:
         more = {"open_moment": self.moment, **more}
         return Verifying(
             listing=lambda _: wanted,
