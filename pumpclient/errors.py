@@ -1,4 +1,4 @@
-"""What the host application may catch.
+"""Errors: what the host application may catch.
 
     tidb_binlog.errors.BinlogError
     └── PumpClientError

@@ -1,4 +1,4 @@
-"""How long to wait before trying again: growing pauses with jitter, up to a limit.
+"""Backoff: how long to wait before trying again, growing pauses with jitter, up to a limit.
 
 Pure: the caller sleeps. Chance comes from the `random.Random` that is passed in.
 """

@@ -1,4 +1,4 @@
-"""Moment: times as people write them, and timestamps of the upstream.
+"""Time text: times as people write them, and timestamps of the upstream.
 
     408012403141509121           a timestamp of the upstream
     now                          -2h  -1h30m         so long ago

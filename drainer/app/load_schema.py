@@ -1,4 +1,4 @@
-"""Tracked schema: where the tracker comes from at a start, and how what it learns is kept.
+"""Load schema: where the tracker comes from at a start, and how what it learns is kept.
 
 Drives  the schema tracker (core), the checkpoint store's snapshot, the upstream's schema and history
 Order   the stored snapshot, then what the history has since. Without one the schema as the upstream had it

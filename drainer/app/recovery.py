@@ -1,4 +1,4 @@
-"""Relay recovery: the downstream is brought to a consistent state without the upstream.
+"""Recovery: the downstream is brought to a consistent state without the upstream.
 
 In     the stored checkpoint, the relay log
 Out    the downstream as the upstream was at the last whole record, `consistent` true, a summary

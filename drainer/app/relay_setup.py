@@ -1,4 +1,4 @@
-"""Relay assembly: a recovery from the relay log, put together from the configuration.
+"""Relay setup: a recovery from the relay log, put together from the configuration.
 
 Order   the downstream's checkpoint is found without the upstream (by the cluster id that the relay log or the
         data directory remembers, else it must be the only one), then `relay_recovery`; marks of two-way

@@ -1,4 +1,4 @@
-"""Reaching: the upstream at a start, and what is done while it cannot be reached.
+"""Start wait: the upstream at a start, and what is done while it cannot be reached.
 
 Does   waits for it (`start-wait`). Where that was in vain and there is a relay log, the downstream is brought
        to a consistent state from it, once; then the wait continues without an end, and so does the drainer

@@ -1,4 +1,4 @@
-"""DDL text: what little is read from a statement. A job says what was done; this says how it was said.
+"""SQL tokens: what little is read from a statement. A job says what was done; this says how it was said.
 
 In     the statement as TiDB recorded it
 Out    tokens; the names of events that filter rules know; the tables that a statement only reads

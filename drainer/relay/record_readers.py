@@ -28,7 +28,7 @@ from drainer.stream.pull import large_txn
 from drainer.stream.pull.merged import Spilled
 from drainer.stream.rules.rule_history import rules_from
 from drainer.stream.rules.rule_set import Rules
-from drainer.stream.translate.row_filter import RowGate, row_events, screened
+from drainer.stream.translate.row_filter import RowFilter, row_events, screened
 from drainer.txn import Item, TableEvents, TableVersion, Transaction
 from tidb_binlog.errors import Corruption
 from tidb_binlog.foreign_document import UNREADABLE
@@ -100,7 +100,7 @@ class PayloadReader:
         self._intern = intern
         self._rules: Rules | None = None  # read when they are asked for: they may be of another release
         self._tables: dict[int, TableVersion] = {}  # by their numbers in the file
-        self._gates: dict[int, RowGate] = {}
+        self._filters: dict[int, RowFilter] = {}
 
     @property
     def rules(self) -> Rules:
@@ -134,14 +134,18 @@ class PayloadReader:
             prewrite = binlog_pb2.PrewriteValue.FromString(message.prewrite_value)
         except DecodeError as error:
             _fail("transaction", commit_ts, f"cannot be decoded: {error}")
-        gates = {gate.table.id: gate for gate in self._of_record(head) if gate.table is not None}
+        filters = {
+            row_filter.table.id: row_filter
+            for row_filter in self._of_record(head)
+            if row_filter.table is not None
+        }
         tables: list[TableEvents] = []
         ordinal = 0
         for mutation in prewrite.mutations:
             sequence: Sequence[int] = mutation.sequence[:]
-            gate = gates.get(mutation.table_id)
-            if gate is not None:
-                tables += gate.passed(*row_events(mutation, sequence, commit_ts), ordinal, commit_ts)
+            row_filter = filters.get(mutation.table_id)
+            if row_filter is not None:
+                tables += row_filter.passed(*row_events(mutation, sequence, commit_ts), ordinal, commit_ts)
             ordinal += len(sequence)
         return Transaction(message.start_ts, commit_ts, tuple(tables), len(content))
 
@@ -149,8 +153,10 @@ class PayloadReader:
         """A transaction in pieces, at least one. Raises as `item`, before the first."""
         head = record_head(read, size)
         in_record = self._of_record(head)
-        tables = {gate.table.id: gate.table for gate in in_record if gate.table is not None}
-        gates = {gate.table: gate for gate in in_record if gate.table is not None}
+        tables = {
+            row_filter.table.id: row_filter.table for row_filter in in_record if row_filter.table is not None
+        }
+        filters = {row_filter.table: row_filter for row_filter in in_record if row_filter.table is not None}
         body_size = head.size - head.body
 
         def body(offset: int, length: int) -> bytes:
@@ -158,12 +164,12 @@ class PayloadReader:
 
         spilled = Spilled(head.commit_ts, 0, body_size, 0, 0, body)
         for piece in large_txn.pieces(spilled, lambda table_id, *_: tables.get(table_id)):
-            yield screened(piece, gates)
+            yield screened(piece, filters)
 
-    def _of_record(self, head: RecordHead) -> list[RowGate]:
-        return [self._gates.get(number) or self._gate(number, head.commit_ts) for number in head.numbers]
+    def _of_record(self, head: RecordHead) -> list[RowFilter]:
+        return [self._filters.get(number) or self._filter(number, head.commit_ts) for number in head.numbers]
 
-    def _gate(self, number: int, commit_ts: Ts) -> RowGate:
+    def _filter(self, number: int, commit_ts: Ts) -> RowFilter:
         table, rules = self._tables.get(number), self.rules
         if table is None:
             _fail("transaction", commit_ts, f"has a definition ({number}) that the file does not have")
@@ -173,8 +179,8 @@ class PayloadReader:
 
             edit = row_edit(rules, table)
         dropped = rules.events.ignored_rows(table.schema, table.name)
-        gate = self._gates[number] = RowGate(0, table, dropped, edit=edit)
-        return gate
+        row_filter = self._filters[number] = RowFilter(0, table, dropped, edit=edit)
+        return row_filter
 
 
 def _fail(what: str, commit_ts: Ts, why: str) -> NoReturn:

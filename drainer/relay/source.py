@@ -24,7 +24,7 @@ from drainer.formats.binlog_file import Place
 from drainer.formats.relay_payload import in_memory
 from drainer.relay.downstream_definitions import RelayTables
 from drainer.relay.record_readers import RecordReader, RecordReaders
-from drainer.stream.pull.merged import BATCH_BYTES, Merged, MergedBatch, ReadyItems, Spilled
+from drainer.stream.pull.merged import BATCH_BYTES, DecodedItems, Merged, MergedBatch, Spilled
 from drainer.stream.rules.rule_set import Rules
 from drainer.txn import Ddl, Item, Transaction
 from tidb_binlog.clock import Clock
@@ -75,7 +75,7 @@ class RelaySource:
         self._tables = tables
         self._clock = clock
         self._index: dict[int, _Found] = {}  # by commit_ts
-        self._ready = ReadyItems()  # items of the batch that is applied
+        self._ready = DecodedItems()  # items of the batch that is applied
         self._after_ts = self._to_ts = self._stop_ts = 0
         self.schema = RelaySchema()
         self.own = True

@@ -32,7 +32,7 @@ from drainer.relay.source import RelaySchema
 from drainer.reparo.ddl_screen import screened
 from drainer.reparo.ordered_records import Seen, at_place, ordered
 from drainer.reparo.sink_rows import SinkRows
-from drainer.stream.pull.merged import Merged, MergedBatch, ReadyItems, Spilled
+from drainer.stream.pull.merged import DecodedItems, Merged, MergedBatch, Spilled
 from drainer.stream.rules.rule_set import Rules
 from drainer.txn import Ddl, Item, TableEvents, TableVersion, Transaction
 from tidb_binlog.errors import Corruption, DownstreamError
@@ -118,7 +118,7 @@ class ArchiveSource:
         self._rows = SinkRows(rules)
         self._walkers: dict[str, PbWalker] = {}  # by time zone
         self._known = tables.names()  # tables that the archive or a DDL so far has named
-        self._ready = ReadyItems()  # items of the batch that is applied
+        self._ready = DecodedItems()  # items of the batch that is applied
         self._large: dict[int, tuple[Piece, Slice]] = {}  # the large transaction that comes, by commit_ts
         self._after_ts = 0
         self.schema = RelaySchema()

@@ -23,7 +23,7 @@ from drainer.reparo.ordered_records import Seen
 from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
 from drainer.stream.rules.rule_set import Rules
 from drainer.stream.translate.row_edit import row_edit
-from drainer.stream.translate.row_filter import RowGate
+from drainer.stream.translate.row_filter import RowFilter
 from drainer.txn import Ddl, Item, TableEvents, TableVersion, Transaction
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.tso import Ts
@@ -40,7 +40,7 @@ class RelayStream:
         self._source.survey()
         self._selection = selection
         self._rules = rules
-        self._gates: dict[TableVersion, RowGate] = {}
+        self._filters: dict[TableVersion, RowFilter] = {}
         self._known: set[tuple[str, str]] = set()
         self._targets: dict[tuple[str, str], tuple[str, str]] = {}
         self.seen = Seen(bytes_all=sum(file.size for file in directory.files.values()))
@@ -115,13 +115,13 @@ class RelayStream:
 
     def _kept(self, tables: tuple[TableEvents, ...], commit_ts: Ts) -> Iterator[TableEvents]:
         for events in tables:
-            gate = self._gate(events.table)
-            if gate.table is not None:
-                yield from gate.passed(events.kinds, events.rows, events.first_ordinal, commit_ts)
+            row_filter = self._filter(events.table)
+            if row_filter.table is not None:
+                yield from row_filter.passed(events.kinds, events.rows, events.first_ordinal, commit_ts)
 
-    def _gate(self, table: TableVersion) -> RowGate:
-        gate = self._gates.get(table)
-        if gate is None:
+    def _filter(self, table: TableVersion) -> RowFilter:
+        row_filter = self._filters.get(table)
+        if row_filter is None:
             schema, name = table.downstream
             self._known.add((schema, name))
             dropped = self._rules.events.ignored_rows(schema, name)
@@ -131,5 +131,5 @@ class RelayStream:
                 left_out = placed.left_out | table.left_out
                 placed = replace(placed, target=placed.downstream, left_out=left_out)
             edit = row_edit(self._rules, here) if placed is not None else None
-            gate = self._gates[table] = RowGate(0, placed, dropped, edit=edit)
-        return gate
+            row_filter = self._filters[table] = RowFilter(0, placed, dropped, edit=edit)
+        return row_filter

@@ -18,7 +18,7 @@ from typing import Final
 from drainer.reading.archive.decode.records import Row
 from drainer.stream.rules.rule_set import Rules
 from drainer.stream.translate.row_edit import row_edit
-from drainer.stream.translate.row_filter import RowGate
+from drainer.stream.translate.row_filter import RowFilter
 from drainer.txn import INSERT, UPDATE, TableEvents, TableVersion
 from tidb_binlog.rowcodec.put import put_int
 from tidb_binlog.rowcodec.varint import put_svarint
@@ -36,7 +36,7 @@ class SinkRows:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._placed: dict[TableVersion, TableVersion] = {}
-        self._gates: dict[TableVersion, RowGate] = {}
+        self._filters: dict[TableVersion, RowFilter] = {}
 
     def events(self, rows: Iterable[Row], first_seq: int, commit_ts: Ts) -> list[TableEvents]:
         """Row events of rows that follow each other, as row rules leave them.
@@ -46,7 +46,7 @@ class SinkRows:
         if self._rules.rows.is_empty:
             return tables
         passed = (
-            self._gates[events.table].passed(events.kinds, events.rows, events.first_ordinal, commit_ts)
+            self._filters[events.table].passed(events.kinds, events.rows, events.first_ordinal, commit_ts)
             for events in tables
         )
         return [kept for each in passed for kept in each]
@@ -78,7 +78,7 @@ class SinkRows:
         if target is None:
             plan = self._rules.placed(version)
             target = replace(plan, info=_with_index(plan.info), target=plan.downstream)
-            self._gates[target] = RowGate(0, target, edit=row_edit(self._rules, target))
+            self._filters[target] = RowFilter(0, target, edit=row_edit(self._rules, target))
             self._placed[version] = target
         return target
 

@@ -38,7 +38,7 @@ from tidb_binlog.tso import Ts
 
 if TYPE_CHECKING:  # importing `drainer.sink.mysql` runs this module: it loads nothing
     from drainer.ddl.rules import Rule
-    from drainer.operate.control.hold_state import Still
+    from drainer.operate.control.hold_state import HoldPoint
     from drainer.sink.background import Background
     from drainer.stream.pull.merged import Spilled
     from drainer.txn import Ddl, LargeTransaction, Transaction
@@ -59,7 +59,7 @@ class Sink(Protocol):
     reads_large: bool = False
     """Large transactions are given to `take_large`, not in pieces."""
     can_be_held: bool = False
-    """It is a database that others may compare with the upstream: `still` is called."""
+    """It is a database that others may compare with the upstream: `hold_point` is called."""
     rebuilt_after: tuple[type[BinlogError], ...] = ()
     """After these errors it can be built anew in this process, from what is stored downstream."""
 
@@ -113,7 +113,7 @@ class Sink(Protocol):
         """Up to it there may be more than was given: of lanes that stood apart, or of another program."""
         return 0
 
-    async def still(self) -> Still:
+    async def hold_point(self) -> HoldPoint:
         """Everything given is there, and nothing is written until the next call."""
         raise AssertionError("a sink that cannot be held")
 

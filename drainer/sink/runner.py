@@ -232,7 +232,7 @@ class Runner(Generic[S]):
         """For who compares the downstream, until he has seen it."""
         await self._flush()
         self._doing = HELD_TO_COMPARE
-        await self._hold.keep(self.sink.still, self.sink.background.until)
+        await self._hold.keep(self.sink.hold_point, self.sink.background.until)
         self._doing = self.sink.verb
 
     async def _apply_large(self, spilled: Spilled) -> None:

@@ -23,7 +23,7 @@ from pump.index.recent_commits import RecentCommits
 from pump.index.sorter import Advanced, Effect, GivenUp, Late, Sorter
 from pump.index.worker_thread import WorkerThread
 from pump.log.record import LogRecord, ValuePointer, none_above
-from pump.log.value_log import Stretch, ValueLog
+from pump.log.value_log import RecordBatch, ValueLog
 from pump.log.writer import WrittenGroup
 from tidb_binlog.binlog import PREWRITE
 from tidb_binlog.clock import Clock
@@ -200,8 +200,8 @@ class Indexer:
         stop, began_s = self.durable, self._clock.monotonic_s()
         self._overflowed, self._chase_runs = False, True
         source = _batches(self._log, self.cursor, stop)
-        while (stretch := await self._thread.run(next, source, None)) is not None:
-            records = stretch.records
+        while (batch := await self._thread.run(next, source, None)) is not None:
+            records = batch.records
             if self._replaying:
                 records = self._possible(records)
                 self.replayed_ts = max([self.replayed_ts, *(record.commit_ts for record in records)])
@@ -210,7 +210,7 @@ class Indexer:
                 missing = [record for record in records if record.place >= self._indexed_to]
             if missing:
                 await self._write(missing, missing[-1].place)
-            self.cursor = stretch.after
+            self.cursor = batch.after
             self.chased_total += len(records)
             self._recent.pass_over(records)
             self._settle(records)
@@ -291,13 +291,13 @@ def _size(payloads: Sequence[bytes]) -> int:
     return sum(map(len, payloads)) + len(payloads) * _OVERHEAD
 
 
-def _batches(log: ValueLog, cursor: ValuePointer, stop: ValuePointer) -> Iterator[Stretch]:
+def _batches(log: ValueLog, cursor: ValuePointer, stop: ValuePointer) -> Iterator[RecordBatch]:
     """Records in [cursor, stop), batch by batch; blocks on the disk. `Corruption` as the log raises it.
 
     The last batch ends at `stop` exactly, even when a file boundary lies between.
     """
-    for records, after in log.stretches(cursor, stop):
+    for records, after in log.record_batches(cursor, stop):
         for at in range(_BATCH_RECORDS_MAX, len(records), _BATCH_RECORDS_MAX):
-            yield Stretch(records[at - _BATCH_RECORDS_MAX : at], records[at].place)
-        yield Stretch(records[(len(records) - 1) // _BATCH_RECORDS_MAX * _BATCH_RECORDS_MAX :], after)
-    yield Stretch([], stop)
+            yield RecordBatch(records[at - _BATCH_RECORDS_MAX : at], records[at].place)
+        yield RecordBatch(records[(len(records) - 1) // _BATCH_RECORDS_MAX * _BATCH_RECORDS_MAX :], after)
+    yield RecordBatch([], stop)

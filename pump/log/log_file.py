@@ -1,4 +1,4 @@
-"""Log files: the few things a value log asks of a file system, and the operating system's answer.
+"""Log file: the few things a value log asks of a file system, and the operating system's answer.
 
 Port `LogDirectory` and `LogFile`; adapter `OsLogDirectory`. What a caller may rely on:
 

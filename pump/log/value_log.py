@@ -51,7 +51,7 @@ class ClosedFile:
     max_ts: Ts | None
 
 
-class Stretch(NamedTuple):
+class RecordBatch(NamedTuple):
     """Records in log order and the place after the last of them."""
 
     records: list[LogRecord]
@@ -241,7 +241,7 @@ class ValueLog:
         except (BinlogError, OSError):
             return None
 
-    def stretches(self, cursor: ValuePointer, stop: ValuePointer) -> Iterator[Stretch]:
+    def record_batches(self, cursor: ValuePointer, stop: ValuePointer) -> Iterator[RecordBatch]:
         """Records in [cursor, stop) in log order, about a megabyte of log at a time. `Corruption` at a bad
         one, after those in front of it; where its loss is accepted, the next one follows."""
         fid, offset = cursor
@@ -251,7 +251,7 @@ class ValueLog:
             again: int | None = None
             for records, after, error in found.scan(offset, limit):
                 if records:
-                    yield Stretch(records, ValuePointer(fid, after))
+                    yield RecordBatch(records, ValuePointer(fid, after))
                 if error is not None and (fid == stop.fid or found.footer_at(after) is None):
                     if not self._loss_accepted(segment.name_of(fid), after):
                         raise self._refusal(found, after, error.reason)

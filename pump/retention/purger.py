@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from pump import metrics
 from pump.log.record import ValuePointer
-from pump.log.value_log import ClosedFile, Stretch
+from pump.log.value_log import ClosedFile, RecordBatch
 from pump.retention.age_clock import AgeClock
 from pump.retention.policy import (
     DISK,
@@ -76,13 +76,13 @@ class _Walk:
         self.cursor = ValuePointer(fid, 0)
         self.finished = False
 
-    def advance(self, stretches: Iterator[Stretch]) -> bool:
-        """Take the next stretch of the file, on a thread; False at its end."""
-        stretch = next(stretches, None)
-        if stretch is not None:
-            self.survey.feed(stretch.records)
-            self.cursor = stretch.after
-        return stretch is not None
+    def advance(self, record_batches: Iterator[RecordBatch]) -> bool:
+        """Take the next records of the file, on a thread; False at its end."""
+        batch = next(record_batches, None)
+        if batch is not None:
+            self.survey.feed(batch.records)
+            self.cursor = batch.after
+        return batch is not None
 
 
 class Purger:
@@ -276,10 +276,10 @@ class Purger:
         """Walk a file on, to its end or `end`, or until `enough`; None if it is damaged."""
         walk = self._walks.setdefault(fid, _Walk(fid))
         stop = end if fid == end.fid else ValuePointer(fid + 1, 0)
-        stretches = self._storage.value_log.stretches(walk.cursor, stop)
+        record_batches = self._storage.value_log.record_batches(walk.cursor, stop)
         try:
             while not enough(walk.survey):
-                if not await self._piece(walk.advance, stretches):
+                if not await self._piece(walk.advance, record_batches):
                     break
             else:
                 return walk

@@ -89,7 +89,7 @@ class MissingPrewrites:
             if fid != commit.fid and not self._may_hold(fid, start_ts):
                 continue
             stop = commit if fid == commit.fid else ValuePointer(fid + 1, 0)
-            for records, _ in self._log.stretches(ValuePointer(fid, 0), stop):
+            for records, _ in self._log.record_batches(ValuePointer(fid, 0), stop):
                 for tp, found_ts, _, place in records:
                     if found_ts == start_ts and tp == binlog.PREWRITE:
                         return place

@@ -179,7 +179,7 @@ def oldest_whole_commit(value_log: ValueLog) -> int:
     """
     prewrites: set[int] = set()
     largest = 0
-    for records, _ in value_log.stretches(ValuePointer(value_log.first_fid, 0), value_log.end):
+    for records, _ in value_log.record_batches(ValuePointer(value_log.first_fid, 0), value_log.end):
         for record in records:
             if record.tp == binlog.PREWRITE:
                 prewrites.add(record.start_ts)

@@ -315,7 +315,7 @@ class Bucket:
 class Holder(Protocol):
     """Somebody whose requests take memory: a connection."""
 
-    seat: Seat
+    shares: ConnectionShares
 
     @property
     def held(self) -> int: ...
@@ -323,7 +323,7 @@ class Holder(Protocol):
     def largest(self) -> Any: ...
 
 
-class Seat:
+class ConnectionShares:
     """What one connection has of each part."""
 
     __slots__ = ("address", "calls", "replies", "requests")
@@ -369,21 +369,21 @@ class Budget:
         """Octets of replies: queued, and asked for by services before they make them."""
         return self.replies.held
 
-    def join(self, address: str) -> Seat:
+    def join(self, address: str) -> ConnectionShares:
         """A new connection. `address`: what counts as one peer; "" for this host's own."""
         parts = self.requests, self.replies, self.calls
-        return Seat(address, *(part.join(address) for part in parts))
+        return ConnectionShares(address, *(part.join(address) for part in parts))
 
-    def leave(self, seat: Seat) -> None:
+    def leave(self, shares: ConnectionShares) -> None:
         """Of a connection that is gone."""
-        self.requests.leave(seat.requests, seat.address)
-        self.replies.leave(seat.replies, seat.address)
-        self.calls.leave(seat.calls, seat.address)
+        self.requests.leave(shares.requests, shares.address)
+        self.replies.leave(shares.replies, shares.address)
+        self.calls.leave(shares.calls, shares.address)
 
     def largest(self, full: Share) -> Any:
         """The largest unfinished request of the connection that holds most of this share of the requests;
         None if there is none."""
-        holders = [holder for holder in self.holders if full in holder.seat.requests.path()]
+        holders = [holder for holder in self.holders if full in holder.shares.requests.path()]
         for holder in sorted(holders, key=lambda holder: holder.held, reverse=True):
             if (found := holder.largest()) is not None:
                 return found

@@ -1,4 +1,4 @@
-"""Sniff: what the first bytes of a connection speak.
+"""Protocol detection: what the first bytes of a connection speak.
 
 In     the bytes that came so far, from the very first
 Out    NEED_MORE, TLS, HTTP2, HTTP1, or a `Reject` with a reason that an operator understands
@@ -43,7 +43,7 @@ TLS_ON_PLAIN_PORT: Final = Reject("TLS hello on a port without TLS: set ssl-ca, 
 PLAIN_ON_TLS_PORT: Final = Reject("no TLS on a port with TLS: connect with TLS and a certificate")
 
 
-def sniff(data: bytes) -> Verdict:
+def detect(data: bytes) -> Verdict:
     """The verdict over a connection's first bytes; what follows the first 24 does not matter."""
     data = bytes(data[:BYTES_MAX])
     if data == PREFACE:

@@ -1,4 +1,4 @@
-"""DDL alter: one table's columns, keys and options brought from one tracked definition to the next.
+"""Alter table: one table's columns, keys and options brought from one tracked definition to the next.
 
 In     the definitions before and after, the table as it is downstream, whether steps have run already
 Out    ALTER TABLE with everything it takes in one statement (servers run it whole or not at all), and

@@ -1,4 +1,4 @@
-"""DDL compare: whether a table downstream has the columns and keys that a definition asks for.
+"""Compare: whether a table downstream has the columns and keys that a definition asks for.
 
 In     a definition (upstream), the table as information_schema of the downstream shows it
 Out    whether a column, a default, a key or the partitions are the same; all that differs, by its subject

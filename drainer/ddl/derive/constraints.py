@@ -1,4 +1,4 @@
-"""DDL extras: what a downstream may refuse without a row being lost: foreign keys, checks, invisible keys.
+"""Constraints: what a downstream may refuse without a row being lost: foreign keys, checks, invisible keys.
 
 In     an alteration
 Out    one step each, with the line that says what is missing when it is refused

@@ -1,4 +1,4 @@
-"""DDL create: a whole table, view or sequence from its definition.
+"""Create table: a whole table, view or sequence from its definition.
 
 In     a definition, the name downstream
 Out    steps: CREATE with columns and keys, without partitions or generated columns if they are refused;

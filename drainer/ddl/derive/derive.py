@@ -1,4 +1,4 @@
-"""DDL derive: statements that reach the columns and keys the upstream has after a DDL.
+"""Derive: statements that reach the columns and keys the upstream has after a DDL.
 
 In     what a job changed (tracked definitions before and after), what the downstream has now, its dialect,
        where tables are routed to, and whether the steps have run, or begun, already

@@ -1,4 +1,4 @@
-"""DDL partitions: partitions of a table brought from one tracked definition to the next.
+"""Partition: partitions of a table brought from one tracked definition to the next.
 
 In     an alteration, and whether the job emptied or dropped partitions
 Out    steps; where the downstream has no partitions, statements that do to the rows what the job did

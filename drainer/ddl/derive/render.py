@@ -1,4 +1,4 @@
-"""DDL rendering: types, columns, keys, partitions and options of a definition as SQL of one downstream.
+"""Render: types, columns, keys, partitions and options of a definition as SQL of one downstream.
 
 In     values of `ddl_definition`, the server (dialect, version, what collations it knows)
 Out    SQL text; what the downstream cannot have is left out and said in `lacks`, one line each

@@ -1,4 +1,4 @@
-"""DDL routes: what waits, why, and deciding about it, over HTTP.
+"""HTTP routes: what waits, why, and deciding about it, over HTTP.
 
     GET /ddl                       what waits, the last decisions, the rules
     GET /ddl/{job_id}              one DDL that waits, with its decisions

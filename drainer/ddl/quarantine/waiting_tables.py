@@ -1,4 +1,4 @@
-"""Quarantine: which tables wait for a decision about a DDL, and what of the stream belongs to them.
+"""Waiting tables: which tables wait for a decision about a DDL, and what of the stream belongs to them.
 
 In     the stream in order (`classify` a DDL, `divert` a transaction), decisions, what release has applied
 Out    what is passed to the lanes, what is kept and for which queue, how far the checkpoint may go

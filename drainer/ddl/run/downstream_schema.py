@@ -1,4 +1,4 @@
-"""DDL present: what is downstream now, as far as DDL goes: tables with columns, keys and partitions.
+"""Downstream schema: what is downstream now, as far as DDL goes: tables with columns, keys and partitions.
 
 In     one connection, (schema, table) names as the drainer calls them
 Out    `Present` of each, None where nothing has that name; what the server is and which collations it knows

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from drainer import metrics
-from drainer.operate.control.hold_state import HoldState, Released, Still
+from drainer.operate.control.hold_state import HoldPoint, HoldState, Released
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.observe import log
@@ -37,7 +37,7 @@ class Held:
     """The stream stands still."""
 
     token: str
-    still: Still
+    hold_point: HoldPoint
     held_s: float
 
 
@@ -58,14 +58,14 @@ class Hold:
 
     async def keep(
         self,
-        still: Callable[[], Awaitable[Still]],
+        hold_point: Callable[[], Awaitable[HoldPoint]],
         until: Callable[[Callable[[], bool]], Awaitable[None]],
     ) -> None:
-        """The stream is at the boundary. `still` returns when all that was given is done, `until` when a
+        """The stream is at the boundary. `hold_point` returns when all that was given is done, `until` when a
         condition is true; then it goes on."""
         state, clock = self.state, self._clock
         state.stand(clock.monotonic_s())
-        state.arrive(await still(), clock.monotonic_s())
+        state.arrive(await hold_point(), clock.monotonic_s())
         self._changed.set()
         while left_s := state.left_s(clock.monotonic_s()):
             with contextlib.suppress(TimeoutError):
@@ -112,11 +112,11 @@ class Hold:
         why = "who asked for it is gone"
         try:
             async with asyncio.timeout(wait_s):
-                while (still := self.state.held(token)) is None:
+                while (hold_point := self.state.held(token)) is None:
                     self._changed.clear()
                     await self._changed.wait()
             why = ""
-            return Held(token, still, self.state.held_s(self._clock.monotonic_s()))
+            return Held(token, hold_point, self.state.held_s(self._clock.monotonic_s()))
         except TimeoutError:
             doing = ", ".join(filter(None, (self.doing() or "waiting for binlogs", self.reason())))
             raise Unavailable(

@@ -27,7 +27,7 @@ NEVER: Final = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
-class Still:
+class HoldPoint:
     """Where a downstream stands. `cluster_id`, `epoch`: of the drainer's rows downstream. `waiting`: tables
     of the upstream whose rows wait for a decision, so that they stand elsewhere."""
 
@@ -58,7 +58,7 @@ class HoldState:
         self._began_s: float | None = None  # since when no rows go out
         self._held_s = 0.0  # before that
         self._ends_s = 0.0
-        self._still: Still | None = None
+        self._hold_point: HoldPoint | None = None
         self._stands_for = NEVER  # the boundary before which the stream does what was given
         self._ended: tuple[str, Released] = ("", Released(0.0, False))
 
@@ -80,27 +80,27 @@ class HoldState:
         if self._token and self._began_s is None:
             self._began_s = now_s
 
-    def arrive(self, still: Still, now_s: float) -> None:
+    def arrive(self, hold_point: HoldPoint, now_s: float) -> None:
         """All that was given is done. The hold may be over by now, or be wanted further on."""
         self._look(now_s)
         if self._token and self.boundary_ts == self._stands_for:
-            self._still = replace(still, ts=self._at_ts) if self._at_ts else still
+            self._hold_point = replace(hold_point, ts=self._at_ts) if self._at_ts else hold_point
             self._ends_s = now_s + self._limit_s
             self.boundary_ts = NEVER
 
     @property
     def is_held(self) -> bool:
-        return self._still is not None
+        return self._hold_point is not None
 
     def left_s(self, now_s: float) -> float:
         """How long the stream stands still yet; ends the hold where that is over."""
         self._look(now_s)
-        return 0.0 if self._still is None else self._ends_s - now_s
+        return 0.0 if self._hold_point is None else self._ends_s - now_s
 
     def _look(self, now_s: float) -> None:
         if self._token and now_s >= self._ends_s:
             why = "the stream did not come there in time"
-            if self._still is not None:
+            if self._hold_point is not None:
                 why = f"the limit of {self._limit_s:g} s was over"
             self._end(now_s, valid=False, why=why)
 
@@ -123,20 +123,20 @@ class HoldState:
     def go_on(self, token: str, at_ts: Ts, place_ts: Ts, wait_s: float, now_s: float) -> None:
         """From `place_ts`, where the stream is, to exactly `at_ts`, and hold there. Raises `Rejected`."""
         self._look(now_s)
-        still = self.held(token)
-        place_ts = place_ts if still is None else still.ts
+        hold_point = self.held(token)
+        place_ts = place_ts if hold_point is None else hold_point.ts
         if at_ts < max(place_ts, self._floor_ts or 0):
             raise Rejected(f"the stream is at {place_ts} already, and cannot go back to {at_ts}")
         self._count(now_s)
-        self._still, self._at_ts, self.boundary_ts, self._ends_s = None, at_ts, at_ts, now_s + wait_s
+        self._hold_point, self._at_ts, self.boundary_ts, self._ends_s = None, at_ts, at_ts, now_s + wait_s
 
-    def held(self, token: str) -> Still | None:
+    def held(self, token: str) -> HoldPoint | None:
         """Where it is held; None: it is on its way there. Raises `Rejected` if this hold is over."""
         if not token or token != self._token:
             ended, released = self._ended
             why = released.why if token and token == ended else "it is not known"
             raise Rejected(f"this hold is over: {why}", hint="ask for another one")
-        return self._still
+        return self._hold_point
 
     def release(self, token: str, now_s: float) -> Released:
         """Let go; a hold that is over is said to be. Raises `Rejected` for one that is not known."""
@@ -164,4 +164,4 @@ class HoldState:
     def _end(self, now_s: float, *, valid: bool, why: str = "") -> None:
         self._count(now_s)
         self._ended = self._token, Released(self._held_s, valid, why)
-        self._token, self._still, self.boundary_ts = "", None, NEVER
+        self._token, self._hold_point, self.boundary_ts = "", None, NEVER

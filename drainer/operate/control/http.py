@@ -230,13 +230,13 @@ def _milliseconds(params: dict[str, str], name: str, default_s: float, max_s: fl
 
 
 def _held(held: Held) -> dict[str, Any]:
-    still = held.still
+    hold_point = held.hold_point
     return {
         "token": held.token,
-        "ts": still.ts,
-        "cluster_id": still.cluster_id,
-        "epoch": still.epoch,
-        "waiting": list(still.waiting),
+        "ts": hold_point.ts,
+        "cluster_id": hold_point.cluster_id,
+        "epoch": hold_point.epoch,
+        "waiting": list(hold_point.waiting),
         "held_ms": round(held.held_s * 1000, 3),
     }
 

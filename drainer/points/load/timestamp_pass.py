@@ -1,4 +1,4 @@
-"""Pass: one timestamp T from the snapshot that is opened to the checkpoint that is stored.
+"""Timestamp pass: one timestamp T from the snapshot that is opened to the checkpoint that is stored.
 
 Drives  the upstream's snapshot and history, `preparing`, `copying`, `store_checkpoint`
 Holds   what is refused is refused before anything is written. From then on the registry has the Drainer's

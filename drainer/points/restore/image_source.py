@@ -24,7 +24,7 @@ from drainer.points.image.parquet_reader import Group, TableReader
 from drainer.relay.source import RelaySchema
 from drainer.reparo.ordered_records import Seen
 from drainer.reparo.sink_rows import SinkRows
-from drainer.stream.pull.merged import Merged, MergedBatch, ReadyItems, Spilled
+from drainer.stream.pull.merged import DecodedItems, Merged, MergedBatch, Spilled
 from drainer.stream.rules.rule_set import Rules
 from drainer.txn import INSERT, Ddl, Item, TableVersion, Transaction
 from tidb_binlog.ddl_job import ActionType
@@ -48,7 +48,7 @@ class ImageSource:
             for image in sorted(manifest.tables, key=lambda image: (image.schema, image.table))
             if rules.allows(image.schema, image.table)
         ]
-        self._ready = ReadyItems()
+        self._ready = DecodedItems()
         self._after = 0
         self._number = 0
         self.schema = RelaySchema()

@@ -1,4 +1,4 @@
-"""Archive tables: definitions of the tables whose rows a segment has, which its records do not carry.
+"""Table definitions: definitions of the tables whose rows a segment has, which its records do not carry.
 
     <archive>/index/<name of the segment>.tables.jsonl
 

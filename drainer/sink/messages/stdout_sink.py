@@ -1,4 +1,4 @@
-"""Standard output: every change as one line of JSON, for a program behind a pipe.
+"""Stdout sink: every change as one line of JSON, for a program behind a pipe.
 
 Holds   a line is never half written while the reader is there; the position follows what the pipe took
 Stops   a reader that is gone ends the Drainer, as if it were asked to; what the pipe had not taken as a whole

@@ -29,7 +29,7 @@ from drainer.ddl.run.runner import DdlRunner
 from drainer.mysql.connection import Target
 from drainer.mysql.refusal import RowsRefused
 from drainer.mysql.rows.change import COMPLETE, Position
-from drainer.operate.control.hold_state import Still
+from drainer.operate.control.hold_state import HoldPoint
 from drainer.relay.relay_log import RelayLog
 from drainer.sink import Sink
 from drainer.sink.background import Background
@@ -255,11 +255,11 @@ class MysqlSink(Sink):
     def equal_from_ts(self) -> Ts:
         return self._keeper.highest_ts
 
-    async def still(self) -> Still:
+    async def hold_point(self) -> HoldPoint:
         await self.flush()
         await self._drained()
         lanes = self._keeper.store.lane_table()
-        return Still(self.handed_over_ts, lanes.cluster_id, lanes.epoch, self.quarantine.tables())
+        return HoldPoint(self.handed_over_ts, lanes.cluster_id, lanes.epoch, self.quarantine.tables())
 
     # -- rules -------------------------------------------------------------------------------------
 

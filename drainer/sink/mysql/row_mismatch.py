@@ -1,4 +1,4 @@
-"""Drift: where the downstream turned out not to be what it should be, counted per table.
+"""Row mismatch: where the downstream turned out not to be what it should be, counted per table.
 
 In     what lanes saw when they committed: rows that a statement should have touched and did not (or the
        reverse), texts that a column's character set does not have

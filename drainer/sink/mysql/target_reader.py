@@ -1,4 +1,4 @@
-"""Table reader: what lanes need to know of the downstream's tables, read before the first row goes there.
+"""Target reader: what lanes need to know of the downstream's tables, read before the first row goes there.
 
 Drives  `table_reader` on a connection of its own
 Holds   a table that is missing downstream is taken to be as upstream's: the lane that writes to it says so,

@@ -27,7 +27,7 @@ from drainer.spark.source.stream_offsets import (
     Admission,
     Extent,
     Offset,
-    Piece,
+    SegmentRange,
     Step,
     Sums,
     advance,
@@ -167,7 +167,7 @@ class StreamArchive:
                 made += [StreamPart(self._slice(one), 0) for one in cut(piece, steps, max_bytes)]
         return made
 
-    def _slice(self, piece: Piece) -> Slice:
+    def _slice(self, piece: SegmentRange) -> Slice:
         zone = self._time_zone
         if zone != UTC:
             extent = Extent(piece.segment, piece.name, piece.end, True)
@@ -314,7 +314,7 @@ class StreamArchive:
         rows = sum(sum(counts) for counts in known.described.rows.values())
         return Sums(rows, known.described.last_ts)
 
-    def _coarse(self, piece: Piece) -> list[Step]:
+    def _coarse(self, piece: SegmentRange) -> list[Step]:
         """Stretches of a piece that end at places of its index; nothing if it has none."""
         if self.kind == RELAY:
             return []

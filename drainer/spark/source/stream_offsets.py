@@ -64,7 +64,7 @@ class Extent(NamedTuple):
     closed: bool
 
 
-class Piece(NamedTuple):
+class SegmentRange(NamedTuple):
     """What a partition reads: records between two positions of a segment."""
 
     segment: int
@@ -223,7 +223,7 @@ def advance(
     return at
 
 
-def between(start: Offset, end: Offset, found: Sequence[Extent]) -> list[Piece]:
+def between(start: Offset, end: Offset, found: Sequence[Extent]) -> list[SegmentRange]:
     """What a batch from `start` to `end` reads. `start` has been settled.
 
     Raises `Corruption` where the archive no longer has all of it.
@@ -240,13 +240,13 @@ def between(start: Offset, end: Offset, found: Sequence[Extent]) -> list[Piece]:
                 hint="restore the segment: it was cut or replaced while the query knew more of it",
             )
         if stop > begin:
-            pieces.append(Piece(extent.segment, extent.name, begin, stop))
+            pieces.append(SegmentRange(extent.segment, extent.name, begin, stop))
     return pieces
 
 
-def cut(piece: Piece, steps: Iterable[Step], max_bytes: int) -> list[Piece]:
+def cut(piece: SegmentRange, steps: Iterable[Step], max_bytes: int) -> list[SegmentRange]:
     """A piece as smaller ones of about `max_bytes`; `steps` are its records, or stretches of them."""
-    found: list[Piece] = []
+    found: list[SegmentRange] = []
     begin = at = piece.begin
     for step in steps:
         if step.begin - begin >= max_bytes:
@@ -258,7 +258,7 @@ def cut(piece: Piece, steps: Iterable[Step], max_bytes: int) -> list[Piece]:
     return found
 
 
-def places_of(places: Sequence[tuple[int, int]], piece: Piece) -> list[Step]:
+def places_of(places: Sequence[tuple[int, int]], piece: SegmentRange) -> list[Step]:
     """A piece of a segment as stretches between places of its index, which are (commit_ts, offset)."""
     inner = [(ts, offset) for ts, offset in places if piece.begin < offset < piece.end]
     if not inner:

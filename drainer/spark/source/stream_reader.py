@@ -95,7 +95,7 @@ class Follower(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 @dataclass
-class _Stretch(InputPartition):
+class _TaskPart(InputPartition):
     """What a task reads, and of which tables that is."""
 
     part: StreamPart
@@ -125,7 +125,7 @@ class StreamReader(Follower):
         else:
             known = of_archive(options.location, survey)
         version = version_of(options, survey, known) if options.table[0] else None
-        return [_Stretch(part, known, version) for part in parts]
+        return [_TaskPart(part, known, version) for part in parts]
 
     def _part_bytes(self, begin: Offset, end: Offset) -> int:
         """So that a batch of the usual size has work for several tasks."""
@@ -135,7 +135,7 @@ class StreamReader(Follower):
         return min(self._options.partition_bytes, max(some, PART_BYTES_MIN))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _Stretch)
+        assert isinstance(partition, _TaskPart)
         options, part = self._options, partition.part
         selection = options.selection
         if part.start_ts > selection.start:

@@ -1,4 +1,4 @@
-"""Merged stream: what a merger gives, in order of commit_ts, and what all that follows takes.
+"""Merged: what a merger gives, in order of commit_ts, and what all that follows takes.
 
 Tests  tests/drainer/stream/pull/test_merger.py
 """
@@ -72,7 +72,7 @@ BATCH_ROWS: Final = 4000
 BATCH_BYTES: Final = 1 << 20
 
 
-class ReadyItems:
+class DecodedItems:
     """A stream that is decoded before it is batched, in place of one that pumps send.
 
     `batch` is called before the first `next` of its entries, and again after the last one. A DDL ends its

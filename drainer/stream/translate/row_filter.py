@@ -171,8 +171,8 @@ def _broken_sequence(
 
 
 @dataclass(frozen=True, slots=True)
-class RowGate:
-    """`table` None: no row replicates. `version`: the schema version from which on the gate holds.
+class RowFilter:
+    """`table` None: no row replicates. `version`: the schema version from which on the filter holds.
 
     `opens`: rows have to be opened at all. `plain`: all of them pass.
     """
@@ -245,19 +245,19 @@ def _run(table: TableVersion, run: Sequence[Event], end: int) -> TableEvents:
     return TableEvents(table, [kind for kind, _ in run], [row for _, row in run], end - len(run))
 
 
-def screened(piece: Transaction, gates: Mapping[TableVersion, RowGate]) -> Transaction:
+def screened(piece: Transaction, filters: Mapping[TableVersion, RowFilter]) -> Transaction:
     """What passes of a piece of a large transaction."""
-    if all(gates[events.table].plain for events in piece.tables):
+    if all(filters[events.table].plain for events in piece.tables):
         return piece
     passed = (
         kept
         for events in piece.tables
-        for kept in gates[events.table].passed(
+        for kept in filters[events.table].passed(
             events.kinds, events.rows, events.first_ordinal, piece.commit_ts
         )
     )
     return replace(piece, tables=tuple(passed))
 
 
-CLOSED = RowGate(0)
+CLOSED = RowFilter(0)
 """Nothing passes, whatever the schema version."""

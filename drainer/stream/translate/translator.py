@@ -31,7 +31,7 @@ from drainer.stream.translate.row_filter import (
     CLOSED,
     REPAIR_HINT,
     MarkRows,
-    RowGate,
+    RowFilter,
     is_mark_table,
     row_events,
     screened,
@@ -62,7 +62,7 @@ class Translator:
 
     def __init__(self, schema: SchemaTracker, rules: Rules | TableFilter) -> None:
         self._schema = schema
-        self._gates: dict[int, RowGate] = {}
+        self._filters: dict[int, RowFilter] = {}
         self._generation = schema.generation
         self._placed: dict[TableVersion, TableVersion] = {}
         self.looped = 0
@@ -102,7 +102,7 @@ class Translator:
 
     def _enter(self, rules: Rules) -> None:
         self.rules = rules
-        self._gates.clear()
+        self._filters.clear()
         self._placed.clear()
 
     def _follow_eras(self, commit_ts: Ts) -> None:
@@ -132,7 +132,7 @@ class Translator:
     def replicated(self, table_id: int) -> TableVersion | None:
         """A table as its rows of now are written; None for one that is not there, or does not replicate."""
         try:
-            return self._gate_of(self._schema.table_for(table_id, self._schema.version)).table
+            return self._filter_of(self._schema.table_for(table_id, self._schema.version)).table
         except UnknownTable:
             return None
 
@@ -193,35 +193,35 @@ class Translator:
         empty = Transaction(spilled.start_ts, spilled.commit_ts, (), spilled.size)
         if spilled.commit_ts in self.rules.passed_over:
             return iter((empty,))
-        gates: dict[TableVersion, RowGate] = {}
+        filters: dict[TableVersion, RowFilter] = {}
         if self.rules.channel_id is not None:
-            marks = large_txn.pieces(spilled, lambda *of: self._resolve(gates, *of, marks=True))
+            marks = large_txn.pieces(spilled, lambda *of: self._resolve(filters, *of, marks=True))
             for piece in marks:
                 for of_table in piece.tables:
-                    if gates[of_table.table].is_ours(of_table.kinds, of_table.rows, spilled.commit_ts):
+                    if filters[of_table.table].is_ours(of_table.kinds, of_table.rows, spilled.commit_ts):
                         self.looped += 1
                         return iter((empty,))
-            gates = {}
-        parts = large_txn.pieces(spilled, lambda *of: self._resolve(gates, *of))
-        return (screened(piece, gates) for piece in parts)
+            filters = {}
+        parts = large_txn.pieces(spilled, lambda *of: self._resolve(filters, *of))
+        return (screened(piece, filters) for piece in parts)
 
     def _resolve(
         self,
-        gates: dict[TableVersion, RowGate],
+        filters: dict[TableVersion, RowFilter],
         table_id: int,
         schema_version: int,
         commit_ts: Ts,
         *,
         marks: bool = False,
     ) -> TableVersion | None:
-        """The table of an id, with its gate noted. `marks`: only mark tables, also filtered ones."""
+        """The table of an id, with its filter noted. `marks`: only mark tables, also filtered ones."""
         self.catch_up(commit_ts, schema_version)
-        gate = self.gate(table_id, schema_version, commit_ts)
-        table = gate.table
+        row_filter = self.row_filter(table_id, schema_version, commit_ts)
+        table = row_filter.table
         if marks:
-            table = self._schema.table_for(table_id, schema_version) if gate.mark is not None else None
+            table = self._schema.table_for(table_id, schema_version) if row_filter.mark is not None else None
         if table is not None:
-            gates[table] = gate
+            filters[table] = row_filter
         return table
 
     # -- rows -----------------------------------------------------------------------------------------
@@ -229,25 +229,25 @@ class Translator:
     def _tables(self, prewrite: binlog_pb2.PrewriteValue, commit_ts: Ts) -> tuple[TableEvents, ...]:
         schema_version = prewrite.schema_version
         self.catch_up(commit_ts, schema_version)
-        gates = self._gates
+        filters = self._filters
         tables = []
         ordinal = 0
         for mutation in prewrite.mutations:
             table_id = mutation.table_id
-            gate = gates.get(table_id)
-            if gate is None or schema_version < gate.version:
-                gate = self.gate(table_id, schema_version, commit_ts)
+            row_filter = filters.get(table_id)
+            if row_filter is None or schema_version < row_filter.version:
+                row_filter = self.row_filter(table_id, schema_version, commit_ts)
             sequence = mutation.sequence[:]  # a slice is several times faster than list()
-            if gate.opens:
+            if row_filter.opens:
                 kinds, rows = row_events(mutation, sequence, commit_ts)
-                if gate.plain:
+                if row_filter.plain:
                     if rows:
-                        tables.append(TableEvents(gate.table, kinds, rows, ordinal))  # type: ignore[arg-type]
-                elif gate.is_ours(kinds, rows, commit_ts):
+                        tables.append(TableEvents(row_filter.table, kinds, rows, ordinal))  # type: ignore[arg-type]
+                elif row_filter.is_ours(kinds, rows, commit_ts):
                     self.looped += 1
                     return ()
                 else:
-                    tables.extend(gate.passed(kinds, rows, ordinal, commit_ts))
+                    tables.extend(row_filter.passed(kinds, rows, ordinal, commit_ts))
             ordinal += len(sequence)
         return tuple(tables)
 
@@ -257,13 +257,13 @@ class Translator:
         schema.catch_up(commit_ts, schema_version)
         if schema.generation != self._generation:
             self._generation = schema.generation
-            self._gates.clear()
+            self._filters.clear()
 
-    def gate(self, table_id: int, schema_version: int, commit_ts: Ts) -> RowGate:
+    def row_filter(self, table_id: int, schema_version: int, commit_ts: Ts) -> RowFilter:
         """What becomes of the rows of a table id. Raises `UnknownTable`, or `ConfigError` as `placed`."""
         schema = self._schema
         if schema.is_truncated(table_id) or table_id > TABLE_ID_MAX:
-            self._gates[table_id] = CLOSED
+            self._filters[table_id] = CLOSED
             return CLOSED
         try:
             table = schema.table_for(table_id, schema_version)
@@ -274,12 +274,12 @@ class Translator:
                 hint=f"find the DDL job that made table id {table_id} with `ADMIN SHOW DDL JOBS` upstream; "
                 "it must be in the DDL history before the drainer can go on",
             ) from None
-        gate = self._gate_of(table)
-        if schema_version >= table.version or gate is CLOSED:
-            self._gates[table_id] = gate
-        return gate
+        row_filter = self._filter_of(table)
+        if schema_version >= table.version or row_filter is CLOSED:
+            self._filters[table_id] = row_filter
+        return row_filter
 
-    def _gate_of(self, table: TableVersion) -> RowGate:
+    def _filter_of(self, table: TableVersion) -> RowFilter:
         rules = self.rules
         mark = None
         if rules.channel_id is not None and is_mark_table(table.schema, table.name):
@@ -287,8 +287,8 @@ class Translator:
         dropped = rules.events.ignored_rows(table.schema, table.name)
         replicates = not is_system_schema(table.schema) and rules.allows(table.schema, table.name)
         if not replicates or len(dropped) == len(_ROW_KINDS):
-            return CLOSED if mark is None else RowGate(table.version, mark=mark)
-        return RowGate(table.version, self.placed(table), dropped, mark, _row_edit(rules, table))
+            return CLOSED if mark is None else RowFilter(table.version, mark=mark)
+        return RowFilter(table.version, self.placed(table), dropped, mark, _row_edit(rules, table))
 
     # -- DDL ------------------------------------------------------------------------------------------
 

@@ -78,7 +78,7 @@ def test_a_stream_that_nobody_reads_ends_when_somebody_waits_for_its_memory() ->
     deaf.tick(NOW_S + 60)
     assert 1 in deaf.connection.streams, "nobody needs it: it may stay"
     told: list[int] = []
-    ticket = budget.replies.ask(other.connection.seat.replies, 500, lambda: told.append(1))
+    ticket = budget.replies.ask(other.connection.shares.replies, 500, lambda: told.append(1))
     deaf.pass_time(NOW_S + 63)
     assert (deaf.reply(1).reset, ticket.granted, told) == (8, True, [1])
     assert deaf.refusals == ["stuck_stream"]

@@ -37,18 +37,18 @@ REJECTED = [
 @pytest.mark.parametrize(("data", "kind", "needed"), BEGINNINGS)
 def test_every_beginning_is_known_as_early_as_it_can_be(data: bytes, kind: WireProtocol, needed: int) -> None:
     for size in range(needed):
-        assert protocol_detection.sniff(data[:size]) is WireProtocol.NEED_MORE, size
+        assert protocol_detection.detect(data[:size]) is WireProtocol.NEED_MORE, size
     for size in range(needed, len(data) + 1):
-        assert protocol_detection.sniff(data[:size]) is kind, size
+        assert protocol_detection.detect(data[:size]) is kind, size
 
 
 @pytest.mark.parametrize(("data", "needed", "reason"), REJECTED)
 def test_what_deviates_is_rejected_at_its_first_wrong_octet(data: bytes, needed: int, reason: str) -> None:
     for size in range(needed):
-        assert protocol_detection.sniff(data[:size]) is WireProtocol.NEED_MORE, size
+        assert protocol_detection.detect(data[:size]) is WireProtocol.NEED_MORE, size
     for size in range(needed, len(data) + 1):
-        assert isinstance(protocol_detection.sniff(data[:size]), Reject), size
-    verdict = protocol_detection.sniff(data)
+        assert isinstance(protocol_detection.detect(data[:size]), Reject), size
+    verdict = protocol_detection.detect(data)
     assert isinstance(verdict, Reject)
     assert reason in verdict.reason
 
@@ -56,7 +56,7 @@ def test_what_deviates_is_rejected_at_its_first_wrong_octet(data: bytes, needed:
 def test_every_octet_of_the_preface_counts() -> None:
     for at in range(len(PREFACE)):
         wrong = PREFACE[:at] + bytes([PREFACE[at] ^ 0x80]) + PREFACE[at + 1 :]
-        assert isinstance(protocol_detection.sniff(wrong), Reject), at
+        assert isinstance(protocol_detection.detect(wrong), Reject), at
 
 
 def test_the_shell_has_words_for_the_wrong_port() -> None:
@@ -68,7 +68,7 @@ def test_the_shell_has_words_for_the_wrong_port() -> None:
 def test_a_verdict_once_given_stays(data: bytes) -> None:
     decided: object = None
     for size in range(len(data) + 1):
-        verdict = protocol_detection.sniff(data[:size])
+        verdict = protocol_detection.detect(data[:size])
         if isinstance(verdict, Reject):
             assert verdict.reason.isascii()
             assert verdict.reason.isprintable()

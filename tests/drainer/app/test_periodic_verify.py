@@ -16,7 +16,7 @@ from drainer.app import verify_link
 from drainer.app.periodic_verify import FILE, PeriodicVerify
 from drainer.app.verify_link import ChildLink
 from drainer.operate.control.hold import Hold
-from drainer.operate.control.hold_state import Still
+from drainer.operate.control.hold_state import HoldPoint
 from tests.drainer.support.held_life import settings_of
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.status.codec import plain
@@ -74,8 +74,8 @@ async def standing(hold: Hold, ts: int) -> None:
     asked = asyncio.Event()
     hold.on_change = asked.set
 
-    async def still() -> Still:
-        return Still(ts)
+    async def hold_point() -> HoldPoint:
+        return HoldPoint(ts)
 
     async def until(condition: object) -> None:
         await asyncio.sleep(0.001)
@@ -84,7 +84,7 @@ async def standing(hold: Hold, ts: int) -> None:
         await asked.wait()
         asked.clear()
         if hold.state.boundary_ts <= ts:
-            await hold.keep(still, until)
+            await hold.keep(hold_point, until)
 
 
 async def test_it_holds_the_stream_and_says_what_it_found_by_the_settings_in_force(tmp_path: Path) -> None:

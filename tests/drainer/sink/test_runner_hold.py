@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from drainer.operate.control.hold_state import Still
+from drainer.operate.control.hold_state import HoldPoint
 from drainer.operate.control.pause_and_reload import Control
 from drainer.sink.runner import HELD, HELD_TO_COMPARE, Runner
 from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
@@ -27,9 +27,9 @@ class Held(MemorySink):
     def equal_from_ts(self) -> int:
         return self.floor_ts
 
-    async def still(self) -> Still:
+    async def hold_point(self) -> HoldPoint:
         await self.flush()
-        return Still(self.handed_over_ts, 9, 3)
+        return HoldPoint(self.handed_over_ts, 9, 3)
 
 
 class Silent(Held):
@@ -109,7 +109,7 @@ async def test_an_idle_stream_is_held_at_its_watermark() -> None:
         stream.give(10, watermark=15)
         await stream.until(15)
         held = await stream.hold.ask()
-        assert held.still == Still(15, 9, 3)
+        assert held.hold_point == HoldPoint(15, 9, 3)
         assert stream.runner.doing == HELD_TO_COMPARE
         stream.give(20, watermark=25)
         for _ in range(20):
@@ -126,20 +126,20 @@ async def test_it_stands_between_two_transactions_of_a_batch_and_goes_on_to_a_pl
         await asyncio.sleep(0)
         stream.give(10, 20, 30, 40, watermark=45)
         held = await asked
-        assert held.still.ts < 10
+        assert held.hold_point.ts < 10
         assert stream.written == []
         held = await stream.hold.go_on(held.token, 30)
-        assert (held.still.ts, stream.written) == (30, [10, 20, 30])
+        assert (held.hold_point.ts, stream.written) == (30, [10, 20, 30])
         held = await stream.hold.go_on(held.token, 35)
-        assert (held.still.ts, stream.written) == (35, [10, 20, 30]), "nothing lies between"
+        assert (held.hold_point.ts, stream.written) == (35, [10, 20, 30]), "nothing lies between"
         held = await stream.hold.go_on(held.token, 45)
-        assert (held.still.ts, stream.written) == (45, [10, 20, 30, 40])
+        assert (held.hold_point.ts, stream.written) == (45, [10, 20, 30, 40])
         ahead = asyncio.create_task(stream.hold.go_on(held.token, 60))
         stream.give(50, watermark=59)
         await stream.until(59)
         assert not ahead.done(), "60 may still be committed"
         stream.give(watermark=70)
-        assert (await ahead).still.ts == 60
+        assert (await ahead).hold_point.ts == 60
         with pytest.raises(Rejected, match="cannot go back"):
             await stream.hold.go_on(held.token, 59)
         assert stream.hold.release(held.token).valid
@@ -157,7 +157,7 @@ async def test_one_that_is_armed_stands_below_every_timestamp_that_is_drawn_afte
             await asyncio.sleep(0)
         assert stream.sink.handed_over_ts < drawn_ts, "neither a transaction nor a watermark went on"
         held = await stream.hold.go_on(token, drawn_ts)
-        assert (held.still.ts, stream.written) == (19, [10, 17])
+        assert (held.hold_point.ts, stream.written) == (19, [10, 17])
         assert stream.hold.release(token).valid
         await stream.until(30)
 
@@ -171,7 +171,7 @@ async def test_where_another_program_may_have_written_more_it_is_not_held() -> N
         assert not asked.done()
         stream.give(30, watermark=35)
         held = await asked
-        assert (held.still.ts, stream.written) == (24, [10, 20])
+        assert (held.hold_point.ts, stream.written) == (24, [10, 20])
 
 
 async def test_a_hold_that_nobody_ends_is_over_at_its_limit() -> None:
@@ -198,7 +198,7 @@ async def test_who_waits_too_long_is_told_what_the_stream_does_and_another_can_a
         asked.cancel()
         await asyncio.gather(asked, return_exceptions=True)
         stream.give(watermark=101)
-        assert (await stream.hold.ask()).still.ts == 101
+        assert (await stream.hold.ask()).hold_point.ts == 101
 
 
 async def test_a_stream_that_an_operator_paused_can_be_held_too() -> None:
@@ -211,7 +211,7 @@ async def test_a_stream_that_an_operator_paused_can_be_held_too() -> None:
             while stream.runner.doing != HELD:
                 await asyncio.sleep(0)
         held = await stream.hold.ask()
-        assert held.still.ts == 15
+        assert held.hold_point.ts == 15
         with pytest.raises(Unavailable, match=HELD):
             await stream.hold.go_on(held.token, 20, wait_s=0.001)
         stream.control.resume()

@@ -259,7 +259,7 @@ async def test_the_log_is_searched_once_for_a_prewrite_that_is_nowhere(
         for history in (storage.history(), storage.history()):
             with pytest.raises(Corruption, match="commit 1000 has no prewrite 995"):
                 history.page(999, 1000, bytes_max=1000)
-            monkeypatch.setattr(storage.value_log, "stretches", None)
+            monkeypatch.setattr(storage.value_log, "record_batches", None)
 
 
 async def test_a_commit_at_the_start_ts_of_another_hides_neither(tmp_path: Path) -> None:

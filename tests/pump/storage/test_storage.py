@@ -534,7 +534,7 @@ async def test_removed_files_are_gone_and_the_newest_never_is(tmp_path: Path) ->
         for ts in range(10, 300, 10):
             await put_pair(storage, ts, ts + 1, bytes(300))
         log = storage.value_log
-        reading = log.stretches(START, log.end)
+        reading = log.record_batches(START, log.end)
         first, _ = next(reading)
         size = sum(closed.size for closed in log.closed_files()[:3])
         assert log.remove(2) == size
@@ -724,9 +724,9 @@ async def test_what_a_pump_of_before_purged_is_known_though_its_index_is_lost(
 def is_whole(storage: Storage, start_ts: int) -> bool:
     """Whether a transaction's prewrite is still in the log."""
     log = storage.value_log
-    stretches = log.stretches(ValuePointer(log.first_fid, 0), log.end)
+    record_batches = log.record_batches(ValuePointer(log.first_fid, 0), log.end)
     return any(
-        one.tp == binlog.PREWRITE and one.start_ts == start_ts for found, _ in stretches for one in found
+        one.tp == binlog.PREWRITE and one.start_ts == start_ts for found, _ in record_batches for one in found
     )
 
 

@@ -311,8 +311,8 @@ class StorageMachine(RuleBasedStateMachine):
     def places(self) -> list[ValuePointer]:
         """Of all records that are there."""
         log = self.storage.value_log
-        stretches = log.stretches(ValuePointer(log.first_fid, 0), log.end)
-        return [record.place for records, _ in stretches for record in records]
+        record_batches = log.record_batches(ValuePointer(log.first_fid, 0), log.end)
+        return [record.place for records, _ in record_batches for record in records]
 
     def settle_open_twice(self) -> None:
         """What ended before the place where sorting goes on, and was repeated behind it, is asked about."""

@@ -15,7 +15,7 @@ from drainer.spark.source.stream_offsets import (
     Extent,
     Lost,
     Offset,
-    Piece,
+    SegmentRange,
     Step,
     Sums,
     advance,
@@ -118,11 +118,11 @@ def test_a_closed_segment_is_taken_by_its_sums_if_all_of_it_has_room() -> None:
 def test_pieces_of_a_batch_and_what_must_still_be_there() -> None:
     found = [Extent(0, "a", 100, True), Extent(1, "b", 100, True), Extent(2, "c", 30, False)]
     assert between(Offset(0, 40, 0), Offset(2, 20, 0), found) == [
-        Piece(0, "a", 40, 100),
-        Piece(1, "b", 0, 100),
-        Piece(2, "c", 0, 20),
+        SegmentRange(0, "a", 40, 100),
+        SegmentRange(1, "b", 0, 100),
+        SegmentRange(2, "c", 0, 20),
     ]
-    assert between(Offset(0, 40, 0), Offset(1, 0, 0), found) == [Piece(0, "a", 40, 100)]
+    assert between(Offset(0, 40, 0), Offset(1, 0, 0), found) == [SegmentRange(0, "a", 40, 100)]
     assert between(Offset(1, 7, 0), Offset(1, 7, 0), found) == []
     with pytest.raises(Corruption, match="c has 30 bytes, but 31"):
         between(Offset(2, 10, 0), Offset(2, 31, 0), found)
@@ -130,16 +130,20 @@ def test_pieces_of_a_batch_and_what_must_still_be_there() -> None:
 
 def test_a_piece_is_cut_between_records() -> None:
     steps = [Step(at, at * 10, at * 10 + 10) for at in range(2, 9)]
-    found = cut(Piece(0, "a", 20, 90), steps, 25)
+    found = cut(SegmentRange(0, "a", 20, 90), steps, 25)
     assert [(one.begin, one.end) for one in found] == [(20, 50), (50, 80), (80, 90)]
-    assert cut(Piece(0, "a", 20, 90), steps, 1000) == [Piece(0, "a", 20, 90)]
-    assert cut(Piece(0, "a", 20, 90), [], 1000) == []
+    assert cut(SegmentRange(0, "a", 20, 90), steps, 1000) == [SegmentRange(0, "a", 20, 90)]
+    assert cut(SegmentRange(0, "a", 20, 90), [], 1000) == []
 
 
 def test_an_index_cuts_without_reading() -> None:
     places = [(1, 0), (5, 40), (9, 80)]
-    assert places_of(places, Piece(0, "a", 10, 90)) == [Step(5, 10, 40), Step(5, 40, 80), Step(9, 80, 90)]
-    assert places_of(places, Piece(0, "a", 40, 80)) == []
+    assert places_of(places, SegmentRange(0, "a", 10, 90)) == [
+        Step(5, 10, 40),
+        Step(5, 40, 80),
+        Step(9, 80, 90),
+    ]
+    assert places_of(places, SegmentRange(0, "a", 40, 80)) == []
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Calls: gRPC calls on the streams of one connection, without a task or a clock.
+"""gRPC calls: calls on the streams of one connection, without a task or a clock.
 
 In     heads and bodies of streams; replies and failures of handlers
 Out    work for the `Runner` (start, cancel, wake), frames through `Outbound`
@@ -18,7 +18,7 @@ from tidb_binlog.door.http2 import grpc_headers
 from tidb_binlog.door.http2.connection import Connection
 from tidb_binlog.door.http2.outbound import OK
 from tidb_binlog.door.http2.streams import Stream
-from tidb_binlog.door.limits import Seat
+from tidb_binlog.door.limits import ConnectionShares
 from tidb_binlog.rpc import service as codes
 from tidb_binlog.rpc.service import RpcStatus
 
@@ -64,7 +64,7 @@ class CallSession(Protocol):
     def connection(self) -> Connection: ...
 
     @property
-    def seat(self) -> Seat: ...
+    def shares(self) -> ConnectionShares: ...
 
     @property
     def runner(self) -> UnaryRunner: ...
@@ -308,7 +308,7 @@ class UnaryCall(Call):
             connection.lingering -= 1
             return
         outbound = connection.outbound
-        if len(reply) > _REPLY_FREE_BYTES and not session.seat.takes(len(reply)):
+        if len(reply) > _REPLY_FREE_BYTES and not session.shares.takes(len(reply)):
             session.connection.abuse.refused("send_bytes")
             self._leave(codes.RESOURCE_EXHAUSTED)
             self._send_status(codes.RESOURCE_EXHAUSTED, "replies that nobody reads take too much memory", b"")

@@ -16,7 +16,7 @@ from tidb_binlog.door.http2.connection import Connection
 from tidb_binlog.door.http2.header_fields import Head
 from tidb_binlog.door.http2.outbound import NO_TRAILERS
 from tidb_binlog.door.http2.streams import Stream
-from tidb_binlog.door.limits import Seat
+from tidb_binlog.door.limits import ConnectionShares
 from tidb_binlog.rpc.service import RpcStatus
 
 _NEVER = float("inf")
@@ -43,7 +43,7 @@ class HttpSession(Protocol):
     def connection(self) -> Connection: ...
 
     @property
-    def seat(self) -> Seat: ...
+    def shares(self) -> ConnectionShares: ...
 
     @property
     def runner(self) -> RouteRunner: ...
@@ -114,7 +114,7 @@ class HttpCall:
             connection.abuse.refused("http_body_bytes")
             self._send(Response(413))
         elif end:
-            if self._session.seat.takes(1):
+            if self._session.shares.takes(1):
                 self._session.runner.plain(self)
             else:
                 self._refuse()
@@ -129,7 +129,7 @@ class HttpCall:
         self._release()
         if self.over:
             self._session.connection.lingering -= 1
-        elif response.body and not self._session.seat.takes(len(response.body)):
+        elif response.body and not self._session.shares.takes(len(response.body)):
             self._refuse()
         else:
             self._send(response)

@@ -1,4 +1,4 @@
-"""Messages: gRPC's message framing (P), and what a bad one is answered with.
+"""Message framing: gRPC's (P), and what a bad one is answered with.
 
     flag (8): 1 if compressed | length (32, big-endian) | payload
 

@@ -21,7 +21,7 @@ class ReplyRoom:
 
     def __init__(self, call: StreamCall) -> None:
         self._call = call
-        self.address = call.session.seat.address
+        self.address = call.session.shares.address
         self.connection: object = call.session
 
     async def room(self, size: int) -> Ticket:
@@ -32,7 +32,7 @@ class ReplyRoom:
                 granted.set_result(None)
 
         session = self._call.session
-        ticket = session.budget.replies.ask(session.seat.replies, size, notify)
+        ticket = session.budget.replies.ask(session.shares.replies, size, notify)
         if not ticket.granted:
             granted = asyncio.get_running_loop().create_future()
             try:

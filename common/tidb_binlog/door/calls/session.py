@@ -69,7 +69,7 @@ class Session:
         "limits",
         "now_s",
         "runner",
-        "seat",
+        "shares",
         "starved",
         "waiting",
         "whole_bytes_max",
@@ -89,7 +89,7 @@ class Session:
         self.limits: Limits = connection.limits
         self.runner = runner
         self.budget = budget
-        self.seat = connection.seat
+        self.shares = connection.shares
         self._calls = 0  # how many were counted
         self.grower: Call | None = None  # the large request that grows whatever the connection holds
         self.starved: dict[Call, None] = {}  # those that wait for it, in order
@@ -204,7 +204,7 @@ class Session:
         """Raises `RpcStatus` when this call has to go: UNAVAILABLE, as another server, or this one later, has
         room. Clients of pumps take RESOURCE_EXHAUSTED for too large anywhere, and give up.
         """
-        share = self.seat.requests
+        share = self.shares.requests
         share.add(size)
         full = share.full()
         if full is None:
@@ -222,18 +222,18 @@ class Session:
     @property
     def held(self) -> int:
         """Octets of this connection's requests."""
-        return self.seat.requests.held
+        return self.shares.requests.held
 
     def count_calls(self) -> None:
         """After what came and what was answered: calls are counted together."""
         running = len(self.connection.streams) + self.connection.lingering
         if running != self._calls:
-            self.seat.calls.add(running - self._calls)
+            self.shares.calls.add(running - self._calls)
             self._calls = running
 
     def bound_calls(self) -> None:
         """Before anything that came is read: how many calls this connection may have."""
-        connection, calls, most = self.connection, self.seat.calls, self.limits.streams_max
+        connection, calls, most = self.connection, self.shares.calls, self.limits.streams_max
         if calls.full(most) is None:
             connection.streams_max = most
         else:
@@ -242,7 +242,7 @@ class Session:
 
     def release(self, call: Call | HttpCall, size: int) -> None:
         """A call holds so much less; those that wait for that may continue."""
-        self.seat.requests.add(-size)
+        self.shares.requests.add(-size)
         if call is self.grower and not call.held:
             self.grower = None
         if self.starved:
@@ -309,7 +309,7 @@ class Session:
             moved_s = call.since_s - call.alone_s
             left_s = stuck_s + max(call.alone - call.stream.queued, 0) / SLOWEST_BYTES_S - moved_s
             return max(left_s, 0.0) if replies.one_waits_to_pass else NEVER
-        wanted = any(share.wanted for share in self.seat.replies.path() if share is not self.seat.replies)
+        wanted = any(share.wanted for share in self.shares.replies.path() if share is not self.shares.replies)
         return stuck_s if wanted else NEVER
 
     def is_queued(self, call: Call | HttpCall) -> None:
@@ -328,6 +328,6 @@ class Session:
             if stream.call is not None:
                 stream.call.on_cancel()
         self.connection.streams.clear()
-        self.seat.calls.add(-self._calls)
+        self.shares.calls.add(-self._calls)
         self._calls = 0
         # What handlers that still run have of the requests is given back by each at its end.

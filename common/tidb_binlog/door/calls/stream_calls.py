@@ -159,7 +159,7 @@ class StreamCall(Call):
         session = self.session
         if self.stream.queued >= session.limits.stream_send_bytes_max:
             return False
-        share = session.seat.replies
+        share = session.shares.replies
         full = share.full(1)
         return full is None or (full is not share and session.connection.outbound.queued == 0)
 

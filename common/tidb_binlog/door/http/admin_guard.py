@@ -1,4 +1,4 @@
-"""Admin: who may change this node, or see rows, over HTTP.
+"""Admin guard: who may change this node, or see rows, over HTTP.
 
 In     a `Request`, and what the operator allows: networks (`admin-from`) and the names of this node
 Out    None, or a 403 whose text says what to do

@@ -33,7 +33,7 @@ from tidb_binlog.door.http2.header_fields import Head, Malformed
 from tidb_binlog.door.http2.outbound import Outbound
 from tidb_binlog.door.http2.request_headers import RequestBlocks
 from tidb_binlog.door.http2.streams import ENDED, RESET_BY_PEER, RESET_BY_US, SKIPPED, Closed, Stream
-from tidb_binlog.door.limits import Budget, Limits, Seat
+from tidb_binlog.door.limits import Budget, ConnectionShares, Limits
 
 _UNUSUAL_HEADERS: Final = END_HEADERS | PADDED | HAS_PRIORITY
 _NO_LAST: Final = frames.STREAM_ID_MAX
@@ -85,9 +85,9 @@ class Connection:
         "outbound",
         "peer_leaves",
         "ping_answered",
-        "seat",
         "settings_acked",
         "settings_seen",
+        "shares",
         "streams",
         "streams_max",
     )
@@ -98,10 +98,10 @@ class Connection:
         limits: Limits,
         budget: Budget,
         now_s: float,
-        seat: Seat | None = None,
+        shares: ConnectionShares | None = None,
     ) -> None:
         self.limits = limits
-        self.seat = seat or budget.join("")
+        self.shares = shares or budget.join("")
         self.streams_max = limits.streams_max  # less while all calls together are near their limit
         self.now_s = now_s
         self.began_s = now_s
@@ -118,7 +118,7 @@ class Connection:
         self.settings_acked = False
         self.ping_answered: bytes | None = None
         self.abuse = Abuse(limits, now_s)
-        self.outbound = Outbound(budget.replies, self.seat.replies)
+        self.outbound = Outbound(budget.replies, self.shares.replies)
         self._strict = True  # the next frame is not free to be any: R3.4, R4.3
         self._tail: bytes | bytearray = b""
         self.closed = Closed()

@@ -1,4 +1,4 @@
-"""Fields: which header fields a peer may send (R8.2, R8.3), and what a request says with them.
+"""Header fields: which header fields a peer may send (R8.2, R8.3), and what a request says with them.
 
 In     entries of the HPACK decoder
 Out    `Head`; `Malformed` with the reason

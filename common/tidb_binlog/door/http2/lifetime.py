@@ -1,4 +1,4 @@
-"""Life: how long a connection may be silent, idle and old, and how it ends in good order (R6.8, A8, A9).
+"""Lifetime: how long a connection may be silent, idle and old, and how it ends in good order (R6.8, A8, A9).
 
 In     the connection, now and then (`tick`)
 Out    PING, GOAWAY; `over` when nothing is left to do on a drained connection
@@ -20,7 +20,7 @@ _KEEPALIVE_PING: Final = b"alive\x00\x00\x00"
 _NEVER: Final = float("inf")
 
 
-class Life:
+class Lifetime:
     """Watches one connection. `jitter` (0.9 to 1.1) spreads the ends of old connections."""
 
     __slots__ = (

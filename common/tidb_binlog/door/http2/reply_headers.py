@@ -1,4 +1,4 @@
-"""Reply blocks: header blocks of our replies, one or two octets each once the peer's table holds our fields.
+"""Reply headers: header blocks of our replies, one or two octets each once the peer's table holds our fields.
 
     first reply   88 | insert content-type: application/grpc      later   88 | content-type by index
     first end     insert grpc-status: 0                           later   grpc-status by index

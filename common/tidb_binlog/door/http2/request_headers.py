@@ -1,4 +1,4 @@
-"""Request blocks: header blocks of requests, from their frames to what they say (R4.3, R6.10, R10.5.1).
+"""Request headers: header blocks of requests, from their frames to what they say (R4.3, R6.10, R10.5.1).
 
 In     HEADERS and CONTINUATION payloads
 Out    `Head`; `Malformed`; `ConnectionFault` when the decoder's state is lost or a limit is passed

@@ -1,6 +1,6 @@
-"""Wire: one TCP connection, from its first octet to its last.
+"""Connection transport: one TCP connection, from its first octet to its last.
 
-Drives  `sniff`, then `connection` with `session` and `life` (HTTP/2), or `http1`
+Drives  `detect`, then `connection` with `session` and `lifetime` (HTTP/2), or `http1`
 Owns    the transport. What is to be sent is joined: one write for a read, or for all that one turn of the
         event loop answers, which is how the replies of one fsync share a segment
 Holds   what the peer does not take is counted, in whatever queue it is; no more is read of who does not take
@@ -24,9 +24,9 @@ from tidb_binlog.door.http.http1 import Ask, Closed, Event, Http1, Refuse
 from tidb_binlog.door.http.routes import Guard, Peer, Request, Response, Routes
 from tidb_binlog.door.http2.connection import Connection
 from tidb_binlog.door.http2.frames import PREFACE
-from tidb_binlog.door.http2.lifetime import Life
-from tidb_binlog.door.limits import Budget, Limits, Seat
-from tidb_binlog.door.server.fair_share import Turns
+from tidb_binlog.door.http2.lifetime import Lifetime
+from tidb_binlog.door.limits import Budget, ConnectionShares, Limits
+from tidb_binlog.door.server.fair_share import FairShare
 from tidb_binlog.door.server.handler_runner import Runner
 from tidb_binlog.door.server.stats import STATS
 
@@ -47,15 +47,15 @@ class Door(Protocol):
     routes: Routes
     guard: Guard
     tasks: set[asyncio.Task[None]]
-    turns: Turns
+    fair_share: FairShare
     stopping: bool
     next_tick_s: float
 
     def tick_at(self, moment_s: float, now_s: float) -> None: ...
 
-    def opened(self, wire: Wire) -> None: ...
+    def opened(self, wire: ConnectionTransport) -> None: ...
 
-    def closed(self, wire: Wire) -> None: ...
+    def closed(self, wire: ConnectionTransport) -> None: ...
 
     def log_refused(self, peer: Peer, limit: str, why: str) -> None:
         """A limit ended something of this peer."""
@@ -63,8 +63,8 @@ class Door(Protocol):
     def jitter(self) -> float: ...
 
 
-class Wire(asyncio.Protocol):
-    """`connection`, `session` and `life` exist on HTTP/2, `http1` on HTTP/1."""
+class ConnectionTransport(asyncio.Protocol):
+    """`connection`, `session` and `lifetime` exist on HTTP/2, `http1` on HTTP/1."""
 
     def __init__(self, door: Door, peer: Peer, address: str = "") -> None:
         """`address`: what counts as one peer."""
@@ -74,7 +74,7 @@ class Wire(asyncio.Protocol):
         self.connection: Connection | None = None
         self._door = door
         self._session: Session | None = None
-        self._life: Life | None = None
+        self._lifetime: Lifetime | None = None
         self._http1: Http1 | None = None
         self._answering: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport | None = None
@@ -84,7 +84,7 @@ class Wire(asyncio.Protocol):
         self._writable = True
         self._reading = True
         self._closing = False
-        self._seat: Seat = door.budget.join(address)
+        self._shares: ConnectionShares = door.budget.join(address)
         self._unsent = 0  # octets that were written, or held back, and that the peer does not take
         self._kept = 0  # octets of requests of HTTP/1
         self._left = False
@@ -114,7 +114,7 @@ class Wire(asyncio.Protocol):
         """The connection is over, or never came to be."""
         if not self._left:
             self._left = True
-            self._door.budget.leave(self._seat)
+            self._door.budget.leave(self._shares)
 
     def data_received(self, data: bytes) -> None:
         STATS.received_bytes += len(data)
@@ -133,7 +133,7 @@ class Wire(asyncio.Protocol):
             # The clock is not set back: an octet now and then is no request either.
             self._handle(self._http1, self._http1.receive(data))
         else:
-            self._sniff(data)
+            self._detect(data)
 
     def eof_received(self) -> bool:
         if self._http1 is not None and not self._closing:
@@ -160,12 +160,12 @@ class Wire(asyncio.Protocol):
     def _count_unsent(self, size: int) -> None:
         more, self._unsent = size - self._unsent, size
         if more > 0:
-            self._seat.replies.add(more)
+            self._shares.replies.add(more)
         elif more:
-            self._door.budget.replies.give(self._seat.replies, -more)
+            self._door.budget.replies.give(self._shares.replies, -more)
 
     def _count_kept(self, size: int) -> None:
-        self._seat.requests.add(size - self._kept)
+        self._shares.requests.add(size - self._kept)
         self._kept = size
 
     # -- what is spoken --------------------------------------------------------------------------
@@ -174,9 +174,9 @@ class Wire(asyncio.Protocol):
     def protocol(self) -> str:
         return "http2" if self.connection else "http1" if self._http1 else "new"
 
-    def _sniff(self, data: bytes) -> None:
+    def _detect(self, data: bytes) -> None:
         self._head += data
-        verdict = protocol_detection.sniff(self._head)
+        verdict = protocol_detection.detect(self._head)
         if verdict is protocol_detection.WireProtocol.NEED_MORE:
             return
         if verdict is protocol_detection.WireProtocol.TLS:
@@ -201,29 +201,31 @@ class Wire(asyncio.Protocol):
 
     def _speak_http2(self) -> None:
         door = self._door
-        runner = Runner(self.flush, door.clock, door.tasks, door.turns, door.routes, door.guard, self.peer)
+        runner = Runner(
+            self.flush, door.clock, door.tasks, door.fair_share, door.routes, door.guard, self.peer
+        )
 
         def above(connection: Connection) -> Session:
             self._session = Session(connection, door.methods, runner, door.budget, self.peer.denied)
             return self._session
 
         now_s = door.clock.monotonic_s()
-        self.connection = Connection(above, door.limits, door.budget, now_s, self._seat)
-        self._life = Life(self.connection, door.jitter())
+        self.connection = Connection(above, door.limits, door.budget, now_s, self._shares)
+        self._lifetime = Lifetime(self.connection, door.jitter())
         assert self._session is not None
         door.budget.holders.add(self._session)
         if door.stopping:
-            self._life.drain(now_s)
+            self._lifetime.drain(now_s)
 
     # -- HTTP/2 ----------------------------------------------------------------------------------
 
     def _after_input(self) -> None:
-        connection, life = self.connection, self._life
+        connection, lifetime = self.connection, self._lifetime
         assert connection is not None
-        assert life is not None
+        assert lifetime is not None
         assert self._session is not None
-        if life.draining:
-            life.step(connection.now_s)
+        if lifetime.draining:
+            lifetime.step(connection.now_s)
         self._flush()
         self._session.count_calls()
         if connection.next_tick_s < self._door.next_tick_s:
@@ -234,7 +236,7 @@ class Wire(asyncio.Protocol):
             connection.abuse.refusals = None
         if connection.ended:
             self._end_faulty()
-        elif life.over:
+        elif lifetime.over:
             self._close()
 
     def flush(self) -> None:
@@ -285,8 +287,8 @@ class Wire(asyncio.Protocol):
         self._count_unsent(self._transport.get_write_buffer_size() + size)
         if size <= limit:
             return
-        full = self._seat.replies.full()
-        if size > limit + _UNSENT_BYTES_MAX or (full is not None and full is not self._seat.replies):
+        full = self._shares.replies.full()
+        if size > limit + _UNSENT_BYTES_MAX or (full is not None and full is not self._shares.replies):
             self._door.log_refused(
                 self.peer, "unsent_answers", "it takes no answers, and its connection was ended"
             )
@@ -332,7 +334,7 @@ class Wire(asyncio.Protocol):
             return
         asked = sum([len(event.body or b"") for event in events if isinstance(event, Ask)])
         self._count_kept(http1.held + asked)
-        if self._kept > self._door.limits.http_head_bytes_max and self._seat.requests.full() is not None:
+        if self._kept > self._door.limits.http_head_bytes_max and self._shares.requests.full() is not None:
             self._door.log_refused(self.peer, "receive_bytes", "requests take too much memory")
             self.abort()
         elif http1.paused and self._reading:
@@ -342,9 +344,9 @@ class Wire(asyncio.Protocol):
     async def _answer(self, http1: Http1, ask: Ask) -> None:
         request = Request(ask.method, ask.target, ask.host, ask.origin, self.peer, ask.body, ask.accept)
         response = Response(503)
-        if self._seat.takes(1):
+        if self._shares.takes(1):
             response = await self._door.routes.answer(request, self._door.guard)
-            if response.body and not self._seat.takes(len(response.body)):
+            if response.body and not self._shares.takes(len(response.body)):
                 response = Response(503)
         self._answering = None
         if self._closing:
@@ -396,18 +398,18 @@ class Wire(asyncio.Protocol):
             self.abort()
 
     def _tick(self, connection: Connection, now_s: float) -> None:
-        assert self._life is not None
+        assert self._lifetime is not None
         assert self._session is not None
         connection.next_tick_s = float("inf")
-        self._life.tick(now_s)
+        self._lifetime.tick(now_s)
         if not connection.ended:
             self._session.tick(now_s)
         self._after_input()
 
     def drain(self) -> None:
         """End in good order; calls that run are not cancelled."""
-        if self._life is not None:
-            self._life.drain(self._door.clock.monotonic_s())
+        if self._lifetime is not None:
+            self._lifetime.drain(self._door.clock.monotonic_s())
             self.flush()
         elif self._answering is None:
             self._close()

@@ -1,4 +1,4 @@
-"""Turns: how much all streams of a door may send in one turn of the event loop.
+"""Fair share: how much all streams of a door may send in one turn of the event loop.
 
 In     who wants to make a message, of which size
 Out    now, or a future to await before
@@ -21,7 +21,7 @@ MESSAGE_BYTES_MIN: Final = TURN_BYTES // 24
 _SERVED_A_TURN: Final = 3
 
 
-class Turns:
+class FairShare:
     """One for a door."""
 
     __slots__ = ("_left", "_next_is_due", "_served", "_waiting")

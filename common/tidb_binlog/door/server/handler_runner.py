@@ -1,4 +1,4 @@
-"""Runner: runs the handlers of one connection's calls on the event loop.
+"""Handler runner: runs the handlers of one connection's calls on the event loop.
 
 Drives  `calls` (a reply, a failure, a message to send) and `plain`
 Owns    a Task for each call, except `inline` ones: those are stepped here, and one that waits for a future is
@@ -23,7 +23,7 @@ from tidb_binlog.door.calls.methods import MethodKind
 from tidb_binlog.door.calls.reply_room import ReplyRoom
 from tidb_binlog.door.calls.stream_calls import StreamCall
 from tidb_binlog.door.http.routes import Guard, Peer, Request, Response, Routes
-from tidb_binlog.door.server.fair_share import MESSAGE_BYTES_MIN, TURN_BYTES, Turns
+from tidb_binlog.door.server.fair_share import MESSAGE_BYTES_MIN, TURN_BYTES, FairShare
 from tidb_binlog.errors import BinlogError, Unavailable
 from tidb_binlog.observe import log
 from tidb_binlog.rpc import service as codes
@@ -135,13 +135,13 @@ class Runner:
     """`flush` is called whenever there may be something to send."""
 
     __slots__ = (
+        "_fair_share",
         "_guard",
         "_inflating",
         "_packed_waiting",
         "_peer",
         "_routes",
         "_tasks",
-        "_turns",
         "flush",
         "now_s",
     )
@@ -151,7 +151,7 @@ class Runner:
         flush: Callable[[], None],
         clock: Clock,
         tasks: set[asyncio.Task[None]],
-        turns: Turns,
+        fair_share: FairShare,
         routes: Routes,
         guard: Guard,
         peer: Peer,
@@ -159,7 +159,7 @@ class Runner:
         self.flush = flush
         self.now_s = clock.monotonic_s
         self._tasks = tasks
-        self._turns = turns
+        self._fair_share = fair_share
         self._routes = routes
         self._guard = guard
         self._inflating: asyncio.Lock | None = None
@@ -277,13 +277,13 @@ class Runner:
             call.complete()
 
     async def _send_all(self, call: StreamCall, work: StreamWork, replies: AsyncIterator[bytes]) -> None:
-        turns = self._turns
+        fair_share = self._fair_share
         try:
             # Before the first message as after each: many streams without a window must not hold one each.
             await self._room(call, work)
             async for reply in replies:
                 await self._send(call, reply)
-                turn = turns.take(call, len(reply))
+                turn = fair_share.take(call, len(reply))
                 del reply  # or the last one would stay as long as the next one takes
                 if turn is not None:
                     await turn
@@ -302,7 +302,7 @@ class Runner:
 
     async def _deflated(self, call: StreamCall, reply: bytes) -> bytes:
         """Others make theirs meanwhile: it counts as if it were queued."""
-        part, share, size = call.session.budget.replies, call.session.seat.replies, len(reply)
+        part, share, size = call.session.budget.replies, call.session.shares.replies, len(reply)
         share.add(size)
         try:
             return await asyncio.to_thread(deflate, reply)

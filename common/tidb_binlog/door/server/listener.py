@@ -1,4 +1,4 @@
-"""Shell: the listening port. Accepts connections, gives each its wire, keeps time for all, stops in order.
+"""Listener: the listening port. Accepts connections, gives each its wire, keeps time for all, stops in order.
 
 Owns   the listening sockets, every connection, one timer
 Holds  at most so many connections, in all and of one address; at most so many TLS handshakes at once: one too
@@ -28,8 +28,8 @@ from tidb_binlog.door.http.routes import Guard, Peer, Routes
 from tidb_binlog.door.limits import Budget, Limits
 from tidb_binlog.door.network import network_of
 from tidb_binlog.door.protocol_detection import PLAIN_ON_TLS_PORT
-from tidb_binlog.door.server.connection_transport import Wire
-from tidb_binlog.door.server.fair_share import Turns
+from tidb_binlog.door.server.connection_transport import ConnectionTransport
+from tidb_binlog.door.server.fair_share import FairShare
 from tidb_binlog.door.server.stats import STATS
 from tidb_binlog.net.port import check_port_free, check_socket_free, port_taken, socket_unusable
 from tidb_binlog.net.tls import ServerTls
@@ -73,17 +73,17 @@ class Server:
         self.routes = routes
         self.guard = guard
         self.tasks: set[asyncio.Task[None]] = set()
-        self.turns = Turns()
+        self.fair_share = FairShare()
         self.stopping = False
         self.port = 0
         self._tls = tls
         self._sockets: list[socket.socket] = []
         self._socket_file: tuple[str, int] | None = None  # path and inode
-        self._arrived: set[Wire] = set()  # counted in `_addresses`
-        self._wires: set[Wire] = set()  # of these, past the handshake
+        self._arrived: set[ConnectionTransport] = set()  # counted in `_addresses`
+        self._wires: set[ConnectionTransport] = set()  # of these, past the handshake
         self._addresses: Counter[str] = Counter()
         self._count = 0
-        self._handshakes: dict[asyncio.Task[None], Wire] = {}
+        self._handshakes: dict[asyncio.Task[None], ConnectionTransport] = {}
         self._logged_s: dict[tuple[str, str], float] = {}
         self._random = random.Random()
         self._timer: asyncio.TimerHandle | None = None
@@ -187,7 +187,7 @@ class Server:
             self.log_refused(Peer(address), refused, "its connection was closed: too many are open")
             accepted.close()
             return
-        wire = Wire(self, Peer(address, verified=self._tls is not None), network)
+        wire = ConnectionTransport(self, Peer(address, verified=self._tls is not None), network)
         self._arrived.add(wire)
         self._addresses[network] += 1
         self._count += 1
@@ -208,7 +208,7 @@ class Server:
         oldest.cancel()
         self.log_refused(Peer(most), "handshakes", "too many TLS handshakes at once: its oldest was ended")
 
-    async def _begin(self, accepted: socket.socket, wire: Wire) -> None:
+    async def _begin(self, accepted: socket.socket, wire: ConnectionTransport) -> None:
         """Give the connection a transport, through the TLS handshake if there is one."""
         loop = asyncio.get_running_loop()
         try:
@@ -226,7 +226,7 @@ class Server:
                 STATS.handshakes_failed += 1
                 self.log_refused(wire.peer, "handshake", _handshake_reason(error))
 
-    def _begun(self, task: asyncio.Task[None], accepted: socket.socket, wire: Wire) -> None:
+    def _begun(self, task: asyncio.Task[None], accepted: socket.socket, wire: ConnectionTransport) -> None:
         """In a callback, because a task that is cancelled before its first step runs nothing of itself."""
         self._handshakes.pop(task, None)
         if wire not in self._wires:
@@ -235,7 +235,7 @@ class Server:
 
     # -- connections -----------------------------------------------------------------------------
 
-    def opened(self, wire: Wire) -> None:
+    def opened(self, wire: ConnectionTransport) -> None:
         """Before anything that the peer sent is read."""
         self._wires.add(wire)
         why = None if self._tls is None else self._tls.refusal(wire.certificate())
@@ -246,13 +246,13 @@ class Server:
         elif self._tls is not None:
             wire.peer = replace(wire.peer, denied=self._tls.denied(wire.certificate()))
 
-    def closed(self, wire: Wire) -> None:
+    def closed(self, wire: ConnectionTransport) -> None:
         self._wires.discard(wire)
         self._leave(wire)
         if not self._wires:
             self._gone.set()
 
-    def _leave(self, wire: Wire) -> None:
+    def _leave(self, wire: ConnectionTransport) -> None:
         if wire not in self._arrived:
             return
         self._arrived.remove(wire)

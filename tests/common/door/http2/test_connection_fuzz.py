@@ -41,7 +41,7 @@ from tidb_binlog.door.calls.session import Session
 from tidb_binlog.door.http2 import frames
 from tidb_binlog.door.http2.connection import Connection
 from tidb_binlog.door.http2.frames import PREFACE
-from tidb_binlog.door.http2.lifetime import Life
+from tidb_binlog.door.http2.lifetime import Lifetime
 from tidb_binlog.door.limits import Budget, Limits
 from tidb_binlog.rpc.service import RpcStatus
 
@@ -197,7 +197,7 @@ def into_connection(octets: bytes, rng: random.Random, tally: Tally) -> None:
     budget.holders.add(session)
     outbound = connection.outbound
     outbound.out.clear()
-    life = Life(connection, 1.0)
+    lifetime = Lifetime(connection, 1.0)
     at = below(rng, len(octets)) if octets and rng.random() < 0.3 else len(octets)
     written = 0
     for now_s, part in ((NOW_S, octets[:at]), (NOW_S + 1, octets[at:])):
@@ -215,8 +215,8 @@ def into_connection(octets: bytes, rng: random.Random, tally: Tally) -> None:
     assert connection.lingering == 0
     tally.ends[f"GOAWAY {connection.fault.code}" if connection.fault else "open"] += 1
     if not connection.ended:
-        life.drain(NOW_S + 2)
-        life.tick(NOW_S + 50)
+        lifetime.drain(NOW_S + 2)
+        lifetime.tick(NOW_S + 50)
         session.tick(NOW_S + 100)
         for call in list(runner.parked):
             runner.ends += 1
@@ -252,11 +252,11 @@ def into_messages(octets: bytes, rng: random.Random, tally: Tally) -> None:
         tally.ends["messages read"] += 1
 
 
-def into_sniff(octets: bytes, tally: Tally) -> None:
-    verdict = protocol_detection.sniff(octets)
+def into_detection(octets: bytes, tally: Tally) -> None:
+    verdict = protocol_detection.detect(octets)
     tally.ends["rejected" if isinstance(verdict, protocol_detection.Reject) else verdict.name] += 1
     for size in range(0, min(24, len(octets)), 5):
-        early = protocol_detection.sniff(octets[:size])
+        early = protocol_detection.detect(octets[:size])
         # What was said of a part holds for the whole.
         assert early is protocol_detection.WireProtocol.NEED_MORE or type(early) is type(verdict), size
 
@@ -283,7 +283,7 @@ def fuzz(inputs: int, seed: int) -> Tally:
                     tally.given["messages"] += 1
                 case 3:
                     octets = mutate(any_of(rng, beginnings), rng)
-                    into_sniff(octets, tally)
+                    into_detection(octets, tally)
                     tally.given["beginnings"] += 1
                 case _:
                     octets = GREETING + mutate(any_of(rng, SHORT), rng)

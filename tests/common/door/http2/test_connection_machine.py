@@ -374,7 +374,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.calls) > 4)
     @rule()
     def drain(self) -> None:
-        self.door.life.drain(self.door.now_s)
+        self.door.lifetime.drain(self.door.now_s)
         self.from_door()
 
     # -- what always holds -----------------------------------------------------------------------
@@ -458,7 +458,7 @@ class Machine(RuleBasedStateMachine):
         assert self.client.open_outbound_streams == 0
         self.drain()
         self.quiesce()
-        assert self.door.life.over
+        assert self.door.lifetime.over
         assert len(self.goaways) == 2
         self.door.check_empty()
         assert self.door.now_s >= NOW_S

@@ -10,7 +10,7 @@ import pytest
 from tests.common.door.support.door_recordings import recordings
 from tests.common.door.support.model import Door, Reply
 from tidb_binlog.door.http2.frames import PREFACE
-from tidb_binlog.door.protocol_detection import WireProtocol, sniff
+from tidb_binlog.door.protocol_detection import WireProtocol, detect
 
 NAMES = list(recordings())
 
@@ -92,4 +92,4 @@ def test_the_calls_of_a_recording_end_well(name: str) -> None:
 def test_the_preface_is_seen_with_its_last_octet() -> None:
     octets = PREFACE + recordings()["go"]
     for size in range(len(octets)):
-        assert sniff(octets[:size]) is (WireProtocol.HTTP2 if size >= 24 else WireProtocol.NEED_MORE)
+        assert detect(octets[:size]) is (WireProtocol.HTTP2 if size >= 24 else WireProtocol.NEED_MORE)

@@ -220,31 +220,31 @@ def second_goaway(door: Door) -> tuple[int, int, bytes]:
 
 def test_a_drained_connection_ends_at_the_answer() -> None:
     door = greeted()
-    door.life.drain(door.now_s)
+    door.lifetime.drain(door.now_s)
     found = door.settle()
     assert kinds(found) == [GOAWAY, PING]
     assert door.reader.goaways == [(frames.STREAM_ID_MAX, NO_ERROR, b"")]
-    assert not door.life.over
+    assert not door.lifetime.over
     door.receive(*answer(found))
     assert second_goaway(door) == (0, NO_ERROR, b"")
-    assert door.life.over
+    assert door.lifetime.over
 
 
 def test_a_drained_connection_ends_after_five_seconds_without_an_answer() -> None:
     door = greeted()
-    door.life.drain(door.now_s)
+    door.lifetime.drain(door.now_s)
     door.settle()
     door.pass_time(NOW_S + 4.9)
-    assert not door.life.over
+    assert not door.lifetime.over
     door.tick(NOW_S + 5)
     assert second_goaway(door) == (0, NO_ERROR, b"")
-    assert door.life.over
+    assert door.lifetime.over
 
 
 def test_another_answer_is_not_the_answer() -> None:
     door = greeted()
     door.receive(ping(b"drain\x00\x00\x00", ACK))  # before it was asked
-    door.life.drain(door.now_s)
+    door.lifetime.drain(door.now_s)
     door.settle()
     door.receive(ping(b"12345678", ACK))
     assert len(door.reader.goaways) == 1
@@ -253,7 +253,7 @@ def test_another_answer_is_not_the_answer() -> None:
 def test_calls_that_crossed_the_first_goaway_are_served_and_later_ones_are_not_looked_at() -> None:
     door = greeted()
     door.receive(unary(1, "Park", b""))
-    door.life.drain(door.now_s)
+    door.lifetime.drain(door.now_s)
     found = door.settle()
     door.receive(unary(3, "Park", b""))
     door.receive(*answer(found))
@@ -270,10 +270,10 @@ def test_calls_that_crossed_the_first_goaway_are_served_and_later_ones_are_not_l
     assert door.fault is None
     assert sorted(call.stream.id for call in door.runner.parked) == [1, 3]
     for call in list(door.runner.parked):
-        assert not door.life.over
+        assert not door.lifetime.over
         call.succeed(b"ok")
         door.settle()
-    assert door.life.over
+    assert door.lifetime.over
     assert [door.reply(stream).messages for stream in (1, 3)] == [[b"ok"], [b"ok"]]
     door.check_empty()
 
@@ -281,7 +281,7 @@ def test_calls_that_crossed_the_first_goaway_are_served_and_later_ones_are_not_l
 def test_blocks_of_discarded_streams_are_decoded() -> None:
     door = greeted()
     door.receive(opened(1, "Chat"))
-    door.life.drain(door.now_s)
+    door.lifetime.drain(door.now_s)
     door.receive(*answer(door.settle()))
     door.receive(headers(3, block(pseudo(b"/", b"GET")) + hpack.insert(b"x-new", b"1"), 5))
     door.receive(headers(1, hpack.indexed(62), 5))
@@ -291,7 +291,7 @@ def test_blocks_of_discarded_streams_are_decoded() -> None:
 def test_data_of_discarded_streams_counts_on_the_connection_window() -> None:
     door = greeted(Limits(connection_window_bytes=65_535))
     door.receive(opened(1, "Hold"))
-    door.life.drain(door.now_s)
+    door.lifetime.drain(door.now_s)
     door.receive(*answer(door.settle()))
     door.receive(*(data(3, bytes(16384)) for _ in range(3)))
     assert door.reader.updates[0] == 3 * 16384
@@ -301,20 +301,20 @@ def test_a_drained_connection_waits_for_handlers_and_for_what_is_queued() -> Non
     door = greeted()
     door.runner.stubborn = True
     door.receive(frames.settings({4: 1}), unary(1, "Echo", b"late"), unary(3, "Park", b""), rst(3))
-    door.life.drain(door.now_s)
+    door.lifetime.drain(door.now_s)
     door.receive(*answer(door.settle()))
-    assert not door.life.over
+    assert not door.lifetime.over
     door.receive(frames.window_update(1, 100))
-    assert not door.life.over
+    assert not door.lifetime.over
     door.runner.parked[0].succeed(b"")
     door.settle()
-    assert door.life.over
+    assert door.lifetime.over
 
 
 def test_draining_twice_is_draining_once() -> None:
     door = greeted()
     for _ in range(3):
-        door.life.drain(door.now_s)
+        door.lifetime.drain(door.now_s)
     assert kinds(door.settle()) == [GOAWAY, PING]
     door.pass_time(NOW_S + 30)
     assert len(door.reader.goaways) == 2
@@ -323,7 +323,7 @@ def test_draining_twice_is_draining_once() -> None:
 def test_a_fault_while_draining() -> None:
     door = greeted()
     door.receive(opened(1, "Hold"))
-    door.life.drain(door.now_s)
+    door.lifetime.drain(door.now_s)
     door.receive(*answer(door.settle()))
     door.receive(opened(3, "Hold"), data(0))
     assert [last for last, _, _ in door.reader.goaways] == [frames.STREAM_ID_MAX, 1, 1]

@@ -27,9 +27,9 @@ from tidb_binlog.door.http.routes import Response
 from tidb_binlog.door.http2 import frames
 from tidb_binlog.door.http2.connection import Connection
 from tidb_binlog.door.http2.frames import PREFACE
-from tidb_binlog.door.http2.lifetime import Life
+from tidb_binlog.door.http2.lifetime import Lifetime
 from tidb_binlog.door.limits import Budget, Limits
-from tidb_binlog.door.protocol_detection import WireProtocol, sniff
+from tidb_binlog.door.protocol_detection import WireProtocol, detect
 from tidb_binlog.rpc import service as codes
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "door"
@@ -203,7 +203,7 @@ def test_whole(file: str, answers: bool) -> None:
 
 def test_as_it_was_read(file: str, answers: bool) -> None:
     parts = [octets for direction, octets in chunks(file) if direction == FROM_CLIENT]
-    assert sniff(parts[0]) in (WireProtocol.HTTP2, WireProtocol.NEED_MORE)
+    assert detect(parts[0]) in (WireProtocol.HTTP2, WireProtocol.NEED_MORE)
     at = 0
     while at < len(PREFACE):  # some write it by itself
         taken = min(len(PREFACE) - at, len(parts[0]))
@@ -232,21 +232,21 @@ def test_drain(file: str) -> None:
     """What clients say to the two steps of a GOAWAY ends the connection in good order."""
     replay = Replay(file, answers=True)
     connection = replay.connection
-    life = Life(connection, 1.0)
+    lifetime = Lifetime(connection, 1.0)
     octets = b""
     for direction, part in chunks(file):
         if direction == FROM_CLIENT:
             replay.feed([part.removeprefix(PREFACE)])
-            if life.draining:
-                life.step(NOW_S)
+            if lifetime.draining:
+                lifetime.step(NOW_S)
         else:
             octets += part
-            if _says_goaway(octets) and not life.draining:
-                life.drain(NOW_S)
+            if _says_goaway(octets) and not lifetime.draining:
+                lifetime.drain(NOW_S)
     assert connection.fault is None
     assert list(replay.recorder.seen.values()) == expected(file, answers=True)
-    assert life.draining
-    assert life.over, "the client answered the PING of the first step"
+    assert lifetime.draining
+    assert lifetime.over, "the client answered the PING of the first step"
 
 
 def _says_goaway(octets: bytes) -> bool:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 
-from tidb_binlog.door.server.fair_share import MESSAGE_BYTES_MIN, TURN_BYTES, Turns
+from tidb_binlog.door.server.fair_share import MESSAGE_BYTES_MIN, TURN_BYTES, FairShare
 
 
 async def test_a_turn_is_shared_and_the_next_one_goes_on_in_order() -> None:
-    turns = Turns()
+    fair_share = FairShare()
     free = 0
-    while turns.take(None, 1) is None:
+    while fair_share.take(None, 1) is None:
         free += 1
     assert free == -(-TURN_BYTES // MESSAGE_BYTES_MIN)
     order: list[int] = []
 
     async def make(number: int, messages: int) -> None:
         for _ in range(messages):
-            turn = turns.take(number, 1)
+            turn = fair_share.take(number, 1)
             if turn is not None:
                 await turn
             order.append(number)
@@ -30,7 +30,7 @@ async def test_a_turn_is_shared_and_the_next_one_goes_on_in_order() -> None:
 
 async def test_a_write_comes_between() -> None:
     """Callbacks that become ready meanwhile run after one turn's work, not after all of it."""
-    turns = Turns()
+    fair_share = FairShare()
     made = 0
     seen: list[int] = []
 
@@ -38,7 +38,7 @@ async def test_a_write_comes_between() -> None:
         nonlocal made
         me = object()
         for _ in range(1000):
-            turn = turns.take(me, 1)
+            turn = fair_share.take(me, 1)
             if turn is not None:
                 await turn
             made += 1
@@ -57,10 +57,10 @@ async def test_a_write_comes_between() -> None:
 
 
 async def test_who_gives_up_waiting_takes_nothing() -> None:
-    turns = Turns()
-    while (turn := turns.take(None, TURN_BYTES)) is None:
+    fair_share = FairShare()
+    while (turn := fair_share.take(None, TURN_BYTES)) is None:
         pass
     turn.cancel()
-    second = turns.take(None, 1)
+    second = fair_share.take(None, 1)
     assert second is not None
     await asyncio.wait_for(second, 5)

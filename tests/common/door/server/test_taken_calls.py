@@ -28,7 +28,7 @@ from tidb_binlog.door.http.routes import Peer, Routes
 from tidb_binlog.door.http2 import frames
 from tidb_binlog.door.http2.connection import Connection
 from tidb_binlog.door.limits import Budget, Limits
-from tidb_binlog.door.server.fair_share import Turns
+from tidb_binlog.door.server.fair_share import FairShare
 from tidb_binlog.door.server.handler_runner import Runner
 
 DECLINED = b"declined"
@@ -83,14 +83,16 @@ class Groups:
 
 
 class House:
-    """What a `Wire` has of a connection of HTTP/2, without a socket."""
+    """What a `ConnectionTransport` has of a connection of HTTP/2, without a socket."""
 
     def __init__(self, limits: Limits, service: Groups) -> None:
         self.service = service
         self.clock = ManualClock()
         self.methods = methods_of([service.service()])
         budget = Budget(limits)
-        runner = Runner(lambda: None, self.clock, set(), Turns(), Routes(), AdminGuard(), Peer("127.0.0.1"))
+        runner = Runner(
+            lambda: None, self.clock, set(), FairShare(), Routes(), AdminGuard(), Peer("127.0.0.1")
+        )
         made: list[Session] = []
 
         def above(connection: Connection) -> Session:

@@ -37,7 +37,7 @@ from tidb_binlog.door.http2.frames import (
     RST_STREAM,
     frame,
 )
-from tidb_binlog.door.http2.lifetime import Life
+from tidb_binlog.door.http2.lifetime import Lifetime
 from tidb_binlog.door.limits import Budget, Limits
 from tidb_binlog.rpc import service as codes
 from tidb_binlog.rpc.service import RpcStatus
@@ -437,7 +437,7 @@ class Door:
         self.session: Session = None  # type: ignore[assignment]
         self.connection = Connection(self._above, self.limits, self.budget, now_s)
         self.budget.holders.add(self.session)
-        self.life = Life(self.connection, jitter)
+        self.lifetime = Lifetime(self.connection, jitter)
         self.reader = Reader()
         self.sent = bytearray()
         self.refusals: list[str] = []
@@ -456,15 +456,15 @@ class Door:
 
     def settle(self) -> list[Frame]:
         """As the shell does after each input."""
-        if self.life.draining:
-            self.life.step(self.connection.now_s)
+        if self.lifetime.draining:
+            self.lifetime.step(self.connection.now_s)
         self.runner.run()
         outbound = self.connection.outbound
         while self.produces and outbound.can_produce:
             self.connection.produce(1 << 18)
             self.runner.run()
-        if self.life.draining:
-            self.life.step(self.now_s)
+        if self.lifetime.draining:
+            self.lifetime.step(self.now_s)
         if self.connection.abuse.refusals:
             self.refusals += self.connection.abuse.refusals
             self.connection.abuse.refusals = None
@@ -484,7 +484,7 @@ class Door:
         self.now_s = now_s
         if now_s >= self.connection.next_tick_s:
             self.connection.next_tick_s = NEVER
-            self.life.tick(now_s)
+            self.lifetime.tick(now_s)
             if not self.connection.ended:
                 self.session.tick(now_s)
         return self.settle()

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from drainer.operate.control.hold_state import NEVER, HoldState, Released, Still
+from drainer.operate.control.hold_state import NEVER, HoldPoint, HoldState, Released
 from tidb_binlog.errors import BinlogError, Conflict, Rejected, Unavailable
 
 
@@ -26,7 +26,7 @@ def go_on(state: HoldState, at_ts: int, now_s: float, place_ts: int = 0) -> None
 
 def arrived(state: HoldState, ts: int, now_s: float) -> None:
     state.stand(now_s)
-    state.arrive(Still(ts, 9, 5, ("shop.t",)), now_s)
+    state.arrive(HoldPoint(ts, 9, 5, ("shop.t",)), now_s)
 
 
 def test_a_hold_stands_where_the_stream_is_and_counts_the_time() -> None:
@@ -36,8 +36,8 @@ def test_a_hold_stands_where_the_stream_is_and_counts_the_time() -> None:
     assert state.held("a") is None
     state.stand(10.0)
     assert not state.is_held, "what was given is still being done"
-    state.arrive(Still(90, 9, 5, ("shop.t",)), 10.5)
-    assert state.held("a") == Still(90, 9, 5, ("shop.t",))
+    state.arrive(HoldPoint(90, 9, 5, ("shop.t",)), 10.5)
+    assert state.held("a") == HoldPoint(90, 9, 5, ("shop.t",))
     assert state.boundary_ts == NEVER
     assert state.left_s(11.0) == 1.5
     assert state.release("a", 11.0) == Released(1.0, True)
@@ -53,7 +53,7 @@ def test_it_goes_on_to_exactly_a_later_place() -> None:
     assert not state.is_held, "rows go out again"
     assert state.boundary_ts == 100
     arrived(state, 97, 11.0)
-    assert state.held("a") == Still(100, 9, 5, ("shop.t",)), "nothing was committed from 97 to 100"
+    assert state.held("a") == HoldPoint(100, 9, 5, ("shop.t",)), "nothing was committed from 97 to 100"
     assert state.release("a", 11.25) == Released(0.5, True), "the time between is not counted"
 
 
@@ -75,11 +75,11 @@ def test_one_that_is_about_to_stand_can_go_on_and_does_not_stand_before() -> Non
     ask(state, "a", 2.0)
     state.stand(1.0)
     go_on(state, 100, 1.25, place_ts=90)
-    state.arrive(Still(90), 1.5)
+    state.arrive(HoldPoint(90), 1.5)
     assert not state.is_held, "what it stood for is not wanted any more"
     assert state.boundary_ts == 100
     arrived(state, 100, 2.0)
-    assert state.held("a") == Still(100, 9, 5, ("shop.t",))
+    assert state.held("a") == HoldPoint(100, 9, 5, ("shop.t",))
     assert state.release("a", 2.5) == Released(0.75, True)
 
 
@@ -87,7 +87,7 @@ def test_one_that_is_not_reached_in_time_is_over() -> None:
     state = opened()
     state.ask("a", 2.0, 1.0, 10.0)
     state.stand(10.5)
-    state.arrive(Still(90), 11.0)
+    state.arrive(HoldPoint(90), 11.0)
     assert not state.is_held
     assert state.boundary_ts == NEVER
     assert state.release("a", 12.0) == Released(0.5, False, "the stream did not come there in time")

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from drainer.mysql.connection import Connection, Target, connect
-from drainer.operate.control.hold_state import Still
+from drainer.operate.control.hold_state import HoldPoint
 from drainer.stream.pull.merged import MergedBatch
 from tests.drainer.support.apply_life import Life, Recording
 from tests.drainer.support.held_life import TwoTables
@@ -40,20 +40,20 @@ async def test_a_snapshot_has_all_up_to_the_hold_and_nothing_above_it(target: Ta
     while life.runner.resolved_ts < FIRST_TS:
         await asyncio.sleep(0.001)
     first = await hold.ask()
-    opened = [(first.still, await asyncio.to_thread(snapshot, target))]
-    onward = await hold.go_on(first.token, first.still.ts + 5 * STEP + 3)
-    opened.append((onward.still, await asyncio.to_thread(snapshot, target)))
+    opened = [(first.hold_point, await asyncio.to_thread(snapshot, target))]
+    onward = await hold.go_on(first.token, first.hold_point.ts + 5 * STEP + 3)
+    opened.append((onward.hold_point, await asyncio.to_thread(snapshot, target)))
     assert hold.release(first.token).valid
     second = await hold.ask()
-    opened.append((second.still, await asyncio.to_thread(snapshot, target)))
+    opened.append((second.hold_point, await asyncio.to_thread(snapshot, target)))
     assert hold.release(second.token).valid
     await run
     assert await life.runner.stop(10.0)
-    for still, session in opened:
+    for hold_point, session in opened:
         with contextlib.closing(session):
-            seen.append((still.ts, numbers(session, "t")))
-            assert numbers(session, "t") == numbers(session, "u") == expected(still.ts)
-            assert still.epoch == life.store.epoch
+            seen.append((hold_point.ts, numbers(session, "t")))
+            assert numbers(session, "t") == numbers(session, "u") == expected(hold_point.ts)
+            assert hold_point.epoch == life.store.epoch
     assert seen[0][0] < seen[1][0] < FIRST_TS + TRANSACTIONS * STEP, "it was held in the middle of the stream"
     assert len(expected(1 << 62)) == TRANSACTIONS
 
@@ -68,8 +68,8 @@ async def test_lanes_that_stood_apart_are_not_held_before_all_are_at_the_highest
     assert again.sink.equal_from_ts == highest
     held = asyncio.create_task(holding(again))
     assert await again.run(size=7)
-    still = await held
-    assert still.ts >= highest
+    hold_point = await held
+    assert hold_point.ts >= highest
 
 
 def apart(target: Target, life: Life, places: list[int]) -> None:
@@ -88,12 +88,12 @@ def apart(target: Target, life: Life, places: list[int]) -> None:
         connection.commit()
 
 
-async def holding(life: Life) -> Still:
+async def holding(life: Life) -> HoldPoint:
     while life.runner.doing == "starting":
         await asyncio.sleep(0)
     held = await life.control.hold.ask()
     life.control.hold.release(held.token)
-    return held.still
+    return held.hold_point
 
 
 def snapshot(target: Target) -> Connection:

@@ -22,7 +22,7 @@ from drainer.stream.rules.row_rule import RowRule
 from drainer.stream.rules.rule_history import RuleHistory
 from drainer.stream.rules.rule_set import Rules, read_rules
 from drainer.stream.translate.row_edit import RowEdit, row_edit
-from drainer.stream.translate.row_filter import RowGate
+from drainer.stream.translate.row_filter import RowFilter
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion
 from tests.common.rowcodec.tables import binary, column, index, key, table
 from tests.common.rowcodec.tables import kind as of_type
@@ -566,11 +566,11 @@ def test_ordinals_are_those_of_the_payload() -> None:
             encoded = [
                 rows.of(kind, images[new], images[new]) for kind, new in zip(kinds, inside, strict=True)
             ]
-            gate = RowGate(1, version(ORDERS), frozenset({DELETE}), edit=edited)
-            assert not gate.plain
+            row_filter = RowFilter(1, version(ORDERS), frozenset({DELETE}), edit=edited)
+            assert not row_filter.plain
             seen = [
                 (events.first_ordinal + place, kind, row)
-                for events in gate.passed(kinds, encoded, 100, 5)
+                for events in row_filter.passed(kinds, encoded, 100, 5)
                 for place, (kind, row) in enumerate(zip(events.kinds, events.rows, strict=True))
             ]
             wanted = [
@@ -582,6 +582,6 @@ def test_ordinals_are_those_of_the_payload() -> None:
 
 
 def test_a_damaged_row_is_named_with_its_transaction() -> None:
-    gate = RowGate(1, version(ORDERS), edit=edit(ORDERS, {"where": "total > 1"}))
+    row_filter = RowFilter(1, version(ORDERS), edit=edit(ORDERS, {"where": "total > 1"}))
     with pytest.raises(Corruption, match="transaction with commit_ts 77: row of table t"):
-        list[TableEvents](gate.passed((INSERT,), [b"\x80"], 0, 77))
+        list[TableEvents](row_filter.passed((INSERT,), [b"\x80"], 0, 77))

@@ -1,4 +1,4 @@
-"""Row gates: what passes, in runs whose ordinals are those of the whole payload."""
+"""Row filters: what passes, in runs whose ordinals are those of the whole payload."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from drainer.stream.translate.row_filter import CLOSED, MarkRows, RowGate, is_mark_table
+from drainer.stream.translate.row_filter import CLOSED, MarkRows, RowFilter, is_mark_table
 from drainer.txn import DELETE, INSERT, UPDATE, TableVersion
 from tests.drainer.stream.translate.setting import mark_table
 from tidb_binlog.errors import Corruption
@@ -27,9 +27,9 @@ def test_every_short_sequence_passes_with_its_ordinals() -> None:
         for kinds in itertools.product(KINDS, repeat=size):
             rows = [b"%d" % place for place in range(size)]
             for dropped in dropped_sets:
-                gate = RowGate(1, TABLE, dropped)
+                row_filter = RowFilter(1, TABLE, dropped)
                 seen = []
-                for events in gate.passed(kinds, list(rows), 100, 1):
+                for events in row_filter.passed(kinds, list(rows), 100, 1):
                     assert events.table is TABLE
                     assert len(events.rows) == len(events.kinds)
                     assert events.rows or not size
@@ -50,8 +50,8 @@ def test_nothing_passes_a_closed_gate() -> None:
 
 
 def test_a_gate_without_filters_is_plain() -> None:
-    assert RowGate(1, TABLE).plain
-    assert not RowGate(1, TABLE, frozenset({DELETE})).plain
+    assert RowFilter(1, TABLE).plain
+    assert not RowFilter(1, TABLE, frozenset({DELETE})).plain
 
 
 CHANNEL = 7
