@@ -79,7 +79,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("archive",),
     ),
     "drainer.spark": (
-        ("driver", "jvm", "packaging"),
+        ("driver", "engine", "jvm", "packaging"),
         ("history", "statistics", "export"),
         ("effects", "source"),
         ("replay", "session"),
@@ -93,7 +93,6 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     "drainer.spark.audit": (
         ("rows",),
         ("checks",),
-        ("on_driver", "on_executors"),
         ("auditing",),
         ("document", "plots"),
         ("report",),

@@ -1,7 +1,7 @@
 """Auditing: the checks of an archive in their order, and what they found, as one outcome.
 
-Drives  a runner: in this process, or on Spark's executors where there is much to read; the archive and, where
-        asked, a database or an image: all are only read
+Drives  an engine: in this process, or on Spark's executors where there is much to read; the archive and,
+        where asked, a database or an image: all are only read
 In      a session or what makes one, the options of the data source, what to compare with
 Out     `Outcome`: findings, notes, figures; `report` shows it
 Holds   whatever is wrong with the archive is a finding: an audit ends with an error only if it cannot begin
@@ -9,23 +9,23 @@ Holds   whatever is wrong with the archive is a finding: an audit ends with an e
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from drainer.mysql.connection import Target, connect
 from drainer.points.image.manifest import Manifest
 from drainer.reading.archive.archive_source import ArchiveSource
-from drainer.reading.archive.decode.coverage import FileCoverage
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.files.segments import DEFINITIONS, END, PUMP, Slice, Survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.reading.archive.read_options import ReadOptions
 from drainer.relay import downstream_definitions
-from drainer.spark.audit.checks import coverage, table_matching, tasks
-from drainer.spark.audit.checks.chain_check import Chains
+from drainer.spark.audit.checks import chain_check, coverage, table_matching, tasks
+from drainer.spark.audit.checks.chain_check import ChainCheck, Chains
 from drainer.spark.audit.checks.contents import Contents
 from drainer.spark.audit.checks.coverage import Misplaced
 from drainer.spark.audit.checks.figures import (
@@ -36,19 +36,16 @@ from drainer.spark.audit.checks.figures import (
     files,
     lags,
     of_coverage,
-    run_of,
-    with_summaries,
 )
 from drainer.spark.audit.checks.findings import CHAINS, CONTENTS, COVERAGE, Finding, Findings, Note
-from drainer.spark.audit.checks.lineage_summary import Profiles
+from drainer.spark.audit.checks.lineage_summary import Profiles, StepCounts
 from drainer.spark.audit.checks.reference_side import Database, Image, ReferenceSide
-from drainer.spark.audit.checks.runner import Runner
 from drainer.spark.audit.checks.table_matching import Matching
-from drainer.spark.audit.on_driver.runner import DriverRunner
 from drainer.spark.audit.rows import live_rows
 from drainer.spark.audit.rows.lineage import Lineages, lower
+from drainer.spark.audit.rows.row_steps import COLUMNS, SORTED
+from drainer.spark.engine import Engine, Here, Rows, SparkOf, engine_for
 from drainer.spark.replay.outline import size_of
-from drainer.spark.replay.plan import SparkOf
 from drainer.txn import TableVersion
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.observe import log
@@ -57,11 +54,13 @@ from tidb_binlog.tso import TS_MAX, Ts
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+T = TypeVar("T")
 logger = log.get("drainer.spark.audit")
 
 CHUNKS: Final = 64
 SMALL_BYTES: Final = 64 << 20
 """So much of archive, image and database is read sooner than Spark and its workers are up."""
+_HERE_BYTES: Final = 4 << 20
 _TWINS_MAX: Final = 200
 _NO_CONTENTS: Final = "a pump's value log has only a part of the changes: nothing can be compared with it"
 _OF_PUMP: Final = "audit what a drainer wrote, or what `export` makes of the value logs of all pumps"
@@ -127,9 +126,9 @@ def audit(
     logger.info("audit", on_driver=placement.on_driver, bytes=size, limit=small_bytes)
     if announce is not None:
         announce(placement)
-    run = Audit(_runner(spark if not placement.on_driver else None), wanted, survey, definitions, chunks)
+    engine = engine_for(spark if not placement.on_driver else None)
+    run = Audit(engine, wanted, survey, definitions, chunks)
     outcome = run.coverage()
-    run.chains(outcome, base.manifest.commit_ts if base is not None else TS_MAX)
     side: ReferenceSide | None = base
     if target is not None:
         outcome.at_ts = wanted.selection.stop or outcome.figures.last_ts
@@ -138,24 +137,15 @@ def audit(
     elif base is not None:
         outcome.at_ts = base.manifest.commit_ts
         outcome.compared_with = f"the image {image}"
-    if side is not None:
-        try:
-            run.contents(outcome, side, None if side is base else base)
-        finally:
+    try:
+        run.rows(outcome, side, base)
+    finally:
+        if side is not None:
             side.close()
     if base is not None:
         image_ts = base.manifest.commit_ts
         outcome.findings[CONTENTS].notes += _distance(outcome, image_ts, is_base=side is not base)
     return outcome
-
-
-def _runner(spark: SparkSession | SparkOf | None) -> Runner:
-    if spark is None:
-        return DriverRunner()
-    session = spark() if callable(spark) else spark
-    from drainer.spark.audit.on_executors.runner import ExecutorsRunner
-
-    return ExecutorsRunner(session)
 
 
 def _check_range(image_ts: Ts, wanted: Selection, *, is_base: bool) -> None:
@@ -201,17 +191,20 @@ class Audit:
     """One audit on its way. The checks are called in their order."""
 
     def __init__(
-        self, runner: Runner, wanted: ReadOptions, survey: Survey, definitions: Definitions, chunks: int
+        self, engine: Engine, wanted: ReadOptions, survey: Survey, definitions: Definitions, chunks: int
     ) -> None:
-        self._runner = runner
+        self._engine = engine
         self._wanted = wanted
         self._survey = survey
         self._chunks = chunks
         self._archive = tasks.TaskInput(survey.location, wanted.selection, definitions)
         self._slices = survey.plan(wanted.selection, wanted.partition_bytes, skip_damage=True)
-        self._ddl: list[Slice] = list(self._slices)
-        self._lineages = Lineages()
-        self._profiles = Profiles(TS_MAX)
+        self._ddl: list[Slice] = list(self._slices)  # what has schema changes
+
+    def _gather(self, slices: Sequence[Slice], work: Callable[[Iterable[Slice]], Iterator[T]]) -> list[T]:
+        """What `work` says of the slices. A little is read here: a job costs more."""
+        size = sum((part.stop or part.size) - part.start for part in slices)
+        return (Here() if size <= _HERE_BYTES else self._engine).over(slices, work).gather(iter)
 
     # -- coverage -------------------------------------------------------------------------------------
 
@@ -225,8 +218,8 @@ class Audit:
             outcome.findings[COVERAGE] = self._value_logs(figures)
             return outcome
         described = {one.name: one.described.size for one in survey.segments if one.described is not None}
-        work = tasks.summaries(survey.location, described, figures.bucket_s)
-        summaries = [json.loads(text) for text in self._runner.texts(self._slices, work)]
+        work = partial(tasks.summaries, survey.location, described, figures.bucket_s)
+        summaries = self._gather(self._slices, work)
         looked_at = files(survey, summaries)
         figures.lags = lags(survey, looked_at)
         found = coverage.check_files(looked_at)
@@ -234,26 +227,24 @@ class Audit:
         for problem in (one for one in survey.problems if one.kind in kinds):
             name = problem.segment
             found.add(Finding(COVERAGE, kinds[problem.kind], name, problem.text, file=name))
-        runs = [(one["index"], run_of(one["run"])) for one in summaries if one["run"] is not None]
+        runs = [(one.slice.index, one.order.run) for one in summaries if one.order.run is not None]
         misplaced = coverage.join_runs(runs)
-        order = coverage.check_order(misplaced, self._places(misplaced))
-        found.extend(order.listed)
-        found.counts = found.counts | order.counts
+        found.take(coverage.check_order(misplaced, self._places(misplaced)))
         outcome.findings[COVERAGE] = found
         add_summaries(figures, summaries)
         outcome.at_ts = figures.last_ts
+        by_place = {(one.slice.name, one.slice.start): one.ddl for one in summaries}
         self._ddl = [
             replace(part, start=start, stop=stop)
-            for part, summary in with_summaries(self._slices, summaries)
-            for start, stop in summary["ddl"]
+            for part in self._slices
+            for start, stop in by_place[part.name, part.start]
         ]
         return outcome
 
     def _value_logs(self, figures: Figures) -> Findings:
-        texts = self._runner.texts(self._slices, tasks.covered(self._survey.location))
-        found = [FileCoverage(**json.loads(text)) for text in texts]
-        add_coverage(figures, found)
-        looked_at = [of_coverage(one) for one in found]
+        covered = self._gather(self._slices, partial(tasks.covered, self._survey.location))
+        add_coverage(figures, covered)
+        looked_at = [of_coverage(one) for one in covered]
         figures.lags = lags(self._survey, looked_at)
         findings = coverage.check_files(looked_at)
         text = "order of records: a value log is in the order of prewrites"
@@ -262,55 +253,57 @@ class Audit:
 
     def _places(self, misplaced: Sequence[Misplaced]) -> dict[int, list[tuple[str, int]]]:
         """Where else the commit_ts of misplaced records are."""
-        wanted = frozenset(one.commit_ts for one in misplaced[:_TWINS_MAX])
-        if not wanted:
-            return {}
-        found: dict[int, list[tuple[str, int]]] = defaultdict(list)
-        for text in self._runner.texts(self._slices, tasks.places(self._survey.location, wanted)):
-            commit_ts, file, pos = json.loads(text)
-            found[commit_ts].append((file, pos))
-        return found
+        searched = frozenset(one.commit_ts for one in misplaced[:_TWINS_MAX])
+        places: dict[int, list[tuple[str, int]]] = defaultdict(list)
+        if searched:
+            work = partial(tasks.places, self._survey.location, searched)
+            for commit_ts, file, pos in self._gather(self._slices, work):
+                places[commit_ts].append((file, pos))
+        return places
 
-    # -- chains ---------------------------------------------------------------------------------------
+    # -- rows -----------------------------------------------------------------------------------------
 
-    def chains(self, outcome: Outcome, image_ts: Ts) -> None:
-        """Row chains; profiles of all lineages on the way, up to a timestamp and after it."""
-        runner, figures = self._runner, outcome.figures
+    def rows(self, outcome: Outcome, side: ReferenceSide | None, image: Image | None) -> None:
+        """Chains, and contents beside those of a side. `image`: the side, or what tables begin with."""
+        figures, archive = outcome.figures, self._archive
         if self._survey.kind == PUMP:
             note = Note(CHAINS, "", f"not checked: {_OF_PUMP}")
             outcome.findings[CHAINS] = Findings(notes=[note])
             return
-        statements = runner.texts(self._ddl, tasks.statements(self._archive))
-        self._lineages = lineages = Lineages.of(tasks.in_order(statements))
-        names = {*lineages.names, *(lower((one.schema, one.table)) for one in self._archive.definitions)}
-        spans = lineages.spans(sorted(names))
-        born = frozenset(one.number for one in lineages.lineages if one.born_ts is not None)
-        profiles = runner.follow(self._archive, self._slices, spans, born, image_ts, figures.bucket_s)
-        self._profiles = profiles
-        figures.changes = profiles.changes
-        figures.last_ts = figures.last_ts or profiles.last_ts
+        changes = self._gather(self._ddl, partial(tasks.statements, archive))
+        lineages = Lineages.of(tasks.in_order(changes))
+        names = {*lineages.names, *(lower((one.schema, one.table)) for one in archive.definitions)}
+        work = partial(tasks.steps, archive, lineages.spans(sorted(names)))
+        with ExitStack() as stack:
+            steps = self._engine.over(self._slices, work, COLUMNS)
+            if self._engine.is_here:  # tasks had rather read again
+                steps = stack.enter_context(steps.kept())
+            image_ts = image.manifest.commit_ts if image is not None else TS_MAX
+            counts = StepCounts(archive.definitions, image_ts, figures.bucket_s)
+            profiles = Profiles.of(image_ts, steps.gather(counts))
+            figures.changes = profiles.changes
+            figures.last_ts = figures.last_ts or profiles.last_ts
+            steps = steps.together(*SORTED)
+            if side is not None:
+                steps = stack.enter_context(steps.kept())
+            born = frozenset(one.number for one in lineages.lineages if one.born_ts is not None)
+            self._chains(outcome, steps, profiles, born)
+            if side is not None:
+                inputs = table_matching.ArchiveSide(
+                    self._engine, steps, lineages, profiles, archive.definitions, self._wanted.selection
+                )
+                match = Matching(inputs, side, outcome.at_ts, None if side is image else image)
+                outcome.contents = match.run(self._chunks)
+                outcome.findings[CONTENTS] = match.found
+
+    def _chains(self, outcome: Outcome, steps: Rows, profiles: Profiles, born: frozenset[int]) -> None:
         rekeyed = [number for number, one in profiles.all.items() if len(one.key_ids) > 1]
-        found = runner.chains(rekeyed)
-        notes = found.findings.notes
+        check = ChainCheck(self._archive.definitions, born.difference(rekeyed))
+        outcome.chains = chain_check.together(steps.gather(check))
+        outcome.findings[CHAINS] = outcome.chains.findings
+        notes = outcome.chains.findings.notes
         keyless = [one for one in profiles.all.values() if one.key_ids == {0}]
         for one in sorted(keyless, key=lambda one: one.name):
             notes.append(Note(CHAINS, ".".join(one.name), "not checked: its rows have no key that is known"))
         for name in sorted(".".join(profiles.all[number].name) for number in rekeyed):
             notes.append(Note(CHAINS, name, "its key was changed: its chains begin again there"))
-        outcome.chains = found
-        outcome.findings[CHAINS] = found.findings
-
-    # -- contents -------------------------------------------------------------------------------------
-
-    def contents(self, outcome: Outcome, side: ReferenceSide, base: Image | None) -> None:
-        """Tables as they are at the outcome's timestamp beside those of a side."""
-        archive = table_matching.ArchiveSide(
-            self._runner,
-            self._lineages,
-            self._profiles,
-            self._archive.definitions,
-            self._wanted.selection,
-        )
-        match = Matching(archive, side, outcome.at_ts, base)
-        outcome.contents = match.run(self._chunks)
-        outcome.findings[CONTENTS] = match.found

@@ -36,9 +36,9 @@ from drainer.points.image.manifest import (
 from drainer.points.image.parquet_writer import TableWriter
 from drainer.reading.archive.views.changes import INVALID, schema
 from drainer.spark.effects.operations import OPERATION, table_id
+from drainer.spark.engine import SparkOf
 from drainer.spark.image.table_lifetimes import Life, lives
 from drainer.spark.replay.archive_range import ArchiveRange
-from drainer.spark.replay.plan import SparkOf
 from drainer.spark.source.spark_types import arrow_schema, quoted, struct_of
 from drainer.txn import Ddl, TableVersion
 from tidb_binlog.ddl_job import ActionType

@@ -14,8 +14,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from drainer.mysql.connection import Target
+from drainer.spark.engine import SparkOf
 from drainer.spark.replay.job import JobState, stored
-from drainer.spark.replay.plan import ReplayOptions, ReplayPlan, SparkOf, job_of, plan
+from drainer.spark.replay.plan import ReplayOptions, ReplayPlan, job_of, plan
 from drainer.spark.replay.run import ReplayRun
 from drainer.txn import Ddl
 from tidb_binlog.clock import Clock, SystemClock

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -21,13 +21,14 @@ from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.segments import AUTO, PUMP, Slice, Survey, survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.reading.archive.read_options import time_zone
+from drainer.spark.engine import SparkOf
 from drainer.spark.replay.epochs import Rows, Step, is_wanted, steps
 from drainer.spark.replay.job import Frozen
 from drainer.spark.replay.outline import Outline, Point, between, end_of, outline, size_of
 from tidb_binlog.errors import ConfigError, Corruption
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 SMALL_BYTES: Final = 8 << 20
 CHUNK_ROWS: Final = 5000
@@ -37,8 +38,6 @@ _BUCKET_BYTES: Final = 4 << 20
 BUCKETS_MAX: Final = 4096
 _BUCKETS: Final = (8, BUCKETS_MAX)
 _READ_OPTIONS: Final = frozenset({"kind", "damage", "time-zone"})
-
-SparkOf = Callable[[], "SparkSession"]
 
 
 @dataclass(frozen=True)

@@ -92,11 +92,14 @@ class Walk:
         projections, found = Projections(), []
         last: dict[tuple[int, int, bytes], tuple[bytes | None, int]] = {}
         keys = defaultdict(set)
-        places = [self.lineages.lineage_at((one.schema, one.table), one.commit_ts) for one in self.steps]
+        places = [
+            self.lineages.lineage_at(self.versions[one.definition].downstream, one.commit_ts)
+            for one in self.steps
+        ]
         for one, lineage in zip(self.steps, places, strict=True):
             keys[lineage.number].add(one.key_id)
         for one, lineage in zip(self.steps, places, strict=True):
-            if one.key is None:
+            if not one.key_id:
                 continue
             row = (lineage.number, one.key_id, one.key)
             known = row in last or (lineage.born_ts is not None and len(keys[lineage.number]) == 1)

@@ -1,6 +1,6 @@
 """Contents check: what the archive says a table holds at a point in time, beside what a database holds.
 
-In      comparisons of tables, images of their rows; rows of both sides, judged by a runner
+In      comparisons of tables, steps of their rows, rows of the side beside them
 Out     findings with keys; per table and chunk of keys: rows and checksums on both sides
 Holds   a checksum is the sum of 64-bit hashes of (key, row) in canonical form, modulo 2^64: it does not
         depend on any order. Rows that are not known whole are left out of it, on both sides, and counted
@@ -10,14 +10,22 @@ Tests   tests/spark/audit/test_auditing.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Final, NamedTuple
+
+import numpy as np
 
 from drainer.changes import canonical
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.spark.audit.checks.comparison import Compared, Comparison, RowReader
 from drainer.spark.audit.checks.findings import CONTENTS, Finding, Findings, Note
+from drainer.spark.audit.rows import xxhash64
+from drainer.spark.audit.rows.row_steps import RowStep
+from drainer.spark.engine import Rows
+from tidb_binlog.tso import Ts
 
 EQUAL: Final = "equal"
 PARTLY: Final = "compared in part"
@@ -28,9 +36,44 @@ SURPLUS: Final = "surplus"
 _SHOWN: Final = 4
 _MODULUS: Final = 1 << 64
 
-Expected = tuple[int, bytes | None, bytes | None, int, int, str | None]
-"""Number of the comparison, key, row, times, turn, unknown places. Without key: a row that is passed over.
-`turn`: of those of one key the last one counts."""
+_BATCH: Final = 8192
+
+
+class SideRow(NamedTuple):
+    """A row in compared form, of the archive (`side` 0) or of what it is compared with (1).
+
+    Without key: a row that is passed over. `turn`: of those of one key in the archive the last one counts."""
+
+    number: int
+    key: bytes | None
+    side: int
+    turn: int
+    row: bytes | None
+    times: int = 1
+    unknown: str | None = None
+
+
+COLUMNS: Final = "number long, key binary, side long, turn long, row binary, times long, unknown string"
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What tables of these lineages held at a timestamp: rows as `archived` makes them."""
+
+    until_ts: Ts
+    lineages: frozenset[int]
+    rows: Rows
+
+
+@dataclass(frozen=True)
+class ContentsInput:
+    """`comparisons`: by lineage. `live`: rows of the reference side. `chunks`: of keys, for checksums."""
+
+    comparisons: Mapping[int, Comparison]
+    at_ts: Ts
+    live: Rows
+    chunks: int
+    beginning: Beginning | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +115,6 @@ class Contents:
     tables: list[TableOutcome] = field(default_factory=list)
 
 
-class LastStep(NamedTuple):
-    """What the last step of a row says; of tables without key what each step says."""
-
-    lineage: int
-    definition: int
-    before: bytes | None
-    after: bytes | None
-
-
 class Judged(NamedTuple):
     """A row of one key beside that of the other side. `here`, `there`: how often it is there."""
 
@@ -94,72 +128,201 @@ class Judged(NamedTuple):
     unknown: str | None
 
 
-class Group(NamedTuple):
-    """Rows of one chunk and state: their number, how often they are on both sides, sums of their hashes."""
-
-    number: int
-    chunk: int
-    state: str
-    rows: int
-    here: int
-    there: int
-    expected_sum: int
-    actual_sum: int
+Group = tuple[int, int, str]
+"""Number of the comparison, chunk, state."""
 
 
-def readers(comparisons: Mapping[int, Comparison], definitions: Definitions) -> dict[int, RowReader]:
-    return {number: RowReader(one, definitions.version) for number, one in comparisons.items()}
+@dataclass(frozen=True, slots=True)
+class ContentsPart:
+    """What one task found. `sums`: rows, how often they are on both sides, sums of their hashes."""
+
+    findings: Findings
+    sums: dict[Group, list[int]]
+    passed_over: int
 
 
-def compared(steps: Iterable[LastStep], by_number: Mapping[int, RowReader]) -> Iterator[Expected]:
-    for number, definition, before, after in steps:
-        reader = by_number[number]
-        images = [(after, 1), (before, -1)]
-        if reader.comparison.keyed:
-            images = [(after, 1) if after is not None else (before, 0)]
-        for image, times in images:
-            if image is None:
+def check(steps: Rows, given: ContentsInput, definitions: Definitions) -> Contents:
+    """`steps` are sorted, those of a row in one task."""
+    rows = steps.then(LastRows.of(given, definitions), COLUMNS)
+    if given.beginning is not None:
+        rows = rows.plus(given.beginning.rows)
+    by_key = rows.plus(given.live).together(("number", "key"), ("side", "turn", "row", "times", "unknown"))
+    parts = by_key.gather(Judge(given.comparisons, given.chunks, given.beginning is not None))
+    return _outcome(parts, given.comparisons)
+
+
+# -- the archive's rows ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LastRows:
+    """The last step of every row of the compared tables, read; of tables without key all steps, each once."""
+
+    comparisons: Mapping[int, Comparison]
+    definitions: Definitions
+    at_ts: Ts
+    begun_ts: Ts
+    begun: frozenset[int]
+
+    @classmethod
+    def of(cls, given: ContentsInput, definitions: Definitions) -> LastRows:
+        begun = given.beginning
+        until = (begun.until_ts, begun.lineages) if begun is not None else (-1, frozenset[int]())
+        return cls(given.comparisons, definitions, given.at_ts, *until)
+
+    def __call__(self, steps: Iterator[RowStep]) -> Iterator[SideRow]:
+        readers = {
+            number: RowReader(one, self.definitions.version) for number, one in self.comparisons.items()
+        }
+        for last in self._last(steps):
+            yield from archived(last, readers[last[0]])
+
+    def _last(self, steps: Iterator[RowStep]) -> Iterator[RowStep]:
+        last: RowStep | None = None
+        for step in steps:
+            lineage, commit_ts = step[0], step[3]
+            if lineage not in self.comparisons or commit_ts > self.at_ts:
                 continue
-            found = reader.read(image, definition)
-            if found is None:
-                yield number, None, None, times, 1, None
+            if commit_ts <= self.begun_ts and lineage in self.begun:
+                continue
+            if last is not None and (step[2] != last[2] or lineage != last[0] or step[1] != last[1]):
+                yield last
+            last = step
+        if last is not None:
+            yield last
+
+
+def archived(step: RowStep, reader: RowReader) -> Iterator[SideRow]:
+    """What a step says that there is."""
+    number, _, _, _, _, definition, before, after, *_ = step
+    images = [(after, 1), (before, -1)]
+    if reader.comparison.keyed:
+        images = [(after, 1) if after is not None else (before, 0)]
+    for image, times in images:
+        if image is None:
+            continue
+        compared = reader.read(image, definition)
+        if compared is None:
+            yield SideRow(number, None, 0, 1, None, times)
+        else:
+            yield expected(number, compared, times, 1)
+
+
+def expected(number: int, compared: Compared, times: int, turn: int) -> SideRow:
+    """A row of the archive, or of what its tables begin with."""
+    unknown = ",".join(map(str, sorted(compared.unknown))) or None
+    row = compared.row if times else None
+    return SideRow(number, compared.key, 0, turn, row, times, unknown if times else None)
+
+
+# -- both sides, by key ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What tasks do with rows of both sides that are sorted, those of one key in one task."""
+
+    comparisons: Mapping[int, Comparison]
+    chunks: int
+    has_beginning: bool
+
+    def __call__(self, rows: Iterator[SideRow]) -> Iterator[ContentsPart]:
+        passed_over = 0
+
+        def judged() -> Iterator[Judged]:
+            nonlocal passed_over
+            for (number, key), of_key in groupby(rows, itemgetter(0, 1)):
+                if key is None:
+                    passed_over += sum(1 for _ in of_key)
+                else:
+                    yield self._judge(number, key, of_key)
+
+        sums: dict[Group, list[int]] = {}
+
+        def differing() -> Iterator[Judged]:
+            beside = judged()
+            while some := list(islice(beside, _BATCH)):
+                _add(sums, some, self.chunks)
+                yield from (one for one in some if one.state not in (EQUAL, UNSEEN))
+
+        findings = Findings.of(_findings(differing(), self.comparisons))
+        yield ContentsPart(findings, sums, passed_over)
+
+    def _judge(self, number: int, key: bytes, rows: Iterable[SideRow]) -> Judged:
+        how = self.comparisons[number]
+        only_last = self.has_beginning and how.keyed
+        here = there = 0
+        is_known, row, actual, unknown = False, None, None, None
+        for _, _, side, _, image, times, places in rows:  # of several rows of a side the largest
+            if side:
+                actual, there = image, there + 1
             else:
-                yield expected(number, found, times, 1)
+                is_known, row, here = True, image, times if only_last else here + times
+                unknown = places if only_last else max(unknown or "", places or "") or None
+        if here == there:
+            if unknown is not None and here == 1:
+                state = PARTLY
+            else:
+                state = EQUAL if not here or row == actual else DIFFERS
+        elif not is_known and not how.whole:
+            state = UNSEEN
+        else:
+            state = MISSING if there < here else SURPLUS
+        return Judged(number, key, state, here, there, row, actual, unknown)
 
 
-def expected(number: int, found: Compared, times: int, turn: int) -> Expected:
-    unknown = ",".join(map(str, sorted(found.unknown))) or None
-    return number, found.key, found.row if times else None, times, turn, unknown if times else None
+def _add(sums: dict[Group, list[int]], judged: Sequence[Judged], chunks: int) -> None:
+    """Equal rows, nearly all of them, are hashed once; those that are not known whole not at all."""
+    of_chunk = (xxhash64.of_keys([one.key for one in judged]).view(np.int64) % chunks).tolist()
+    counted = [one for one in judged if one.state not in (PARTLY, UNSEEN)]
+    here = _hashes([(one.key, one.expected) for one in counted if one.here > 0])
+    there = _hashes([(one.key, one.actual) for one in counted if one.there > 0 and one.state != EQUAL])
+    for one, chunk in zip(judged, of_chunk, strict=True):
+        hashes = [0, 0]
+        if one.state not in (PARTLY, UNSEEN):
+            hashes[0] = next(here) if one.here > 0 else 0
+            if one.there > 0:
+                hashes[1] = hashes[0] if one.state == EQUAL else next(there)
+        parts = sums.setdefault((one.number, chunk, one.state), [0, 0, 0, 0, 0])
+        of_row = 1, one.here, one.there, one.here * hashes[0], one.there * hashes[1]
+        for place, value in enumerate(of_row):
+            parts[place] += value
 
 
-def outcome(
-    findings: Findings, groups: Iterable[Group], comparisons: Mapping[int, Comparison], passed_over: int
-) -> Contents:
-    """`passed_over`: rows without a key to compare them by."""
-    found = Findings(counts=findings.counts)
-    found.listed = [replace(one, check=CONTENTS) for one in findings.listed]
-    if passed_over:
+def _hashes(rows: Sequence[tuple[bytes, bytes | None]]) -> Iterator[int]:
+    """As Spark has them, with a sign."""
+    hashes = xxhash64.of_rows([key for key, _ in rows], [row or b"" for _, row in rows])
+    return iter(hashes.tolist())
+
+
+# -- the outcome -------------------------------------------------------------------------------------------
+
+
+def _outcome(parts: Sequence[ContentsPart], comparisons: Mapping[int, Comparison]) -> Contents:
+    findings = Findings.merged([part.findings for part in parts])
+    if passed_over := sum(part.passed_over for part in parts):
         text = (
             f"{passed_over} rows are not compared: their keys are not ASCII, in a column whose character set"
             " cannot hold every text"
         )
-        found.notes.append(Note(CONTENTS, "", text))
-    return Contents(found, _tables(groups, comparisons))
+        findings.notes.append(Note(CONTENTS, "", text))
+    return Contents(findings, _tables([group for part in parts for group in part.sums.items()], comparisons))
 
 
-def _tables(groups: Iterable[Group], comparisons: Mapping[int, Comparison]) -> list[TableOutcome]:
+def _tables(
+    groups: Iterable[tuple[Group, list[int]]], comparisons: Mapping[int, Comparison]
+) -> list[TableOutcome]:
     tables = {
         number: TableOutcome(one.table, one.whole, one.keyed) for number, one in sorted(comparisons.items())
     }
     sums: dict[tuple[int, int], list[int]] = {}
-    for one in sorted(groups):
-        states = tables[one.number].states
-        states[one.state] = states.get(one.state, 0) + one.rows
-        if one.state in (PARTLY, UNSEEN):
+    for (number, chunk, state), (rows, *of_sides) in sorted(groups):
+        states = tables[number].states
+        states[state] = states.get(state, 0) + rows
+        if state in (PARTLY, UNSEEN):
             continue
-        parts = sums.setdefault((one.number, one.chunk), [0, 0, 0, 0, 0])
-        wrong = one.rows if one.state != EQUAL else 0
-        for place, value in enumerate((one.here, one.there, one.expected_sum, one.actual_sum, wrong)):
+        parts = sums.setdefault((number, chunk), [0, 0, 0, 0, 0])
+        for place, value in enumerate((*of_sides, rows if state != EQUAL else 0)):
             parts[place] += value
     for (number, chunk), (here, there, expected_sum, actual_sum, wrong) in sorted(sums.items()):
         chunk_sum = ChunkSum(chunk, here, there, expected_sum % _MODULUS, actual_sum % _MODULUS, wrong)
@@ -167,14 +330,14 @@ def _tables(groups: Iterable[Group], comparisons: Mapping[int, Comparison]) -> l
     return list(tables.values())
 
 
-def findings(rows: Iterable[Judged], comparisons: Mapping[int, Comparison]) -> Iterator[Finding]:
+def _findings(rows: Iterable[Judged], comparisons: Mapping[int, Comparison]) -> Iterator[Finding]:
     for row in rows:
-        found = finding(row, comparisons[row.number])
+        found = _finding(row, comparisons[row.number])
         if found is not None:
             yield found
 
 
-def finding(row: Judged, how: Comparison) -> Finding | None:
+def _finding(row: Judged, how: Comparison) -> Finding | None:
     key_columns = [how.columns[place] for place in how.live.key] if how.keyed else how.columns
     values = canonical.unpack(row.key)
     key = ", ".join(

@@ -14,9 +14,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 from drainer.spark.audit.checks.findings import COVERAGE, Finding, Findings, Note
 from tidb_binlog.tso import Ts
+
+MISPLACED_MAX: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +133,9 @@ def check_order(misplaced: Iterable[Misplaced], places: dict[int, list[tuple[str
 
 @dataclass(slots=True)
 class RecordRun:
-    """Consecutive records of one file, as one task saw them: what is left to compare with its neighbours."""
+    """Consecutive records of one file, as one task saw them: what is left to compare with its neighbours.
+
+    `misplaced`: no more than the first `MISPLACED_MAX`."""
 
     file: str
     pos: int
@@ -154,7 +159,9 @@ class OrderWatch:
             self.run = RecordRun(file, pos, commit_ts, commit_ts, [], is_ddl, is_ddl)
         elif commit_ts > run.max_ts:
             run.max_ts, run.max_is_ddl = commit_ts, is_ddl
-        elif commit_ts < run.max_ts or not (is_ddl and run.max_is_ddl):
+        elif (commit_ts < run.max_ts or not (is_ddl and run.max_is_ddl)) and (
+            len(run.misplaced) < MISPLACED_MAX
+        ):
             run.misplaced.append(Misplaced(file, pos, commit_ts, run.max_ts))
 
 

@@ -1,6 +1,6 @@
 """Figures: what the summaries of an archive's slices say as a whole.
 
-In     a survey, a summary of every slice (`tasks.summaries`)
+In     a survey, a summary of every slice, which `tasks` makes record by record
 Out    the files as `coverage` judges them; counts and distributions, which the report shows
 Tests  tests/spark/audit/test_report.py
 """
@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from drainer.reading.archive.decode.coverage import FileCoverage
 from drainer.reading.archive.files.segments import Slice, Survey
-from drainer.spark.audit.checks.coverage import File, Misplaced, RecordRun
+from drainer.spark.audit.checks.coverage import File, OrderWatch
 from tidb_binlog import tso
+from tidb_binlog.record import FILE_OVERHEAD
 from tidb_binlog.tso import Ts
 
 BUCKETS: Final = 120
@@ -59,6 +60,45 @@ class Figures:
     lags: list[Lag] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class SliceSummary:
+    """What a slice's records are: counts, sizes, order. All of it is small."""
+
+    slice: Slice
+    described: int  # bytes that the index beside the file tells of
+    bucket_s: int
+    end: int  # of the last whole record
+    problem: str = ""
+    torn: int = 0  # bytes after the last whole record
+    last_ts: Ts = 0
+    order: OrderWatch = field(default_factory=OrderWatch)
+    counted: list[int] = field(default_factory=lambda: [0, 0, 0])  # as `File.counted`, up to `described`
+    sizes: Counter[int] = field(default_factory=Counter)  # transactions by power of two of their rows
+    bytes: Counter[int] = field(default_factory=Counter)  # ... and of their bytes
+    times: dict[int, list[int]] = field(default_factory=dict)  # by bucket: transactions, rows, bytes, DDL
+    ddl: list[tuple[int, int]] = field(default_factory=list)  # begin and end of their records
+
+    def add(self, commit_ts: Ts, pos: int, size: int, rows: int, *, is_ddl: bool) -> None:
+        """The next record."""
+        self.order.see(self.slice.name, pos, commit_ts, is_ddl=is_ddl)
+        self.end = pos + size + FILE_OVERHEAD
+        self.last_ts = max(self.last_ts, commit_ts)
+        if self.end <= self.described:
+            self.counted[1 if is_ddl else 0] += 1
+            self.counted[2] += rows
+        bucket = int(tso.physical_s(commit_ts)) // self.bucket_s * self.bucket_s
+        times = self.times.setdefault(bucket, [0, 0, 0, 0])
+        if is_ddl:
+            times[3] += 1
+            self.ddl.append((pos, self.end))
+            return
+        times[0] += 1
+        times[1] += rows
+        times[2] += size
+        for value, counts in ((rows, self.sizes), (size, self.bytes)):
+            counts[max(value - 1, 0).bit_length()] += 1
+
+
 def bucket_s(survey: Survey) -> int:
     """Seconds of one bar of the plots, by the first timestamps of the files."""
     known = [ts for one in survey.segments for ts in (one.first_ts, one.last_ts) if ts]
@@ -66,16 +106,16 @@ def bucket_s(survey: Survey) -> int:
     return max(1, int(span / BUCKETS))
 
 
-def files(survey: Survey, summaries: Sequence[dict[str, Any]]) -> list[File]:
+def files(survey: Survey, summaries: Sequence[SliceSummary]) -> list[File]:
     """Files with what their slices' summaries say of them."""
-    by_name: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    by_name: dict[str, list[SliceSummary]] = defaultdict(list)
     for one in summaries:
-        by_name[one["file"]].append(one)
+        by_name[one.slice.name].append(one)
     found = []
     for segment in survey.segments:
-        parts = sorted(by_name[segment.name], key=lambda one: int(one["start"]))
-        counted = [sum(part["counted"][n] for part in parts) for n in range(3)]
-        wrong = next((part for part in parts if part["problem"]), None)
+        parts = sorted(by_name[segment.name], key=lambda one: one.slice.start)
+        counted = [sum(part.counted[n] for part in parts) for n in range(3)]
+        wrong = next((part for part in parts if part.problem), None)
         described = segment.described
         rows = sum(map(sum, described.rows.values())) if described is not None else 0
         found.append(
@@ -84,10 +124,10 @@ def files(survey: Survey, summaries: Sequence[dict[str, Any]]) -> list[File]:
                 segment.index,
                 segment.size,
                 first_ts=segment.first_ts or 0,
-                last_ts=max((part["last_ts"] for part in parts), default=segment.last_ts or 0),
-                torn_bytes=parts[-1]["torn"] if parts else 0,
-                problem=wrong["problem"] if wrong else "",
-                problem_pos=wrong["end"] if wrong else -1,
+                last_ts=max((part.last_ts for part in parts), default=segment.last_ts or 0),
+                torn_bytes=parts[-1].torn if parts else 0,
+                problem=wrong.problem if wrong else "",
+                problem_pos=wrong.end if wrong else -1,
                 counted=(counted[0], counted[1], counted[2]),
                 described=None
                 if described is None or not parts
@@ -107,33 +147,20 @@ def lags(survey: Survey, files: Sequence[File]) -> list[Lag]:
     ]
 
 
-def run_of(document: dict[str, Any]) -> RecordRun:
-    return RecordRun(**{**document, "misplaced": [Misplaced(**one) for one in document["misplaced"]]})
-
-
-def with_summaries(
-    slices: Sequence[Slice], summaries: Sequence[dict[str, Any]]
-) -> Iterable[tuple[Slice, dict[str, Any]]]:
-    by_place = {(one["file"], one["start"]): one for one in summaries}
-    return ((part, by_place[part.name, part.start]) for part in slices)
-
-
-def add_summaries(figures: Figures, summaries: Sequence[dict[str, Any]]) -> None:
+def add_summaries(figures: Figures, summaries: Sequence[SliceSummary]) -> None:
     for one in summaries:
-        if one["run"] is not None:
-            first = one["run"]["first_ts"]
+        if one.order.run is not None:
+            first = one.order.run.first_ts
             figures.first_ts = min(figures.first_ts or first, first)
-        figures.last_ts = max(figures.last_ts, one["last_ts"])
-        for power, number in one["sizes"].items():
-            figures.rows_per_transaction[int(power)] += number
-        for power, number in one["bytes"].items():
-            figures.bytes_per_transaction[int(power)] += number
-        for bucket, (transactions, rows, size, ddl) in one["times"].items():
+        figures.last_ts = max(figures.last_ts, one.last_ts)
+        figures.rows_per_transaction.update(one.sizes)
+        figures.bytes_per_transaction.update(one.bytes)
+        for bucket, (transactions, rows, size, ddl) in one.times.items():
             figures.transactions += transactions
             figures.rows += rows
             figures.ddl += ddl
-            figures.transactions_by_time[int(bucket)] += transactions
-            figures.bytes_by_time[int(bucket)] += size
+            figures.transactions_by_time[bucket] += transactions
+            figures.bytes_by_time[bucket] += size
 
 
 # -- value logs -----------------------------------------------------------------------------------------

@@ -10,8 +10,10 @@ or not wholly checked, with the reason: it changes no exit code, but the report 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from heapq import nsmallest
+from itertools import chain
 from typing import Any, Final
 
 from tidb_binlog.tso import Ts
@@ -62,6 +64,31 @@ class Findings:
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     notes: list[Note] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, findings: Iterable[Finding]) -> Findings:
+        """All are counted; listed are the first in the order of the archive, in whatever order they come."""
+        counts: Counter[tuple[str, str]] = Counter()
+
+        def counted() -> Iterator[Finding]:
+            for finding in findings:
+                counts[finding.kind, finding.place] += 1
+                yield finding
+
+        return cls(nsmallest(LISTED_MAX, counted(), key=_archive_order), counts)
+
+    @classmethod
+    def merged(cls, parts: Sequence[Findings]) -> Findings:
+        """Those of several tasks, as `of` has them."""
+        listed = chain.from_iterable(part.listed for part in parts)
+        counts = sum((part.counts for part in parts), Counter[tuple[str, str]]())
+        return cls(nsmallest(LISTED_MAX, listed, key=_archive_order), counts)
+
+    def take(self, other: Findings) -> None:
+        """Those of another one come after these."""
+        self.listed = (self.listed + other.listed)[:LISTED_MAX]
+        self.counts += other.counts
+        self.notes += other.notes
+
     def add(self, finding: Finding) -> None:
         self.counts[finding.kind, finding.place] += 1
         if len(self.listed) < LISTED_MAX:
@@ -87,13 +114,11 @@ class Findings:
         }
 
 
-def in_order(found: Iterable[Finding]) -> list[Finding]:
-    """In the order of the archive, whoever found them."""
-    return sorted(found, key=_place)
-
-
-def _place(one: Finding) -> tuple[int, str, str, str, int, str, str]:
-    return one.commit_ts, one.place, one.key, one.file, one.pos, one.kind, one.text
+def _archive_order(finding: Finding) -> tuple[Ts, str, str, str, int, str, str]:
+    return (
+        *(finding.commit_ts, finding.place, finding.key, finding.file, finding.pos),
+        *(finding.kind, finding.text),
+    )
 
 
 def exit_code(by_check: dict[str, Findings]) -> int:

@@ -1,6 +1,6 @@
 """Lineage summary: what the steps of each lineage are, by a count of them.
 
-In     counts of steps, put together by a runner
+In     steps of rows, counted where they are read
 Out    of each lineage, up to a timestamp, after it or in all: name, definitions and keys of its rows; changes
        by time for the report
 Tests  tests/spark/audit/test_auditing.py
@@ -8,12 +8,16 @@ Tests  tests/spark/audit/test_auditing.py
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from drainer.reading.archive.decode.definitions import Definitions
 from drainer.spark.audit.checks.figures import TableChanges
+from drainer.spark.audit.rows.row_steps import RowStep
+from tidb_binlog import tso
 from tidb_binlog.tso import Ts
 
 Name = tuple[str, str]
@@ -33,6 +37,33 @@ class StepGroup(NamedTuple):
     is_until: bool
     changes: int
     last_ts: Ts
+
+
+@dataclass(frozen=True, slots=True)
+class StepCounts:
+    """What tasks do with steps in any order."""
+
+    definitions: Definitions
+    until_ts: Ts
+    bucket_s: int
+
+    def __call__(self, steps: Iterable[RowStep]) -> Iterator[StepGroup]:
+        groups: dict[tuple[int, int, int, int, bool], list[int]] = {}
+        last_ts, bucket, is_until = -1, 0, False
+        for lineage, key_id, _, commit_ts, order, definition, *_ in steps:
+            if commit_ts != last_ts:
+                last_ts, is_until = commit_ts, commit_ts <= self.until_ts
+                bucket = math.floor((commit_ts >> tso.LOGICAL_BITS) / 1000 / self.bucket_s) * self.bucket_s
+            key = (lineage, definition, key_id, bucket, is_until)
+            group = groups.get(key)
+            if group is None:
+                group = groups[key] = [0, 0]
+            group[0] += not order & 1
+            if commit_ts > group[1]:
+                group[1] = commit_ts
+        for (lineage, definition, key_id, bucket, is_until), (changes, newest_ts) in groups.items():
+            name = self.definitions.version(definition).downstream
+            yield StepGroup(lineage, *name, definition, key_id, bucket, is_until, changes, newest_ts)
 
 
 @dataclass(slots=True)

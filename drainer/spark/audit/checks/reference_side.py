@@ -2,7 +2,7 @@
 
 Drives  sessions of the database; Parquet files of the image
 In      names of tables, comparisons
-Out     tables as they are described there, all their rows by pieces
+Out     tables as they are described there, all their rows
 Tests   tests/spark/audit/test_auditing.py
 """
 
@@ -10,20 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from drainer.mysql.connection import Target
 from drainer.mysql.rows.column_match import DownstreamTable
 from drainer.points.image.manifest import Manifest, TableImage
 from drainer.reading.archive.files.selection import Selection
-from drainer.spark.audit.checks import contents, image_rows
+from drainer.spark.audit.checks import image_rows
 from drainer.spark.audit.checks.comparison import DATABASE, IMAGE, Comparison
+from drainer.spark.audit.checks.contents import COLUMNS, Beginning, SideRow, expected
 from drainer.spark.audit.checks.findings import CONTENTS, Note
 from drainer.spark.audit.checks.image_rows import ImageFile
-from drainer.spark.audit.checks.runner import Beginning, Pieces
 from drainer.spark.audit.rows import live_rows
 from drainer.spark.audit.rows.lineage import lower
 from drainer.spark.audit.rows.live_rows import Chunk, Reader
+from drainer.spark.engine import Engine, Rows
 from tidb_binlog.tso import Ts
 
 Name = tuple[str, str]
@@ -51,8 +52,8 @@ class ReferenceSide(Protocol):
         """Its tables of a database, in lower case."""
         ...
 
-    def rows(self, comparisons: Iterable[Comparison]) -> Pieces[Any]:
-        """(number of the comparison, key, row) of all rows."""
+    def rows(self, engine: Engine, comparisons: Iterable[Comparison]) -> Rows:
+        """All rows, as `contents` has them."""
         ...
 
     def notes(self) -> list[Note]:
@@ -86,20 +87,20 @@ class Database:
     def names(self, schema: str) -> set[Name]:
         return self._reader.tables(schema)
 
-    def rows(self, comparisons: Iterable[Comparison]) -> Pieces[Chunk]:
+    def rows(self, engine: Engine, comparisons: Iterable[Comparison]) -> Rows:
         chunks = [chunk for one in comparisons for chunk in self._reader.cut(one.live, _CHUNK_ROWS)]
         target = self._target
 
-        def work(some: Iterable[Chunk]) -> Iterator[tuple[int, bytes, bytes]]:
+        def work(some: Iterable[Chunk]) -> Iterator[SideRow]:
             reader = Reader(target)
             try:
                 for chunk in some:
                     for key, row in reader.rows(chunk):
-                        yield chunk.table.number, key, row
+                        yield SideRow(chunk.table.number, key, 1, 0, row)
             finally:
                 reader.close()
 
-        return Pieces(chunks, work)
+        return engine.over(chunks, work, COLUMNS, together=True)
 
     def notes(self) -> list[Note]:
         before, after = self._checkpoint, self._reader.checkpoint()
@@ -147,7 +148,7 @@ class Image:
     def names(self, schema: str) -> set[Name]:
         return {name for name in self._tables if name[0] == schema.lower()}
 
-    def rows(self, comparisons: Iterable[Comparison]) -> Pieces[ImageFile]:
+    def rows(self, engine: Engine, comparisons: Iterable[Comparison]) -> Rows:
         files = [
             file
             for one in comparisons
@@ -156,12 +157,12 @@ class Image:
             )
         ]
 
-        def work(some: Iterable[ImageFile]) -> Iterator[tuple[int, bytes, bytes]]:
+        def work(some: Iterable[ImageFile]) -> Iterator[SideRow]:
             for file in some:
                 for one in image_rows.rows(file):
-                    yield file.comparison.number, one.key, one.row
+                    yield SideRow(file.comparison.number, one.key, 1, 0, one.row)
 
-        return Pieces(files, work)
+        return engine.over(files, work, COLUMNS, together=True)
 
     def notes(self) -> list[Note]:
         return []
@@ -171,7 +172,7 @@ class Image:
 
 
 def beginning(
-    image: Image, tables: Mapping[int, TableImage], comparisons: Mapping[int, Comparison]
+    engine: Engine, image: Image, tables: Mapping[int, TableImage], comparisons: Mapping[int, Comparison]
 ) -> Beginning | None:
     """Rows of tables at the image's timestamp, as they read under what they are compared in."""
     if not tables.keys() & comparisons.keys():
@@ -183,9 +184,10 @@ def beginning(
         for file in image_rows.as_beginning(image.directory, table, comparisons[number])
     ]
 
-    def work(some: Iterable[ImageFile]) -> Iterator[tuple[Any, ...]]:
+    def work(some: Iterable[ImageFile]) -> Iterator[SideRow]:
         for file in some:
             for one in image_rows.rows(file):
-                yield contents.expected(file.comparison.number, one, 1, 0)
+                yield expected(file.comparison.number, one, 1, 0)
 
-    return Beginning(image.manifest.commit_ts, frozenset(tables), Pieces(files, work))
+    rows = engine.over(files, work, COLUMNS, together=True)
+    return Beginning(image.manifest.commit_ts, frozenset(tables), rows)

@@ -17,14 +17,14 @@ from drainer.mysql.rows.column_match import DownstreamTable
 from drainer.points.image.manifest import TableImage
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.files.selection import Selection
-from drainer.spark.audit.checks import comparison, reference_side
+from drainer.spark.audit.checks import comparison, contents, reference_side
 from drainer.spark.audit.checks.comparison import Comparison
-from drainer.spark.audit.checks.contents import Contents
+from drainer.spark.audit.checks.contents import Contents, ContentsInput
 from drainer.spark.audit.checks.findings import CONTENTS, Finding, Findings, Note
 from drainer.spark.audit.checks.lineage_summary import Profile, Profiles
 from drainer.spark.audit.checks.reference_side import Image, ReferenceSide
-from drainer.spark.audit.checks.runner import ContentsInput, Runner
 from drainer.spark.audit.rows.lineage import Lineage, Lineages, Name, lower
+from drainer.spark.engine import Engine, Rows
 from tidb_binlog.tso import Ts
 
 _IN_PART: Final = (
@@ -34,9 +34,10 @@ _IN_PART: Final = (
 
 @dataclass(frozen=True)
 class ArchiveSide:
-    """What an archive says. `runner`: it has followed the steps."""
+    """What an archive says. `steps`: of all rows, sorted."""
 
-    runner: Runner
+    engine: Engine
+    steps: Rows
     lineages: Lineages
     profiles: Profiles
     definitions: Definitions
@@ -61,9 +62,7 @@ class Matching:
         self._others()
         result = self._compare(comparisons, begun, chunks) if comparisons else None
         if result is not None:
-            self.found.extend(result.findings.listed)
-            self.found.counts = self.found.counts | result.findings.counts
-            self.found.notes += result.findings.notes
+            self.found.take(result.findings)
         self.found.notes += self.side.notes()
         return result
 
@@ -82,10 +81,10 @@ class Matching:
     ) -> Contents:
         beginning = None
         if self.base is not None:
-            beginning = reference_side.beginning(self.base, begun, comparisons)
-        live = self.side.rows(comparisons.values())
-        wanted = ContentsInput(comparisons, self.at_ts, live, chunks, beginning)
-        return self.archive.runner.contents(wanted)
+            beginning = reference_side.beginning(self.archive.engine, self.base, begun, comparisons)
+        live = self.side.rows(self.archive.engine, comparisons.values())
+        given = ContentsInput(comparisons, self.at_ts, live, chunks, beginning)
+        return contents.check(self.archive.steps, given, self.archive.definitions)
 
     # -- tables -------------------------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ Names are compared in lower case, as TiDB does.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import zlib
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -193,3 +194,31 @@ class Lineages:
                 if ts < end
             ]
         return found
+
+
+class LineageOf:
+    """Which lineage a row belongs to, by the name in its change; of names without spans each has its own, a
+    negative one."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._spans: dict[Name, list[Span]] = {}
+        for span in spans:
+            self._spans.setdefault(span.name, []).append(span)
+        # By name as rows have it: ends of spans, their lineages, the one without a span.
+        self._by_name: dict[Name, tuple[list[Ts], list[int], int]] = {}
+
+    def at(self, name: Name, commit_ts: Ts) -> int:
+        """A number, the same in every task."""
+        ends, lineages, unnamed = self._by_name.get(name) or self._prepare(name)
+        # A span has its last timestamp, and not its first.
+        place = bisect_left(ends, commit_ts)
+        return lineages[place] if place < len(ends) else unnamed
+
+    def _prepare(self, name: Name) -> tuple[list[Ts], list[int], int]:
+        """Spans follow each other without gaps."""
+        spans = self._spans.get(lower(name), ())
+        schema, table = (part.encode() for part in lower(name))
+        unnamed = -1 - (zlib.crc32(schema) << 31 ^ zlib.crc32(table))
+        of_name = [one.last_ts for one in spans], [one.lineage for one in spans], unnamed
+        self._by_name[name] = of_name
+        return of_name

@@ -27,6 +27,8 @@ def test_a_lost_an_altered_and_a_doubled_change_break_chains() -> None:
 def _later(whole: Walk, place: int) -> RowStep | None:
     """A later step of the same row that finds it there."""
     one = whole.steps[place]
-    later = (each for each in whole.steps[place + 1 :] if (each.table, each.key) == (one.table, one.key))
+    later = (
+        each for each in whole.steps[place + 1 :] if (each.definition, each.key) == (one.definition, one.key)
+    )
     found = next(later, None)
     return found if found is not None and found.before != one.before else None

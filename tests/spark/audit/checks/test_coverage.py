@@ -13,7 +13,7 @@ from drainer.reading.archive.files import segments
 from drainer.reading.archive.read_options import ReadOptions
 from drainer.spark.audit.auditing import Audit, Outcome
 from drainer.spark.audit.checks.findings import COVERAGE, Findings
-from drainer.spark.audit.on_driver.runner import DriverRunner
+from drainer.spark.engine import Here
 from tests.drainer.support import recorded
 from tests.spark.support.audit_world import files, records, rewrite, without_indexes, write_archive
 from tidb_binlog import tso
@@ -27,7 +27,7 @@ def outcome(directory: Path) -> Outcome:
     wanted = ReadOptions.of({"path": str(directory), "damage": "report"})
     survey = segments.survey(wanted.location, wanted.kind)
     definitions = of_archive(survey.location, survey)
-    return Audit(DriverRunner(), wanted, survey, definitions, 8).coverage()
+    return Audit(Here(), wanted, survey, definitions, 8).coverage()
 
 
 @pytest.mark.parametrize("scenario", recorded.SCENARIOS)

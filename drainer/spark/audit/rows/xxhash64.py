@@ -1,11 +1,11 @@
 """xxhash64: the hash that Spark's function of this name gives, of many rows at once.
 
 In     keys and rows, bytes
-Out    one number of 64 bits for each pair, as an array; sums of them equal those that tasks make
-Why    checksums of a small audit are those that Spark would show. In plain Python a row would cost more to
-       hash than to compare; here an array holds all rows, the longest first, and each step is done for as
+Out    one number of 64 bits for each pair, as an array
+Why    checksums of audits are compared over time, and were Spark's own. In plain Python a row would cost more
+       to hash than to compare; here an array holds all rows, the longest first, and each step is done for as
        many of them as are long enough (XXH64: github.com/Cyan4973/xxHash, doc/xxhash_spec.md)
-Tests  tests/spark/audit/test_runners_agree.py
+Tests  tests/spark/audit/rows/test_xxhash64.py
 """
 
 from __future__ import annotations
