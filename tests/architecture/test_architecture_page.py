@@ -27,7 +27,8 @@ FLOWS = (
 DRAWINGS = re.findall(r"```mermaid\n(.*?)```", TEXT, re.DOTALL)
 NODE = re.compile(r'  (\w+)\["([^"\[\]{}|]+)"\]')
 EDGE = re.compile(r"  (\w+) -->(?:\|[^|\"]+\|)? (\w+)")
-PATH = re.compile(r"(?:common|pump|pumpclient|drainer|deploy|tests|docs)/[\w./]*")
+TOPS = ("common", "pump", "pumpclient", "drainer", "deploy", "tools")
+PATH = re.compile(r"(?:common|pump|pumpclient|drainer|deploy|tests|tools|docs)/[\w./]*")
 
 
 def test_each_flow_is_drawn() -> None:
@@ -62,6 +63,12 @@ def test_what_is_named_exists() -> None:
         assert path.endswith("/") == (ROOT / path).is_dir(), f"{path}: folders end with a slash, files do not"
     for link in re.findall(r"\]\(([^)#]+)\)", TEXT):
         assert (PAGE.parent / link).exists(), f"{PAGE.name} links to {link}"
+
+
+def test_every_folder_is_on_the_map() -> None:
+    rows = re.findall(r"^\| `([\w/]+/)` \| ", TEXT.split("## Map\n")[1].split("\n## ")[0], re.MULTILINE)
+    folders = {f"{path.parent.relative_to(ROOT)}/" for top in TOPS for path in (ROOT / top).rglob("*.py")}
+    assert sorted(rows) == sorted(folders)
 
 
 def table(heading: str) -> list[list[str]]:
