@@ -37,7 +37,7 @@ from tidb_binlog.errors import DownstreamError, Rejected
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 
-logger = log.get("drainer.ddl_desk")
+logger = log.get("drainer.quarantine_controller")
 
 KEPT: Final = "kept"
 """Besides the policy's actions: it waits, or was done when it waited before the start."""

@@ -27,7 +27,7 @@ Handler = Callable[[dict[str, str]], Awaitable[Response]]
 
 
 class FakeController(Protocol):
-    """What the routes ask (`ddl_desk`)."""
+    """What the routes ask (`controller`)."""
 
     def documents(self) -> list[dict[str, Any]]: ...
     def rules(self) -> list[dict[str, Any]]: ...
