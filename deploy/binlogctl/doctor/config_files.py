@@ -28,7 +28,7 @@ from binlogctl.doctor.checks.files import (
 )
 from binlogctl.doctor.checks.storage import check_disk
 from binlogctl.doctor.facts import CertificateFacts, DiskFacts, Replicated
-from binlogctl.doctor.findings import Finding, error
+from binlogctl.doctor.findings import Check, Finding
 from drainer.checkpoint.value import DEFAULT_TABLE
 from drainer.config import downstream, remarks
 from drainer.config.options import DrainerConfig
@@ -116,9 +116,7 @@ class ConfigFiles:
         try:
             read_rules(settings)
         except BinlogError as failure:
-            findings += error(
-                "drainer.config",
-                file.path,
+            findings += Check("drainer.config", file.path).error(
                 failure.message,
                 "the drainer does not start with this file",
                 failure.hint or f"correct {file.path}",

@@ -29,7 +29,7 @@ from binlogctl.doctor.checks.upstream import (
 )
 from binlogctl.doctor.config_files import ConfigFiles, DownstreamPlan
 from binlogctl.doctor.facts import ClockFacts, MemberFacts, host_of
-from binlogctl.doctor.findings import Finding, Report, all_of, error, ok, unchecked
+from binlogctl.doctor.findings import Check, Finding, Report, all_of
 from binlogctl.doctor.gather.downstream import gather_downstream
 from binlogctl.doctor.gather.nodes import NodeGatherer, RegistryFacts
 from binlogctl.doctor.gather.upstream import STANDALONE, TIDB, UpstreamFacts, UpstreamGatherer
@@ -162,12 +162,8 @@ class Examination:
 
     @staticmethod
     def _failed(name: str, said: str) -> list[Finding]:
-        return unchecked(
-            "doctor",
-            name,
-            said,
-            "this part was not examined to its end",
-            "correct what it says and run doctor again",
+        return Check("doctor", name).unchecked(
+            said, "this part was not examined to its end", "correct what it says and run doctor again"
         )
 
     async def _examine_files(self) -> None:
@@ -187,23 +183,21 @@ class Examination:
         if seen.kind == TIDB:
             self._findings += check_stores(seen.stores)
             if seen.stores_error is not None:
-                self._findings += unchecked(
-                    "upstream.store",
-                    "TiKV",
+                self._findings += Check("upstream.store", "TiKV").unchecked(
                     seen.stores_error,
                     "a store that is down is not noticed",
                     f"curl -s {options.pd_urls.split(',')[0]}/pd/api/v1/stores",
                 )
         if seen.error is not None:
-            self._findings += error(
-                "upstream.timestamp",
-                "upstream",
+            self._findings += Check("upstream.timestamp", "upstream").error(
                 seen.error,
                 "without timestamps no transaction commits and no node starts",
                 "binlogctl doctor -upstream tidb|standalone   # and see the log of the leader",
             )
         elif seen.now_ts is not None:
-            self._findings += ok("upstream.timestamp", "upstream", f"{seen.kind}, cluster {seen.cluster_id}")
+            self._findings += Check("upstream.timestamp", "upstream").ok(
+                f"{seen.kind}, cluster {seen.cluster_id}"
+            )
         return seen
 
     async def _examine_nodes(self) -> RegistryFacts | None:
@@ -213,9 +207,7 @@ class Examination:
                 options.pd_urls, options.tls, options.timeout_s, options.tidb_addresses
             )
         except BinlogError as failure:
-            self._findings += unchecked(
-                "registry",
-                "etcd",
+            self._findings += Check("registry", "etcd").unchecked(
                 failure.message,
                 "which pumps, drainers and TiDB servers there are is not known",
                 "make PD or etcd reachable and run doctor again",
@@ -223,9 +215,7 @@ class Examination:
             return None
         self._clocks += seen.clocks
         self._findings += all_of(
-            error(
-                "registry.entry",
-                key,
+            Check("registry.entry", key).error(
                 "holds no status of a node",
                 "a Go node's or TiDB's listing of all nodes fails because of it",
                 f"etcdctl --endpoints {options.pd_urls} del {key}",
@@ -280,9 +270,7 @@ class Examination:
         self, upstream: UpstreamFacts | None, registry: RegistryFacts | None
     ) -> None:
         if not self._options.drainer_config:
-            self._findings += unchecked(
-                "downstream",
-                "downstream",
+            self._findings += Check("downstream", "downstream").unchecked(
                 "no drainer's configuration was given",
                 "rights, modes and limits of the downstream, and the checkpoint, are not known",
                 "binlogctl doctor -drainer-config FILE",
@@ -290,9 +278,7 @@ class Examination:
             return
         plans = self._files.downstreams()
         if not plans:
-            self._findings += unchecked(
-                "downstream",
-                "downstream",
+            self._findings += Check("downstream", "downstream").unchecked(
                 "the drainer's file cannot be used",
                 "where the downstream is, is not known",
                 f"drainer -config {self._options.drainer_config}   # says what is wrong",
@@ -312,9 +298,7 @@ class Examination:
         """Whether it showed the checkpoint: of several servers the first one's counts, others may lag."""
         host = host_of(plan.replicated.address)
         if (plan.target.socket or is_local(plan.target.host)) and not await self._http.is_here(host):
-            self._findings += unchecked(
-                "downstream",
-                f"downstream {plan.target!r}",
+            self._findings += Check("downstream", f"downstream {plan.target!r}").unchecked(
                 f"it is on the drainer's own host, {host}, and this is another one",
                 "rights, modes and limits of the downstream, and the checkpoint, are not known",
                 f"run the same command on {host}",

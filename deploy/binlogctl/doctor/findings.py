@@ -9,7 +9,7 @@ Tests  tests/deploy/binlogctl/doctor/checks/test_checks.py
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from itertools import chain
 from typing import Any, Final
@@ -56,29 +56,36 @@ class Finding:
             assert self.mend, f"{self.check} does not say what mends it"
 
 
-def ok(check: str, subject: str, seen: str) -> list[Finding]:
-    """Say that it is as it should be. All of these return a list of one: checks add lists up."""
-    return [Finding(Severity.OK, check, subject, seen)]
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What is looked at, and of whom. Each method returns a list of one: checks add lists up."""
 
+    name: str
+    subject: str
 
-def info(check: str, subject: str, seen: str, why: str = "", mend: str = "") -> list[Finding]:
-    """Say what is good to know."""
-    return [Finding(Severity.INFO, check, subject, seen, why, mend)]
+    def finding(self, severity: Severity, seen: str, why: str = "", mend: str = "") -> list[Finding]:
+        """Say how bad it is."""
+        return [Finding(severity, self.name, self.subject, seen, why, mend)]
 
+    def ok(self, seen: str) -> list[Finding]:
+        """Say that it is as it should be."""
+        return self.finding(Severity.OK, seen)
 
-def unchecked(check: str, subject: str, seen: str, why: str, mend: str) -> list[Finding]:
-    """Say which check could not be made: `why` says what stays unknown, `mend` what it takes."""
-    return [Finding(Severity.UNCHECKED, check, subject, seen, why, mend)]
+    def info(self, seen: str, why: str = "", mend: str = "") -> list[Finding]:
+        """Say what is good to know."""
+        return self.finding(Severity.INFO, seen, why, mend)
 
+    def unchecked(self, seen: str, why: str, mend: str) -> list[Finding]:
+        """Say which check could not be made: `why` says what stays unknown, `mend` what it takes."""
+        return self.finding(Severity.UNCHECKED, seen, why, mend)
 
-def warning(check: str, subject: str, seen: str, why: str, mend: str) -> list[Finding]:
-    """Say what will need the operator."""
-    return [Finding(Severity.WARNING, check, subject, seen, why, mend)]
+    def warning(self, seen: str, why: str, mend: str) -> list[Finding]:
+        """Say what will need the operator."""
+        return self.finding(Severity.WARNING, seen, why, mend)
 
-
-def error(check: str, subject: str, seen: str, why: str, mend: str) -> list[Finding]:
-    """Say what holds replication up, or loses something."""
-    return [Finding(Severity.ERROR, check, subject, seen, why, mend)]
+    def error(self, seen: str, why: str, mend: str) -> list[Finding]:
+        """Say what holds replication up, or loses something."""
+        return self.finding(Severity.ERROR, seen, why, mend)
 
 
 def all_of(lists: Iterable[list[Finding]]) -> list[Finding]:
@@ -120,15 +127,5 @@ class Report:
             "worst": str(self.worst),
             "exit_code": self.exit_code,
             "counts": {str(severity): self.count(severity) for severity in Severity},
-            "findings": [
-                {
-                    "severity": str(finding.severity),
-                    "check": finding.check,
-                    "subject": finding.subject,
-                    "seen": finding.seen,
-                    "why": finding.why,
-                    "mend": finding.mend,
-                }
-                for finding in self.findings
-            ],
+            "findings": [asdict(finding) | {"severity": str(finding.severity)} for finding in self.findings],
         }

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from binlogctl.doctor.facts import CheckpointFacts, NodeFacts, Replicated
-from binlogctl.doctor.findings import Finding, error, info, ok, unchecked, warning
+from binlogctl.doctor.findings import Check, Finding
 from drainer.checkpoint.value import Checkpoint
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS
 from tidb_binlog.errors import Corruption
@@ -37,19 +37,15 @@ def check_checkpoint(
     """
     name = f"{seen.schema}.{seen.table}"
     if seen.error is not None:
-        return unchecked(
-            CHECK,
-            name,
+        return Check(CHECK, name).unchecked(
             seen.error,
             "where the drainer would go on is not known",
             f"SELECT clusterID FROM {name};   -- as the drainer's user",
         )
     if seen.rows is None:
-        return info(CHECK, name, "there is none yet", "the drainer begins at initial-commit-ts")
+        return Check(CHECK, name).info("there is none yet", "the drainer begins at initial-commit-ts")
     if cluster_id is None:
-        return unchecked(
-            CHECK,
-            name,
+        return Check(CHECK, name).unchecked(
             f"rows of {len(seen.rows)} clusters",
             "which one counts is not known",
             "make PD or etcd reachable and run doctor again",
@@ -58,18 +54,15 @@ def check_checkpoint(
     others = sorted(other for other in seen.rows if other != cluster_id)
     if cluster_id not in seen.rows:
         if others:
-            findings += warning(
-                CHECK,
-                name,
+            findings += Check(CHECK, name).warning(
                 f"has rows of clusters {', '.join(map(str, others))}, and none of {cluster_id}",
-                "the drainer would begin at initial-commit-ts, by default now: everything between is"
-                " left out"
+                "the drainer would begin at initial-commit-ts, by default now: everything between is left out"
                 " without a word if the upstream was made anew or pd-urls are another cluster's",
                 f"SELECT clusterID, checkPoint FROM {name};   -- then correct pd-urls, or set"
                 " initial-commit-ts",
             )
-        return findings or info(
-            CHECK, name, "no row of this cluster yet", "the drainer begins at initial-commit-ts"
+        return findings or Check(CHECK, name).info(
+            "no row of this cluster yet", "the drainer begins at initial-commit-ts"
         )
     return findings + _row(seen.rows[cluster_id], name, cluster_id, now_ts, since_s, nodes)
 
@@ -84,9 +77,7 @@ def _owner(
     if replicated.address == owner.host:
         return []
     whose = replicated.node_id or f"the drainer at {replicated.address}"
-    return error(
-        "checkpoint.owner",
-        name,
+    return Check("checkpoint.owner", name).error(
         f"drainer {owner.node_id} works on it, the configuration is that of {whose}",
         "two drainers of one cluster need two checkpoint schemas: the second one does not start, or both"
         " write the same rows",
@@ -100,9 +91,7 @@ def _row(
     try:
         row = Checkpoint.from_json(text)
     except Corruption as damage:
-        return error(
-            CHECK,
-            name,
+        return Check(CHECK, name).error(
             damage.message,
             "the drainer does not start from a damaged row",
             f"SELECT checkPoint FROM {name} WHERE clusterID={cluster_id};   -- correct it, or delete it"
@@ -110,9 +99,7 @@ def _row(
         )
     ahead_s = age_s(now_ts, physical_s(row.commit_ts)) if now_ts is not None else 0.0
     if ahead_s > since_s + CLOCK_STEP_S:
-        return error(
-            CHECK,
-            name,
+        return Check(CHECK, name).error(
             f"commitTS {row.commit_ts} is ahead of the upstream's time {now_ts}",
             "it was written for another cluster, or the upstream was restored to an earlier time:"
             " everything up to that timestamp would be left out",
@@ -121,16 +108,14 @@ def _row(
     for pump in nodes:
         gc_ts = pump.answer.gc_ts if pump.kind == PUMPS and pump.answer is not None else None
         if gc_ts is not None and 0 < row.commit_ts < gc_ts:
-            return error(
-                CHECK,
-                name,
+            return Check(CHECK, name).error(
                 f"commitTS {row.commit_ts} lies before {gc_ts}, up to which {pump.label} has purged",
                 "binlogs after the checkpoint are gone: continuing would leave a gap",
                 "copy the data of the upstream anew and set the row to that copy's timestamp",
             )
-    findings = ok(CHECK, name, f"commitTS {row.commit_ts}")
+    findings = Check(CHECK, name).ok(f"commitTS {row.commit_ts}")
     if row.epoch is None:
-        findings += info(
-            CHECK, name, "written by a Go drainer", "ours goes on from it, in safe mode at first"
+        findings += Check(CHECK, name).info(
+            "written by a Go drainer", "ours goes on from it, in safe mode at first"
         )
     return findings

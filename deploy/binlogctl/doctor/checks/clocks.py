@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from binlogctl.doctor.facts import ClockFacts
-from binlogctl.doctor.findings import Finding, all_of, error, info, ok, warning
+from binlogctl.doctor.findings import Check, Finding, Severity, all_of
 from tidb_binlog.quantities import span
 
 WARN_S: Final = 2.0
@@ -34,12 +34,12 @@ def check_clocks(clocks: Sequence[ClockFacts]) -> list[Finding]:
         if not clocks:
             return []
         widest = max(certain_s(clock) for clock in clocks)
-        return ok("clock.skew", "cluster", f"{len(clocks)} clocks agree with this host's to {widest:.1f} s")
+        return Check("clock.skew", "cluster").ok(
+            f"{len(clocks)} clocks agree with this host's to {widest:.1f} s"
+        )
     if len(clocks) > 1 and len(off) == len(clocks) and _agree(clocks):
         middle = sorted(clock.offset_s for clock in clocks)[len(clocks) // 2]
-        return info(
-            "clock.skew",
-            "this host",
+        return Check("clock.skew", "this host").info(
             f"its clock is {_by(-middle)} all {len(clocks)} others",
             "only ages that are shown here are wrong: the cluster agrees with itself",
             _MEND,
@@ -56,10 +56,9 @@ def _agree(clocks: Sequence[ClockFacts]) -> bool:
 
 
 def _off(clock: ClockFacts) -> list[Finding]:
-    say = error if certain_s(clock) >= ERROR_S else warning
-    return say(
-        "clock.skew",
-        clock.who,
+    severity = Severity.ERROR if certain_s(clock) >= ERROR_S else Severity.WARNING
+    return Check("clock.skew", clock.who).finding(
+        severity,
         f"its clock is {_by(clock.offset_s)} this host's",
         "lag, ages of open transactions and the life of nodes are reckoned from clocks: alarms come late or"
         " falsely, and an upstream clock that jumps holds up timestamps",

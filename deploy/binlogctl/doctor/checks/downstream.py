@@ -13,7 +13,7 @@ from typing import Final
 from binlogctl.doctor.checks import grants
 from binlogctl.doctor.checks.variables import check_variables, check_writable
 from binlogctl.doctor.facts import DownstreamFacts, Replicated
-from binlogctl.doctor.findings import Finding, error, ok, unchecked, warning
+from binlogctl.doctor.findings import Check, Finding, Severity
 
 _NO_GRANT_CHECK: Final = "SHOW GRANTS could not be read"
 _SHOWN_MAX: Final = 10
@@ -27,10 +27,8 @@ def check_downstream(
     """`upstream_zone_s`: the time zone that the upstream's users have, east of UTC."""
     if seen.error is not None:
         return _unreachable(seen)
-    findings = ok(
-        "downstream.reachable",
-        seen.where,
-        f"{seen.version or 'unknown version'}, as {seen.user or 'unknown user'}",
+    findings = Check("downstream.reachable", seen.where).ok(
+        f"{seen.version or 'unknown version'}, as {seen.user or 'unknown user'}"
     )
     findings += _version(seen)
     findings += _rights(seen, replicated)
@@ -43,24 +41,20 @@ def check_row_server(seen: DownstreamFacts) -> list[Finding]:
     if seen.error is not None:
         return _unreachable(seen)
     return [
-        *ok("downstream.reachable", seen.where, f"{seen.version}, has the checkpoint row"),
+        *Check("downstream.reachable", seen.where).ok(f"{seen.version}, has the checkpoint row"),
         *check_writable(seen),
     ]
 
 
 def _unreachable(seen: DownstreamFacts) -> list[Finding]:
     if seen.refused:
-        return error(
-            "downstream.login",
-            seen.where,
+        return Check("downstream.login", seen.where).error(
             str(seen.error),
             "the drainer cannot log in either",
             "correct user and password in the section of the drainer's file that names this server; on the"
             " server: CREATE USER 'drainer'@'%' IDENTIFIED BY '...';",
         )
-    return error(
-        "downstream.reachable",
-        seen.where,
+    return Check("downstream.reachable", seen.where).error(
         str(seen.error),
         "the drainer waits, and pumps keep binlogs for it, until it answers (if this host may reach it"
         " at all)",
@@ -75,9 +69,7 @@ def _version(seen: DownstreamFacts) -> list[Finding]:
     if _release(seen) >= _OLDEST[kind]:
         return []
     oldest = ".".join(map(str, _OLDEST[kind]))
-    return warning(
-        "downstream.version",
-        seen.where,
+    return Check("downstream.version", seen.where).warning(
         seen.version,
         "statements are made and tested for later releases",
         f"upgrade the server to {kind} {oldest} or later",
@@ -92,9 +84,7 @@ def _release(seen: DownstreamFacts) -> tuple[int, int]:
 
 def _rights(seen: DownstreamFacts, replicated: Replicated) -> list[Finding]:
     if seen.grants is None:
-        return unchecked(
-            "downstream.rights",
-            seen.where,
+        return Check("downstream.rights", seen.where).unchecked(
             _NO_GRANT_CHECK,
             "a missing right ends replication at the first statement that needs it",
             "SHOW GRANTS;   # as the drainer's user",
@@ -104,7 +94,7 @@ def _rights(seen: DownstreamFacts, replicated: Replicated) -> list[Finding]:
         grants.parse(seen.grants), replicated.databases, replicated.checkpoint_schema, apart=apart
     )
     if not lacking:
-        return ok("downstream.rights", seen.where, f"{seen.user} has all rights that a drainer needs")
+        return Check("downstream.rights", seen.where).ok(f"{seen.user} has all rights that a drainer needs")
     shown = "; ".join(f"on {_place(place)}: {', '.join(rights)}" for place, rights in lacking.items())
     mend = " ".join(
         f"GRANT {', '.join(rights)} ON {_place(place)} TO {_account(seen.user)};"
@@ -112,16 +102,12 @@ def _rights(seen: DownstreamFacts, replicated: Replicated) -> list[Finding]:
     )
     everything = [right for rights in lacking.values() for right in rights]
     if grants.is_serious(everything):
-        return error(
-            "downstream.rights",
-            seen.where,
+        return Check("downstream.rights", seen.where).error(
             f"{seen.user} lacks {shown}",
             "the drainer stops at the first statement that is refused, or cannot make its checkpoint tables",
             mend,
         )
-    return warning(
-        "downstream.rights",
-        seen.where,
+    return Check("downstream.rights", seen.where).warning(
         f"{seen.user} lacks {shown}",
         "some DDL of the upstream will be"
         " refused and its tables will wait; and the drainer cannot see what its own DDL waits for",
@@ -148,9 +134,8 @@ def _untransactional(seen: DownstreamFacts, replicated: Replicated) -> list[Find
         more = f" and {len(alike) - _SHOWN_MAX} more" if len(alike) > _SHOWN_MAX else ""
         kind = f"with{'' if has_key else 'out'} a key, of engines without transactions"
         first = alike[0]
-        findings += (warning if has_key or named is None else error)(
-            "downstream.transactions",
-            seen.where,
+        findings += Check("downstream.transactions", seen.where).finding(
+            Severity.WARNING if has_key or named is None else Severity.ERROR,
             f"tables {kind}: {shown}{more}",
             consequence if named is not None else f"if they are replicated: {consequence}",
             f"ALTER TABLE {_quoted(first.schema)}.{_quoted(first.name)} ENGINE=InnoDB;   -- and so on",

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from binlogctl.doctor.facts import CertificateFacts
-from binlogctl.doctor.findings import Finding, all_of, error, info, ok, unchecked, warning
+from binlogctl.doctor.findings import Check, Finding, all_of
 from drainer.config.options import DrainerConfig
 from drainer.mysql.session_mode import session_mode
 from pump.config import PumpConfig
@@ -28,50 +28,34 @@ def check_certificate(seen: CertificateFacts, now_s: float) -> list[Finding]:
     subject = f"{seen.option} {seen.path}"
     renew = "issue a new certificate and put it in the same place: it is read again without a restart"
     if seen.error is not None:
-        return error(
-            "tls.files",
-            subject,
+        return Check("tls.files", subject).error(
             seen.error,
             "the node does not start, or keeps what it had until its restart",
             "correct the path, the rights of the file, or the pair of certificate and key",
         )
     if now_s >= seen.not_after_s:
-        return error(
-            "tls.expiry",
-            subject,
-            f"ended {_days(now_s - seen.not_after_s)} ago",
-            "no peer accepts it any more",
-            renew,
+        return Check("tls.expiry", subject).error(
+            f"ended {_days(now_s - seen.not_after_s)} ago", "no peer accepts it any more", renew
         )
     if now_s < seen.not_before_s:
-        return error(
-            "tls.expiry",
-            subject,
+        return Check("tls.expiry", subject).error(
             f"begins in {_days(seen.not_before_s - now_s)}",
             "no peer accepts it yet",
             f"check the clocks; {renew}",
         )
     findings = []
     if seen.not_after_s - now_s < SOON_S:
-        findings += warning(
-            "tls.expiry",
-            subject,
-            f"ends in {_days(seen.not_after_s - now_s)}",
-            "from then on every new connection fails",
-            renew,
+        findings += Check("tls.expiry", subject).warning(
+            f"ends in {_days(seen.not_after_s - now_s)}", "from then on every new connection fails", renew
         )
     if seen.trusted is False:
-        findings += error(
-            "tls.authority",
-            subject,
+        findings += Check("tls.authority", subject).error(
             "its authority is not the one of ssl-ca",
             "peers that trust ssl-ca refuse it",
             "have it signed by the authority in ssl-ca, or add that authority to ssl-ca",
         )
     findings += all_of(
-        error(
-            "tls.names",
-            subject,
+        Check("tls.names", subject).error(
             f"is for {', '.join(seen.names) or 'no host'}, not for {host}",
             "clients that check names, as ours do, refuse the connection",
             f"issue a certificate with the subject alternative name {host}",
@@ -79,21 +63,15 @@ def check_certificate(seen: CertificateFacts, now_s: float) -> list[Finding]:
         for host in seen.hosts
         if not _names(host, seen.names)
     )
-    return findings or ok(
-        "tls.files",
-        subject,
-        f"{seen.common_name or 'no name'}, ends in {_days(seen.not_after_s - now_s)}",
+    return findings or Check("tls.files", subject).ok(
+        f"{seen.common_name or 'no name'}, ends in {_days(seen.not_after_s - now_s)}"
     )
 
 
 def check_unreadable(kind: str, path: str, failure: ConfigError) -> list[Finding]:
     """A configuration that the daemon would refuse."""
-    return error(
-        f"{kind}.config",
-        path,
-        failure.message,
-        f"the {kind} does not start with this file",
-        failure.hint or f"correct {path}",
+    return Check(f"{kind}.config", path).error(
+        failure.message, f"the {kind} does not start with this file", failure.hint or f"correct {path}"
     )
 
 
@@ -101,9 +79,7 @@ def check_mode(kind: str, path: str, mode: int, *, has_secret: bool) -> list[Fin
     """`mode`: permission bits. The group may read: packages give files of root to the daemon's group."""
     if not has_secret or not mode & 0o007:
         return []
-    return warning(
-        f"{kind}.config",
-        path,
+    return Check(f"{kind}.config", path).warning(
         f"holds a password and has mode {mode & 0o777:04o}",
         "every user of this host can read the password",
         f"chmod o= {path}   # or use password-file",
@@ -115,18 +91,14 @@ def check_urls(
 ) -> list[Finding]:
     """A file whose pd-urls are not those of the examination: ids of the clusters that each of them names."""
     if not named or not examined:
-        return unchecked(
-            f"{kind}.config",
-            path,
+        return Check(f"{kind}.config", path).unchecked(
             f"pd-urls is {pd_urls}, and does not answer here",
             "whether this node belongs to the cluster that is examined is not known",
             f"binlogctl doctor -pd-urls {pd_urls}   # on the node's own host",
         )
     if set(named) <= set(examined):
         return []
-    return error(
-        f"{kind}.config",
-        path,
+    return Check(f"{kind}.config", path).error(
         f"pd-urls is {pd_urls}, and that is another cluster than the one that is examined",
         "this node registers where the others of this cluster do not find it",
         "correct pd-urls in the file, or run doctor with its -pd-urls",
@@ -137,9 +109,11 @@ def check_places(kind: str, path: str, refused: ConfigError | None, remarks: Seq
     """Directories of a node, by how their file systems are mounted on this host."""
     if refused is not None:
         why = f"the {kind} does not start with this file on this host"
-        return error(f"{kind}.config", path, refused.message, why, refused.hint)
+        return Check(f"{kind}.config", path).error(refused.message, why, refused.hint)
     return all_of(
-        warning(f"{kind}.config", path, remark, "another host may not find what it needs", "see docs/nfs.md")
+        Check(f"{kind}.config", path).warning(
+            remark, "another host may not find what it needs", "see docs/nfs.md"
+        )
         for remark in remarks
     )
 
@@ -148,73 +122,63 @@ def check_pump(settings: PumpConfig, path: str) -> list[Finding]:
     """A pump's file."""
     findings: list[Finding] = []
     if not settings.sync_log:
-        findings += warning(
-            "pump.config",
-            path,
+        findings += Check("pump.config", path).warning(
             "storage.sync-log is false",
             "a power cut loses binlogs that TiDB counts as stored: both sides differ then",
             "sync-log = true   # in [storage]",
         )
-    return findings or ok("pump.config", path, "can be used")
+    return findings or Check("pump.config", path).ok("can be used")
 
 
 def check_drainer(settings: DrainerConfig, path: str) -> list[Finding]:
     """A drainer's file."""
     findings = list(_contradictions(settings, path))
     if settings.sql_mode and session_mode(settings.sql_mode).strict == session_mode(settings.sql_mode).lax:
-        findings += warning(
-            "drainer.sql_mode",
-            path,
+        findings += Check("drainer.sql_mode", path).warning(
             f"syncer.sql-mode is {settings.sql_mode!r}: not strict",
             "values that do not fit are clipped silently instead of stopping the drainer",
             'sql-mode = ""   # in [syncer]: strict, with the dates that the upstream took',
         )
-    findings += all_of(info("drainer.config", path, remark) for remark in settings.remarks())
-    return findings or ok("drainer.config", path, "can be used")
+    findings += all_of(Check("drainer.config", path).info(remark) for remark in settings.remarks())
+    return findings or Check("drainer.config", path).ok("can be used")
 
 
 def _contradictions(settings: DrainerConfig, path: str) -> Iterator[Finding]:
     ignored = {name.strip().lower() for name in settings.ignore_schemas.split(",")}
     for name in settings.replicate_do_db:
         if name.lower() in ignored:
-            yield from warning(
-                "drainer.config",
-                path,
+            yield from Check("drainer.config", path).warning(
                 f"{name} is in replicate-do-db and in ignore-schemas",
                 "one of the two is not meant: nothing of it is replicated",
                 f"take {name} out of one of them",
             )
     if settings.standby and not settings.node_id:
-        yield from warning(
-            "drainer.config",
-            path,
+        yield from Check("drainer.config", path).warning(
             "standby = true without node-id",
             "the name would be made of host and port, so it never is the name of the drainer to stand by for",
             'node-id = "the name of the first drainer"',
         )
     # 1 is in every file that was made of the Go drainer's own.
     if settings.channel_id > 1 and not settings.loopback_control:
-        yield from warning(
-            "drainer.config",
-            path,
+        yield from Check("drainer.config", path).warning(
             "channel-id is set, loopback-control is not",
             "nothing is marked and nothing dropped: in two-way replication rows go round in circles",
             "loopback-control = true   # in [syncer]",
         )
     usual = defaults(DrainerConfig)
     if not settings.checkpoint_type and any(getattr(settings, name) != usual[name] for name in _SERVERS):
-        yield from warning(
-            "drainer.config",
-            path,
+        yield from Check("drainer.config", path).warning(
             "syncer.to.checkpoint names a server, but no type",
             "the server is passed over: the checkpoint is stored downstream",
             'type = "mysql"   # in [syncer.to.checkpoint]; or take the server out',
         )
     if settings.to_socket and settings.to_host:
-        yield from info("drainer.config", path, "syncer.to has a socket and a host", "the socket counts")
+        yield from Check("drainer.config", path).info(
+            "syncer.to has a socket and a host", "the socket counts"
+        )
     if "time_zone" in {name.lower() for name in settings.to_params}:
-        yield from info(
-            "drainer.config", path, "syncer.to.params.time_zone is passed over", "TIMESTAMPs are sent in UTC"
+        yield from Check("drainer.config", path).info(
+            "syncer.to.params.time_zone is passed over", "TIMESTAMPs are sent in UTC"
         )
 
 

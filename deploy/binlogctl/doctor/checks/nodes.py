@@ -13,12 +13,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from binlogctl.doctor.facts import NodeFacts, host_of
-from binlogctl.doctor.findings import Finding, all_of, error, info, ok, unchecked, warning
+from binlogctl.doctor.findings import Check, Finding, Severity, all_of
 from tidb_binlog import tso
 from tidb_binlog.cluster import node as states
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS
 from tidb_binlog.quantities import span
-from tidb_binlog.status.troubles import ERROR, WARNING
 
 BEAT_LATE_S: Final = 60.0
 """Older than that, the entry of a node without a lease says that it is dead: the slowest beats every 2 s."""
@@ -51,12 +50,10 @@ def _liveness(node: NodeFacts, now_s: float) -> list[Finding]:
             return _dead(node, late_s)
         if node.answer is None:
             return _silent(node)
-        return ok("node.reachable", node.label, f"{node.state}, answers at {node.host}")
+        return Check("node.reachable", node.label).ok(f"{node.state}, answers at {node.host}")
     if node.state == states.PAUSED:
         return _paused(node)
-    return warning(
-        "node.state",
-        node.label,
+    return Check("node.state", node.label).warning(
         f"its entry has the unknown state {node.state!r}",
         "no other node knows this state",
         f"binlogctl -cmd update-{node.kind.removesuffix('s')} -node-id {node.node_id} -state paused",
@@ -77,17 +74,15 @@ def _dead(node: NodeFacts, late_s: float | None) -> list[Finding]:
             " pump does not start while such a drainer does not answer"
         )
         mend = f"start it again; if it never comes back: {node.forget}"
-    return error(
-        "node.dead", node.label, f"{node.state} in the registry, but its process is gone{since}", why, mend
+    return Check("node.dead", node.label).error(
+        f"{node.state} in the registry, but its process is gone{since}", why, mend
     )
 
 
 def _silent(node: NodeFacts) -> list[Finding]:
     lives = "lives (its lease is held)" if node.alive else "seems to live"
     host, _, port = node.host.rpartition(":")
-    return error(
-        "node.reachable",
-        node.label,
+    return Check("node.reachable", node.label).error(
         f"{lives}, but does not answer at {node.host}: {node.error or 'nothing was heard'}",
         "TiDB, pumps and drainers use this address; if they reach it no better than this host does, writes or"
         " replication stand still",
@@ -97,17 +92,13 @@ def _silent(node: NodeFacts) -> list[Finding]:
 
 def _paused(node: NodeFacts) -> list[Finding]:
     if node.kind == PUMPS:
-        return warning(
-            "node.paused",
-            node.label,
+        return Check("node.paused", node.label).warning(
             "paused",
             "drainers wait for a paused pump, because binlogs that no other node has lie there: replication"
             " of the whole cluster stands still",
             f"start it again; if it never comes back: {node.forget}",
         )
-    return warning(
-        "node.paused",
-        node.label,
+    return Check("node.paused", node.label).warning(
         f"paused, at {node.max_commit_ts}",
         "nothing is replicated by it; once retention has passed its checkpoint it needs a new snapshot",
         f"start it again; if it never comes back: {node.forget}",
@@ -121,17 +112,13 @@ def _identity(node: NodeFacts, nodes: Sequence[NodeFacts], cluster_id: int | Non
     if answer.foreign:
         return _foreign(node, nodes)
     if answer.node_id is not None and answer.node_id != node.node_id:
-        return error(
-            "node.identity",
-            node.label,
+        return Check("node.identity", node.label).error(
             f"at {node.host} answers {answer.node_id}",
             "a drainer that wants this node's binlogs asks another one, and finds none",
             f"correct advertise-addr of the two; if {node.node_id} is gone: {node.forget}",
         )
     if None not in (answer.cluster_id, cluster_id) and answer.cluster_id != cluster_id:
-        return error(
-            "node.cluster",
-            node.label,
+        return Check("node.cluster", node.label).error(
             f"belongs to cluster {answer.cluster_id}, the upstream is {cluster_id}",
             "its binlogs are of another cluster; it refuses every write and every pull of this one",
             "correct pd-urls of this node, give it an empty data-dir, and restart it",
@@ -140,16 +127,12 @@ def _identity(node: NodeFacts, nodes: Sequence[NodeFacts], cluster_id: int | Non
 
 
 def _foreign(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[Finding]:
-    findings = info(
-        "node.foreign",
-        node.label,
+    findings = Check("node.foreign", node.label).info(
         "a Go node: it keeps no lease",
         "that it is dead shows only by its entry's age; pause or close it before its host goes away",
     )
     findings += _other_registry(node, nodes)
-    findings += unchecked(
-        "node.identity",
-        node.label,
+    findings += Check("node.identity", node.label).unchecked(
         "does not say its node id, cluster or version",
         "a wrong node at this address would not be noticed",
         f"{node.curl('/status')}   # and compare with the node's own log",
@@ -162,9 +145,7 @@ def _other_registry(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[Finding
     ours = {other.node_id for other in nodes if other.kind == PUMPS}
     if registered is None or node.kind != PUMPS or node.node_id in registered or not ours:
         return []
-    return error(
-        "node.cluster",
-        node.label,
+    return Check("node.cluster", node.label).error(
         f"its registry has {len(registered)} pumps, and not itself",
         "it is registered in another etcd than this one: it lives in two clusters, or in none",
         "correct pd-urls of this node and restart it",
@@ -174,11 +155,9 @@ def _other_registry(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[Finding
 def _complaints(node: NodeFacts) -> list[Finding]:
     if node.answer is None:
         return []
-    finding = {ERROR: error, WARNING: warning}
     return all_of(
-        finding[trouble.severity](
-            "node.trouble",
-            node.label,
+        Check("node.trouble", node.label).finding(
+            Severity(trouble.severity),
             trouble.text,
             "the node says so itself",
             trouble.hint or f"see the log of {node.label}",
@@ -192,31 +171,27 @@ def _roles(nodes: Sequence[NodeFacts]) -> list[Finding]:
     online = [node for node in pumps if node.state == states.ONLINE]
     findings = []
     if not pumps:
-        findings += error(
-            "cluster.pumps",
-            "cluster",
+        findings += Check("cluster.pumps", "cluster").error(
             "no pump is registered",
             "a TiDB server with binlog on does not start, or stops its transactions",
             "pump -pd-urls URLS -data-dir DIR   # start at least one",
         )
     elif not online:
-        findings += error(
-            "cluster.pumps",
-            "cluster",
+        findings += Check("cluster.pumps", "cluster").error(
             f"none of {len(pumps)} pumps is online",
             "TiDB cannot write binlogs: with ignore-error its data diverges, without it transactions fail",
             "start the pumps again",
         )
     elif len(online) == 1:
-        findings += info(
-            "cluster.pumps",
-            "cluster",
+        findings += Check("cluster.pumps", "cluster").info(
             "one pump is online",
             "while it restarts, transactions of TiDB wait for it",
             "start a second pump on another host",
         )
     if not any(node.kind == DRAINERS for node in nodes):
-        findings += info("cluster.drainers", "cluster", "no drainer is registered", "nothing is replicated")
+        findings += Check("cluster.drainers", "cluster").info(
+            "no drainer is registered", "nothing is replicated"
+        )
     return findings
 
 
@@ -227,12 +202,11 @@ def _versions(nodes: Sequence[NodeFacts]) -> list[Finding]:
             versions.setdefault(node.answer.version, []).append(node.label)
     if len(versions) < 2:
         return all_of(
-            ok("cluster.versions", "cluster", f"every node that tells runs {version}") for version in versions
+            Check("cluster.versions", "cluster").ok(f"every node that tells runs {version}")
+            for version in versions
         )
     shown = "; ".join(f"{version}: {', '.join(labels)}" for version, labels in sorted(versions.items()))
-    return warning(
-        "cluster.versions",
-        "cluster",
+    return Check("cluster.versions", "cluster").warning(
         shown,
         "nodes of different releases are meant for the time of an"
         " upgrade; later each has other bugs and other options",
@@ -255,9 +229,7 @@ def check_address(node: NodeFacts, *, one_host: bool) -> list[Finding]:
     seen = f"advertises {node.host or 'nothing'}"
     parsed = _parsed(host)
     if not host or (parsed is not None and parsed.is_unspecified):
-        return error(
-            _ADDRESS,
-            node.label,
+        return Check(_ADDRESS, node.label).error(
             seen,
             "that is no address to connect to from another host: a peer reaches itself, or nothing",
             mend,
@@ -265,28 +237,20 @@ def check_address(node: NodeFacts, *, one_host: bool) -> list[Finding]:
     if is_local(host, node.resolved):
         if one_host:
             return []
-        return error(
-            _ADDRESS,
-            node.label,
+        return Check(_ADDRESS, node.label).error(
             seen,
             "on every other host this address means that host itself: TiDB,"
             " pumps and drainers there connect to nothing, or to a wrong node",
             mend,
         )
     if parsed is not None and (parsed.is_multicast or parsed.is_reserved):
-        return error(_ADDRESS, node.label, seen, "no host can have this address", mend)
+        return Check(_ADDRESS, node.label).error(seen, "no host can have this address", mend)
     if parsed is not None and parsed.is_link_local:
-        return warning(
-            _ADDRESS,
-            node.label,
-            seen,
-            "an address of one network segment: hosts across a router do not reach it",
-            mend,
+        return Check(_ADDRESS, node.label).warning(
+            seen, "an address of one network segment: hosts across a router do not reach it", mend
         )
     if parsed is None and node.resolved is None:
-        return error(
-            _ADDRESS,
-            node.label,
+        return Check(_ADDRESS, node.label).error(
             f"{seen}, and this host cannot resolve {host}",
             "a name that only resolves on its own host or in its own container keeps all others away",
             f"getent hosts {host}   # add the name to DNS, or " + mend,
@@ -307,9 +271,7 @@ def check_duplicates(nodes: Iterable[NodeFacts]) -> list[Finding]:
         answering = {node.answer.node_id for node in sharing if node.answer is not None}
         gone = [node for node in sharing if node.node_id not in answering] or sharing[1:]
         commands = "; ".join(node.forget for node in gone)
-        findings += error(
-            "node.duplicate",
-            " and ".join(node.label for node in sharing),
+        findings += Check("node.duplicate", " and ".join(node.label for node in sharing)).error(
             f"both advertise {host}",
             "only one process can listen there: the others are leftovers of former nodes, and requests"
             " for their data reach the wrong node",

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from binlogctl.doctor.facts import DiskFacts, NodeFacts
-from binlogctl.doctor.findings import Finding, all_of, error, info, ok, unchecked, warning
+from binlogctl.doctor.findings import Check, Finding, all_of
 from tidb_binlog import tso
 from tidb_binlog.cluster import node as states
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS
@@ -31,9 +31,7 @@ def check_disk(subject: str, disk: DiskFacts, *, floor_is_guess: bool = False) -
     seen = f"{_size(disk.available)} free" + (f" of {_size(disk.capacity)}" if disk.capacity else "")
     seen += f", prewrites are refused below {_size(floor)}{guess}"
     if disk.capacity is not None and disk.capacity <= floor:
-        return error(
-            "pump.disk",
-            subject,
+        return Check("pump.disk", subject).error(
             seen,
             "the whole volume is smaller than the free space that is asked"
             " for: this pump never takes a write, and TiDB with it cannot commit",
@@ -41,23 +39,17 @@ def check_disk(subject: str, disk: DiskFacts, *, floor_is_guess: bool = False) -
             " or give it a larger volume",
         )
     if disk.available <= floor:
-        return error(
-            "pump.disk",
-            subject,
+        return Check("pump.disk", subject).error(
             seen,
             "the pump refuses prewrites now; when all do, TiDB cannot commit",
             "free or add space; or lower gc, or set storage.retention-free-space above"
             f" {_size(floor)} so that the oldest binlogs go first",
         )
     if disk.available <= floor * _NEAR:
-        return warning(
-            "pump.disk",
-            subject,
-            seen,
-            "little is left until prewrites are refused",
-            "free or add space, or lower gc",
+        return Check("pump.disk", subject).warning(
+            seen, "little is left until prewrites are refused", "free or add space, or lower gc"
         )
-    return ok("pump.disk", subject, seen)
+    return Check("pump.disk", subject).ok(seen)
 
 
 def check_disks(nodes: Sequence[NodeFacts]) -> list[Finding]:
@@ -68,9 +60,7 @@ def check_disks(nodes: Sequence[NodeFacts]) -> list[Finding]:
             continue
         disk = node.answer.disk
         if disk is None:
-            findings += unchecked(
-                "pump.disk",
-                node.label,
+            findings += Check("pump.disk", node.label).unchecked(
                 "does not tell its free space",
                 "a full disk stops TiDB's transactions",
                 f"{node.curl('/metrics')} | grep size_bytes",
@@ -91,16 +81,14 @@ def check_retention(nodes: Sequence[NodeFacts], now_s: float) -> list[Finding]:
     findings: list[Finding] = []
     for drainer in drainers:
         if drainer.max_commit_ts <= 0:
-            findings += info("retention", drainer.label, "has no checkpoint yet")
+            findings += Check("retention", drainer.label).info("has no checkpoint yet")
             continue
         lacking = all_of(_pair(pump, drainer, now_s) for pump in pumps)
         if pumps:
-            findings += lacking or ok("retention", drainer.label, "pumps hold all that it needs")
+            findings += lacking or Check("retention", drainer.label).ok("pumps hold all that it needs")
     unknown = [pump for pump in pumps if pump.answer is not None and pump.answer.age_s is None]
     if unknown and drainers:
-        findings += unchecked(
-            "retention",
-            ", ".join(pump.label for pump in unknown),
+        findings += Check("retention", ", ".join(pump.label for pump in unknown)).unchecked(
             "does not tell how long it keeps binlogs",
             "a drainer that is about to lose binlogs is not noticed",
             "compare gc of its configuration with the age of each drainer's checkpoint",
@@ -112,9 +100,7 @@ def _pair(pump: NodeFacts, drainer: NodeFacts, now_s: float) -> list[Finding]:
     answer = pump.answer
     assert answer is not None
     if answer.gc_ts is not None and drainer.max_commit_ts < answer.gc_ts:
-        return error(
-            "retention",
-            drainer.label,
+        return Check("retention", drainer.label).error(
             f"its checkpoint {drainer.max_commit_ts} lies before {answer.gc_ts},"
             f" up to which {pump.label} has purged",
             "binlogs that it has not applied are gone: going on would leave a hole",
@@ -130,9 +116,7 @@ def _pair(pump: NodeFacts, drainer: NodeFacts, now_s: float) -> list[Finding]:
         return []
     behind_s = tso.age_s(drainer.max_commit_ts, now_s)
     idle = drainer.answer is None
-    return warning(
-        "retention",
-        drainer.label,
+    return Check("retention", drainer.label).warning(
         f"{behind_s / 3600:.1f} h behind; {pump.label} keeps binlogs for"
         f" {age_s / 3600:.1f} h" + (", and the drainer does not run" if idle else ""),
         "binlogs that it needs are purged soon, or, while it counts as live, fill the pump's disk",

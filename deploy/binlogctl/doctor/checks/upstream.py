@@ -14,7 +14,7 @@ from typing import Final
 
 from binlogctl.cluster import in_doubt
 from binlogctl.doctor.facts import MemberFacts, StoreFacts, TidbFacts
-from binlogctl.doctor.findings import Finding, all_of, error, info, ok, unchecked, warning
+from binlogctl.doctor.findings import Check, Finding, Severity, all_of
 from tidb_binlog.errors import Corruption
 from tidb_binlog.upstream.standalone.layout import Prepared
 
@@ -40,9 +40,7 @@ def check_members(members: Sequence[MemberFacts]) -> list[Finding]:
     ids = {member.cluster_id for member in answering if member.cluster_id is not None}
     if len(ids) > 1:
         shown = "; ".join(f"{member.url}: {member.cluster_id}" for member in answering)
-        findings += error(
-            "upstream.cluster",
-            "PD",
+        findings += Check("upstream.cluster", "PD").error(
             f"pd-urls name {len(ids)} clusters: {shown}",
             "nodes register in one registry or the other, whichever answers first",
             "leave only URLs of one cluster in pd-urls of every node",
@@ -51,16 +49,14 @@ def check_members(members: Sequence[MemberFacts]) -> list[Finding]:
         if member.error is not None:
             findings += _silent(member, others=len(answering))
         elif member.has_leader is False:
-            findings += error(
-                "upstream.leader",
-                member.url,
+            findings += Check("upstream.leader", member.url).error(
                 "there is no leader",
                 "no timestamps and no registry: nothing commits until a majority of members is back",
                 "start the members that do not run",
             )
         else:
-            findings += ok(
-                "upstream.reachable", member.url, f"{member.name or 'answers'} {member.version}".strip()
+            findings += Check("upstream.reachable", member.url).ok(
+                f"{member.name or 'answers'} {member.version}".strip()
             )
     findings += _spare(members, answering)
     return findings
@@ -70,19 +66,15 @@ def _silent(member: MemberFacts, *, others: int) -> list[Finding]:
     seen = str(member.error)
     mend = f"curl -sv {member.url}/health   # start it, open the firewall, or correct pd-urls"
     if not others:
-        return error(
-            "upstream.reachable",
-            member.url,
-            seen,
-            "without PD (or etcd) no node gets a timestamp or finds the others",
-            mend,
+        return Check("upstream.reachable", member.url).error(
+            seen, "without PD (or etcd) no node gets a timestamp or finds the others", mend
         )
     why = (
         "nodes that have this URL lose seconds at every reconnect, and one more failure may end the cluster"
         if member.configured
         else "a member of the cluster is not reachable at the URL that it tells: nodes led to it wait in vain"
     )
-    return warning("upstream.reachable", member.url, seen, why, mend)
+    return Check("upstream.reachable", member.url).warning(seen, why, mend)
 
 
 def _spare(members: Sequence[MemberFacts], answering: Sequence[MemberFacts]) -> list[Finding]:
@@ -93,9 +85,7 @@ def _spare(members: Sequence[MemberFacts], answering: Sequence[MemberFacts]) -> 
         return []
     need = count // 2 + 1
     if alive < need:
-        return error(
-            "upstream.quorum",
-            "PD",
+        return Check("upstream.quorum", "PD").error(
             f"{alive} of {count} members answer",
             "that is no majority: nothing can be written, and no timestamp is given",
             "start the members that do not run",
@@ -103,8 +93,8 @@ def _spare(members: Sequence[MemberFacts], answering: Sequence[MemberFacts]) -> 
     if alive - 1 >= need:
         return []
     if count == 1:
-        return info("upstream.quorum", "PD", "one member", "when it is away, nothing commits")
-    return info("upstream.quorum", "PD", f"{alive} of {count} members answer", "none may fail any more")
+        return Check("upstream.quorum", "PD").info("one member", "when it is away, nothing commits")
+    return Check("upstream.quorum", "PD").info(f"{alive} of {count} members answer", "none may fail any more")
 
 
 def check_stores(stores: Sequence[StoreFacts]) -> list[Finding]:
@@ -113,31 +103,31 @@ def check_stores(stores: Sequence[StoreFacts]) -> list[Finding]:
     for store in stores:
         subject = f"TiKV store {store.store_id} at {store.address}"
         if store.error is not None:
-            findings += warning(
-                "upstream.store",
-                subject,
+            findings += Check("upstream.store", subject).warning(
                 store.error,
                 "pumps ask TiKV what became of transactions, drainers for"
                 " DDL: regions that have their leader there are not answered from here",
                 f"nc -vz {store.address.replace(':', ' ')}   # start it, or open the firewall",
             )
         elif store.state != "Up":
-            findings += info(
-                "upstream.store", subject, f"is {store.state}", "it is being taken out of the cluster"
+            findings += Check("upstream.store", subject).info(
+                f"is {store.state}", "it is being taken out of the cluster"
             )
         else:
-            findings += ok("upstream.store", subject, f"Up {store.version}".strip())
+            findings += Check("upstream.store", subject).ok(f"Up {store.version}".strip())
     return findings
 
 
 def check_prepared(prepared: Mapping[int, Prepared] | Corruption, now_s: float) -> list[Finding]:
     """Transactions of the standalone upstream that only an application's database can end."""
-    check, subject = "upstream.prepared", "transactions"
+    check = Check("upstream.prepared", "transactions")
     if isinstance(prepared, Corruption):
         why = "every query for the outcome of a transaction fails on this: pumps wait, and drainers too"
-        return error(check, subject, prepared.message, why, prepared.hint or "read that key with etcdctl")
+        return check.error(prepared.message, why, prepared.hint or "read that key with etcdctl")
     return all_of(
-        (error if doubt.abandoned else warning)(check, subject, doubt.seen, in_doubt.WHY, in_doubt.MEND)
+        check.finding(
+            Severity.ERROR if doubt.abandoned else Severity.WARNING, doubt.seen, in_doubt.WHY, in_doubt.MEND
+        )
         for doubt in in_doubt.doubts(prepared, now_s)
     )
 
@@ -147,9 +137,7 @@ def check_tidb(servers: Sequence[TidbFacts], *, expected: bool, asked: bool) -> 
     if not servers:
         if not expected and not asked:
             return []
-        return unchecked(
-            "tidb.binlog",
-            "TiDB",
+        return Check("tidb.binlog", "TiDB").unchecked(
             "no TiDB server is registered in etcd",
             "a server that writes no binlog makes both sides differ",
             "binlogctl doctor -tidb HOST:STATUS_PORT,...",
@@ -160,38 +148,30 @@ def check_tidb(servers: Sequence[TidbFacts], *, expected: bool, asked: bool) -> 
 def _tidb(server: TidbFacts) -> list[Finding]:
     subject = f"TiDB {server.address}"
     if server.skipping or server.binlog == BINLOG_SKIPPING:
-        return error(
-            "tidb.skipping",
-            subject,
+        return Check("tidb.skipping", subject).error(
             "it skips binlogs: ignore-error has tripped",
             "everything it has committed since is missing downstream, without another word",
             _RESTORE.format(curl=server.curl("/binlog/recover")),
         )
     if server.binlog is None or server.binlog == "Unknown":
-        return unchecked(
-            "tidb.binlog",
-            subject,
+        return Check("tidb.binlog", subject).unchecked(
             server.error or "does not say whether it writes binlogs",
             "a server that writes none makes both sides differ",
             f"{server.curl('/info')} | grep binlog_status",
         )
     if server.binlog != BINLOG_ON:
-        return error(
-            "tidb.binlog",
-            subject,
+        return Check("tidb.binlog", subject).error(
             f"binlog is {server.binlog}",
             "what is written through this server never reaches the downstream",
             "set [binlog] enable = true in its configuration and restart it; then copy the data anew",
         )
     if server.error is not None:
-        return warning(
-            "tidb.reachable",
-            subject,
+        return Check("tidb.reachable", subject).warning(
             f"registered with binlog {server.binlog}, but {server.error}",
             "whether ignore-error has tripped since is not known",
             server.curl("/binlog/recover?op=status"),
         )
-    return ok("tidb.binlog", subject, f"binlog is on {server.version}".strip())
+    return Check("tidb.binlog", subject).ok(f"binlog is on {server.version}".strip())
 
 
 def _is_fit(release: tuple[int, int, int]) -> bool:
@@ -215,13 +195,15 @@ def _etcd_release(member: MemberFacts) -> list[Finding]:
     if match is None:
         seen = f"its release {member.version!r} is not known"
         why = "some releases of etcd may lose at a crash what they have confirmed"
-        return unchecked("upstream.etcd", member.url, seen, why, f"see that it is etcd {LEAST_TEXT} or newer")
+        return Check("upstream.etcd", member.url).unchecked(
+            seen, why, f"see that it is etcd {LEAST_TEXT} or newer"
+        )
     major, minor, patch = map(int, match.groups())
     release = (major, minor, patch)
     if _is_fit(release):
-        return ok("upstream.etcd", member.url, f"etcd {member.version}")
+        return Check("upstream.etcd", member.url).ok(f"etcd {member.version}")
     if DIVERGING[0] <= release <= DIVERGING[1]:
         why = "etcd 3.5.0 to 3.5.2 may come back from a crash with other data than they confirmed"
     else:
         why = "it may lose at a crash what it has confirmed, a single member above all"
-    return warning("upstream.etcd", member.url, f"etcd {member.version}", why, _UPGRADE)
+    return Check("upstream.etcd", member.url).warning(f"etcd {member.version}", why, _UPGRADE)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from binlogctl.doctor.facts import DownstreamFacts, Replicated
-from binlogctl.doctor.findings import Finding, error, info, ok, unchecked, warning
+from binlogctl.doctor.findings import Check, Finding
 
 PACKET_MIN: Final = 16 << 20
 """A row of TiDB has up to 6 MiB; as text, with the row before it, it has more than twice as much."""
@@ -54,22 +54,18 @@ def _modes(seen: DownstreamFacts) -> list[Finding]:
     )
     findings = []
     if not modes & _STRICT:
-        findings += warning(
-            "downstream.sql_mode",
-            seen.where,
+        findings += Check("downstream.sql_mode", seen.where).warning(
             f"global sql_mode is {text!r}: not strict",
             whose + "values that do not fit are clipped silently, and rows differ from then on",
             mend,
         )
     if changing := sorted(modes & _CHANGES_TEXT):
-        findings += warning(
-            "downstream.sql_mode",
-            seen.where,
+        findings += Check("downstream.sql_mode", seen.where).warning(
             f"global sql_mode has {', '.join(changing)}",
             whose + "texts are read otherwise than TiDB wrote them",
             mend,
         )
-    return findings or ok("downstream.sql_mode", seen.where, "strict")
+    return findings or Check("downstream.sql_mode", seen.where).ok("strict")
 
 
 def _zone(seen: DownstreamFacts, upstream_zone_s: float | None) -> list[Finding]:
@@ -81,28 +77,22 @@ def _zone(seen: DownstreamFacts, upstream_zone_s: float | None) -> list[Finding]
     if offset_s is None:
         findings += _unread(seen, "time_zone")
     elif upstream_zone_s is not None and round(offset_s - upstream_zone_s) != 0:
-        findings += warning(
-            "downstream.time_zone",
-            seen.where,
+        findings += Check("downstream.time_zone", seen.where).warning(
             f"global time_zone is {name}, {_offset(offset_s)}; the upstream's is {_offset(upstream_zone_s)}",
             "rows are stored right, but readers see other TIMESTAMPs here than there, and what loads"
             " the first snapshot or compares both sides without setting a zone goes wrong",
             f"SET GLOBAL time_zone = '{_offset(upstream_zone_s)}';   -- and in the server's file",
         )
     elif upstream_zone_s is None and round(offset_s) != 0:
-        findings += info(
-            "downstream.time_zone",
-            seen.where,
+        findings += Check("downstream.time_zone", seen.where).info(
             f"global time_zone is {name}, {_offset(offset_s)}",
             "rows are stored right; readers see the same TIMESTAMPs only if the upstream has this zone",
             "binlogctl doctor -time-zone ZONE   # compares with the upstream's zone",
         )
     else:
-        findings += ok("downstream.time_zone", seen.where, _offset(offset_s))
+        findings += Check("downstream.time_zone", seen.where).ok(_offset(offset_s))
     if seen.knows_zones is False:
-        findings += info(
-            "downstream.time_zone_names",
-            seen.where,
+        findings += Check("downstream.time_zone_names", seen.where).info(
             "does not know time zones by name",
             "DDL that ran in a named zone upstream runs with that zone's offset: what it fills in for"
             " days of the other half of the year is an hour off",
@@ -117,9 +107,7 @@ def _text(seen: DownstreamFacts) -> list[Finding]:
     if not charset:
         return _unread(seen, "character_set_server")
     if charset != "utf8mb4":
-        findings += warning(
-            "downstream.charset",
-            seen.where,
+        findings += Check("downstream.charset", seen.where).warning(
             f"character_set_server is {charset}",
             "tables that are made by hand or from a dump without a character set cannot hold the"
             " characters that TiDB has: rows are refused, or stored with question marks",
@@ -128,20 +116,15 @@ def _text(seen: DownstreamFacts) -> list[Finding]:
         )
     collation = seen.variables.get("collation_server", "")
     if charset == "utf8mb4" and collation != "utf8mb4_bin":
-        findings += info(
-            "downstream.collation",
-            seen.where,
+        findings += Check("downstream.collation", seen.where).info(
             f"collation_server is {collation}",
             "TiDB's default is utf8mb4_bin; tables made by hand without a collation compare otherwise",
         )
     if seen.variables.get("lower_case_table_names", "0") not in ("0", "2"):
-        findings += info(
-            "downstream.names",
-            seen.where,
-            "lower_case_table_names is 1",
-            "names of tables are stored in lower case here",
+        findings += Check("downstream.names", seen.where).info(
+            "lower_case_table_names is 1", "names of tables are stored in lower case here"
         )
-    return findings or ok("downstream.charset", seen.where, f"{charset}, {collation}")
+    return findings or Check("downstream.charset", seen.where).ok(f"{charset}, {collation}")
 
 
 def check_writable(seen: DownstreamFacts) -> list[Finding]:
@@ -154,11 +137,9 @@ def check_writable(seen: DownstreamFacts) -> list[Finding]:
     if seen.variables.get("innodb_force_recovery", "0") not in ("0", ""):
         on.append("innodb_force_recovery")
     if not on:
-        return ok("downstream.writable", seen.where, "takes writes")
+        return Check("downstream.writable", seen.where).ok("takes writes")
     name = on[-1]
-    return error(
-        "downstream.writable",
-        seen.where,
+    return Check("downstream.writable", seen.where).error(
         f"{', '.join(on)} is set",
         "the server takes no writes: the drainer"
         " waits until it does; or it is a replica, and the wrong server",
@@ -173,38 +154,30 @@ def _limits(seen: DownstreamFacts, replicated: Replicated) -> list[Finding]:
     if packet is None:
         findings += _unread(seen, "max_allowed_packet")
     elif packet < PACKET_MIN:
-        findings += warning(
-            "downstream.max_allowed_packet",
-            seen.where,
+        findings += Check("downstream.max_allowed_packet", seen.where).warning(
             f"max_allowed_packet is {packet} bytes",
             "a row of TiDB has up to 6 MiB and its statement more than twice as much: at the first such"
             " row the drainer stops",
             "SET GLOBAL max_allowed_packet = 67108864;   -- and in the server's file",
         )
     else:
-        findings += ok("downstream.max_allowed_packet", seen.where, f"{packet} bytes")
+        findings += Check("downstream.max_allowed_packet", seen.where).ok(f"{packet} bytes")
     sessions = replicated.lanes + SESSIONS_APART
     if (most := numbers.get("max_connections")) and most < sessions:
-        findings += warning(
-            "downstream.max_connections",
-            seen.where,
+        findings += Check("downstream.max_connections", seen.where).warning(
             f"max_connections is {most}, {replicated.lanes} lanes and"
             f" what is beside them use up to {sessions}",
             "lanes wait for connections",
             f"SET GLOBAL max_connections = {max(151, 2 * sessions)};",
         )
     if re.fullmatch(r"0*(\.0*)?", statement_s := seen.variables.get("max_statement_time", "0")) is None:
-        findings += warning(
-            "downstream.max_statement_time",
-            seen.where,
+        findings += Check("downstream.max_statement_time", seen.where).warning(
             f"max_statement_time is {statement_s} s",
             "a long DDL is broken off again and again, and replication stands before it",
             "SET GLOBAL max_statement_time = 0;   -- and in the server's file",
         )
     if (silent_s := numbers.get("wait_timeout")) is not None and 0 < silent_s < 60:
-        findings += warning(
-            "downstream.wait_timeout",
-            seen.where,
+        findings += Check("downstream.wait_timeout", seen.where).warning(
             f"wait_timeout is {silent_s} s",
             "the server closes sessions that are only waiting for rows: they are opened again each time",
             "SET GLOBAL wait_timeout = 28800;",
@@ -221,9 +194,7 @@ def _engine(seen: DownstreamFacts) -> list[Finding]:
 def _engine_findings(where: str, variables: Mapping[str, str]) -> Iterator[Finding]:
     engine = variables.get("default_storage_engine", "InnoDB")
     if engine.lower() != "innodb":
-        yield from error(
-            "downstream.engine",
-            where,
+        yield from Check("downstream.engine", where).error(
             f"default_storage_engine is {engine}",
             "tables without transactions: after a crash rows and the position that belongs to them differ",
             "SET GLOBAL default_storage_engine = 'InnoDB';   -- and in the server's file",
@@ -232,41 +203,31 @@ def _engine_findings(where: str, variables: Mapping[str, str]) -> Iterator[Findi
         variables.get("log_bin", "").upper() in _ON
         and variables.get("binlog_format", "").upper() == "STATEMENT"
     ):
-        yield from error(
-            "downstream.binlog_format",
-            where,
+        yield from Check("downstream.binlog_format", where).error(
             "log_bin is on with binlog_format STATEMENT",
             "InnoDB refuses writes at READ COMMITTED then (error 1665): nothing can be replicated",
             "SET GLOBAL binlog_format = 'ROW';   -- and in the server's file",
         )
     if variables.get("sql_require_primary_key", "").upper() in _ON:
-        yield from warning(
-            "downstream.primary_key",
-            where,
+        yield from Check("downstream.primary_key", where).warning(
             "sql_require_primary_key is on",
             "upstream tables without a primary key are refused here, and their rows wait",
             "SET GLOBAL sql_require_primary_key = OFF;",
         )
     if variables.get("wsrep_on", "").upper() in _ON:
-        yield from info(
-            "downstream.galera",
-            where,
+        yield from Check("downstream.galera", where).info(
             "a Galera cluster",
             "there are no user locks: a successor waits for the sessions of a frozen drainer",
         )
     if variables.get("innodb_flush_log_at_trx_commit", "1") != "1":
-        yield from info(
-            "downstream.durability",
-            where,
+        yield from Check("downstream.durability", where).info(
             "innodb_flush_log_at_trx_commit is not 1",
             "a power cut there loses rows and their position together; pumps still have them",
         )
 
 
 def _unread(seen: DownstreamFacts, name: str) -> list[Finding]:
-    return unchecked(
-        f"downstream.{name}",
-        seen.where,
+    return Check(f"downstream.{name}", seen.where).unchecked(
         f"{name} could not be read",
         "a wrong setting would not be noticed",
         f"SHOW GLOBAL VARIABLES LIKE '{name}';",

@@ -31,13 +31,10 @@ from binlogctl.doctor.facts import (
 from binlogctl.doctor.findings import (
     EXIT_ERROR,
     EXIT_WARNING,
+    Check,
     Finding,
     Report,
     Severity,
-    error,
-    info,
-    ok,
-    warning,
 )
 from binlogctl.doctor.gather import answers
 from tests.docs.pages import Page
@@ -72,8 +69,8 @@ def bad(findings: list[Finding]) -> dict[str, Severity]:
 
 
 def test_report_is_sorted_and_its_exit_code_is_that_of_the_worst() -> None:
-    fine, remark = ok("a", "x", "y"), info("b", "x", "y")
-    alarm, broken = warning("c", "x", "y", "w", "m"), error("d", "x", "y", "w", "m")
+    fine, remark = Check("a", "x").ok("y"), Check("b", "x").info("y")
+    alarm, broken = Check("c", "x").warning("y", "w", "m"), Check("d", "x").error("y", "w", "m")
     assert (Report.of([]).exit_code, Report.of(fine + remark).exit_code) == (0, 0)
     assert Report.of(fine + alarm + remark).exit_code == EXIT_WARNING
     report = Report.of(fine + alarm + broken + remark + alarm)
