@@ -23,8 +23,9 @@ from drainer.checkpoint.store import CheckpointStore
 from drainer.config.downstream import target_of
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Policy
+from drainer.ddl.run.execution import Ran
 from drainer.ddl.run.recycle_bin import KeepDropped
-from drainer.ddl.run.runner import DdlRunner, Ran, Refused
+from drainer.ddl.run.runner import DdlRunner, Refused
 from drainer.formats.binlog_directory import BinlogDirectory
 from drainer.mysql.connection import Target, connect
 from drainer.mysql.errors import SessionError, final_error

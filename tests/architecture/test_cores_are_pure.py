@@ -136,6 +136,7 @@ CORES = (
     "drainer.txn",
     "drainer.changes.ddl_effect",
     "drainer.changes.statement_effect",
+    "drainer.ddl.run.plan",
     "drainer.ddl.run.recycle_bin",
     "drainer.stream.schema.catalog",
     "drainer.ddl.run.ran_before",

@@ -106,15 +106,12 @@ class DdlConnection:
 
     def make_database(self, connection: Connection, name: str, upstream: str) -> None:
         """Create a database that is not there, with the character set of the one upstream."""
-        if self.has_database(connection, name):
+        if fingerprint.has_database(connection, name, self.server):
             return
         logger.warning("database is missing downstream, creating it", schema=name)
-        found = self._collation(upstream)
-        clause = f" {collated(*found)}" if found else ""
+        collation = self._collation(upstream)
+        clause = f" {collated(*collation)}" if collation else ""
         connection.run(b"CREATE DATABASE IF NOT EXISTS " + quote_name(name) + clause.encode())
-
-    def has_database(self, connection: Connection, name: str) -> bool:
-        return fingerprint.read(connection, [(name, "")], self.server)[f"{name}."] is not None
 
     def _collation(self, schema: str) -> tuple[str, str] | None:
         """(charset, collation) of a database upstream, as near as the server can."""

@@ -65,6 +65,11 @@ def read(
     return found
 
 
+def has_database(connection: Connection, name: str, server: Server) -> bool:
+    """Whether a database of that name is there."""
+    return read(connection, [(name, "")], server)[f"{name}."] is not None
+
+
 def _definition(connection: Connection, schema: str, table: str) -> str | None:
     statement = (
         b"SHOW CREATE TABLE " + qualified(schema, table)

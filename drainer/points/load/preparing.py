@@ -19,7 +19,8 @@ from typing import Any, Final
 from drainer.changes import ddl_effect
 from drainer.checkpoint.load_progress import LoadedTable, LoadProgress, LoadState, TableState
 from drainer.ddl.derive.render import Server
-from drainer.ddl.run.runner import DdlRunner, Ran, Refused
+from drainer.ddl.run.execution import Ran
+from drainer.ddl.run.runner import DdlRunner, Refused
 from drainer.mysql.connection import Connection
 from drainer.mysql.errors import SessionError, final_error
 from drainer.mysql.literal.quoting import qualified, string_literal

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from binlog_playground.scenario import Scenario
-from drainer.ddl.run.runner import is_of_database, statement_of
+from drainer.ddl.run.plan import is_of_database, statement_of
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.rows.change import Change, Chunk, Position
 from drainer.mysql.rows.row_fold import fold

@@ -9,8 +9,8 @@ import pytest
 from drainer.changes.ddl_effect import KINDS, DdlEffect, EffectKind, effect, effect_kind, sub_actions
 from drainer.ddl.derive import derive
 from drainer.ddl.derive.derive import Change
-from drainer.ddl.run import recycle_bin, runner
-from drainer.ddl.run.runner import statement_of
+from drainer.ddl.run import plan, recycle_bin
+from drainer.ddl.run.plan import statement_of
 from drainer.sink import ddl_text
 from drainer.stream.schema import history_reader, tracker
 from drainer.stream.schema.tracker import SchemaTracker
@@ -55,7 +55,7 @@ def test_all_agree_on_an_action(action: int) -> None:
         action in found for found in (history_reader._DROPS, history_reader._PLACES, history_reader._UPDATES)
     ]
     assert sum(by_head) <= 1
-    if done.kind.name.endswith("DATABASE") or done.kind in runner._NEVER_AS_TEXT:
+    if done.kind.name.endswith("DATABASE") or done.kind in plan.NEVER_AS_TEXT:
         assert not any(by_head)
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.value import Intent
-from drainer.ddl.run.runner import DdlRunner, Ran
+from drainer.ddl.run.execution import Ran
+from drainer.ddl.run.runner import DdlRunner
 from drainer.mysql.connection import Connection, Target
 from drainer.mysql.errors import TransientError
 from drainer.txn import Ddl, Tracked

@@ -11,10 +11,12 @@ import pytest
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.value import Intent
 from drainer.ddl.convert import columns
+from drainer.ddl.run import execution
+from drainer.ddl.run.connection import run_ddl
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner, Refused
 from drainer.mysql import pinned_settings, table_reader
-from drainer.mysql.connection import Target, connect
+from drainer.mysql.connection import Connection, Target, connect
 from drainer.relay import downstream_definitions
 from drainer.txn import Ddl, Tracked
 from tests.drainer.support.apply_life import run
@@ -324,17 +326,17 @@ DATABASE = {
 }
 
 
-class Cut(DdlRunner):
+def run_and_die(connection: Connection, statement: bytes) -> None:
     """A drainer that is killed after its first statement."""
-
-    def _step(self, *arguments: Any) -> None:
-        super()._step(*arguments)
-        raise KeyboardInterrupt
+    run_ddl(connection, statement)
+    raise KeyboardInterrupt
 
 
 class TestRecycleBin:
     @pytest.mark.parametrize("action", [ActionType.RECOVER_SCHEMA, ActionType.RECOVER_TABLE])
-    def test_a_flashback_that_was_cut_brings_every_table_back(self, target: Target, action: int) -> None:
+    def test_a_flashback_that_was_cut_brings_every_table_back(
+        self, target: Target, action: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         keep = KeepDropped("tidb_binlog", 7, 600.0)
         run(target, "CREATE DATABASE d", "CREATE DATABASE tidb_binlog", "SELECT 1")
         tables = tuple(table(ID, name=name, table_id=number) for number, name in enumerate("tuv", 1))
@@ -358,10 +360,12 @@ class TestRecycleBin:
             100, 7, action, "d", "FLASHBACK DATABASE d",
             (("d", ""),), 5, job=DATABASE, after=tables,
         )  # fmt: skip
-        first = Cut(target, Schema(), keep=keep)
+        first = DdlRunner(target, Schema(), keep=keep)
         intent = Intent(100, 7, back.query, first.before(back))
-        with pytest.raises(KeyboardInterrupt):
-            first.run(back)
+        with monkeypatch.context() as patched:
+            patched.setattr(execution, "run_ddl", run_and_die)
+            with pytest.raises(KeyboardInterrupt):
+                first.run(back)
         second = DdlRunner(target, Schema(), keep=keep)
         if not second.had_run(intent, back, None):
             second.run(back)

@@ -9,7 +9,8 @@ import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.value import Intent
-from drainer.ddl.run.runner import DdlRunner, Refused, statement_of
+from drainer.ddl.run.plan import statement_of
+from drainer.ddl.run.runner import DdlRunner, Refused
 from drainer.mysql.connection import Target, connect
 from drainer.mysql.errors import StatementRefused, safe_text
 from drainer.txn import Ddl, Tracked

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +11,8 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.value import Intent
 from drainer.ddl.derive import derive as ddl_derive
 from drainer.ddl.run.connection import DdlConnection
-from drainer.ddl.run.downstream_schema import read_all, server_of, tables_in
+from drainer.ddl.run.downstream_schema import server_of, tables_in
+from drainer.ddl.run.facts import DdlFacts
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
 from drainer.mysql.connection import Target
@@ -114,9 +114,8 @@ def test_every_recorded_ddl_killed_between_its_steps(scenario: str, downstream: 
     for tracker, ddl in recorded_ddl.applied(scenario):
         runner = downstream.life(tracker)
         intent = Intent(ddl.commit_ts, ddl.job_id, ddl.query, runner.before(ddl))
-        change = runner._intended(ddl)
-        present = read_all(downstream.connection, ddl_derive.names(change), downstream.server)
-        derived = ddl_derive.derive(dataclasses.replace(change, present=present))
+        facts = DdlFacts(downstream.connection, downstream.server, ddl_derive.same_names)
+        derived = ddl_derive.derive(facts.change(ddl))
         if len(derived.steps) > 1 and len(derived.steps[0].statements) == 1:
             with downstream.connection.cursor() as cursor:
                 cursor.execute(derived.steps[0].statements[0])
