@@ -6,6 +6,8 @@ Holds   statements are derived from the tracked definitions before and after: a 
         definition says what it did, or where an operator or a filter gave another one
         Afterwards what the definitions say is compared with what is there
 Never   edits a statement's text; loses in silence what the downstream cannot have: `Ran.missing`
+
+Tests   tests/drainer/ddl/run/test_meaning.py, tests/drainer/ddl/run/test_runner_recorded.py
 """
 
 from __future__ import annotations
