@@ -21,7 +21,6 @@ from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy
 from drainer.formats.messages.message import FormatOptions, MessageFormat, open_format
 from drainer.sink.background import Background
-from drainer.sink.kafka import zookeeper
 from drainer.sink.kafka.claim_store import open_store
 from drainer.sink.kafka.client import Answered, Client
 from drainer.sink.kafka.destinations import Destinations
@@ -52,9 +51,8 @@ async def build(context: BuildContext) -> Runner[KafkaSink]:
     stored = await begin.stored()
     line = Line()
     topic = topic_of(settings, upstream.cluster_id)
-    servers = await operating.wait_for(lambda: asyncio.to_thread(brokers_of, settings))
     client = await asyncio.to_thread(
-        Client, client_settings(settings, servers, upstream.cluster_id), line.answered, line.trouble
+        Client, client_settings(settings, upstream.cluster_id), line.answered, line.trouble
     )
     context.ends.push_async_callback(asyncio.to_thread, client.close, wait_s=0.0)
     first = Topics(topic).only
@@ -71,7 +69,7 @@ async def build(context: BuildContext) -> Runner[KafkaSink]:
         "check pd-urls; after restoring the upstream begin with a new topic and a new data-dir",
     )
     past_ts = await operating.wait_for(upstream.oracle.timestamp)
-    logger.info("Kafka", servers=servers, topic=topic, commit_ts=place.commit_ts)
+    logger.info("Kafka", servers=settings.brokers(), topic=topic, commit_ts=place.commit_ts)
     translator = await begin.translator(place)
     sink = assembled(
         Mark(*place),
@@ -179,21 +177,14 @@ def form_of(settings: DrainerConfig, topic: str) -> MessageFormat | None:
     )
 
 
-def brokers_of(settings: DrainerConfig) -> str:
-    """May wait for ZooKeeper. Raises `Unavailable`."""
-    if settings.zookeeper_addrs:
-        return zookeeper.brokers(settings.zookeeper_addrs)
-    return settings.brokers()
-
-
-def client_settings(settings: DrainerConfig, servers: str, cluster_id: int) -> ClientSettings:
+def client_settings(settings: DrainerConfig, cluster_id: int) -> ClientSettings:
     tls = settings.downstream_tls
     sasl = None
     if settings.sasl_mechanism:
         _, _, user, password = settings.downstream
         sasl = Sasl(settings.sasl_mechanism, user, password)
     return ClientSettings(
-        servers,
+        settings.brokers(),
         settings.kafka_client_id,
         settings.kafka_version,
         settings.kafka_max_messages,
@@ -224,9 +215,8 @@ async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
     """What a takeover needs of others, tried without writing anything. Raises what is in its way."""
     read_rules(settings)
     async with contextlib.AsyncExitStack() as ends:
-        servers = await asyncio.to_thread(brokers_of, settings)
         line = Line()
-        wanted = client_settings(settings, servers, upstream.cluster_id)
+        wanted = client_settings(settings, upstream.cluster_id)
         client = await asyncio.to_thread(Client, wanted, line.answered, line.trouble)
         ends.push_async_callback(asyncio.to_thread, client.close, wait_s=0.0)
         await asyncio.to_thread(client.meet)

@@ -116,7 +116,7 @@ class KafkaOptions(ArchiveOptions):
     zookeeper_addrs: str = option(
         "",
         key="syncer.to.zookeeper-addrs",
-        help="Kafka: ZooKeepers that know the brokers; they win over kafka-addrs",
+        help="Kafka: accepted for Go's sake; ZooKeepers are not asked for brokers, kafka-addrs has them",
     )
     kafka_addrs: str = option(
         "",
@@ -261,6 +261,11 @@ class KafkaOptions(ArchiveOptions):
                 )
         self._check_topics()
         self._check_form()
+        if self.zookeeper_addrs and not self.kafka_addrs:
+            raise ConfigError(
+                "syncer.to.zookeeper-addrs: ZooKeepers are not asked for brokers",
+                hint="give the brokers in kafka-addrs; Kafka from 4.0 on has no ZooKeeper",
+            )
         _ = self.brokers({})
         if not _VERSION.fullmatch(self.kafka_version):
             raise ConfigError(
@@ -292,12 +297,7 @@ class KafkaOptions(ArchiveOptions):
         """What is set and has no effect, or less than it says."""
         said = []
         if self.zookeeper_addrs:
-            said.append(
-                "syncer.to.zookeeper-addrs is for Kafka before 4.0, which has no ZooKeeper any more: "
-                "kafka-addrs is for all"
-            )
-            if self.kafka_addrs:
-                said.append("syncer.to.kafka-addrs is not used: zookeeper-addrs says who the brokers are")
+            said.append("syncer.to.zookeeper-addrs is not used: the brokers are those of kafka-addrs")
         if self.kafka_version != DEFAULT_VERSION and _numbers(self.kafka_version) >= (0, 10):
             said.append("syncer.to.kafka-version is not needed: brokers from 0.10 on say what they are")
         if self.kafka_max_message_size > max(MESSAGE_BYTES_MAX, DEFAULT_MESSAGE_BYTES):

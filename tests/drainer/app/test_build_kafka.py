@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from drainer.app.build_kafka import brokers_of, client_settings, form_of, sink_settings, topic_of
+from drainer.app.build_kafka import client_settings, form_of, sink_settings, topic_of
 from drainer.config.options import DrainerConfig
 from drainer.formats.messages.avro import Avro
 from drainer.formats.messages.canal_json import CanalJson
@@ -39,7 +39,7 @@ def test_the_keys_of_a_go_drainer_reach_the_client() -> None:
         kafka_client_id="me",
         kafka_max_message_size=5000,
     )
-    found = client_settings(settings, brokers_of(settings), 77)
+    found = client_settings(settings, 77)
     assert (found.servers, found.version, found.batch_messages) == ("a:1,b:2", "2.4.0", 7)
     assert (found.client_id, found.message_bytes) == ("me", 5000)
     assert (found.compression, found.idempotent, found.transactional_id) == ("none", True, "")
@@ -49,7 +49,7 @@ def test_the_keys_of_a_go_drainer_reach_the_client() -> None:
 def test_a_message_is_no_larger_than_the_client_takes() -> None:
     settings = DrainerConfig(db_type="kafka")
     assert settings.kafka_max_message_size > MESSAGE_BYTES_MAX
-    assert client_settings(settings, "a:1", 1).message_bytes == MESSAGE_BYTES_MAX
+    assert client_settings(settings, 1).message_bytes == MESSAGE_BYTES_MAX
     assert sink_settings(settings, "t").message_bytes == MESSAGE_BYTES_MAX
 
 
@@ -66,7 +66,7 @@ def test_login_and_tls(tmp_path: Path) -> None:
         to_ssl_cert="cert.pem",
         to_ssl_key="key.pem",
     )
-    found = client_settings(settings, "a:1", 1)
+    found = client_settings(settings, 1)
     assert found.tls == Tls("ca.pem", "cert.pem", "key.pem")
     assert found.sasl == Sasl("SCRAM-SHA-512", "me", "hidden-word")
     assert "hidden-word" not in repr(found)
@@ -74,7 +74,7 @@ def test_login_and_tls(tmp_path: Path) -> None:
 
 def test_a_transactional_id_is_the_drainer_s_own() -> None:
     settings = DrainerConfig(db_type="kafka", transactions=True, node_id="east")
-    assert client_settings(settings, "a:1", 77).transactional_id == "tidb-binlog-77-east"
+    assert client_settings(settings, 77).transactional_id == "tidb-binlog-77-east"
 
 
 def test_forms_of_messages() -> None:
@@ -117,4 +117,4 @@ def test_a_password_that_cannot_be_read_is_said(tmp_path: Path) -> None:
         db_type="kafka", sasl_mechanism="PLAIN", to_user="me", to_password_file=str(tmp_path / "none")
     )
     with pytest.raises(ConfigError, match="password-file"):
-        client_settings(settings, "a:1", 1)
+        client_settings(settings, 1)

@@ -11,7 +11,6 @@ import pytest
 from drainer.app import build_kafka
 from drainer.config.options import ENV_PREFIX, DrainerConfig
 from drainer.config.sink_options import MESSAGE_BYTES_MAX
-from drainer.sink.kafka import zookeeper
 from drainer.sink.kafka.client import producer_config
 from tests.drainer.config.go_kafka_file import GO_FILE
 from tidb_binlog.config import loading
@@ -27,7 +26,7 @@ def load(path: Path, to: str = "", syncer: str = "", sections: str = "") -> Drai
 
 def client(settings: DrainerConfig) -> dict[str, Any]:
     """What librdkafka is told."""
-    return producer_config(build_kafka.client_settings(settings, build_kafka.brokers_of(settings), 7))
+    return producer_config(build_kafka.client_settings(settings, 7))
 
 
 # -- keys that work -----------------------------------------------------------------------------------
@@ -55,13 +54,11 @@ def test_the_topic_is_the_one_that_is_named_or_go_s_default(tmp_path: Path) -> N
     assert build_kafka.topic_of(load(tmp_path, 'topic-name = ""'), 7) == "7_obinlog"
 
 
-def test_zookeepers_say_the_brokers_and_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zookeeper, "brokers", lambda addresses: f"from {addresses}")
+def test_brokers_are_used_beside_zookeepers(tmp_path: Path) -> None:
     settings = load(tmp_path, 'zookeeper-addrs = "zk:2181"\nkafka-addrs = "10.0.0.1:9092"')
-    assert client(settings)["bootstrap.servers"] == "from zk:2181"
-    before_4, unused = settings.remarks()
-    assert "Kafka before 4.0" in before_4
-    assert unused.startswith("syncer.to.kafka-addrs is not used")
+    assert client(settings)["bootstrap.servers"] == "10.0.0.1:9092"
+    (unused,) = settings.remarks()
+    assert unused.startswith("syncer.to.zookeeper-addrs is not used")
 
 
 # -- keys that have no effect -------------------------------------------------------------------------
@@ -117,6 +114,7 @@ def test_a_login_is_used_with_a_mechanism(tmp_path: Path) -> None:
     ("keys", "wrong", "hint"),
     [
         ({"to": 'kafka-addrs = "broker"'}, "kafka-addrs", ""),
+        ({"to": 'zookeeper-addrs = "zk:2181"'}, "ZooKeepers are not asked", "brokers in kafka-addrs"),
         ({"to": 'kafka-version = "latest"'}, "kafka-version", "numbers as in"),
         ({"to": "kafka-max-messages = 2000000"}, "kafka-max-messages is 2000000", "1000000 at most"),
         ({"to": "kafka-max-message-size = 0"}, "kafka-max-message-size is 0", "at least 1"),
@@ -146,5 +144,4 @@ def test_the_shipped_file_says_what_of_it_has_no_effect(tmp_path: Path) -> None:
     assert [line.partition(" ")[0].removesuffix(",") for line in config.remarks()] == [
         "syncer.worker-count",
         "syncer.to.zookeeper-addrs",
-        "syncer.to.kafka-addrs",
     ]
