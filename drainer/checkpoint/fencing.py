@@ -68,6 +68,7 @@ class Fence:
         )
 
     def went_back(self, why: str) -> WentBack:
+        """Makes the error for a downstream that has less than it had."""
         return WentBack(
             f"the downstream went back in time (cluster {self.cluster_id}): {why}. Was a replica promoted"
             " that lagged, or a data directory put back?",

@@ -42,6 +42,7 @@ class TableSpread:
 
     @property
     def pinned(self) -> bool:
+        """Says that all rows go to one lane."""
         return self.spread is Spread.BY_TABLE
 
     def joined(self, other: TableSpread) -> TableSpread:
@@ -53,6 +54,7 @@ class TableSpread:
         return TableSpread(Spread.BY_PADDED_KEY, self.key)
 
     def to_json(self) -> str:
+        """Writes what `from_json` reads."""
         return json.dumps({"spread": _NAMES[self.spread], "key": self.key})
 
     @classmethod
@@ -135,6 +137,7 @@ def header_json(rules: str) -> str:
 
 
 def damaged(why: str) -> Corruption:
+    """Makes the error for what is stored and cannot be read."""
     return Corruption(
         f"what the lanes' positions belong to cannot be read: {why}",
         hint="read the lane_basis table beside the checkpoint; with its rows of the cluster deleted, the "

@@ -36,6 +36,7 @@ class LaneBasisTable:
 
     @property
     def create_statement(self) -> bytes:
+        """Writes the statement that makes the table."""
         return (
             b"CREATE TABLE IF NOT EXISTS " + self._name + b" (cluster_id BIGINT UNSIGNED NOT NULL,"
             b" fold BIGINT NOT NULL, epoch BIGINT NOT NULL, name TEXT CHARACTER SET utf8mb4 NOT NULL,"
@@ -82,6 +83,7 @@ class LaneBasisTable:
         connection.run(b"DELETE FROM %s WHERE cluster_id=%d%s" % (self._name, self._cluster_id, tables))
 
     def put_header(self, connection: Connection, epoch: int, rules: str) -> None:
+        """Store the rules, in a transaction of the caller's."""
         definition = lane_basis.header_json(rules)
         self._replace(connection, [(_HEADER, epoch, "", definition)])
 

@@ -37,6 +37,7 @@ class Committed:
 
     @property
     def writes(self) -> int:
+        """The number of the last write that is committed."""
         return self._writes
 
     def of(self, lane: int) -> Position | None:

@@ -75,6 +75,7 @@ class LoadState:
 
     @property
     def is_unfinished(self) -> bool:
+        """Says that the load goes on with the next start."""
         return self.phase != DONE
 
 
@@ -130,6 +131,7 @@ class LoadProgress:
         return LoadState(int(run), str(phase), int(ts), str(mode), str(program))
 
     def put_state(self, connection: Connection, state: LoadState) -> None:
+        """Store how far the load is; the caller commits, here and below."""
         connection.run(
             b"REPLACE INTO %s (cluster_id, run, phase, ts, mode, program) VALUES (%d,%d,%s,%d,%s,%s)"
             % (
@@ -170,6 +172,7 @@ class LoadProgress:
     # -- tables --------------------------------------------------------------------------------------
 
     def tables(self, connection: Connection) -> list[LoadedTable]:
+        """Reads the tables of the load, in their order."""
         rows = connection.rows(
             b"SELECT number, source_schema, source_name, target_schema, target_name, definition, made, state"
             b" FROM " + self._tables + self._mine + b" ORDER BY number"
@@ -187,6 +190,7 @@ class LoadProgress:
         ]
 
     def put_tables(self, connection: Connection, tables: Iterable[LoadedTable]) -> None:
+        """Store tables of the load."""
         rows = [
             b"(%d,%d,%s,%s,%s,%d,%d)"
             % (
@@ -203,15 +207,18 @@ class LoadProgress:
         self._put(connection, self._tables, rows)
 
     def set_table(self, connection: Connection, number: int, state: TableState) -> None:
+        """Store the state of one table."""
         connection.run(
             b"UPDATE %s SET state=%d" % (self._tables, state) + self._mine + b" AND number=%d" % number
         )
 
     def forget_table(self, connection: Connection, number: int) -> None:
+        """Remove a table and its chunks."""
         self.forget_chunks(connection, number)
         connection.run(b"DELETE FROM " + self._tables + self._mine + b" AND number=%d" % number)
 
     def forget_chunks(self, connection: Connection, number: int) -> None:
+        """Remove the chunks of a table."""
         connection.run(b"DELETE FROM " + self._chunks + self._mine + b" AND number=%d" % number)
 
     # -- chunks --------------------------------------------------------------------------------------
@@ -221,6 +228,7 @@ class LoadProgress:
         return self._read_chunks(connection, b" AND number=%d ORDER BY chunk" % number)
 
     def chunk(self, connection: Connection, number: int, chunk: int) -> LoadedChunk | None:
+        """Reads one chunk; None: it is not stored."""
         chunks = self._read_chunks(connection, b" AND number=%d AND chunk=%d" % (number, chunk))
         return chunks[0] if chunks else None
 

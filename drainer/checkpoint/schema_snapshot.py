@@ -83,6 +83,7 @@ class SchemaStore:
 
     @property
     def create_statement(self) -> bytes:
+        """Writes the statement that makes the table."""
         return (
             b"CREATE TABLE IF NOT EXISTS " + self._name + b" (cluster_id BIGINT UNSIGNED NOT NULL,"
             b" object VARCHAR(190) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,"

@@ -90,11 +90,13 @@ class CheckpointStore:
         self.lane_count = 0
 
     def close(self) -> None:
+        """Close the sessions; nothing more is stored."""
         self._session.close()
         if self._row_session is not None:
             self._row_session.close()
 
     def lane_table(self) -> LaneTable:
+        """Makes a lane's view of its table, for this epoch."""
         return LaneTable(self._schema, self._cluster_id, self.epoch, committed=self._committed)
 
     def _reclaim(self, connection: Connection) -> None:

@@ -43,6 +43,7 @@ class Checkpoint:
     ts_map: dict[str, int] | None = None
 
     def to_json(self) -> str:
+        """Writes the row as the Go drainer reads it."""
         document: dict[str, Any] = {
             "consistent": self.consistent,
             "commitTS": self.commit_ts,
@@ -98,6 +99,7 @@ def _number(values: dict[str, Any], key: str) -> int:
 
 
 def damaged(why: str) -> Corruption:
+    """Makes the error for a row that cannot be read."""
     return Corruption(
         f"checkpoint row cannot be read: {why}",
         hint="read the checkpoint table and correct or delete the row",
@@ -114,6 +116,7 @@ class Intent:
     before: dict[str, str | None]
 
     def to_json(self) -> str:
+        """Writes what `from_json` reads."""
         return json.dumps(
             {"commit_ts": self.commit_ts, "job_id": self.job_id, "query": self.query, "before": self.before}
         )

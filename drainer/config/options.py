@@ -345,14 +345,17 @@ class DrainerConfig(RuleOptions):
 
     @property
     def listen(self) -> str:
+        """The address that the drainer listens on."""
         return self.addr
 
     @property
     def advertised(self) -> str:
+        """The address that others are told."""
         return self.advertise_addr or self.addr
 
     @property
     def name(self) -> str:
+        """The node id, by default of the host and the port."""
         return self.node_id or f"{socket.gethostname()}:{split_address('addr', self.addr)[1]}"
 
     def remarks(self) -> list[str]:

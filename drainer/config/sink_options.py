@@ -560,6 +560,7 @@ class SinkOptions(HttpOptions):
 
     @property
     def to_kafka(self) -> bool:
+        """Says that changes go to Kafka."""
         return self.db_type == "kafka"
 
     def check_sink(self) -> None:

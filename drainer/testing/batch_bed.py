@@ -126,6 +126,7 @@ class MortalSavepoint(Savepoint):
         self._lock = threading.Lock()
 
     def save(self, checkpoint: Checkpoint) -> None:
+        """Save unless the process is dead."""
         with self._lock:
             if self._alive:
                 super().save(checkpoint)
@@ -147,11 +148,13 @@ class Beset:
         self.retriable = getattr(sink, "retriable", ())
 
     async def open(self) -> int | None:
+        """Opens the sink; returns its position."""
         answer: Any = self._sink.open() if hasattr(self._sink, "open") else None
         position: int | None = await answer if inspect.isawaitable(answer) else answer
         return position
 
     async def write(self, items: Sequence[Any], position: int) -> None:
+        """Writes, and fails as the bed says: before, after, or for good."""
         failure = self._bed.next_failure()
         if failure == "before":
             raise Retry("nothing was written")
@@ -164,6 +167,7 @@ class Beset:
             raise Retry("everything was written")
 
     async def close(self) -> None:
+        """Closes the sink, if it can be closed."""
         done = self._sink.close() if hasattr(self._sink, "close") else None
         if inspect.isawaitable(done):
             await done

@@ -83,6 +83,7 @@ class Life:
 
     @classmethod
     async def begin(cls, bed: Bed, stream: Stream) -> Life:
+        """Starts a sink of the bed on the stream."""
         return cls(bed, stream, await bed.open(stream))
 
     async def _batches(self) -> AsyncIterator[MergedBatch]:

@@ -90,6 +90,7 @@ class HoldState:
 
     @property
     def is_held(self) -> bool:
+        """Says that the stream stands."""
         return self._hold_point is not None
 
     def left_s(self, now_s: float) -> float:

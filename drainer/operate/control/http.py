@@ -68,10 +68,12 @@ class Shown:
         self.source = source
 
     def document(self) -> dict[str, Any]:
+        """Gives the document of `/status`."""
         return self.source.document()
 
     @property
     def stored_ts(self) -> Ts:
+        """The checkpoint's commit_ts."""
         return self.source.stored_ts
 
 

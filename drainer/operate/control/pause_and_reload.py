@@ -48,10 +48,12 @@ class Control:
 
     @property
     def paused(self) -> bool:
+        """Says that nothing is applied because an operator wants it so."""
         return self._paused
 
     @property
     def limits(self) -> Limits:
+        """The limits in force."""
         return self._rate.limits
 
     @property
@@ -128,6 +130,7 @@ class Control:
 
 
 def rate_of(settings: DrainerConfig) -> Limits:
+    """Takes the limits from the configuration."""
     return Limits(settings.rate_rows, settings.rate_bytes)
 
 

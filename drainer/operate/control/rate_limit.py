@@ -31,6 +31,7 @@ class Limits:
 
     @property
     def unlimited(self) -> bool:
+        """Says that nothing is held back."""
         return not self.rows and not self.size
 
 

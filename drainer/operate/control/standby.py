@@ -57,9 +57,11 @@ class StandbyStatus:
 
     @property
     def stored_ts(self) -> Ts:
+        """The checkpoint that the active drainer has stored."""
         return self._standby.stored_ts
 
     def document(self) -> dict[str, Any]:
+        """Gives the document of `/status`."""
         standby = self._standby
         shown = DrainerDocument(
             last_ts=standby.stored_ts,

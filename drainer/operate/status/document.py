@@ -129,6 +129,7 @@ class Status:
 
     @property
     def stored_ts(self) -> Ts:
+        """The checkpoint's commit_ts."""
         return self._applier.stored_ts
 
     async def run(self) -> None:

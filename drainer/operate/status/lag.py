@@ -87,6 +87,7 @@ class Lag:
 
     @property
     def total_s(self) -> float:
+        """How far the downstream lies behind the upstream."""
         return self.write_s + self.sort_wait_s + self.pull_s + self.queue_s + self.apply_s
 
     def stages(self) -> dict[str, float]:

@@ -31,6 +31,7 @@ def at_start(stored: object, every_s: float, now_s: float) -> VerifyStatus:
 
 
 def begun(status: VerifyStatus, now_s: float) -> None:
+    """Note that a comparison runs."""
     status.running_since_s = now_s
 
 
@@ -54,6 +55,7 @@ def ended(status: VerifyStatus, document: dict[str, Any], every_s: float, now_s:
 
 
 def failed(status: VerifyStatus, why: str, every_s: float, now_s: float) -> None:
+    """Note why a comparison did not end, and when the next one begins."""
     status.failures += 1
     status.trouble = why
     pause_s = min(AGAIN_S * 2.0 ** min(status.failures - 1, 20), every_s)

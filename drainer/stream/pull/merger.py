@@ -116,6 +116,7 @@ class Merger:
 
     @property
     def source_ids(self) -> tuple[str, ...]:
+        """Names the pumps whose binlogs are merged now."""
         return tuple(self._sources)
 
     def add_source(self, source_id: str, floor: int) -> None:

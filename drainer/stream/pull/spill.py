@@ -50,11 +50,13 @@ class Account:
         self._lock = threading.Lock()
 
     def add(self, size: int) -> None:
+        """Count bytes that are held from now on."""
         with self._lock:
             self.bytes += size
         HELD_BYTES.inc(size)
 
     def remove(self, size: int) -> None:
+        """Count bytes that are held no longer, and tell who waits for room."""
         with self._lock:
             self.bytes -= size
         HELD_BYTES.dec(size)

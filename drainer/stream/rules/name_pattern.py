@@ -70,6 +70,7 @@ class Wildcard:
         return cls(text, re.compile(_translate(text), re.DOTALL))
 
     def matches(self, name: str) -> bool:
+        """Says whether the whole name fits."""
         return self._compiled.fullmatch(name) is not None
 
 
@@ -130,6 +131,7 @@ class Source:
 
     @property
     def key(self) -> tuple[str, str]:
+        """Tells two rules for the same tables."""
         return self.schema.text, self.table.text
 
     @property

@@ -84,6 +84,7 @@ class PythonRule:
         return result
 
     def failed(self, what: str, table: str, commit_ts: Ts) -> ConfigError:
+        """Makes the error that stops the drainer before the row."""
         return ConfigError(
             f"{self.label}: {self.name} {what}, for a row of {table} in the transaction with commit_ts"
             f" {commit_ts}",

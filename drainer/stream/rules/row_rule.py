@@ -104,6 +104,7 @@ class RowRule:
                 yield f"{self.label}: salt-file", mask.salt_digest
 
     def matches(self, schema: str, table: str) -> bool:
+        """Says whether the rule is about a table."""
         return bool(self.schema.search(schema) and self.table.search(table))
 
 
@@ -119,6 +120,7 @@ class RowRules:
 
     @property
     def is_empty(self) -> bool:
+        """Says that no row is changed or withheld."""
         return not self._rules
 
     @property

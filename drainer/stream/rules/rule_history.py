@@ -103,10 +103,12 @@ class RuleHistory:
 
     @classmethod
     def since(cls, after_ts: Ts, rules: Rules) -> RuleHistory:
+        """Begins a history: these rules hold for all commits above `after_ts`."""
         return cls((Era(after_ts, rules),))
 
     @property
     def last(self) -> Rules:
+        """The rules that hold from the last change on."""
         return self.eras[-1].rules
 
     def at(self, commit_ts: Ts) -> Rules:
@@ -129,6 +131,7 @@ class RuleHistory:
         return RuleHistory((*kept, self.eras[-1]))
 
     def to_json(self) -> str:
+        """Writes what `from_json` reads."""
         return json.dumps([{"after": era.after_ts, "rules": era.rules.text} for era in self.eras])
 
     @classmethod

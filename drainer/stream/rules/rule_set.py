@@ -143,6 +143,7 @@ def _text(settings: DrainerConfig, rows: RowRules) -> str:
 
 
 def name_pairs(key: str, rules: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Reads tables by name. Raises `ConfigError`."""
     for rule in rules:
         known_keys(f"`{key}`", rule, ("db-name", "tbl-name"))
         for name, what in (("db-name", "schema"), ("tbl-name", "table")):

@@ -133,6 +133,7 @@ class TableRouter:
 
     @property
     def is_empty(self) -> bool:
+        """Says that every table keeps its name."""
         return not self._rules
 
     def route(self, schema: str, table: str = "") -> Name:
@@ -195,9 +196,11 @@ class ColumnRule:
         return cls(label, *names, patterns, keep)
 
     def matches(self, schema: str, table: str) -> bool:
+        """Says whether the rule is about a table."""
         return bool(self.schema.search(schema) and self.table.search(table))
 
     def leaves_out(self, column: Column) -> bool:
+        """Says whether a column does not replicate."""
         named = any(pattern.search(column.name) for pattern in self.columns)
         return column.is_writable and named != self.keep
 
@@ -212,6 +215,7 @@ class ColumnRules:
 
     @property
     def is_empty(self) -> bool:
+        """Says that every column replicates."""
         return not self._rules
 
     def left_out(self, schema: str, table: str, info: TableInfo) -> frozenset[int]:
@@ -347,6 +351,7 @@ class EventFilter:
 
     @property
     def is_empty(self) -> bool:
+        """Says that no event is ignored."""
         return not self._bound
 
     def touches(self, schema: str, table: str) -> bool:

@@ -58,6 +58,7 @@ class Definition:
 
     @property
     def document(self) -> dict[str, Any]:
+        """Reads the text when it is first asked for."""
         if not isinstance(self.source, dict):
             self.source = json.loads(self.source)
         assert isinstance(self.source, dict)
@@ -76,6 +77,7 @@ class Definition:
         return self.parsed
 
     def tracked(self) -> Tracked:
+        """Gives the definition as items of the stream have it."""
         return Tracked(self.schema, self.name, self.document)
 
 
@@ -89,6 +91,7 @@ class OldDefault:
     tp: int
 
     def same_as(self, other: OldDefault) -> bool:
+        """Says whether rows without the column read the same."""
         ours = (self.origin_default, self.origin_default_bit)
         return ours == (other.origin_default, other.origin_default_bit)
 
@@ -119,6 +122,7 @@ class Table:
         return self.current.schema, self.current.name
 
     def replace(self, definition: Definition) -> None:
+        """Put a newer definition in force, and keep the defaults of older ones."""
         if self.current.version < definition.version and (
             definition.has_defaults or self.current.has_defaults or self.old_defaults
         ):
@@ -229,6 +233,7 @@ class Catalog:
         return name
 
     def database_named(self, name: str) -> tuple[int, Database] | None:
+        """Finds a database; upper and lower case are one."""
         for schema_id, database in self.databases.items():
             if database.name.lower() == name.lower():
                 return schema_id, database
@@ -245,6 +250,7 @@ class Catalog:
     # -- tables ---------------------------------------------------------------------------------------
 
     def table_named(self, schema: str, name: str) -> Table | None:
+        """Finds a table; upper and lower case are one."""
         table_id = self._by_name.get((schema.lower(), name.lower()))
         return None if table_id is None else self.tables[table_id]
 
@@ -346,6 +352,7 @@ class Catalog:
     # -- what a job changed -----------------------------------------------------------------------------
 
     def watch(self) -> None:
+        """Note from now on what changes."""
         self.touched = {}
 
     def seen(self) -> tuple[tuple[Tracked, ...], tuple[Tracked, ...]]:

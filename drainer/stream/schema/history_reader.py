@@ -69,6 +69,7 @@ class PendingJob(NamedTuple):
     source: bytes | DdlJob
 
     def read(self) -> DdlJob:
+        """Parses the job, unless it is parsed."""
         return self.source if isinstance(self.source, DdlJob) else ddl_job.parse(self.source)
 
 

@@ -37,6 +37,7 @@ _JOBS_KEY: Final = "jobs/applied"
 
 
 def is_system_schema(name: str) -> bool:
+    """Says whether a database is a server's own, which never replicates."""
     return name.lower() in SYSTEM_SCHEMAS
 
 

@@ -35,6 +35,7 @@ _CHANNEL: Final = "channel_id"
 
 
 def is_mark_table(schema: str, table: str) -> bool:
+    """Says whether a table holds the marks of two-way replication."""
     return schema.lower() == MARK_SCHEMA and table.lower() == MARK_TABLE
 
 

@@ -118,6 +118,7 @@ class Unlike(Exception):
 
 
 def class_of(field_type: FieldType) -> ValueClass:
+    """Says how values of a type are compared."""
     return _CLASSES[field_type.kind]
 
 
@@ -255,6 +256,7 @@ class Term:
 
     @property
     def kind(self) -> ValueClass:
+        """Says how values of the column are compared."""
         return class_of(self.column.type)
 
 
@@ -275,6 +277,7 @@ class Comparisons:
     def compare(
         self, op: str, left: Term | Literal, right: Term | Literal, *, as_float: bool = False
     ) -> Truth:
+        """Writes `left op right`. Raises `Unlike`."""
         if isinstance(left, Literal):
             if isinstance(right, Literal):
                 raise Unlike("two values are compared", "one side of a comparison is a column")
@@ -300,6 +303,7 @@ class Comparisons:
         return Truth(true, f"({local} is not None and not {test})")
 
     def is_null(self, term: Term, *, negated: bool) -> Truth:
+        """Writes `IS NULL`, or `IS NOT NULL`."""
         true, false = f"({term.local} is None)", f"({term.local} is not None)"
         return Truth(false, true) if negated else Truth(true, false)
 
@@ -325,6 +329,7 @@ class Comparisons:
         return Truth(f"({' or '.join(true) or 'False'})", f"({' and '.join(false)})")
 
     def like(self, term: Term, condition: Like) -> Truth:
+        """Writes `LIKE`, which only binary collations have here. Raises `Unlike`."""
         kind, order = term.kind, None
         if kind in TEXTS or kind in ELEMENTS:
             order = _order_of(term.column)
