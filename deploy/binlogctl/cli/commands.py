@@ -234,11 +234,7 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
         "write a savepoint of another time",
         "savepoint:at",
         arguments=_TIME,
-        flags=(
-            "data-dir",
-            "time-zone",
-            "yes",
-        ),
+        flags=("data-dir", "time-zone", "yes"),
         outputs=READABLE,
     ),
     Command(

@@ -74,12 +74,7 @@ def examine(path: str, kind: str, environ: Mapping[str, str]) -> Examined:
             remarks += getattr(config, "remarks", list)()
 
         problems, settings = loading.examine(
-            daemon.settings,
-            path,
-            environ,
-            program=daemon.kind,
-            env_prefix=daemon.env_prefix,
-            check=check,
+            daemon.settings, path, environ, program=daemon.kind, env_prefix=daemon.env_prefix, check=check
         )
         of_file = [setting for setting in settings if setting.source.startswith(f"{path}:")]
         fits.append((len(of_file), Examined(daemon.kind, tuple(problems), tuple(settings), tuple(remarks))))

@@ -32,10 +32,7 @@ from drainer.mysql.literal.quoting import quote_name
 from drainer.mysql.rows.column_match import Dialect
 
 FORMS: Final = {
-    **dict.fromkeys(
-        ("tinyint", "smallint", "mediumint", "int", "bigint", "year"),
-        canonical.INTEGER,
-    ),
+    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "year"), canonical.INTEGER),
     "bit": canonical.UNSIGNED,
     **dict.fromkeys(("float", "double"), canonical.DOUBLES),
     "decimal": canonical.DECIMALS,

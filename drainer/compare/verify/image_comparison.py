@@ -85,12 +85,7 @@ class ImageVerification:
             return Sides(manifest.commit_ts, _Image(tables), Side(self.target, below.session), below.close)
 
         verifying = Verifying(
-            open_moment,
-            lambda _: listed,
-            _AT_ONCE,
-            self.on_difference,
-            self.on_progress,
-            clock=self.clock,
+            open_moment, lambda _: listed, _AT_ONCE, self.on_difference, self.on_progress, clock=self.clock
         )
         try:
             return verifying.run(f"image {self.directory}", repr(self.target), self._notes(manifest))

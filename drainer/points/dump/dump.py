@@ -21,14 +21,14 @@ from drainer.config.downstream import upstream_target_of
 from drainer.config.options import DrainerConfig
 from drainer.mysql.errors import SessionError, StatementRefused, safe_text
 from drainer.points.dump.dump_directory import DumpDirectory
-from drainer.points.dump.writing import AGAIN, TableDump, Writing
+from drainer.points.dump.writing import TableDump, Writing
 from drainer.points.image.manifest import ROWS, Manifest, directory_of
 from drainer.points.image.objects import objects_of
 from drainer.points.load import upstream_schema
 from drainer.points.load.contents import Contents, contents_of
 from drainer.points.load.counters import FINISHING, PREPARING, Counters
 from drainer.points.load.load import Estimate, TableEstimate
-from drainer.points.load.table_copy import NotAsPublished, rows_wanted
+from drainer.points.load.table_copy import AGAIN, NotAsPublished, rows_wanted
 from drainer.points.load.upstream_schema import UpstreamTables, snapshot_with_schema
 from drainer.points.snapshot.sessions import SnapshotLost, SnapshotTooOld, UpstreamSnapshot
 from drainer.stream.rules.rule_set import read_rules
@@ -181,12 +181,7 @@ class Dump:
         rows = sum(table.size.rows for table in tables)
         self.counters.begin(snapshot.ts, len(tables), rows)
         work = Writing(
-            snapshot,
-            place,
-            self.counters,
-            self._clock,
-            workers=self._workers,
-            rate_rows=self._rate_rows,
+            snapshot, place, self.counters, self._clock, workers=self._workers, rate_rows=self._rate_rows
         )
         thread = asyncio.create_task(asyncio.to_thread(work.run, tables))
         try:

@@ -113,8 +113,7 @@ class DumpDirectory:
             os.fsync(descriptor)
         except OSError as error:
             raise Unavailable(
-                f"{path} cannot be written: {error.strerror}",
-                hint="make room; the same command goes on",
+                f"{path} cannot be written: {error.strerror}", hint="make room; the same command goes on"
             ) from None
         finally:
             os.close(descriptor)

@@ -4,16 +4,14 @@ Drives  one thread that cuts tables into chunks, threads that write a file each,
         snapshot for each of them
 Holds   rows take the Drainer's own way, and are as an archive of this Drainer would have them: read as
         values, encoded, ruled, then put into columns
-        A chunk is known to the directory before its file is begun. A file that is there is not made again.
-        The first error ends all of it
+        A chunk is known to the directory before its file is begun. A file that is there is not made again
 Stops   `stop`, from any thread; `run` raises `Ended` then
 Tests   tests/drainer/points/dump/test_dump.py
 """
 
 from __future__ import annotations
 
-import queue
-import threading
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -30,11 +28,11 @@ from drainer.points.dump.dump_directory import DumpDirectory
 from drainer.points.image.manifest import directory_of
 from drainer.points.image.parquet_writer import Part, TableWriter
 from drainer.points.load.contents import Source
-from drainer.points.load.copier import Ended
-from drainer.points.load.copying import Pace
+from drainer.points.load.copying import CUT_AT_ONCE
 from drainer.points.load.counters import Counters
-from drainer.points.load.table_copy import NotAsPublished, rows_wanted
+from drainer.points.load.table_copy import AGAIN, ALTERED, NotAsPublished, rows_wanted
 from drainer.points.snapshot.sessions import SnapshotLost, SnapshotTooOld, UpstreamSnapshot
+from drainer.points.worker_pool import Ended, Pace, WorkerPool
 from drainer.reading.archive.decode.definitions import archived
 from drainer.reading.archive.decode.images import ImagePlan
 from drainer.txn import INSERT
@@ -74,13 +72,8 @@ class TableDump:
 
     def cut(self, snapshot: UpstreamSnapshot, last: Chunk | None, count: int) -> Sequence[Chunk]:
         """The next chunks. Raises `SessionError`, `SnapshotLost`."""
-        chunks = []
         with snapshot.session() as session:
-            for chunk in self.splitter.chunks(session, last):
-                chunks.append(chunk)
-                if len(chunks) == count:
-                    break
-        return chunks
+            return list(itertools.islice(self.splitter.chunks(session, last), count))
 
     def write(self, session: Connection, chunk: Chunk, ts: Ts, pace: Pace) -> Part:
         """Raises `SessionError`, `Unavailable`, `Corruption`, and what `pace` raises."""
@@ -104,12 +97,7 @@ class TableDump:
             raise Corruption(f"a row of {self.source.label}: {error.message}") from None
 
 
-CUT_AT_ONCE: Final = 64
 TRIES_MAX: Final = 8
-_POLL_S: Final = 0.1
-_ALTERED: Final = frozenset({1054, 1072, 1146, 1176})
-AGAIN: Final = "run the same command again: it goes on where it stopped"
-_NO_MORE: Final = None
 Job = tuple[TableDump, Chunk]
 T = TypeVar("T")
 
@@ -127,42 +115,28 @@ class Writing:
         workers: int,
         rate_rows: int = 0,
     ) -> None:
-        self.stop = threading.Event()
+        self._pool: WorkerPool[Job] = WorkerPool("dump", workers)
+        self.stop = self._pool.stop
         self._snapshot = snapshot
         self._place = place
         self._counters = counters
         self._workers = workers
         self._pace = Pace(rate_rows, self.stop, clock)
-        self._jobs: queue.Queue[Job | None] = queue.Queue(2 * workers)
-        self._errors: list[BaseException] = []
 
     def run(self, tables: Sequence[TableDump]) -> None:
         """Raises `SnapshotLost`, `SnapshotTooOld`, `NotAsPublished`, `Rejected`, `Unavailable`, `Corruption`,
         `Ended`."""
-        threads = [
-            threading.Thread(target=self._work, name=f"dump-{number}") for number in range(self._workers)
-        ]
-        for thread in threads:
-            thread.start()
-        try:
-            for table in tables:
-                table.writer.begin()
-                for chunk in self._chunks(table):
-                    if (written := table.writer.has(chunk.number)) is not None:
-                        self._counters.count_stored(written.rows)
-                    else:
-                        self._put((table, chunk))
-        except BaseException as error:
-            self._fail(error)
-        finally:
-            for _ in threads:
-                self._put_end()
-            for thread in threads:
-                thread.join()
-        if self._errors:
-            raise self._errors[0]
-        if self.stop.is_set():
-            raise Ended
+        self._pool.run(self._missing(tables), [self._write] * self._workers)
+
+    def _missing(self, tables: Sequence[TableDump]) -> Iterator[Job]:
+        """What is not written yet; what is, is counted."""
+        for table in tables:
+            table.writer.begin()
+            for chunk in self._chunks(table):
+                if (written := table.writer.has(chunk.number)) is not None:
+                    self._counters.count_stored(written.rows)
+                else:
+                    yield table, chunk
 
     def _chunks(self, table: TableDump) -> Iterator[Chunk]:
         name = directory_of(*table.source.target)
@@ -177,15 +151,11 @@ class Writing:
 
     # -- workers ---------------------------------------------------------------------------------
 
-    def _work(self) -> None:
-        try:
-            while (job := self._take()) is not None:
-                table, chunk = job
-                self._counters.at(table.source.label)
-                part = self._tried(table, self._written, table, chunk)
-                self._counters.copied(part.rows, part.bytes, compared=False)
-        except BaseException as error:
-            self._fail(error)
+    def _write(self, job: Job) -> None:
+        table, chunk = job
+        self._counters.at(table.source.label)
+        part = self._tried(table, self._written, table, chunk)
+        self._counters.copied(part.rows, part.bytes, compared=False)
 
     def _written(self, table: TableDump, chunk: Chunk) -> Part:
         with self._snapshot.session() as session:
@@ -201,7 +171,7 @@ class Writing:
                 raise
             except StatementRefused as error:
                 what = f"upstream table {table.source.label}: {safe_text(error)}"
-                if error.number in _ALTERED:
+                if error.number in ALTERED:
                     raise NotAsPublished(f"{what}: it was altered after T", hint=AGAIN) from None
                 raise Rejected(
                     what, hint=f"check the rights of the user in [syncer.from], then {AGAIN}"
@@ -212,33 +182,3 @@ class Writing:
                     raise Unavailable(f"upstream: {safe_text(error)}", hint=AGAIN) from None
             if self.stop.wait(backoff.next_s()):
                 raise Ended
-
-    def _fail(self, error: BaseException) -> None:
-        if not isinstance(error, Ended):
-            self._errors.append(error)
-        self.stop.set()
-
-    def _take(self) -> Job | None:
-        while not self.stop.is_set():
-            try:
-                return self._jobs.get(timeout=_POLL_S)
-            except queue.Empty:
-                continue
-        return None
-
-    def _put(self, job: Job) -> None:
-        while not self.stop.is_set():
-            try:
-                return self._jobs.put(job, timeout=_POLL_S)
-            except queue.Full:
-                continue
-        raise Ended
-
-    def _put_end(self) -> None:
-        """Nothing where all of it ends anyway."""
-        while not self.stop.is_set():
-            try:
-                return self._jobs.put(_NO_MORE, timeout=_POLL_S)
-            except queue.Full:
-                continue
-        return None

@@ -23,22 +23,16 @@ from drainer.checkpoint.load_progress import ChunkState, LoadProgress
 from drainer.mysql.chunks.chunk import Chunk
 from drainer.mysql.chunks.literal_rows import BYTES_MAX, LiteralSelect, NotLiteral
 from drainer.mysql.connection import Connection, Target
-from drainer.mysql.errors import (
-    DUPLICATE,
-    NOT_ALLOWED,
-    SessionError,
-    StatementRefused,
-    safe_text,
-    trouble_of,
-)
+from drainer.mysql.errors import DUPLICATE, NOT_ALLOWED, SessionError, StatementRefused, safe_text, trouble_of
 from drainer.mysql.literal.quoting import qualified
 from drainer.mysql.rows.change import APPEND, PUT_INSERT, Change
 from drainer.mysql.rows.row_fold import fold
 from drainer.mysql.rows.statement import Statement, statements
 from drainer.mysql.session import DownstreamSession
 from drainer.mysql.transient import Trouble
-from drainer.points.load.table_copy import ALTERED, TableCopy, summed, unreadable
+from drainer.points.load.table_copy import AGAIN, ALTERED, TableCopy, summed, unreadable
 from drainer.points.snapshot.sessions import SnapshotLost, UpstreamSnapshot
+from drainer.points.worker_pool import Ended
 from drainer.txn import INSERT
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.errors import Corruption, DownstreamError, Unavailable
@@ -53,7 +47,6 @@ TRIES_MAX: Final = 12
 PART_ROWS: Final = 20_000
 _PACKET_SLACK_BYTES: Final = 4096
 _STATEMENT_BYTES: Final = 1 << 20
-_AGAIN: Final = "run the same command again: it goes on where it stopped"
 Wait = Callable[[float], bool]
 """Wait so many seconds; true where the load is to end."""
 
@@ -78,10 +71,6 @@ class Copied:
     rows: int
     size_bytes: int
     compared: bool = False
-
-
-class Ended(Exception):
-    """The load is to end: what was begun is rolled back."""
 
 
 class _Downstream(Exception):
@@ -165,7 +154,7 @@ class Copier:
                     raise unreadable(job.table.source.label, error) from None
             tries += trouble_of(error) is not Trouble.LOCK
             if tries >= TRIES_MAX:
-                raise Unavailable(f"{side}: {safe_text(error)}", hint=_AGAIN) from None
+                raise Unavailable(f"{side}: {safe_text(error)}", hint=AGAIN) from None
             if self._wait(backoff.next_s()):
                 raise Ended
 
@@ -208,7 +197,7 @@ class Copier:
                     raise DownstreamError(
                         f"a row of {job.table.target.label} needs a statement of {size} bytes, more than"
                         " max_allowed_packet of the downstream",
-                        hint=f"raise max_allowed_packet there, then {_AGAIN}",
+                        hint=f"raise max_allowed_packet there, then {AGAIN}",
                     )
                 self._pace(0, size)
                 self._lax(statement.sql) if statement.lax else self._execute(statement.sql)
@@ -319,7 +308,7 @@ class Copier:
 
     def _refused(self, job: ChunkCopy, error: StatementRefused) -> DownstreamError:
         said = safe_text(error, values=self._log_values)
-        hint = f"correct the downstream, then {_AGAIN}"
+        hint = f"correct the downstream, then {AGAIN}"
         if error.number == DUPLICATE:
             hint = (
                 "a row with this key is there already, of another table or program: remove it there, or leave"

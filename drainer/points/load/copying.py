@@ -1,20 +1,19 @@
 """Copying: all chunks of all tables, by several workers.
 
-Drives  a thread that cuts tables into chunks and stores them, threads that copy them (`copier`)
+Drives  a thread that cuts tables into chunks and stores them, a pool of threads that copy them (`copier`)
 Owns    their sessions downstream
-Holds   a chunk is stored before it is copied, so a load that goes on cuts where the first one did. The first
-        error ends all of it: what was begun is rolled back, what was committed counts
+Holds   a chunk is stored before it is copied, so a load that goes on cuts where the first one did
 Stops   `stop`, from any thread; `run` raises `Ended` then
 Tests   tests/drainer/points/load/test_load.py
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
-import queue
-import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from typing import Final
 
 from drainer.checkpoint.load_progress import ChunkState, LoadProgress
@@ -22,40 +21,15 @@ from drainer.mysql.chunks.chunk import Chunk
 from drainer.mysql.connection import Connection, Target
 from drainer.mysql.errors import StatementRefused, TransientError
 from drainer.mysql.session import DownstreamSession
-from drainer.operate.control.rate_limit import Limits, RateLimit
-from drainer.points.load.copier import ChunkCopy, Copier, Ended
+from drainer.points.load.copier import ChunkCopy, Copier
 from drainer.points.load.counters import Counters
 from drainer.points.load.job import insist
 from drainer.points.load.table_copy import TableCopy, unreadable
 from drainer.points.snapshot.sessions import UpstreamSnapshot
+from drainer.points.worker_pool import Pace, WorkerPool
 from tidb_binlog.clock import Clock, SystemClock
 
 CUT_AT_ONCE: Final = 64
-_POLL_S: Final = 0.1
-_NO_MORE: Final = None
-
-
-class Pace:
-    """Rows a second, of all workers together."""
-
-    def __init__(self, rows_a_second: int, stop: threading.Event, clock: Clock) -> None:
-        self._limit = RateLimit(Limits(rows_a_second))
-        self._lock = threading.Lock()
-        self._stop = stop
-        self._clock = clock
-
-    def __call__(self, rows: int, size_bytes: int) -> None:
-        """Wait until so much more may be written. Raises `Ended`."""
-        if self._stop.is_set():
-            raise Ended
-        if self._limit.limits.unlimited:
-            return
-        with self._lock:
-            now_s = self._clock.monotonic_s()
-            wait_s = self._limit.wait_s(now_s)
-            self._limit.take(rows, size_bytes, now_s)
-        if self._stop.wait(wait_s):
-            raise Ended
 
 
 class Copying:
@@ -80,20 +54,11 @@ class Copying:
         self._progress = progress
         self._run = run
         self._counters = counters
-        self._stop = threading.Event()
-        self._jobs: queue.Queue[ChunkCopy | None] = queue.Queue(2 * workers)
-        self._errors: list[BaseException] = []
+        self._pool: WorkerPool[ChunkCopy] = WorkerPool("load", workers)
+        self._stop = self._pool.stop
         pace = Pace(rate_rows, self._stop, clock or SystemClock())
         self._copiers = [
-            Copier(
-                snapshot,
-                target,
-                progress,
-                run,
-                pace=pace,
-                wait=self._stop.wait,
-                log_values=log_values,
-            )
+            Copier(snapshot, target, progress, run, pace=pace, wait=self._stop.wait, log_values=log_values)
             for _ in range(workers)
         ]
 
@@ -106,65 +71,23 @@ class Copying:
 
     def run(self, tables: Iterator[TableCopy], begin_anew: Callable[[TableCopy], None]) -> None:
         """`begin_anew` empties a table whose stored chunks mean other rows downstream."""
-        threads = [
-            threading.Thread(target=self._work, args=(copier,), name=f"load-{number}")
-            for number, copier in enumerate(self._copiers)
-        ]
-        for thread in threads:
-            thread.start()
         try:
-            self._feed(tables, begin_anew)
-        except BaseException as error:
-            self._fail(error)
+            with closing(self._feed(tables, begin_anew)) as jobs:
+                self._pool.run(jobs, [functools.partial(self._copy, copier) for copier in self._copiers])
         finally:
-            for _ in threads:
-                self._put(_NO_MORE)
-            for thread in threads:
-                thread.join()
-        if self._errors:
-            raise self._errors[0]
-        if self._stop.is_set():
-            raise Ended
+            for copier in self._copiers:
+                copier.close()
 
-    # -- workers --------------------------------------------------------------------------------------
-
-    def _work(self, copier: Copier) -> None:
-        try:
-            while (job := self._take()) is not None:
-                self._counters.at(job.table.source.label)
-                copied = copier.copy(job)
-                self._counters.copied(copied.rows, copied.size_bytes, compared=copied.compared)
-        except BaseException as error:
-            self._fail(error)
-        finally:
-            copier.close()
-
-    def _fail(self, error: BaseException) -> None:
-        if not isinstance(error, Ended):
-            self._errors.append(error)
-        self._stop.set()
-
-    def _take(self) -> ChunkCopy | None:
-        while not self._stop.is_set():
-            try:
-                return self._jobs.get(timeout=_POLL_S)
-            except queue.Empty:
-                continue
-        return None
-
-    def _put(self, job: ChunkCopy | None) -> None:
-        while not self._stop.is_set():
-            try:
-                self._jobs.put(job, timeout=_POLL_S)
-                return
-            except queue.Full:
-                continue
-        if job is not None:
-            raise Ended
+    def _copy(self, copier: Copier, job: ChunkCopy) -> None:
+        self._counters.at(job.table.source.label)
+        copied = copier.copy(job)
+        self._counters.copied(copied.rows, copied.size_bytes, compared=copied.compared)
 
     # -- chunks ---------------------------------------------------------------------------------------
 
-    def _feed(self, tables: Iterator[TableCopy], begin_anew: Callable[[TableCopy], None]) -> None:
+    def _feed(
+        self, tables: Iterator[TableCopy], begin_anew: Callable[[TableCopy], None]
+    ) -> Generator[ChunkCopy, None, None]:
         """In turns from as many tables as there are workers: two that write into one wait for each other's
         pages of its indexes."""
         session = DownstreamSession(self._target)
@@ -178,7 +101,7 @@ class Copying:
                 if (job := next(turns[0], None)) is None:
                     turns.popleft()
                     continue
-                self._put(job)
+                yield job
                 turns.rotate(-1)
         finally:
             session.close()

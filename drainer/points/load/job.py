@@ -13,13 +13,7 @@ from typing import Final, TypeVar
 from drainer.checkpoint.load_progress import LoadProgress
 from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Target
-from drainer.mysql.errors import (
-    SessionError,
-    StatementRefused,
-    TransientError,
-    final_error,
-    safe_text,
-)
+from drainer.mysql.errors import SessionError, StatementRefused, TransientError, final_error, safe_text
 from drainer.mysql.session import DownstreamSession
 from drainer.points.load.counters import Counters
 from drainer.points.load.reconcile import Mode

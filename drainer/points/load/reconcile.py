@@ -100,10 +100,7 @@ def reconcile(
             if earlier is not None:
                 given_up.append(earlier)
             begun.append(
-                (
-                    source,
-                    LoadedTable(number, source.name, target, source.digest, is_new, TableState.PLANNED),
-                )
+                (source, LoadedTable(number, source.name, target, source.digest, is_new, TableState.PLANNED))
             )
             number += 1
     refusals.check()

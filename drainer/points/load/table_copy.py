@@ -30,7 +30,7 @@ CHUNK_ROWS_MIN: Final = 100
 CHUNK_BYTES: Final = 3 << 20
 ALTERED: Final = frozenset({1054, 1072, 1146, 1176})
 """No such column, table or key: it was there when the load looked."""
-_AGAIN: Final = "run the same command again: it goes on where it stopped"
+AGAIN: Final = "run the same command again: it goes on where it stopped"
 _GROWTH: Final = 1.3  # from a row as it is stored to its literal
 
 
@@ -150,11 +150,10 @@ def unreadable(label: str, error: StatementRefused) -> NotAsPublished | Rejected
     said = safe_text(error)
     if error.number in ALTERED:
         return NotAsPublished(
-            f"upstream table {label} was altered after the load's moment: {said}",
-            hint=_AGAIN,
+            f"upstream table {label} was altered after the load's moment: {said}", hint=AGAIN
         )
     rights = "check the rights of the user in [syncer.from]"
     return Rejected(
         f"the upstream does not let {label} be read: {said}",
-        hint=f"{rights if error.number in NOT_ALLOWED else 'correct it there'}, then {_AGAIN}",
+        hint=f"{rights if error.number in NOT_ALLOWED else 'correct it there'}, then {AGAIN}",
     )

@@ -134,11 +134,7 @@ class TimestampPass:
             raise
 
     def _sized(
-        self,
-        upstream: UpstreamTables,
-        ts: Ts,
-        pairs: Sequence[Stored],
-        wait: Callable[[float], bool],
+        self, upstream: UpstreamTables, ts: Ts, pairs: Sequence[Stored], wait: Callable[[float], bool]
     ) -> Iterator[TableCopy]:
         """The largest first: at the end no worker is alone with it."""
         job = self._job

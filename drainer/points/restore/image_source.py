@@ -156,16 +156,7 @@ class ImageSource:
         targets = () if target == name else (target,)
         job: dict[str, Any] = {"type": int(action)}
         return Ddl(
-            number,
-            number,
-            action,
-            tracked.schema,
-            "",
-            (name,),
-            0,
-            job=job,
-            after=(tracked,),
-            targets=targets,
+            number, number, action, tracked.schema, "", (name,), 0, job=job, after=(tracked,), targets=targets
         )
 
     # -- rows ------------------------------------------------------------------------------------

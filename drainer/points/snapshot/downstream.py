@@ -77,10 +77,7 @@ class DownstreamSnapshot:
 
 
 async def open_downstream_snapshot(
-    settings: DrainerConfig,
-    drainer: DrainerHold,
-    sessions: int,
-    patience: Patience = PATIENT,
+    settings: DrainerConfig, drainer: DrainerHold, sessions: int, patience: Patience = PATIENT
 ) -> DownstreamSnapshot:
     """At the place where the stream is now. Raises `Unavailable`, `Rejected`, `DownstreamError`."""
 

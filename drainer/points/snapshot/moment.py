@@ -54,8 +54,7 @@ async def open_upstream_snapshot(
         return await open_tidb_snapshot(target, upstream, sessions, at_ts=at_ts, hold_name=hold_name)
     if at_ts:
         raise SnapshotLost(
-            f"upstream {target!r} does not show {at_ts} again: it is no TiDB",
-            hint="begin at a new timestamp",
+            f"upstream {target!r} does not show {at_ts} again: it is no TiDB", hint="begin at a new timestamp"
         )
     return await open_publisher_snapshot(
         target, settings.from_outcome_table, upstream.oracle, sessions, before_draw=before_draw

@@ -34,13 +34,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from drainer.mysql.connection import Connection, Target, connect
-from drainer.mysql.errors import (
-    NoSuchTable,
-    SessionError,
-    StatementRefused,
-    TransientError,
-    safe_text,
-)
+from drainer.mysql.errors import NoSuchTable, SessionError, StatementRefused, TransientError, safe_text
 from drainer.mysql.transient import Trouble
 from drainer.points.snapshot.sessions import SnapshotLost, SnapshotSessions, prepare_reader
 from tidb_binlog.errors import Rejected, Unavailable

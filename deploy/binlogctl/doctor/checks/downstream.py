@@ -122,10 +122,7 @@ def _untransactional(seen: DownstreamFacts, replicated: Replicated) -> list[Find
     findings = []
     for has_key, consequence in (
         (False, "the drainer refuses their rows: a crash would leave rows twice"),
-        (
-            True,
-            "their rows are written in statements that may run twice; readers see half a transaction",
-        ),
+        (True, "their rows are written in statements that may run twice; readers see half a transaction"),
     ):
         alike = [table for table in tables if table.has_key is has_key]
         if not alike:

@@ -17,6 +17,7 @@ from drainer.points.load import copying
 from drainer.points.load.copier import ChunkCopy, Copied
 from drainer.points.load.copying import Copying
 from drainer.points.load.counters import Counters
+from drainer.points.worker_pool import WorkerPool
 
 TS = 5
 
@@ -96,13 +97,16 @@ def test_each_worker_has_a_table_of_its_own_while_there_are_enough(monkeypatch: 
 def test_chunks_are_put_in_turns(monkeypatch: pytest.MonkeyPatch, tables: int, expected: list[int]) -> None:
     """Two workers: a table that ends makes room for the next one."""
     put: list[int] = []
-    original = Copying._put
+    original = WorkerPool.run
 
-    def observed(self: Copying, job: ChunkCopy | None) -> None:
-        if job is not None:
-            put.append(job.table.number)
-        original(self, job)
+    def observed(self: WorkerPool[ChunkCopy], jobs: Iterator[ChunkCopy], works: Any) -> None:
+        def noted() -> Iterator[ChunkCopy]:
+            for job in jobs:
+                put.append(job.table.number)
+                yield job
 
-    monkeypatch.setattr(Copying, "_put", observed)
+        original(self, noted(), works)
+
+    monkeypatch.setattr(WorkerPool, "run", observed)
     given_to_workers(monkeypatch, workers=2, tables=tables, chunks=4)
     assert put == expected
