@@ -1,7 +1,7 @@
 """Worker pool: threads that each take the next job, for the rows of a load and of a dump.
 
-Holds  jobs are made while others are worked on, few of them ahead. The first error ends all of it, and is what
-       `run` raises; what the workers have done by then counts
+Holds  jobs are made while others are worked on, few of them ahead. The first error ends all of it, and `run`
+       raises it; what the workers have done by then counts
 Stops  `stop`, from any thread; `run` raises `Ended` then
 Tests  tests/drainer/points/load/test_copying.py, tests/drainer/points/dump/test_dump.py
 """
