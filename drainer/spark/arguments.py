@@ -5,7 +5,8 @@ Out     options of the data source, a downstream's `Target`, a session
 Holds   times become timestamps once, here: whatever a command does later, it speaks of one frozen range
 Never   takes a password on the command line, where every user of the host could read it
 
-A command takes what it needs: `add_archive`, `add_range`, `add_database`, `add_output`, `add_spark`.
+A command takes what it needs: `add_archive`, `add_range`, `add_database`, `add_output`, `add_spark` or
+`add_small`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from drainer.reading.archive import read_options
 from drainer.reading.archive.files import selection
 from drainer.reading.archive.files.location import EXTRA_HINT, Location
 from drainer.spark import session
+from drainer.spark.engine import SMALL_BYTES
+from tidb_binlog import quantities
 from tidb_binlog.config import secret_file
 from tidb_binlog.errors import ConfigError, FlagError
 from tidb_binlog.net.tls import ClientTls, TlsConfig
@@ -177,7 +180,7 @@ def add_spark(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         default=None,
         metavar="URL",
         help="spark://HOST:PORT, yarn, k8s://..., local[N] (default: all cores here, or spark-submit's;"
-        " read, files, stats, history and small audits need no Spark without it)",
+        " read, files, stats, history and small ranges need no Spark without it)",
     )
     group.add_argument(
         "--conf",
@@ -188,6 +191,26 @@ def add_spark(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         help="a setting of Spark (spark.driver.memory=4g), may be repeated",
     )
     return group
+
+
+def add_small(parser: argparse.ArgumentParser, what: str) -> None:
+    """`add_spark`, and `--small`. `what` is read."""
+    add_spark(parser).add_argument(
+        "--small",
+        type=size_bytes,
+        default=None,
+        metavar="SIZE",
+        help=f"up to so much of {what} is read by this process, without Spark and Java"
+        " (64MiB; 0: always Spark, as with --master and --conf)",
+    )
+
+
+def size_bytes(text: str) -> int:
+    """For `argparse`."""
+    try:
+        return quantities.size_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 # What becomes of it ----------------------------------------------------------------------------------------
@@ -227,6 +250,13 @@ def is_here(args: argparse.Namespace) -> bool:
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed", hint=EXTRA_HINT) from None
     return True
+
+
+def small_bytes(args: argparse.Namespace) -> int:
+    """Up to how much this process reads itself: nothing where Spark is asked for. Raises `ConfigError`."""
+    if not is_here(args):
+        return 0
+    return SMALL_BYTES if args.small is None else int(args.small)
 
 
 def check(args: argparse.Namespace) -> None:

@@ -18,17 +18,18 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-import pyarrow as pa
-
 from tidb_binlog.process.garbage import collect_rarely
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
 SparkOf = Callable[[], "SparkSession"]
-_TYPES: Final = {"long": pa.int64(), "binary": pa.binary(), "string": pa.string()}
+SMALL_BYTES: Final = 64 << 20
+"""So much is read sooner than Spark and its workers are up."""
+_TYPES: Final = {"long": "int64", "binary": "binary", "string": "string"}
 _TASKS: Final = 4
 _BATCH_ROWS: Final = 8192
 _BATCH_BYTES: Final = 16 << 20
@@ -197,7 +198,7 @@ class _RowsOfSpark:
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             collect_rarely()
-            yield from batched(work(_rows(batches)), columns)
+            yield from _batched(work(_rows(batches)), columns)
 
         return self.frame.mapInArrow(run, columns)
 
@@ -228,25 +229,23 @@ def _as_they_are(rows: Iterator[Any]) -> Iterator[Any]:
     return rows
 
 
-def batched(rows: Iterable[Row], columns: str) -> Iterator[pa.RecordBatch]:
+def _batched(rows: Iterator[Row], columns: str) -> Iterator[pa.RecordBatch]:
     """Batches of exactly these columns."""
-    types = pa.schema([(name, _TYPES[kind]) for name, kind in map(str.split, columns.split(", "))])
+    import pyarrow as pa
+
+    pairs = [column.split() for column in columns.split(", ")]
+    types = pa.schema([(name, pa.type_for_alias(_TYPES[kind])) for name, kind in pairs])
     waiting: list[Row] = []
     size = 0
-    for row in rows:
-        waiting.append(row)
-        size += sum(len(value) for value in row if isinstance(value, bytes | str))
-        if len(waiting) >= _BATCH_ROWS or size >= _BATCH_BYTES:
-            yield _batch(waiting, types)
+    for row in chain(rows, (None,)):
+        if row is not None:
+            waiting.append(row)
+            size += sum(len(value) for value in row if isinstance(value, bytes | str))
+        if len(waiting) >= _BATCH_ROWS or size >= _BATCH_BYTES or (row is None and waiting):
+            values = zip(*waiting, strict=True)
+            arrays = [pa.array(column, field.type) for column, field in zip(values, types, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=types)
             waiting, size = [], 0
-    if waiting:
-        yield _batch(waiting, types)
-
-
-def _batch(rows: list[Row], types: pa.Schema) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, types, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=types)
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:

@@ -30,7 +30,8 @@ Archives of binlogs as tables: read, replay, audit and rewind them with Spark.
 
 An archive is a directory of segments: what a Drainer with db-type = "file" writes (the Go Drainer's too), a
 Drainer's relay log, or a Pump's value log. Everything runs on this host's cores, on a cluster with --master,
-or under spark-submit. Without these, read, files, stats, history and small audits need no Spark and no Java.
+or under spark-submit. Without these, read, files, stats and history need no Spark and no Java, nor do audit,
+image and flashback of a small range.
 """
 _AFTER: Final = """\
 A TIME is a commit timestamp (TSO) or a time in UTC ('2026-11-22 03:04:05'). A time as --start means its first

@@ -44,7 +44,7 @@ from drainer.spark.audit.checks.table_matching import Matching
 from drainer.spark.audit.rows import live_rows
 from drainer.spark.audit.rows.lineage import Lineages, lower
 from drainer.spark.audit.rows.row_steps import COLUMNS, SORTED
-from drainer.spark.engine import Engine, Here, Rows, SparkOf, engine_for
+from drainer.spark.engine import SMALL_BYTES, Engine, Here, Rows, SparkOf, engine_for
 from drainer.spark.replay.outline import size_of
 from drainer.txn import TableVersion
 from tidb_binlog.errors import ConfigError
@@ -58,8 +58,6 @@ T = TypeVar("T")
 logger = log.get("drainer.spark.audit")
 
 CHUNKS: Final = 64
-SMALL_BYTES: Final = 64 << 20
-"""So much of archive, image and database is read sooner than Spark and its workers are up."""
 _HERE_BYTES: Final = 4 << 20
 _TWINS_MAX: Final = 200
 _NO_CONTENTS: Final = "a pump's value log has only a part of the changes: nothing can be compared with it"

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 from drainer.spark import arguments
 from drainer.spark.driver import TaskProgress
 from drainer.spark.session import EXTRA_HINT
-from tidb_binlog import quantities
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.filesystem import replace_file
@@ -55,24 +54,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--chunks", type=int, default=64, metavar="N", help="checksums for so many parts of a table (64)"
     )
     arguments.add_output(parser)
-    arguments.add_spark(parser).add_argument(
-        "--small",
-        type=_size,
-        default=None,
-        metavar="SIZE",
-        help="up to so much of archive, image and database is read by this process, without Spark and Java"
-        " (64MiB; 0: always Spark, as with --master and --conf)",
-    )
+    arguments.add_small(parser, "archive, image and database")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.ops:
         raise ConfigError("an audit of some kinds of changes cannot work", hint="leave out --ops")
     target = arguments.database(args) if args.database else None
-    is_here = arguments.is_here(args)
+    small_bytes = arguments.small_bytes(args)
     if args.report:
         _need_matplotlib()  # it is said before the audit, not after it
-    from drainer.spark.audit.auditing import SMALL_BYTES, audit
+    from drainer.spark.audit.auditing import audit
     from drainer.spark.audit.checks.findings import exit_code
     from drainer.spark.audit.document import document
 
@@ -90,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
             target=target,
             image=args.image,
             chunks=args.chunks,
-            small_bytes=(SMALL_BYTES if args.small is None else args.small) if is_here else 0,
+            small_bytes=small_bytes,
             announce=_announce,
         )
     now_s = SystemClock().wall_s()
@@ -106,13 +98,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(outcome, facts, args.report)
     return exit_code(outcome.findings)
-
-
-def _size(text: str) -> int:
-    try:
-        return quantities.size_bytes(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _need_matplotlib() -> None:

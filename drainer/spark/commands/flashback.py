@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--yes", action="store_true", help="change the rows in the database")
     add("--job", default="", metavar="NAME", help="with --yes, to take back a range a second time")
     arguments.add_output(parser)
-    arguments.add_spark(parser)
+    arguments.add_small(parser, "the range")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
         raise FlagError("--start is missing", hint="give the time that rows are to be taken back to")
     options = arguments.source_options(args)
     target = arguments.database(args) if args.database else None
+    small_bytes = arguments.small_bytes(args)
 
     with TaskProgress("flashback") as progress:
 
@@ -71,11 +72,24 @@ def run(args: argparse.Namespace) -> int:
         if args.yes:
             assert target is not None
             done = flashback.apply(
-                spark, args.archive, target, options, way=args.way, job=args.job, on_progress=tell
+                spark,
+                args.archive,
+                target,
+                options,
+                way=args.way,
+                small_bytes=small_bytes,
+                job=args.job,
+                on_progress=tell,
             )
         else:
             done = flashback.write_script(
-                spark, args.archive, args.file, options, way=args.way, database=target
+                spark,
+                args.archive,
+                args.file,
+                options,
+                way=args.way,
+                small_bytes=small_bytes,
+                database=target,
             )
     _show(args, done)
     return 0

@@ -19,9 +19,6 @@ from tidb_binlog.observe import show
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SMALL_BYTES: Final = 64 << 20
-"""So much of an archive is read sooner than Spark and its workers are up."""
-
 HELP: Final = """\
 tables as they were at a point in time, as Parquet
 
@@ -29,7 +26,7 @@ tables as they were at a point in time, as Parquet
     binlog-spark image --archive DIR --at 463012345678901248 --base /data/image-0300 --into /data/image-0400
 
 An archive that reaches back to CREATE TABLE needs no base. With one only what came after it is read. A small
-archive is read by this process, without Spark, unless --master, --conf or --base is given.
+archive is read by this process, without Spark, unless --master or --conf is given.
 manifest.json in the directory says the commit_ts, and rows and a checksum of each table.
 """
 
@@ -42,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--base", default="", metavar="DIR", help="an earlier image")
     arguments.add_tables(parser)
     arguments.add_output(parser)
-    arguments.add_spark(parser)
+    arguments.add_small(parser, "archive and base")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     from drainer.spark import image
 
     options = arguments.source_options(args, **({"stop": str(stop)} if stop else {}))
-    small_bytes = SMALL_BYTES if arguments.is_here(args) else 0
+    small_bytes = arguments.small_bytes(args)
     with contextlib.ExitStack() as stack:
 
         @functools.cache

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import argparse
 import signal
-from collections.abc import Callable
 from dataclasses import asdict
 from types import FrameType
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from drainer.reading.archive.files.selection import Selection, parse_bound
 from drainer.spark import arguments
@@ -32,8 +31,6 @@ is there: killed at any time, the same command resumes, nothing is lost or done 
 Ctrl-C or SIGTERM ends it; --once ends it when all that is there now is applied.
 """
 
-T = TypeVar("T")
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_archive(parser)
@@ -45,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--interval", type=_span, default=INTERVAL_S, metavar="SPAN", help="between batches (default 1s)")
     add(
         "--batch-bytes",
-        type=_size,
+        type=arguments.size_bytes,
         default=BATCH_BYTES,
         metavar="SIZE",
         help="of the archive in a batch at most, but one transaction at least (default 64 MiB)",
@@ -120,15 +117,7 @@ def _bound(text: str) -> int:
 
 
 def _span(text: str) -> float:
-    return _asked(quantities.duration_s, text)
-
-
-def _size(text: str) -> int:
-    return _asked(quantities.size_bytes, text)
-
-
-def _asked(read: Callable[[str], T], text: str) -> T:
     try:
-        return read(text)
+        return quantities.duration_s(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None

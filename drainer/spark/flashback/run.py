@@ -25,7 +25,7 @@ from drainer.mysql.rows.change import TableTarget
 from drainer.mysql.rows.table_target import target_of
 from drainer.mysql.session_mode import DEFAULT
 from drainer.spark.effects.operations import RowEffect
-from drainer.spark.engine import SparkOf
+from drainer.spark.engine import SMALL_BYTES, SparkOf
 from drainer.spark.flashback import undo
 from drainer.spark.flashback.restore import CHUNK_ROWS, Restorer
 from drainer.spark.flashback.undo import Undo
@@ -33,7 +33,6 @@ from drainer.spark.flashback.undo_script import Tally, body, header
 from drainer.spark.replay.archive_range import ArchiveRange, Effects
 from drainer.spark.replay.downstream_tables import DownstreamTables
 from drainer.spark.replay.job import Bucket, Frozen, Job, stored
-from drainer.spark.replay.plan import SMALL_BYTES
 from tidb_binlog.errors import ConfigError, Rejected
 from tidb_binlog.time_text import utc
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark import StorageLevel
 
 from drainer.formats.obinlog import writer
+from drainer.mysql.literal.image_sql_plan import ImageSqlPlan
 from drainer.mysql.literal.plan import compile_sql
 from drainer.mysql.rows.change import APPEND, PUT_UPDATE
 from drainer.points.image.columns import ROW, ImageColumns, notes_name
@@ -33,13 +33,13 @@ from drainer.points.image.manifest import (
     is_image,
     paths_of,
 )
+from drainer.points.image.parquet_reader import TableReader
 from drainer.points.image.parquet_writer import TableWriter
 from drainer.reading.archive.views.changes import INVALID, schema
-from drainer.spark.effects.operations import OPERATION, table_id
+from drainer.spark.effects.operations import OPERATION, RowEffect, table_id
 from drainer.spark.engine import SparkOf
 from drainer.spark.image.table_lifetimes import Life, lives
 from drainer.spark.replay.archive_range import ArchiveRange
-from drainer.spark.source.spark_types import arrow_schema, quoted, struct_of
 from drainer.txn import Ddl, TableVersion
 from tidb_binlog.ddl_job import ActionType
 from tidb_binlog.errors import ConfigError, Conflict, Rejected
@@ -60,8 +60,8 @@ def make(
     small_bytes: int = 0,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Manifest:
-    """Write the image at the option `stop` (0: the end of the archive) into a new directory. Without a base,
-    up to `small_bytes` of an archive are read here. `tell` hears of each table.
+    """Write the image at the option `stop` (0: the end of the archive) into a new directory. Up to
+    `small_bytes` of archive and base are read here. `tell` hears of each table.
 
     Raises `Rejected` where schema changes do not let the rows be known, `Conflict` where the changes do not
     fit the base.
@@ -82,17 +82,19 @@ def make(
             " --tables, and --view ddl of `read`",
         )
     wanted = sorted(lives(newest, changes, since, found.selection.wants_table).items())
-    is_small = before is None and found.size <= small_bytes
+    based = {(one.schema, one.table): one for one in (before.tables if before else ())}
+    of_base = sum(path.stat().st_size for one in based.values() for path in one.paths(base))
+    is_small = found.size + of_base <= small_bytes
     tables = []
     for number, (name, life) in enumerate(wanted, 1):
         tell(f"{'.'.join(name)}, table {number} of {len(wanted)}")
         maker = _Maker(found, newest[name], life)
+        rows = None if life.whole else based.get(name)
         if maker.is_empty or is_small:
-            tables.append(maker.write_here(place))
+            tables.append(maker.write_here(place, TableReader(base, rows) if rows else None))
             continue
-        based = None if life.whole or before is None else _of_base(found.spark(), base, before, name)
         try:
-            tables.append(maker.write(place, based))
+            tables.append(maker.write(place, _of_base(found.spark(), base, rows) if rows else None))
         finally:
             maker.close()
     shown, hashed = found.options.location.shown, ROWS if is_small else SPARK
@@ -118,15 +120,14 @@ def _newest(
     return {name: version for name, version in (based | archived).items() if selection.wants_table(*name)}
 
 
-def _of_base(spark: SparkSession, base: str, manifest: Manifest, name: tuple[str, str]) -> DataFrame | None:
-    for one in manifest.tables:
-        if (one.schema, one.table) == name:
-            for path in one.paths(base):
-                one.check(path)
-            # Files of other writers do not say which columns are intervals.
-            columns = struct_of(ImageColumns(one.version).schema)
-            return spark.read.schema(columns).parquet(str(Path(base) / one.directory))
-    return None
+def _of_base(spark: SparkSession, base: str, table: TableImage) -> DataFrame:
+    from drainer.spark.source.spark_types import struct_of
+
+    for path in table.paths(base):
+        table.check(path)
+    # Files of other writers do not say which columns are intervals.
+    columns = struct_of(ImageColumns(table.version).schema)
+    return spark.read.schema(columns).parquet(str(Path(base) / table.directory))
 
 
 class _Maker:
@@ -144,7 +145,10 @@ class _Maker:
 
     @cached_property
     def _frame(self) -> DataFrame:
-        return self._range.net_frame().persist(StorageLevel.DISK_ONLY)
+        frame = self._range.net_frame()  # makes the session, or says what it misses
+        from pyspark import StorageLevel
+
+        return frame.persist(StorageLevel.DISK_ONLY)
 
     @property
     def is_empty(self) -> bool:
@@ -177,22 +181,48 @@ class _Maker:
                 hint="give an earlier image with --base",
             )
 
-    def write_here(self, place: Path) -> TableImage:
-        """Without Spark, and without a base."""
-        self._refuse_beginning()
+    def write_here(self, place: Path, base: TableReader | None) -> TableImage:
+        """Without Spark: all that changed is in memory."""
+        if base is None:
+            self._refuse_beginning()
+        elif ImageColumns(base.version).schema != ImageColumns(self._version).schema:
+            raise self._other_columns()
         table, writer_here = table_id(self._version), TableWriter(str(place), self._version)
         writer_here.begin()
-        with self._range.net() as effects, writer_here.part(0) as part:
-            for one in (one for one in effects if one.table == table):
-                keyless = one.first_order & OPERATION >= APPEND
-                if (one.times < 0) if keyless else (one.before is not None):
-                    raise self._misfit("rows that they change were never added")
-                if one.image is not None and (keyless or one.last_order & OPERATION <= PUT_UPDATE):
-                    part.add([one.image] * (one.times if keyless else 1))
+        with self._range.net(self._range.size) as net, writer_here.part(0) as part:
+            effects = [one for one in net if one.table == table]
+            gone = {one.key: count for one in effects if (count := _removed(one))}
+            if base is None and gone:
+                raise self._misfit("rows that they change were never added")
+            if base is not None:
+                for group in base.groups():
+                    part.add([image for image in base.images(group) if not self._taken(image, gone)])
+            if any(gone.values()):
+                verb = "change" if self._keys else "remove"
+                raise self._misfit(f"rows that they {verb} are not in the base")
+            for one in effects:
+                if one.image is not None and (times := _added(one)):
+                    part.add([one.image] * times)
         return writer_here.table_image()
+
+    @cached_property
+    def _key_of(self) -> Callable[[bytes], bytes]:
+        """As effects have it."""
+        sql = compile_sql(self._version.info, kind=ImageSqlPlan)
+        return sql.delete_key if sql.key_columns else sql.insert_literals
+
+    def _taken(self, image: bytes, gone: dict[bytes, int]) -> bool:
+        """Whether a row of the base is there no more, or anew; it is counted then."""
+        key = self._key_of(image) if gone else b""
+        count = gone.get(key, 0)
+        if count:
+            gone[key] = count - 1
+        return count > 0
 
     def write(self, place: Path, base: DataFrame | None) -> TableImage:
         from pyspark.sql import functions as f
+
+        from drainer.spark.source.spark_types import quoted
 
         if base is None:
             self._refuse_beginning()
@@ -217,12 +247,12 @@ class _Maker:
         )
 
     def _on(self, base: DataFrame, gone: DataFrame) -> DataFrame:
+        from drainer.spark.source.spark_types import quoted
+
         if [(one.name, one.dataType) for one in base.schema] != [
             (one.name, one.dataType) for one in gone.schema
         ]:
-            raise Rejected(
-                f"{self._name} has other columns than in the base", hint="take a base after that change"
-            )
+            raise self._other_columns()
         if not self._keys:
             if gone.exceptAll(base).limit(1).count():
                 raise self._misfit("rows that they remove are not in the base")
@@ -234,6 +264,11 @@ class _Maker:
             raise self._misfit("rows that they change are not in the base")
         return base.join(keys, conditions, "left_anti")
 
+    def _other_columns(self) -> Rejected:
+        return Rejected(
+            f"{self._name} has other columns than in the base", hint="take a base after that change"
+        )
+
     def _misfit(self, why: str) -> Conflict:
         return Conflict(
             f"the changes of {self._name} do not fit what they are put on: {why}",
@@ -243,6 +278,8 @@ class _Maker:
     def _changes(self) -> tuple[DataFrame, DataFrame]:
         """Rows that were there and are so no more, and those that are there now."""
         from pyspark.sql import functions as f
+
+        from drainer.spark.source.spark_types import struct_of
 
         frame = self._frame.where(f.col("table") == table_id(self._version))
         keyless = f.col("first_order").bitwiseAND(OPERATION) >= APPEND
@@ -262,6 +299,20 @@ class _Maker:
         return decoded[0], decoded[1]
 
 
+def _removed(effect: RowEffect) -> int:
+    """How many rows of its key were there before the range, and are no more or others."""
+    if effect.first_order & OPERATION >= APPEND:  # without a key
+        return max(-effect.times, 0)
+    return int(effect.before is not None)
+
+
+def _added(effect: RowEffect) -> int:
+    """How many rows of its image are there after the range, which are new or others."""
+    if effect.first_order & OPERATION >= APPEND:
+        return max(effect.times, 0)
+    return int(effect.last_order & OPERATION <= PUT_UPDATE)
+
+
 @dataclass(frozen=True)
 class Decoding:
     """Images as columns of the newest definition. What an older row lacks it holds since it was added."""
@@ -276,6 +327,8 @@ class Decoding:
         return StructType([StructField(ROW, self.image), StructField(INVALID, StringType())])
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        from drainer.spark.source.spark_types import arrow_schema
+
         arrow = arrow_schema(self.columns)
         columns = ImageColumns(self.version, arrow)
         for batch in batches:

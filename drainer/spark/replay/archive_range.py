@@ -24,9 +24,8 @@ from drainer.reading.archive.read_options import ReadOptions
 from drainer.spark.effects.batches import batches
 from drainer.spark.effects.fold import Reading, effects, folded
 from drainer.spark.effects.operations import Operations, RowEffect, effects_in_order, table_id
-from drainer.spark.engine import SparkOf
+from drainer.spark.engine import SMALL_BYTES, SparkOf
 from drainer.spark.replay.outline import Outline, end_of, outline, size_of
-from drainer.spark.replay.plan import SMALL_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -11,11 +11,10 @@ Tests  tests/spark/replay/test_entry.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
-
-import pyarrow as pa
+from functools import partial
+from typing import Final
 
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.reading import heads, read
@@ -24,18 +23,12 @@ from drainer.reading.archive.files.location import COMPRESSED, Location
 from drainer.reading.archive.files.payload import PB
 from drainer.reading.archive.files.segments import Slice, Survey
 from drainer.reading.archive.files.selection import Selection
+from drainer.spark.engine import SparkOf, engine_for
 from drainer.spark.replay.epochs import LAST_TS
 from tidb_binlog.errors import Corruption
 from tidb_binlog.tso import Ts
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 HERE_BYTES: Final = 64 << 20
-_FOUND: Final = pa.schema(
-    [("slice", pa.int64()), ("pos", pa.int64()), ("ts", pa.int64()), ("rows", pa.int64())]
-)
-
 _LAST: Final = -1
 _FIRST: Final = -2
 _NO_END: Final = 1 << 62
@@ -61,20 +54,16 @@ class Outline:
         return [replace(part, after=self.after.get(part.index, 0)) for part in slices]
 
 
-@dataclass(frozen=True)
-class _Heads:
-    """What a task does: heads of its slices. Position -1: the last commit_ts and the rows of a slice, -2: its
-    first commit_ts."""
-
-    location: Location
-    slices: tuple[Slice, ...]
-    selection: Selection
-
-    def heads(self, number: int) -> Iterator[tuple[int, int, int, int]]:
+def _heads(
+    location: Location, selection: Selection, parts: Iterable[tuple[int, Slice]]
+) -> Iterator[tuple[int, int, int, int]]:
+    """(number of the slice, position, commit_ts, rows) of schema changes. Position -1: the last commit_ts and
+    the rows of a slice, -2: its first commit_ts."""
+    for number, part in parts:
         last_ts = rows = 0
         first_ts = LAST_TS
-        for head in heads(self.location, self.slices[number]):
-            if not self.selection.wants_ts(head.commit_ts):
+        for head in heads(location, part):
+            if not selection.wants_ts(head.commit_ts):
                 continue
             last_ts, first_ts = max(last_ts, head.commit_ts), min(first_ts, head.commit_ts)
             rows += head.rows
@@ -83,15 +72,9 @@ class _Heads:
         yield number, _LAST, last_ts, rows
         yield number, _FIRST, first_ts, 0
 
-    def __call__(self, numbers: Iterable[Any]) -> Iterator[Any]:
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                found = list(zip(*self.heads(number), strict=True))
-                yield pa.RecordBatch.from_arrays([pa.array(one, pa.int64()) for one in found], schema=_FOUND)
-
 
 def outline(
-    spark: Callable[[], SparkSession] | None,
+    spark: SparkOf | None,
     survey: Survey,
     selection: Selection,
     definitions: Definitions,
@@ -102,18 +85,11 @@ def outline(
     covered, last_ts, rows = _covered_by_indexes(survey, selection)
     planned = survey.plan(replace(selection, tables=()), skip_damage=skip_damage)
     slices = tuple(part for part in planned if part.name not in covered)
-    work = _Heads(survey.location, slices, selection)
-    size = sum(part.size for part in slices)
-    found: list[tuple[int, int, int, int]]
-    if spark is None or size <= HERE_BYTES:
-        found = [one for number in range(len(slices)) for one in work.heads(number)]
-    else:
-        frame = spark().range(0, len(slices), 1, len(slices))
-        schema = "slice long, pos long, ts long, rows long"
-        found = sorted(tuple(row) for row in frame.mapInArrow(work, schema).collect())
+    engine = engine_for(None if sum(part.size for part in slices) <= HERE_BYTES else spark)
+    work = partial(_heads, survey.location, selection)
     spans = _Spans(survey, selection)
     changes: dict[int, list[tuple[SchemaChange, Point]]] = {}
-    for number, pos, commit_ts, count in found:
+    for number, pos, commit_ts, count in sorted(engine.over(list(enumerate(slices)), work).gather(iter)):
         spans.note(slices[number].index, commit_ts)
         if pos == _FIRST:
             continue

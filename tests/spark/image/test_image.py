@@ -59,9 +59,10 @@ def rewritten(directory: Path, made: Manifest, base: Path) -> Path:
     return base
 
 
+@pytest.mark.parametrize("small_bytes", [0, 1 << 30])
 @pytest.mark.parametrize("shape", ["unique", "keyless"])
 async def test_rows_at_a_moment(
-    spark: SparkSession, connection: Connection, tmp_path: Path, shape: str
+    spark: SparkSession, connection: Connection, tmp_path: Path, shape: str, small_bytes: int
 ) -> None:
     world = World(connection, next(one for one in SHAPES if one.name == shape), random.Random(shape))
     history = History(world)
@@ -80,12 +81,12 @@ async def test_rows_at_a_moment(
     (table,) = made.tables
     assert (made.commit_ts, table.rows) == (middle, sum(then.values()))
     base = rewritten(first, made, tmp_path / "base")
-    again = image.make(spark, archive, str(second), base=str(base))
+    again = image.make(spark, archive, str(second), base=str(base), small_bytes=small_bytes)
     assert rows_in(spark, second) == rows_of(world)
     assert again.commit_ts == history.last_ts
     assert Manifest.load(str(second)) == again
     if shape == "unique":
-        whole = image.make(spark, archive, str(tmp_path / "whole"))
+        whole = image.make(spark, archive, str(tmp_path / "whole"), small_bytes=small_bytes)
         assert [one.checksum for one in whole.tables] == [one.checksum for one in again.tables]
 
 
@@ -174,7 +175,7 @@ async def test_columns_of_any_name_and_moments_of_schema_changes(
     def made(at: int, base: str = "") -> tuple[Manifest, Path]:
         into = tmp_path / f"{at}{base[-4:]}"
         options = {"stop": str(at)}
-        run = no_spark if here and not base else spark
+        run = no_spark if here else spark
         sizes: Any = {"small_bytes": small, "tell": told.append}
         return image.make(run, str(archive), str(into), options, base=base, **sizes), into
 

@@ -135,6 +135,34 @@ def test_a_small_audit(archive: str) -> None:
     assert "Java" in done.stderr.splitlines()[1]
 
 
+def test_a_small_image_and_what_comes_after_it(archive: str, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    records = run("read", f"--archive={archive}", "--output=json", "--limit=0").stdout.splitlines()
+    middle = json.loads(records[-9])["_commit_ts"]
+    done = run("image", f"--archive={archive}", f"--at={middle}", f"--into={first}")
+    assert done.returncode == 0, done.stderr
+    done = run("image", f"--archive={archive}", f"--base={first}", f"--into={second}", "--output=json")
+    assert done.returncode == 0, done.stderr
+    assert sum(one["rows"] for one in json.loads(done.stdout)["tables"]) > 10
+    assert run("audit", f"--archive={archive}", f"--image={second}").returncode == 0
+    done = run("image", f"--archive={archive}", f"--into={tmp_path / 'third'}", "--small=0")
+    assert done.returncode == 1
+    assert "Java" in done.stderr
+
+
+def test_a_small_flashback(archive: str, tmp_path: Path) -> None:
+    file = tmp_path / "undo.sql"
+    given = ("flashback", f"--archive={archive}", f"--file={file}", "--tables=shop.orders")
+    records = run("read", f"--archive={archive}", "--tables=shop.orders", "--output=json", "--limit=0")
+    last = json.loads(records.stdout.splitlines()[-1])["_commit_ts"]
+    done = run(*given, f"--start={last}", "--small=0")
+    assert done.returncode == 1
+    assert "Java" in done.stderr
+    done = run(*given, f"--start={last}")
+    assert done.returncode == 0, done.stderr
+    assert "`shop`.`orders`" in file.read_text()
+
+
 def test_bad_input_is_one_line_with_its_exit_code(archive: str, tmp_path: Path) -> None:
     victim = damaged(tmp_path / "damaged")
     expected = {
