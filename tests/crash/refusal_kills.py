@@ -26,7 +26,7 @@ from drainer.mysql.errors import SessionError
 from drainer.stream.rules.rule_set import Rules
 from tests.crash.faults.statement_proxy import StatementProxy
 from tests.crash.small_run import Statement
-from tests.drainer.ddl.quarantine.test_early_drop import (
+from tests.drainer.ddl.quarantine.early_drops import (
     DROP_INDEX,
     EARLY,
     WINDOW,
@@ -35,8 +35,8 @@ from tests.drainer.ddl.quarantine.test_early_drop import (
     keys,
     recording,
 )
-from tests.drainer.ddl.quarantine.test_early_drop import contents as rows_of
-from tests.drainer.ddl.quarantine.test_shards import BEGIN, MERGES, ROUTES, T1, T2
+from tests.drainer.ddl.quarantine.early_drops import contents as rows_of
+from tests.drainer.ddl.quarantine.shards import BEGIN, MERGES, ROUTES, T1, T2
 from tests.drainer.support.apply_life import Life, Recording, clean, run
 from tests.drainer.support.made_recording import inserts
 from tests.drainer.support.made_recording import recording as made

@@ -22,9 +22,9 @@ from drainer.mysql.connection import Target
 from drainer.relay.source import RelaySource
 from drainer.stream.pull.merged import Merged
 from drainer.txn import Item
-from tests.drainer.app.test_recovery import Killed, count, end_sessions, first_life, keyless_stream
 from tests.drainer.support import relay_world as world
 from tests.drainer.support.apply_life import clean
+from tests.drainer.support.recovery import Killed, count, end_sessions, first_life, keyless_stream
 from tidb_binlog.errors import BinlogError
 
 ROWS = 5

@@ -13,30 +13,18 @@ import pytest
 from pump.log.record import START, ValuePointer
 from pump.log.value_log import ValueLog
 from pump.storage.opening import StorageLimits
+from tests.crash.log_reading import GROUP, new_log, read_all
 from tests.pump.support.memory_log import MemoryDirectory
 from tests.pump.support.payloads import opened, pull, put_pair
 from tidb_binlog import binlog
 from tidb_binlog.errors import Corruption
 from tidb_binlog.record import encode_value
 
-GROUP = 4096
-
-
-def new_log(directory: MemoryDirectory, **options: object) -> ValueLog:
-    log = ValueLog(directory, group_bytes_max=GROUP, **options)  # type: ignore[arg-type]
-    log.open(START, START, 0)
-    return log
-
 
 def store(log: ValueLog, payloads: Sequence[bytes]) -> list[ValuePointer]:
     places = log.append(payloads)
     log.commit(places, len(payloads[-1]), 1, sync=True)
     return places
-
-
-def read_all(log: ValueLog) -> list[tuple[int, int]]:
-    first = ValuePointer(log.first_fid, 0)
-    return [(one.start_ts, one.commit_ts) for records, _ in log.stretches(first, log.end) for one in records]
 
 
 def groups(count: int, seed: int = 1) -> list[list[bytes]]:

@@ -14,7 +14,7 @@ from drainer.ddl.quarantine.entry import DECISIONS
 from tests import certificates
 from tests.architecture.source import ROOT
 from tests.common.page.support.hostile import filled
-from tests.common.serving.test_status_page import Scene
+from tests.common.serving.status_scene import Scene
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.door.server.listener import serve
 from tidb_binlog.net.tls import ServerTls, TlsConfig

@@ -45,3 +45,14 @@ class TikvWorld:
         self.cluster.clock.advance(seconds)
         self.on_sleep()
         await asyncio.sleep(0)
+
+
+async def scanned(
+    snapshot: Snapshot, start: bytes = b"", end: bytes = b"", **options: Any
+) -> dict[bytes, bytes]:
+    found: list[tuple[bytes, bytes]] = []
+    async for page in snapshot.scan(start, end, **options):
+        assert page
+        found += page
+    assert found == sorted(set(found))
+    return dict(found)

@@ -20,38 +20,10 @@ from typing import Any
 import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
+from tests.integration.drainer_command import DEADLINE_S, command, downstream, ended
 from tidb_binlog.net.port import free_ports
 
 pytestmark = pytest.mark.integration
-DEADLINE_S = 90
-
-
-def command(tmp_path: Path, etcd: str, port: int, toml: str) -> list[str]:
-    config = tmp_path / "drainer.toml"
-    config.write_text(toml)
-    return [
-        sys.executable,
-        "-m",
-        "drainer",
-        f"--config={config}",
-        f"--pd-urls={etcd}",
-        f"--addr=127.0.0.1:{port}",
-        f"--data-dir={tmp_path / 'data'}",
-        "--node-id=drainer-under-test",
-        f"--log-file={tmp_path / 'drainer.log'}",
-    ]
-
-
-def downstream(server: MariaDbServer, password: str = "", host: str = '"127.0.0.1"') -> str:
-    return (
-        f'[syncer.to]\nhost = {host}\nport = {server.port}\nuser = "{server.user}"\n'
-        f'password = "{password or server.password}"\n'
-    )
-
-
-def ended(arguments: list[str]) -> tuple[int, str]:
-    result = subprocess.run(arguments, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-    return result.returncode, result.stderr.strip().splitlines()[-1]
 
 
 def test_no_etcd(tmp_path: Path, free_port: Callable[[], int], mariadb: MariaDbServer) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-import contextlib
 import json
 import re
 import signal
@@ -12,121 +11,24 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import pumpclient
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Target
-from drainer.mysql.errors import NoSuchTable
 from drainer.points.snapshot.downstream import Patience, open_downstream_snapshot
 from drainer.points.snapshot.drainer_hold import DrainerHold, locate_drainer
 from tests.drainer.support.held_life import settings_of
-from tests.forked import Forked
+from tests.integration.standby_scene import DEADLINE_S, Scene
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.etcd.registry import connect_registry
-from tidb_binlog.rowcodec.encoder import RowEncoder
-from tidb_binlog.table_info import LONG, Column, FieldType, TableInfo
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 pytestmark = pytest.mark.integration
 
-DEADLINE_S = 60
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "trace.md").read_text()
-TABLE = TableInfo(101, "t", (Column(1, "a", 0, FieldType(LONG)),))
-
-
-@dataclass
-class Scene:
-    """A pump, a writer that goes on all the time, drainers by name, and the downstream."""
-
-    endpoint: str
-    server: MariaDbServer
-    directory: Path
-    free_port: Callable[[], int]
-    processes: dict[str, Forked] = field(default_factory=dict)
-    addresses: dict[str, str] = field(default_factory=dict)
-    commits: list[int] = field(default_factory=list)
-    seen: list[tuple[int, int]] = field(default_factory=list)
-    written: int = 0
-    finished: bool = False
-
-    def start(self, name: str, module: str, *arguments: str) -> Forked:
-        self.addresses[name] = f"127.0.0.1:{self.free_port()}"
-        own = [
-            *(f"--pd-urls={self.endpoint}", f"--addr={self.addresses[name]}"),
-            *(f"--data-dir={self.directory / name}", f"--log-file={self.directory / name}.log", *arguments),
-        ]
-        self.processes[name] = Forked(module, own)
-        return self.processes[name]
-
-    def start_drainer(self, name: str, *arguments: str) -> Forked:
-        config = self.directory / "drainer.toml"
-        config.write_text(
-            "initial-commit-ts = 0\n[syncer]\nworker-count = 2\n"
-            f'[syncer.to]\nhost = "127.0.0.1"\nport = {self.server.port}\n'
-            f'user = "{self.server.user}"\npassword = "{self.server.password}"\n'
-        )
-        return self.start(name, "drainer", f"--config={config}", "--node-id=pair", *arguments)
-
-    async def ask(self, name: str, path: str) -> tuple[int, str]:
-        def get() -> tuple[int, str]:
-            try:
-                with urllib.request.urlopen(f"http://{self.addresses[name]}{path}", timeout=2) as reply:
-                    return reply.status, reply.read().decode()
-            except urllib.error.HTTPError as error:
-                return error.code, error.read().decode()
-
-        return await asyncio.to_thread(get)
-
-    async def until_ready(self, name: str, code: int, word: str) -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            while True:
-                assert self.processes[name].poll() is None, f"{name} ended"
-                with contextlib.suppress(OSError):
-                    found, text = await self.ask(name, "/readyz")
-                    if found == code and word in text:
-                        return
-                await asyncio.sleep(0.05)
-
-    def rows(self) -> tuple[int, int]:
-        """Rows and different rows downstream; none while their table is on its way."""
-        connection = self.server.connect()
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT COUNT(*), COUNT(DISTINCT a) FROM pair.t")
-                found = cursor.fetchone()
-            return (int(found[0]), int(found[1]))
-        except NoSuchTable:
-            return (0, 0)
-        finally:
-            connection.close()
-
-    async def until_rows(self, least: int) -> float:
-        """When at least so many rows were downstream."""
-        async with asyncio.timeout(DEADLINE_S):
-            while (await asyncio.to_thread(self.rows))[0] < least:
-                await asyncio.sleep(0.02)
-        return time.monotonic()
-
-    async def write(self) -> None:
-        """A row each few milliseconds, until `finished`; every one acknowledged."""
-        async with await pumpclient.open_publisher(self.endpoint) as publisher:
-            database = pumpclient.create_database_job(1, 100, "pair", schema_version=1)
-            await publisher.ddl(database, "CREATE DATABASE `pair`")
-            table = pumpclient.create_table_job(2, 100, "pair", TABLE, schema_version=2)
-            await publisher.ddl(table, "CREATE TABLE `t` (`a` INT)")
-            rows = RowEncoder(TABLE)
-            while not self.finished:
-                async with publisher.transaction(ttl_s=30.0) as transaction:
-                    row = rows.insert({"a": self.written}, rowid=self.written + 1)
-                    transaction.insert(TABLE.id, row)
-                self.commits.append(transaction.commit_ts)
-                self.written += 1
-                await asyncio.sleep(0.003)
 
 
 @pytest.fixture

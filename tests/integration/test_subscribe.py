@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 import drainer
-import pumpclient
-from pumpclient import Publisher, column
+from tests.integration.sinks.subscribed_shop import rows, shop, write
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import PumpProcess, Start
 from tidb_binlog.cluster import node
@@ -20,37 +19,6 @@ from tidb_binlog.errors import ConfigError, Unavailable
 from tidb_binlog.etcd.registry import connect_registry
 
 pytestmark = pytest.mark.integration
-
-
-async def shop(endpoint: str) -> Publisher:
-    publisher = await pumpclient.open_publisher(endpoint)
-    await publisher.create_database("shop", if_not_exists=True)
-    for table in ("orders", "items"):
-        await publisher.create_table(
-            f"shop.{table}",
-            [column("id", "int", nullable=False), column("item", "varchar(40)")],
-            primary_key=["id"],
-            if_not_exists=True,
-        )
-    return publisher
-
-
-async def write(publisher: Publisher, *ids: int, table: str = "orders") -> int:
-    async with publisher.transaction() as txn:
-        for number in ids:
-            txn.insert(f"shop.{table}", {"id": number, "item": f"pen {number}"})
-    return int(txn.commit_ts)
-
-
-async def rows(stream: drainer.Subscription, count: int) -> list[tuple[str, int]]:
-    """Of the next transactions, until there are so many."""
-    found: list[tuple[str, int]] = []
-    async with asyncio.timeout(30):
-        while len(found) < count:
-            change = await anext(stream)
-            if isinstance(change, drainer.Transaction):
-                found += [(str(row.table), row.key_values[0]) for row in change.rows]
-    return found
 
 
 @pytest.fixture

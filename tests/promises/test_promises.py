@@ -24,24 +24,16 @@ from drainer.stream.schema.tracker import SchemaTracker
 from pump.log.group_commit import GroupCommit
 from pump.log.writer import Writer
 from tests.architecture.source import ROOT
+from tests.crash.log_reading import new_log, read_all
 from tests.crash.small_run import Statement
 from tests.crash.statement_kills import LifeSweep
-from tests.crash.test_pump_log import new_log, read_all
 from tests.drainer.compare.verify.world import world
-from tests.drainer.sink.mysql.test_refused_rows import (
-    BOTH,
-    DATABASE,
-    EVERYTHING,
-    ONE,
-    begin,
-    contents,
-    inserts,
-    recording,
-)
 from tests.drainer.support import apply_life
 from tests.drainer.support.apply_life import Life, run
+from tests.drainer.support.made_recording import inserts, recording
+from tests.drainer.support.refused_rows import BOTH, DATABASE, EVERYTHING, ONE, begin, contents
 from tests.drainer.support.waiting_life import live
-from tests.integration.test_subscribe import rows, shop, write
+from tests.integration.sinks.subscribed_shop import rows, shop, write
 from tests.pump.conftest import pump as pump
 from tests.pump.support import corpus, go_layout
 from tests.pump.support.memory_log import MemoryDirectory

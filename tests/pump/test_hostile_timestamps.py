@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.pump.support.scripted import ScriptedOracle
-from tests.pump.test_server import Puller, Pump, pump
+from tests.pump.support.services import Puller, Pump, pump
 from tidb_binlog import binlog, rpc, tso
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.upstream_time import AHEAD_MAX_S

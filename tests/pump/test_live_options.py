@@ -17,8 +17,8 @@ from pump.pull.puller import Pullers, Stream
 from pump.retention.purger import Purger
 from pump.write.disk_guard import DiskGuard
 from tests.common.support.other_values import other_value
-from tests.pump.retention.test_purger import LIMITS, MINUTE, World, fill
 from tests.pump.support.payloads import opened
+from tests.pump.support.purging import LIMITS, MINUTE, World, fill
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.config.changes import changes
 from tidb_binlog.config.declaring import options

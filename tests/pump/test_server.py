@@ -3,129 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pump.index.index import IndexDamaged, key_of
-from pump.pull.puller import OUT_OF_RANGE, Pullers
-from pump.server import PumpServer
-from pump.storage.storage import Storage
-from pump.watermark.idle import IdleWatermark, write_fake_binlogs
-from pump.watermark.resolve_schedule import ResolveSchedule
-from pump.watermark.resolver import Resolver
+from pump.pull.puller import OUT_OF_RANGE
+from pump.watermark.idle import write_fake_binlogs
 from pump.write.admission import Disk
-from pump.write.disk_guard import DiskGuard
 from tests.pump.support.payloads import header, opened, put, put_pair, wait_watermark
-from tests.pump.support.scripted import ScriptedOracle, ScriptedTransactions
+from tests.pump.support.scripted import ScriptedOracle
+from tests.pump.support.services import CLUSTER, Puller, pump
 from tidb_binlog import binlog, rpc, tso
-from tidb_binlog.clock import ManualClock, SystemClock
 from tidb_binlog.cluster import node
 from tidb_binlog.errors import Corruption, Unavailable
-from tidb_binlog.upstream.upstream_time import UpstreamTime
 from tidb_binlog.upstream_port import Committed, Outcome, RolledBack, Undecided
 from tidb_binlog.wire import pump_pb2
-
-CLUSTER = 77
-
-
-@dataclass
-class Pump:
-    storage: Storage
-    server: PumpServer
-    pullers: Pullers
-    idle: IdleWatermark
-    oracle: ScriptedOracle
-    transactions: ScriptedTransactions
-    guard: DiskGuard
-    time: UpstreamTime
-    clock: ManualClock
-    state: str = node.ONLINE
-
-    async def write(self, payload: bytes, cluster: int = CLUSTER) -> bytes:
-        request = pump_pb2.WriteBinlogReq(clusterID=cluster, payload=payload)
-        return await self.server.write_binlog(request.SerializeToString())
-
-
-@asynccontextmanager
-async def pump(path: Path, *, oracle: ScriptedOracle | None = None, **options: Any) -> AsyncIterator[Pump]:
-    async with opened(path, **options) as storage:
-        oracle, transactions = oracle or ScriptedOracle(), ScriptedTransactions()
-        idle = IdleWatermark(oracle, lambda: storage.watermark, storage.mark)
-        if options.get("draws_only"):
-            storage.on_committed = idle.given
-        clock = ManualClock()
-        time = UpstreamTime(oracle, clock)
-        pullers = Pullers(storage, idle, CLUSTER, time=time)
-        guard = DiskGuard(str(path), 0)
-        await guard.refresh()
-        made: list[Pump] = []
-        server = PumpServer(storage, pullers, guard, CLUSTER, lambda: made[0].state, SystemClock(), time)
-        made.append(Pump(storage, server, pullers, idle, oracle, transactions, guard, time, clock))
-        resolver = Resolver(
-            storage,
-            transactions,
-            ResolveSchedule(waited_after_s=0.02, idle_after_s=0.05),
-            SystemClock(),
-            lambda: idle.is_awaited,
-        )
-        tasks = [asyncio.create_task(idle.run()), asyncio.create_task(resolver.run())]
-        try:
-            async with asyncio.timeout(20):
-                yield made[0]
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-
-
-class Puller:
-    """A client of PullBatches."""
-
-    def __init__(self, pump: Pump, after: int = 0, *, credit: int = 1 << 20, wait: int = 0) -> None:
-        self._requests: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self.ask(credit=credit, wait=wait, cluster=CLUSTER, after=after)
-        self._replies = pump.pullers.pull_batches(self._sent())
-
-    def ask(
-        self, *, credit: int = 0, wait: int = 0, cluster: int = 0, after: int = 0, given: int = 0
-    ) -> None:
-        request = pump_pb2.PullBatchesReq(
-            cluster_id=cluster, after_ts=after, credit_bytes=credit, wait_watermark=wait, given_ts=given
-        )
-        self._requests.put_nowait(request.SerializeToString())
-
-    async def _sent(self) -> AsyncIterator[bytes]:
-        while (data := await self._requests.get()) is not None:
-            yield data
-
-    async def next(self) -> tuple[list[bytes], int]:
-        reply = pump_pb2.PullBatchesResp.FromString(await anext(self._replies))
-        return list(reply.payloads), reply.watermark
-
-    async def is_quiet(self, seconds: float = 0.05) -> bool:
-        """Whether nothing comes for a moment; a message that does come is lost."""
-        task = asyncio.ensure_future(anext(self._replies))
-        done, _ = await asyncio.wait({task}, timeout=seconds)
-        if done:
-            return False
-        self._pending = task
-        return True
-
-    async def later(self) -> tuple[list[bytes], int]:
-        """The message after `is_quiet`."""
-        reply = pump_pb2.PullBatchesResp.FromString(await self._pending)
-        return list(reply.payloads), reply.watermark
-
-    async def close(self) -> None:
-        self._requests.put_nowait(None)
-        async for _ in self._replies:
-            pass
-
 
 PREWRITE = binlog.prewrite(10, b"key", b"value")
 COMMIT = binlog.commit(10, 11, b"key")

@@ -21,9 +21,8 @@ from pump.watermark.idle import IdleWatermark
 from pump.watermark.stall_monitor import StallMonitor
 from pump.write.admission import Disk
 from tests.pump.support.payloads import put, put_pair, wait_watermark
+from tests.pump.support.resolving import Scene, rows, scene, until
 from tests.pump.support.scripted import ScriptedOracle
-from tests.pump.watermark.test_resolver import Scene, scene, until
-from tests.pump.watermark.test_stall_report import rows
 from tidb_binlog import binlog, tso
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.node import NodeStatus

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -21,23 +20,12 @@ from pumpclient import (
 )
 from pumpclient.pumps.health import PumpState
 from pumpclient.testing import MemoryCluster, settle
+from tests.pumpclient.support.memory_cluster import while_time_passes
 from tidb_binlog import binlog
 from tidb_binlog.cluster import node
 from tidb_binlog.errors import ConfigError, Unavailable
 
-T = TypeVar("T")
 P, C, R = binlog.PREWRITE, binlog.COMMIT, binlog.ROLLBACK
-
-
-async def while_time_passes(cluster: MemoryCluster, work: Awaitable[T], limit_s: float = 2000.0) -> T:
-    """Run `work`, moving the clock in steps of 50 ms until it is done."""
-    task = asyncio.ensure_future(work)
-    await settle()
-    end_s = cluster.time.now_s + limit_s
-    while not task.done() and cluster.time.now_s < end_s:
-        await cluster.time.run(0.05)
-    assert task.done(), "did not end in time"
-    return task.result()
 
 
 def states(client: PumpClient) -> dict[str, PumpState | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from pathlib import Path
 
@@ -11,20 +10,11 @@ import pytest
 from drainer.spark import arguments
 from drainer.spark.arguments import Parser
 from drainer.spark.program import names, parser, run
+from tests.spark.support.arguments import parsed
 from tidb_binlog import tso
 from tidb_binlog.errors import BinlogError, ConfigError, FlagError
 
 MOMENT_MS = 1_795_316_645_000  # 2026-11-22 03:04:05 UTC
-
-
-def parsed(*argv: str) -> argparse.Namespace:
-    made = Parser(prog="x")
-    arguments.add_archive(made)
-    arguments.add_range(made)
-    arguments.add_database(made, "--to", required=False, purpose="downstream")
-    arguments.add_output(made)
-    arguments.add_spark(made)
-    return made.parse_args(argv)
 
 
 def test_metrics_go_where_they_are_asked_for_and_nowhere_else() -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from drainer.mysql.connection import Connection
 from drainer.spark import history, statistics
-from tests.drainer.sink.mysql.test_apply_model_mariadb import SHAPES, World
+from tests.drainer.support.apply_model import SHAPES, World
 from tests.spark.support.table_history import History
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.rowcodec.plan import TablePlan

@@ -15,7 +15,7 @@ from drainer.operate.control.http import notify_service
 from pump.config import PumpConfig
 from pump.server import PERMISSIONS, PumpServer, services_before_start
 from tests import certificates
-from tests.pump.test_server import pump
+from tests.pump.support.services import pump
 from tidb_binlog import rpc
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.door.calls.methods import methods_of

@@ -21,7 +21,7 @@ from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Target
 from drainer.operate.control.pause_and_reload import Control
 from drainer.stream.pull.merged import MergedBatch
-from tests.drainer.ddl.quarantine.test_controller import Stage, ddl
+from tests.drainer.ddl.quarantine.stage import Stage, ddl
 from tidb_binlog.clock import ManualClock, SystemClock
 from tidb_binlog.errors import Corruption, Unavailable
 from tidb_binlog.etcd.registry import connect_registry

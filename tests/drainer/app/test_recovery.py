@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gzip
 import json
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,33 +17,30 @@ from drainer.app import recovery as relay_recovery
 from drainer.app import relay_setup as relay_assembly
 from drainer.app.recovery import known_cluster, stored_checkpoint
 from drainer.app.start_wait import AtWork, Summary
-from drainer.checkpoint.inspection import inspect
 from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.config.options import DrainerConfig
 from drainer.config.relay_format import FORMATS, OBINLOG, PAYLOAD
 from drainer.ddl import rules as ddl_rules
-from drainer.ddl.run.runner import DdlRunner
 from drainer.formats.binlog_directory import BinlogDirectory
 from drainer.mysql import session_lock
 from drainer.mysql.connection import Target, connect
-from drainer.mysql.errors import SessionError
 from drainer.mysql.rows.change import Position
-from drainer.operate.control.pause_and_reload import Control
 from drainer.relay.relay_log import RelayLog
-from drainer.relay.source import RelaySchema
-from drainer.sink.mysql.lane import LaneSettings
-from drainer.sink.mysql.mysql_sink import MysqlSink
-from drainer.sink.mysql.settings import ApplierSettings
-from drainer.sink.runner import Runner
-from drainer.stream.pull.merged import Merged, MergedBatch
 from drainer.stream.rules.rule_set import read_rules
 from drainer.txn import DELETE, INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
-from tests.common.rowcodec.tables import kind, table
 from tests.drainer.support import recorded
 from tests.drainer.support import relay_world as world
 from tests.drainer.support.apply_life import clean
 from tests.drainer.support.payloads import payload_of, sent
+from tests.drainer.support.recovery import (
+    KEYLESS,
+    KEYLESS_TABLE,
+    count,
+    end_sessions,
+    first_life,
+    keyless_stream,
+)
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import ConfigError, Conflict, Corruption, DirectoryLocked
 from tidb_binlog.rowcodec.encoder import RowEncoder
@@ -67,6 +63,11 @@ def target(mariadb: MariaDbServer) -> Iterator[Target]:
     clean(target)
 
 
+@pytest.fixture(params=FORMATS)
+def form(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.mark.parametrize("scenario", GO)
 async def test_a_go_drainers_relay_log(
     mariadb: MariaDbServer, target: Target, tmp_path: Path, scenario: str
@@ -77,11 +78,6 @@ async def test_a_go_drainers_relay_log(
     assert report.equal, [str(difference) for difference in report.differences[:3]]
     assert summary.records > 1
     assert world.is_consistent(target)
-
-
-@pytest.fixture(params=FORMATS)
-def form(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.mark.parametrize(
@@ -189,92 +185,6 @@ async def test_a_relay_log_in_use_is_refused(target: Target, tmp_path: Path) -> 
 
 # -- our own lanes: exactly once ------------------------------------------------------------------------
 
-KEYLESS = table(("a", kind("bigint")), ("b", kind("varchar")), handle="rowid")
-KEYLESS_TABLE = TableVersion(KEYLESS, "once", "t", 1)
-
-
-def keyless_stream(transactions: int, rows: int) -> list[Item]:
-    """A table without key: a row that is applied twice shows."""
-    encoder = RowEncoder(KEYLESS)
-    create = "CREATE TABLE t (a BIGINT, b VARCHAR(9))"
-    stream: list[Item] = [
-        Ddl(10, 1, 1, "", "CREATE DATABASE once", (("once", ""),), 1),
-        Ddl(11, 2, 3, "once", create, (("once", "t"),), 2),
-    ]
-    for number in range(transactions):
-        encoded = [encoder.insert((number * rows + n, "x"), 1) for n in range(rows)]
-        events = TableEvents(KEYLESS_TABLE, [INSERT] * rows, encoded, 0)
-        stream.append(sent(Transaction(0, 100 + number, (events,), rows * 20)))
-    return stream
-
-
-class Killed(Exception):
-    """Of the process, at a chosen time."""
-
-
-class Stream:
-    """Items for an applier, which is killed at one of them."""
-
-    def __init__(self, stream: list[Item]) -> None:
-        self._stream = {item.commit_ts: item for item in stream}
-
-    def translate(self, merged: Merged) -> Item:
-        return self._stream[merged.commit_ts]
-
-    def pieces(self, spilled: object) -> Iterator[Transaction]:
-        raise AssertionError("nothing is spilled here")
-
-
-async def first_life(
-    target: Target,
-    path: Path,
-    stream: list[Item],
-    *,
-    killed_at: int,
-    form: str = PAYLOAD,
-    lanes: int = 2,
-    rows_min: int = 0,
-) -> None:
-    """A drainer with a relay log; kill -9 at an item, whatever was committed by then, `rows_min` at least."""
-    store = CheckpointStore(target, world.CLUSTER_ID, schema=world.SCHEMA)
-    start = store.start(lanes, 1, stream[-1].commit_ts)
-    log = RelayLog.open(str(path), 4000, SystemClock(), form=form)
-    source = Stream(stream)
-    sink = MysqlSink(
-        start,
-        store,
-        target,
-        DdlRunner(target, RelaySchema()),
-        ApplierSettings(LaneSettings(batch_rows=7)),
-        SystemClock(),
-        world.quarantine_setup(store, start, target, RelaySchema(), path.parent),
-        relay=log,
-    )
-
-    async def batches() -> AsyncIterator[MergedBatch]:
-        for number, item in enumerate(stream):
-            if number == killed_at:
-                while rows_min and count(target)[0] < rows_min:
-                    await asyncio.sleep(0.01)
-                raise Killed
-            yield MergedBatch([Merged(item.commit_ts, b"")], item.commit_ts)
-            if number % 5 == 0:
-                await sink.save()
-
-    with pytest.raises(Killed):
-        await Runner(sink, source, Control(SystemClock())).run(batches())
-    await sink.lanes.now.end(drained=False)
-    await sink._keeper.close()
-    await log.close()
-    store.close()
-
-
-def count(target: Target) -> tuple[int, int]:
-    connection = connect(target)
-    ((rows, different),) = connection.rows(b"SELECT COUNT(*), COUNT(DISTINCT a) FROM once.t")
-    connection.close()
-    return int(rows), int(different)
-
 
 @pytest.mark.parametrize("killed_at", [3, 7, 20, 33])
 async def test_rows_that_our_lanes_had_applied_are_not_applied_again(
@@ -304,14 +214,6 @@ async def test_a_recovery_that_was_killed_goes_on(target: Target, tmp_path: Path
         except AtWork:
             end_sessions(target)
     assert count(target) == (3000, 3000)
-
-
-def end_sessions(target: Target) -> None:
-    connection = connect(target)
-    for session in inspect(target, world.SCHEMA, world.CLUSTER_ID).sessions:
-        with contextlib.suppress(SessionError):
-            connection.run(b"KILL CONNECTION %d" % session)
-    connection.close()
 
 
 async def test_a_relay_log_that_ends_before_the_downstream_is_refused(target: Target, tmp_path: Path) -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from pump.pull.packer import Packer
-from tests.pump.pull.test_parts import PartPuller
 from tests.pump.support.payloads import put_pair, wait_watermark
-from tests.pump.test_server import pump
+from tests.pump.support.services import PartPuller, pump
 from tidb_binlog import compression
 from tidb_binlog.compression import GZIP, NAMES, ZSTD
 from tidb_binlog.wire import pump_pb2

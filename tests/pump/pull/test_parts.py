@@ -6,9 +6,7 @@ import asyncio
 import random
 import shutil
 import tracemalloc
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,10 +17,10 @@ from pump.log.delivery import Delivery, LargeDelivery, Page
 from pump.log.log_file import OsLogDirectory
 from pump.log.segment import Segment
 from pump.pull import replies as pull_replies
-from pump.pull.session import MESSAGE_BYTES_MAX, PartMessage, PullSession
+from pump.pull.session import PartMessage, PullSession
 from pump.storage.opening import StorageLimits
 from tests.pump.support.payloads import opened, put, put_pair, wait_watermark
-from tests.pump.test_server import CLUSTER, Pump, pump
+from tests.pump.support.services import PartPuller, pump
 from tidb_binlog import binlog, rpc
 from tidb_binlog.errors import Corruption
 from tidb_binlog.record import encode_value
@@ -30,66 +28,6 @@ from tidb_binlog.wire import pump_pb2
 
 BASE = 470_607_648_165_462_018
 FROM_LOG = {"recent_bytes_max": 1}
-
-
-class PartPuller:
-    """A client that takes parts; puts them together as they must come."""
-
-    def __init__(self, pump: Pump, after: int = 0, *, credit: int, parts_above: int, **fields: Any) -> None:
-        self._requests: asyncio.Queue[bytes] = asyncio.Queue()
-        opening = pump_pb2.PullBatchesReq(
-            cluster_id=CLUSTER, after_ts=after, credit_bytes=credit, parts_above=parts_above, **fields
-        )
-        self._requests.put_nowait(opening.SerializeToString())
-        self.replies = pump.pullers.pull_batches(self._sent())
-        self.credit = credit
-        self.told = after
-        self.part_sizes: list[int] = []
-
-    def add(self, credit: int) -> None:
-        self.credit += credit
-        self._requests.put_nowait(pump_pb2.PullBatchesReq(credit_bytes=credit).SerializeToString())
-
-    async def _sent(self) -> AsyncIterator[bytes]:
-        while True:
-            yield await self._requests.get()
-
-    async def message(self) -> pump_pb2.PullBatchesResp:
-        async with asyncio.timeout(10):
-            return pump_pb2.PullBatchesResp.FromString(await anext(self.replies))
-
-    async def payloads(self, count: int, credit: int) -> list[bytes]:
-        """The next binlogs, `credit` being added whenever there is none."""
-        found: list[bytes] = []
-        begun = bytearray()
-        while len(found) < count:
-            if self.credit <= 0:
-                self.add(credit)
-            reply = await self.message()
-            assert reply.watermark >= self.told
-            if reply.HasField("part"):
-                part = reply.part
-                assert not reply.payloads
-                assert part.offset == len(begun)
-                assert reply.watermark == part.commit_ts - (part.offset + len(part.data) < part.size)
-                assert len(part.data) <= max(self.credit, 40)
-                assert len(part.data) <= MESSAGE_BYTES_MAX
-                if not begun:
-                    assert binlog.contents_offset(part.data) < len(part.data)
-                begun += part.data
-                self.credit -= len(part.data)
-                self.part_sizes.append(len(part.data))
-                if len(begun) == part.size:
-                    found.append(bytes(begun))
-                    begun.clear()
-            else:
-                assert not begun
-                self.credit -= sum(map(len, reply.payloads))
-                found += reply.payloads
-            stamps = [binlog.parse(payload).commit_ts for payload in found[-1:]]
-            assert not stamps or stamps[-1] <= reply.watermark
-            self.told = reply.watermark
-        return found
 
 
 # -- the core -------------------------------------------------------------------------------------------

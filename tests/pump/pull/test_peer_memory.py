@@ -21,7 +21,7 @@ from tests.attacks import frames
 from tests.attacks.frames import DATA, END_HEADERS, END_STREAM, HEADERS, frame, message
 from tests.common.door.support.peers import Raw, until
 from tests.pump.support.payloads import opened, put_pair
-from tests.pump.test_server import CLUSTER, Pump, pump
+from tests.pump.support.services import CLUSTER, Pump, pump
 from tidb_binlog import binlog, compression
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.cluster import node

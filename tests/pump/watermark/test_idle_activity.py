@@ -10,7 +10,7 @@ from pump.watermark.idle import write_fake_binlogs
 from pump.write.admission import Disk
 from tests.pump.support.payloads import wait_watermark
 from tests.pump.support.scripted import ScriptedOracle
-from tests.pump.write.test_batch_stream import CLUSTER, Writing, pump
+from tests.pump.support.writing import CLUSTER, Writing, pump
 from tidb_binlog import binlog, rpc
 from tidb_binlog.cluster import node
 from tidb_binlog.wire import pump_pb2

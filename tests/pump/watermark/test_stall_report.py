@@ -23,20 +23,10 @@ from pump.watermark.stall_report import (
     subject_of,
 )
 from tests.pump.support.payloads import put
-from tests.pump.watermark.test_resolver import Scene, scene
+from tests.pump.support.resolving import SECRET, Scene, rows, scene
 from tidb_binlog import binlog, tso
 from tidb_binlog.observe import metrics
 from tidb_binlog.upstream_port import Committed, Undecided
-from tidb_binlog.wire import binlog_pb2
-
-SECRET = b"a row that nobody may see"
-
-
-def rows(start_ts: int, *tables: int) -> bytes:
-    value = binlog_pb2.PrewriteValue(schema_version=1)
-    for table_id in tables:
-        value.mutations.add(table_id=table_id).inserted_rows.append(SECRET)
-    return binlog.prewrite(start_ts, b"key%d" % start_ts, value.SerializeToString())
 
 
 def an_open(start_ts: int, since_s: float) -> OpenPrewrite:

@@ -9,8 +9,7 @@ import pytest
 
 from pump.index.sorter import Prewrites
 from tests.pump.support.payloads import put
-from tests.pump.write.test_batch_stream import Pump, Reason, Writing, pump
-from tests.pump.write.test_unary_writes import CLUSTER, Calls
+from tests.pump.support.writing import CLUSTER, Calls, Pump, Reason, Writing, pump
 from tidb_binlog import binlog
 from tidb_binlog.binlog import KEY_BYTES_MAX
 from tidb_binlog.wire import pump_pb2

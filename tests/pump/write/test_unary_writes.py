@@ -24,7 +24,7 @@ from pump.write.unary_writes import UnaryWrites
 from tests.pump.support.memory_log import MemoryDirectory
 from tests.pump.support.payloads import opened
 from tests.pump.support.scripted import ScriptedOracle
-from tests.pump.write.test_batch_stream import Syncs, until
+from tests.pump.support.writing import Calls, Syncs, until
 from tidb_binlog import binlog, rpc
 from tidb_binlog.binlog import Head
 from tidb_binlog.clock import ManualClock, SystemClock
@@ -42,26 +42,6 @@ FULL, EXHAUSTED, ROOMY = Disk(1 << 20, 1 << 20), Disk(1, 1 << 20), Disk(1 << 30,
 
 def asked(payload: bytes, cluster: int = CLUSTER) -> bytes:
     return pump_pb2.WriteBinlogReq(clusterID=cluster, payload=payload).SerializeToString()
-
-
-class Calls:
-    """What each of some calls was answered with."""
-
-    def __init__(self, count: int, cancelled: int = 0) -> None:
-        self.count = count
-        self._waiting = count - cancelled
-        self.end: bytes | BaseException | None = None
-
-    def _ended(self, end: bytes | BaseException) -> int:
-        assert self.end is None, "ended once"
-        self.end = end
-        return self._waiting
-
-    def succeed(self, reply: bytes) -> int:
-        return self._ended(reply)
-
-    def fail(self, error: BaseException) -> int:
-        return self._ended(error)
 
 
 @dataclass

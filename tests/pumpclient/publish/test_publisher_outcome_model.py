@@ -14,13 +14,7 @@ from pathlib import Path
 import pytest
 
 from pumpclient import OutcomeUnknown, TransactionLost
-from tests.pumpclient.publish.test_publisher_crashes import (
-    Database,
-    World,
-    _commit_or_ddl,
-    _interrupted,
-    world,
-)
+from tests.pumpclient.support.publisher_world import Database, World, commit_or_ddl, interrupted, world
 from tidb_binlog import binlog
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 from tidb_binlog.upstream.standalone.prepared import entries
@@ -99,13 +93,13 @@ async def test_what_the_program_is_told_is_what_the_stream_says(
         await publisher._definitions.load()
         other = await world.upstream()
         pump = Pump(world, other)
-        _interrupted(publisher, world, lambda s=steps, p=pump, o=other: _between(world, p, o, s))  # type: ignore[misc]
+        interrupted(publisher, world, lambda s=steps, p=pump, o=other: _between(world, p, o, s))  # type: ignore[misc]
         losing.lose = None if lost is None else ("commit", lost)
         world.memory.pumps["pump"].payloads.clear()
         before = await other.oracle.timestamp()
         said, commit_ts = "committed", 0
         try:
-            commit_ts = await _commit_or_ddl(publisher, what, f"d{len(told)}x{sum(told.values())}")
+            commit_ts = await commit_or_ddl(publisher, what, f"d{len(told)}x{sum(told.values())}")
         except TransactionLost:
             said = "lost"
         except OutcomeUnknown:

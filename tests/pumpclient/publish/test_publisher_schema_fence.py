@@ -11,7 +11,7 @@ import pytest
 from pumpclient import SchemaChanged, TransactionState, column
 from pumpclient.testing import settle
 from pumpclient.testing.memory_upstream import MemoryCatalog, MemoryTransactions
-from tests.pumpclient.publish.test_schema_publishing import ORDERS, shop
+from tests.pumpclient.support.memory_cluster import ORDERS, shop
 from tidb_binlog.errors import Unavailable
 
 

@@ -26,6 +26,7 @@ from pumpclient import (
 from pumpclient.publish.row_values import row_values
 from pumpclient.schema.table_definition import column_named, create_text, field_type, table, without_column
 from pumpclient.testing import MemoryCluster
+from tests.pumpclient.support.memory_cluster import ORDERS, shop
 from tests.rig.workload import kinds
 from tidb_binlog import binlog
 from tidb_binlog import table_info as ti
@@ -36,16 +37,6 @@ from tidb_binlog.rowcodec import compile_table
 from tidb_binlog.table_info import TableInfo
 from tidb_binlog.upstream.standalone import GRACE_S, CatalogChange, StandaloneUpstream
 from tidb_binlog.wire.binlog_pb2 import PrewriteValue
-
-ORDERS = [column("id", "bigint", nullable=False), column("item", "varchar(40)", default="pen")]
-
-
-async def shop() -> tuple[MemoryCluster, Publisher]:
-    cluster = MemoryCluster(["a"])
-    publisher = await cluster.publisher()
-    await publisher.create_database("shop")
-    await publisher.create_table("shop.orders", ORDERS, primary_key=["id"])
-    return cluster, publisher
 
 
 def jobs(cluster: MemoryCluster) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import StatementRefused
 from pumpclient import InvalidValue, column
 from pumpclient.publish.row_values import row_values
-from tests.pumpclient.publish.test_schema_publishing import table
+from pumpclient.schema.table_definition import table
 from tidb_binlog.rowcodec import compile_table
 from tidb_binlog.rowcodec.encoder import RowEncoder, UnwritableValue
 

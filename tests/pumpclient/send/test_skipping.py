@@ -18,7 +18,7 @@ from pumpclient import (
 )
 from pumpclient.send.skipping import Skipping
 from pumpclient.testing import MemoryCluster, settle
-from tests.pumpclient.test_client import while_time_passes
+from tests.pumpclient.support.memory_cluster import while_time_passes
 from tidb_binlog import binlog
 from tidb_binlog.errors import ConfigError
 

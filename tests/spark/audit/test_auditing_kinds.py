@@ -17,8 +17,7 @@ from drainer.spark.audit.report import html
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items
-from tests.spark.audit.checks.test_coverage import coverage
-from tests.spark.support.audit_world import walk_records
+from tests.spark.support.audit_world import coverage, walk_records
 from tidb_binlog.errors import ConfigError
 
 NOBODY: Any = None

@@ -12,8 +12,7 @@ import pytest
 from drainer.spark.effects.batches import ARROW
 from drainer.spark.effects.blocks import by_bucket, by_place, packed
 from drainer.spark.effects.merge import merged
-from tests.spark.effects.test_fold import histories
-from tests.spark.effects.test_merge import batches
+from tests.spark.support.histories import batches, histories
 
 
 @pytest.mark.parametrize("seed", range(4))

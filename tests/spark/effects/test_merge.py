@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from drainer.spark.effects.batches import ARROW, PLACE_BITS, digit_places, places
+from drainer.spark.effects.batches import ARROW, PLACE_BITS, digit_places
 from drainer.spark.effects.merge import merged, taken_together
 from drainer.spark.effects.operations import RowEffect
-from tests.spark.effects.test_fold import by_key, histories
-
-Placed = Callable[[int], int]
-
-
-def batches(effects: list[RowEffect], place_of: Placed, pick: Random, *, rows_max: int) -> Iterator[Any]:
-    """Record batches of random lengths, none among them too."""
-    found = [(place_of(int(places([one.key], one.table, 8, digits=False)[0])), *one) for one in effects]
-    while True:
-        some, found = found[: (rows := pick.randrange(rows_max))], found[rows:]
-        columns = zip(*some, strict=True) if some else [[] for _ in ARROW]
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(column, field.type) for column, field in zip(columns, ARROW, strict=True)],
-            schema=ARROW,
-        )
-        if not found:
-            return
+from tests.spark.support.histories import Placed, batches, by_key, histories
 
 
 def effects_of(rows: list[dict[str, Any]]) -> list[RowEffect]:

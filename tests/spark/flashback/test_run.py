@@ -17,7 +17,7 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Connection, Target
 from drainer.spark.flashback import restore, run
 from drainer.spark.replay.writer import execute
-from tests.drainer.sink.mysql.test_apply_model_mariadb import SHAPES, World
+from tests.drainer.support.apply_model import SHAPES, World
 from tests.spark.support.table_history import History, contents, copy_to_downstream
 from tidb_binlog.errors import Rejected
 

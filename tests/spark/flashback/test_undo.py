@@ -13,7 +13,7 @@ from drainer.reading.archive.decode.records import Changes, Row
 from drainer.spark.effects.operations import Operations, RowEffect, effects_in_order, table_id
 from drainer.spark.flashback import undo
 from drainer.spark.flashback.undo import Undo
-from tests.drainer.sink.mysql.test_apply_model_mariadb import SHAPES, Shape, World
+from tests.drainer.support.apply_model import SHAPES, Shape, World
 from tests.spark.support.table_history import History, contents, copy_to_downstream
 
 ROUNDS = 6

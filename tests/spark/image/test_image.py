@@ -23,8 +23,8 @@ from drainer.spark.image.table_lifetimes import Life
 from drainer.txn import INSERT, Ddl, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import index, key, kind, table
 from tests.drainer.reading.archive.support import corpus
-from tests.drainer.sink.mysql.test_apply_model_mariadb import SHAPES, World
 from tests.drainer.support import archive_life
+from tests.drainer.support.apply_model import SHAPES, World
 from tests.drainer.support.relay_world import items
 from tests.spark.support.table_history import History
 from tidb_binlog.errors import Conflict, Rejected

@@ -26,7 +26,7 @@ from drainer.spark.source.stream_archive import StreamArchive
 from drainer.spark.source.stream_offsets import START
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support.relay_world import items
-from tests.spark.test_arguments import parsed
+from tests.spark.support.arguments import parsed
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.record import decode_file, encode_file
 from tidb_binlog.rowcodec.put import put_bytes

@@ -9,12 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drainer.formats.binlog_file import SYNCED
+from drainer.reading.archive.decode.definitions import of_archive
 from drainer.reading.archive.decode.images import Images
 from drainer.reading.archive.decode.records import Changes, Record, SchemaChange
+from drainer.reading.archive.files import segments
+from drainer.reading.archive.read_options import ReadOptions
+from drainer.spark.audit.auditing import Audit, Outcome
 from drainer.spark.audit.checks.chain_rule import Link, judge
+from drainer.spark.audit.checks.findings import COVERAGE, Findings
 from drainer.spark.audit.rows.lineage import Lineages, Statement
 from drainer.spark.audit.rows.projection import Projections
 from drainer.spark.audit.rows.row_steps import RowStep, RowSteps
+from drainer.spark.engine import Here
 from drainer.txn import Ddl, TableVersion
 from tests.drainer.support import archive_life
 from tests.drainer.support.relay_world import items
@@ -142,3 +148,14 @@ def walk_records(found: Iterable[Record]) -> Walk:
     steps.sort(key=lambda one: (one.commit_ts, one.order))
     versions = {number: version for version, number in numbers.items()}
     return Walk(steps, Lineages.of(statements), versions, statements)
+
+
+def coverage(directory: Path) -> Findings:
+    return outcome(directory).findings[COVERAGE]
+
+
+def outcome(directory: Path) -> Outcome:
+    wanted = ReadOptions.of({"path": str(directory), "damage": "report"})
+    survey = segments.survey(wanted.location, wanted.kind)
+    definitions = of_archive(survey.location, survey)
+    return Audit(Here(), wanted, survey, definitions, 8).coverage()

@@ -12,8 +12,8 @@ from drainer.mysql.rows.table_target import target_of
 from drainer.mysql.table_reader import read_table
 from drainer.reading.archive.decode.records import Row
 from drainer.txn import DELETE, INSERT, Ddl, TableEvents, Transaction
-from tests.drainer.sink.mysql.test_apply_model_mariadb import World
 from tests.drainer.support import archive_life
+from tests.drainer.support.apply_model import World
 from tidb_binlog.rowcodec.plan import TablePlan
 
 FIRST_TS = 1 << 40

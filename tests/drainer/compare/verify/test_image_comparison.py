@@ -15,7 +15,7 @@ from drainer.mysql.connection import Target
 from drainer.points.image.manifest import Manifest, TableImage
 from drainer.points.image.parquet_reader import TableReader
 from drainer.reading.subscribe.table_choice import TablePattern
-from tests.drainer.points.restore.test_restoring import IMAGE, options, restore, world
+from tests.drainer.points.restore.image_world import IMAGE, options, restore, world
 from tests.drainer.support.apply_life import run
 from tidb_binlog.errors import ConfigError, Corruption
 

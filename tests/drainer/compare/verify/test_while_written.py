@@ -15,7 +15,7 @@ from drainer.compare.verify.table_work import Request
 from drainer.compare.verify.verifying import Pace, Verifying
 from drainer.mysql.connection import Target
 from pumpclient.testing import MemoryCluster
-from tests.drainer.points.snapshot.test_moment_mariadb import WRITERS, World
+from tests.drainer.points.snapshot.writers import WRITERS, World
 from tests.drainer.support.apply_life import run
 from tests.drainer.support.held_life import TABLES
 

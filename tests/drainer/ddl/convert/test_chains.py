@@ -12,8 +12,18 @@ from drainer.ddl.convert.cast import Moments, Value, cast
 from drainer.ddl.convert.moments import NoCast, zone_of
 from drainer.ddl.run.runner import DdlRunner
 from drainer.mysql.connection import Connection, Target
-from tests.drainer.ddl.convert.test_columns import ID, Schema, column, contents, create, ddl, session, table
-from tests.drainer.ddl.convert.test_same import MORE, generated
+from tests.drainer.ddl.convert.schema import (
+    ID,
+    MORE,
+    Schema,
+    column,
+    contents,
+    create,
+    ddl,
+    generated,
+    session,
+    table,
+)
 from tests.drainer.support import conversions
 from tests.drainer.support.conversions import field_type
 

@@ -14,26 +14,20 @@ import pytest
 from drainer.checkpoint.value import Intent
 from drainer.ddl.convert import columns
 from drainer.ddl.convert.cast import Moments, Value, cast
-from drainer.ddl.convert.columns import Conversion, _form, _literal, _value
-from drainer.ddl.derive import definition
-from drainer.ddl.derive.compare import PresentColumn
 from drainer.ddl.run.runner import DdlRunner, Refused
-from drainer.mysql.connection import Connection, Target, connect
+from drainer.mysql.connection import Connection, Target
 from drainer.mysql.errors import StatementRefused
-from drainer.txn import Ddl, Tracked
+from drainer.txn import Tracked
+from tests.drainer.ddl.convert.schema import ID, Schema, column, contents, create, ddl, table
+from tests.drainer.ddl.convert.schema import session as session
 from tests.drainer.support import conversions
 from tests.drainer.support.conversions import Case, field_type
 from tidb_binlog import table_info as ti
-from tidb_binlog import tso
-from tidb_binlog.ddl_job import ActionType
-from tidb_binlog.table_info import Column, ColumnKind, FieldType, Index, IndexColumn, TableInfo
-from tidb_binlog.type_text import type_text
+from tidb_binlog.table_info import Column, FieldType, Index, IndexColumn
 
 pytestmark = pytest.mark.integration
 
-COMMIT_TS = tso.from_wall_s(conversions.DAY.replace(tzinfo=UTC).timestamp() + 12 * 3600)
 JOB = Moments(UTC, conversions.DAY)
-ID = Column(1, "id", 0, FieldType(ti.LONG, flag=ti.FLAG_NOT_NULL | ti.FLAG_PRIMARY))
 PAIRS = {
     pair: list(cases)
     for pair, cases in groupby(conversions.cases(), key=lambda case: (case.source, case.target))
@@ -48,57 +42,11 @@ UNLIKE = {  # what TiDB stores and no other server can
 }
 
 
-class Schema:
-    def database_collation(self, schema: str) -> tuple[str, str] | None:
-        return "utf8mb4", "utf8mb4_bin"
-
-
-def table(*parts: Column, indexes: tuple[Index, ...] = (), keyed: bool = True, name: str = "t") -> Tracked:
-    return Tracked("d", name, TableInfo(1, name, parts, indexes, pk_is_handle=keyed).to_json())
-
-
-def ddl(before: Tracked, after: Tracked, job: dict[str, Any] | None = None) -> Ddl:
-    return Ddl(
-        COMMIT_TS, 7, ActionType.MODIFY_COLUMN, "d", "ALTER TABLE t MODIFY ...", (("d", before.name),), 5,
-        job=job, before=(before,), after=(after,),
-    )  # fmt: skip
-
-
 @pytest.fixture
 def runner(target: Target) -> Iterator[DdlRunner]:
     runner = DdlRunner(target, Schema())
     yield runner
     runner.close()
-
-
-@pytest.fixture
-def session(target: Target) -> Iterator[Connection]:
-    with connect(target) as connection:
-        connection.autocommit(True)
-        connection.run(b"CREATE DATABASE d COLLATE utf8mb4_bin")
-        connection.run(b"SET SESSION sql_mode='ALLOW_INVALID_DATES'")
-        yield connection
-
-
-def column(number: int, kind: FieldType, name: str = "v", offset: int = 1) -> Column:
-    return Column(number, name, offset, kind)
-
-
-def create(session: Connection, kind: FieldType, values: list[Value], name: str = "t", key: str = "") -> None:
-    text = type_text(kind)
-    if kind.kind is ColumnKind.TEXT or kind.kind in (ColumnKind.ENUM, ColumnKind.SET):
-        text += " COLLATE utf8mb4_bin"
-    session.run(f"CREATE TABLE d.`{name}` (id INT NOT NULL{key}, v {text} NULL)".encode())
-    rows = b",".join(b"(%d,%b)" % (number, _literal(value, kind)) for number, value in enumerate(values))
-    session.run(b"INSERT INTO d.`%b` VALUES %b" % (name.encode(), rows))
-
-
-def contents(session: Connection, kind: FieldType, name: str = "t") -> list[Value]:
-    """By id, exactly."""
-    own = definition.Column(9, "v", kind)
-    one = Conversion(PresentColumn("v", ""), "", own, own)
-    rows = session.printed(b"SELECT %b FROM d.`%b` ORDER BY id" % (_form(one), name.encode()))
-    return [None if value is None else _value(one, value) for (value,) in rows]
 
 
 def changed(runner: DdlRunner, was: FieldType, kind: FieldType, **more: Any) -> Any:

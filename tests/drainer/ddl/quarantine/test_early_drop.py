@@ -3,131 +3,54 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from drainer.ddl import rules as ddl_rules
 from drainer.mysql.connection import Target
-from drainer.stream.pull.merged import Merged
 from drainer.stream.rules.name_pattern import Source
 from drainer.stream.rules.rule_set import Rules
 from drainer.stream.rules.table_rules import EventFilter, EventRule
 from drainer.stream.schema.given_up import Constraint, Kind, Later, is_given_up
-from drainer.txn import INSERT
-from tests.crash.small_run import Statement, job_of
+from tests.crash.small_run import Statement
+from tests.drainer.ddl.quarantine.early_drops import (
+    CREATE,
+    DROP_INDEX,
+    EARLY,
+    FREE,
+    FULL,
+    HALF,
+    ID,
+    NARROW,
+    ON_U,
+    WINDOW,
+    History,
+    U,
+    V,
+    contents,
+    decided,
+    keys,
+    later,
+    recording,
+)
 from tests.drainer.support.apply_life import Life, Recording, column, run
-from tidb_binlog import binlog
 from tidb_binlog.ddl_job import ActionType
 from tidb_binlog.errors import DownstreamError
-from tidb_binlog.rowcodec.encoder import RowEncoder, prewrite_value
 from tidb_binlog.table_info import (
     FLAG_NOT_NULL,
-    FLAG_PRIMARY,
     LONG,
     Index,
     IndexColumn,
-    SchemaState,
     TableInfo,
 )
-from tidb_binlog.upstream_port import SchemaAt, UnderWay
+from tidb_binlog.upstream_port import UnderWay
 
-KEY = FLAG_NOT_NULL | FLAG_PRIMARY
-ID, U, V = column(1, "id", LONG, KEY), column(2, "u", LONG), column(3, "v", LONG)
-ON_U = Index(1, "k", (IndexColumn("u", 1),), unique=True, primary=False)
 ON_UV = Index(2, "uv", (IndexColumn("u", 1), IndexColumn("v", 2)), unique=True, primary=False)
-FULL = TableInfo(101, "t", (ID, U, V), indexes=(ON_U,), pk_is_handle=True)
-FREE = replace(FULL, indexes=())
-NARROW = replace(FULL, columns=(ID, replace(V, offset=1)), indexes=())
 DELETE_ONLY = replace(ON_U, state=1)
 
-Row = tuple[int | None, ...]
-CREATE = (
-    Statement(1, "CREATE DATABASE `d`", None),
-    Statement(3, "CREATE TABLE `t` (`id` INT PRIMARY KEY, `u` INT, `v` INT, UNIQUE KEY `k` (`u`))", FULL),
-)
-DROP_INDEX = Statement(8, "ALTER TABLE `t` DROP INDEX `k`", FREE)
 DROP_COLUMN = Statement(6, "ALTER TABLE `t` DROP COLUMN `u`", NARROW)
 ADD_INDEX = Statement(7, "ALTER TABLE `t` ADD INDEX `v` (`v`)", FULL)
-
-
-class History:
-    """Jobs of a recording; `now`: the one that is under way."""
-
-    def __init__(self, jobs: Sequence[bytes], now: UnderWay | None = None) -> None:
-        self.jobs, self.now, self.asked = jobs, now, 0
-
-    async def job(self, job_id: int) -> bytes | None:
-        return next((job for job in self.jobs if json.loads(job)["id"] == job_id), None)
-
-    async def pages(self, after_id: int = 0) -> AsyncIterator[list[bytes]]:
-        self.asked += 1
-        yield [job for job in self.jobs if json.loads(job)["id"] > after_id]
-
-    async def schema_at(self, ts: int) -> SchemaAt | None:
-        return None
-
-    async def under_way(self, *, table_id: int = 0, job_id: int = 0) -> UnderWay | None:
-        return self.now
-
-
-HALF = object()
-"""The binlog of a column that is on its way out, of the job that comes next."""
-
-
-def recording(*steps: Statement | Sequence[Row] | object) -> Recording:
-    """DDL, and transactions that insert rows; what has no `u` any more is written without."""
-    jobs: list[bytes] = []
-    entries: list[Merged] = []
-    version = 0
-    all_steps = (*CREATE, *steps)
-    for number, step in enumerate(all_steps, start=1):
-        ts = 1000 + 10 * number
-        commit = binlog.commit(ts, ts + 1, b"k")
-        if isinstance(step, Statement):
-            document = json.loads(job_of(number, step))
-            document["table_id"] = step.table.id if step.table else 0
-            jobs.append(json.dumps(document).encode())
-            version = number
-            payload = binlog.join(binlog.prewrite_ddl(ts, b"k", step.text, job_id=number), commit)
-            entries.append(Merged(ts + 1, payload, document))
-            continue
-        if step is HALF:
-            later = next(
-                at for at, one in enumerate(all_steps, 1) if at > number and isinstance(one, Statement)
-            )
-            query = all_steps[later - 1].text  # type: ignore[attr-defined]
-            first = binlog.prewrite_ddl(ts, b"k", query, job_id=later, schema_state=SchemaState.DELETE_ONLY)
-            entries.append(Merged(ts + 1, binlog.join(first, commit)))
-            continue
-        assert isinstance(step, list)
-        rows = [
-            RowEncoder(FULL if len(row) == 3 else NARROW).insert(
-                row, rowid=None if FULL.pk_is_handle else 100 * number + place
-            )
-            for place, row in enumerate(step)
-        ]
-        value = prewrite_value(version, [(FULL.id, [INSERT] * len(rows), rows)])
-        entries.append(Merged(ts + 1, binlog.join(binlog.prewrite(ts, b"k", value), commit)))
-    return Recording(4712, jobs, entries)
-
-
-def contents(target: Target) -> list[Any]:
-    return sorted(run(target, "SELECT id, v FROM d.t"))
-
-
-def keys(target: Target) -> set[str]:
-    return {row[2] for row in run(target, "SHOW INDEX FROM d.t")}
-
-
-def decided(target: Target) -> list[Any]:
-    return run(target, "SELECT job_id, decision, outcome FROM tidb_binlog.ddl_decisions ORDER BY number")
-
-
-WINDOW = ([(1, 1, 1)], [(2, 1, 2)], [(3, 1, 3), (4, 2, 4)], [(5, 2, 5)])
-EARLY = [(7, "early", "ran, before its job's DDL")]
 
 
 @pytest.mark.integration
@@ -156,11 +79,11 @@ NOT_NULL = (
 @pytest.mark.integration
 @pytest.mark.parametrize("half", [(), (HALF,)], ids=["rows say it", "the binlog says it"])
 async def test_rows_without_the_column_that_is_on_its_way_out(
-    target: Target, half: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+    target: Target, half: tuple[object, ...]
 ) -> None:
     """They are written with its zero, and all the same."""
-    monkeypatch.setitem(globals(), "CREATE", NOT_NULL)
-    found = recording([(1, 1, 1)], *half, [(2, 2)], [(3, 3), (4, 4)], [(5, 5)], DROP_COLUMN, [(6, 6)])
+    steps = ([(1, 1, 1)], *half, [(2, 2)], [(3, 3), (4, 4)], [(5, 5)], DROP_COLUMN, [(6, 6)])
+    found = recording(*steps, create=NOT_NULL)
     history = History(found.jobs)
     if half:
         window = Recording(found.cluster_id, found.jobs, found.entries[:4])
@@ -252,10 +175,6 @@ async def test_a_check_that_ends(target: Target) -> None:
     assert decided(target) == [(5, "early", "ran, before its job's DDL")]
 
 
-def later(info: TableInfo, action: int = 8) -> Later:
-    return Later(7, action, info.to_json())
-
-
 def unique(*columns: str) -> Constraint:
     return Constraint(Kind.UNIQUE, "x", frozenset(columns))
 
@@ -321,14 +240,13 @@ SIMPLE = replace(LOOSE, indexes=(NONCLUSTERED,))
     ids=["one key", "two keys"],
 )
 async def test_rows_of_which_one_would_take_the_others_place_are_refused(
-    target: Target, monkeypatch: pytest.MonkeyPatch, table: TableInfo, text: str, size: int
+    target: Target, table: TableInfo, text: str, size: int
 ) -> None:
     """The job ends the key by which they are told apart."""
-    monkeypatch.setitem(globals(), "CREATE", (CREATE[0], Statement(3, text, table)))
-    monkeypatch.setitem(globals(), "FULL", table)
+    create = (CREATE[0], Statement(3, text, table))
     keyless = replace(table, indexes=table.indexes[1:])
     ends = Statement(33, "ALTER TABLE `t` DROP PRIMARY KEY", keyless)
-    found = recording([(1, 1, 1)], [(1, 2, 2)], [(1, 3, 3)], ends)
+    found = recording([(1, 1, 1)], [(1, 2, 2)], [(1, 3, 3)], ends, create=create, full=table)
     with pytest.raises(DownstreamError, match=r"by which rows of .* are told apart"):
         await Life(found, target, history=History(found.jobs)).run(size=size)
     assert contents(target) in ([], [(1, 1)])
@@ -336,12 +254,11 @@ async def test_rows_of_which_one_would_take_the_others_place_are_refused(
 
 @pytest.mark.integration
 async def test_rows_that_were_there_already_are_counted_where_nothing_ends(
-    target: Target, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    target: Target, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = "CREATE TABLE `t` (`id` INT PRIMARY KEY, `u` INT, `v` INT)"
-    monkeypatch.setitem(globals(), "CREATE", (CREATE[0], Statement(3, text, SIMPLE)))
-    monkeypatch.setitem(globals(), "FULL", SIMPLE)
-    found = recording([(1, 1, 1)], [(1, 2, 2)], [(2, 2, 2)], ADD_INDEX)
+    create = (CREATE[0], Statement(3, text, SIMPLE))
+    found = recording([(1, 1, 1)], [(1, 2, 2)], [(2, 2, 2)], ADD_INDEX, create=create, full=SIMPLE)
     for upto in (3, 5):  # the rows of one key in two batches
         life = Life(replace(found, entries=found.entries[:upto]), target, history=History(found.jobs))
         assert await life.run(size=1)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from drainer.config.options import DrainerConfig
+from drainer.mysql.connection import Target
 from drainer.points.image.manifest import ROWS, Manifest
 from drainer.points.image.objects import objects_of
 from drainer.points.image.parquet_writer import TableWriter
+from drainer.points.restore.options import RestoreOptions
+from drainer.points.restore.restoring import Outcome, Restoration
 from drainer.reading.archive.columns.typed_values import ImageValues
 from drainer.reading.archive.decode.images import Images
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.txn import Ddl, Item, TableVersion
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items
+from tests.spark.support.replay_world import our_archive
 from tidb_binlog.ddl_job import ActionType
 from tidb_binlog.table_info import TableInfo
 from tidb_binlog.time_text import utc
@@ -75,4 +82,34 @@ def make_image(scenario: str, directory: Path, *, share: float) -> Manifest:
     objects_of(tracker, lambda schema, table: (schema, table)).store(str(directory))
     made = Manifest(commit_ts, utc(commit_ts), "recorded", "", (), tuple(tables), ROWS)
     made.store(str(directory))
+    return made
+
+
+ARCHIVE, IMAGE = "archive", "image"
+
+
+def options(target: Target, directory: Path, **more: Any) -> RestoreOptions:
+    settings = DrainerConfig(
+        db_type="mysql",
+        to_host=target.host,
+        to_port=target.port,
+        to_user=target.user,
+        to_password=target.password,
+        ignore_schemas="",
+        **more.pop("settings", {}),
+    )
+    found = {"image": str(directory / IMAGE), "archive": str(directory / ARCHIVE)}
+    return RestoreOptions(settings, **{**found, **more})
+
+
+def restore(wanted: RestoreOptions, stop: asyncio.Event | None = None) -> Outcome:
+    async def run() -> Outcome:
+        return await Restoration(wanted, stop or asyncio.Event()).run()
+
+    return asyncio.run(run())
+
+
+def world(directory: Path, scenario: str, share: float) -> Manifest:
+    made = make_image(scenario, directory / IMAGE, share=share)
+    our_archive(scenario, directory / ARCHIVE)
     return made

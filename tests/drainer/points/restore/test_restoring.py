@@ -14,44 +14,14 @@ import pytest
 from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Target, connect
 from drainer.mysql.literal.quoting import qualified, quote_name
-from drainer.points.image.manifest import Manifest
 from drainer.points.restore import image_source
 from drainer.points.restore.options import RestoreOptions
-from drainer.points.restore.restoring import Outcome, Restoration
-from tests.drainer.points.restore.image_world import make_image
+from drainer.points.restore.restoring import Restoration
+from tests.drainer.points.restore.image_world import ARCHIVE, options, restore, world
 from tests.drainer.support.apply_life import differences, run
 from tests.drainer.support.relay_world import items
 from tests.spark.support.replay_world import our_archive
 from tidb_binlog.errors import ConfigError, Conflict, Rejected
-
-ARCHIVE, IMAGE = "archive", "image"
-
-
-def options(target: Target, directory: Path, **more: Any) -> RestoreOptions:
-    settings = DrainerConfig(
-        db_type="mysql",
-        to_host=target.host,
-        to_port=target.port,
-        to_user=target.user,
-        to_password=target.password,
-        ignore_schemas="",
-        **more.pop("settings", {}),
-    )
-    found = {"image": str(directory / IMAGE), "archive": str(directory / ARCHIVE)}
-    return RestoreOptions(settings, **{**found, **more})
-
-
-def restore(wanted: RestoreOptions, stop: asyncio.Event | None = None) -> Outcome:
-    async def run() -> Outcome:
-        return await Restoration(wanted, stop or asyncio.Event()).run()
-
-    return asyncio.run(run())
-
-
-def world(directory: Path, scenario: str, share: float) -> Manifest:
-    made = make_image(scenario, directory / IMAGE, share=share)
-    our_archive(scenario, directory / ARCHIVE)
-    return made
 
 
 @pytest.mark.parametrize(("scenario", "share"), [("basic", 0.7), ("types", 0.8), ("txn", 0.5)])

@@ -12,7 +12,7 @@ from drainer.stream.rules.table_rules import (
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator
 from drainer.txn import Ddl, Transaction
-from tests.drainer.stream.schema.test_tracker import Upstream, table
+from tests.drainer.stream.schema.upstream_jobs import Upstream, table
 from tidb_binlog import binlog
 from tidb_binlog.table_info import (
     FLAG_NOT_NULL,

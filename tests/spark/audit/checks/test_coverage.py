@@ -8,26 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from drainer.reading.archive.decode.definitions import of_archive
-from drainer.reading.archive.files import segments
-from drainer.reading.archive.read_options import ReadOptions
-from drainer.spark.audit.auditing import Audit, Outcome
-from drainer.spark.audit.checks.findings import COVERAGE, Findings
-from drainer.spark.engine import Here
 from tests.drainer.support import recorded
-from tests.spark.support.audit_world import files, records, rewrite, without_indexes, write_archive
+from tests.spark.support.audit_world import (
+    coverage,
+    files,
+    outcome,
+    records,
+    rewrite,
+    without_indexes,
+    write_archive,
+)
 from tidb_binlog import tso
-
-
-def coverage(directory: Path) -> Findings:
-    return outcome(directory).findings[COVERAGE]
-
-
-def outcome(directory: Path) -> Outcome:
-    wanted = ReadOptions.of({"path": str(directory), "damage": "report"})
-    survey = segments.survey(wanted.location, wanted.kind)
-    definitions = of_archive(survey.location, survey)
-    return Audit(Here(), wanted, survey, definitions, 8).coverage()
 
 
 @pytest.mark.parametrize("scenario", recorded.SCENARIOS)

@@ -8,22 +8,10 @@ import pytest
 
 from tests.fakes.mvcc import PESSIMISTIC, PUT, KeyFailure, MvccLock
 from tests.fakes.tikv import Fault
-from tests.fakes.world import TikvWorld
+from tests.fakes.world import TikvWorld, scanned
 from tidb_binlog.errors import Rejected, Unavailable
 from tidb_binlog.upstream.tidb.tikv.key_errors import Collected
-from tidb_binlog.upstream.tidb.tikv.snapshot import Snapshot
 from tidb_binlog.wire import kvrpcpb_pb2 as kv
-
-
-async def scanned(
-    snapshot: Snapshot, start: bytes = b"", end: bytes = b"", **options: Any
-) -> dict[bytes, bytes]:
-    found: list[tuple[bytes, bytes]] = []
-    async for page in snapshot.scan(start, end, **options):
-        assert page
-        found += page
-    assert found == sorted(set(found))
-    return dict(found)
 
 
 async def test_get() -> None:

@@ -8,10 +8,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.common.upstream.tidb.tikv.test_snapshot import scanned
 from tests.fakes.mvcc import DELETE, PUT
 from tests.fakes.tikv import Fault
-from tests.fakes.world import TikvWorld
+from tests.fakes.world import TikvWorld, scanned
 from tidb_binlog.wire import errorpb_pb2
 
 LETTERS = [bytes((letter,)) for letter in b"abcdefghij"]

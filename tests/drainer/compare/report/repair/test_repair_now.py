@@ -20,7 +20,7 @@ from drainer.mysql.connection import Target, connect
 from drainer.mysql.table_reader import read_table
 from drainer.points.snapshot.drainer_hold import HeldAt
 from pumpclient.testing import MemoryCluster
-from tests.drainer.points.snapshot.test_moment_mariadb import WRITERS, World
+from tests.drainer.points.snapshot.writers import WRITERS, World
 from tests.drainer.support.apply_life import run
 from tidb_binlog.errors import Unavailable
 

@@ -1,0 +1,27 @@
+"""Tests do not lean on each other: what several modules need lies in modules that hold no tests."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tests.architecture.source import ROOT
+
+
+def imported(node: ast.AST) -> Iterator[str]:
+    """Each name that an import statement may load as a module."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "tests":
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_nothing_is_imported_from_a_module_of_tests() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in imported(node)
+        if name.startswith("tests.") and any(part.startswith("test_") for part in name.split("."))
+    ]
+    assert not wrong, "\n".join(wrong)
