@@ -17,7 +17,7 @@ import pytest
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Target, connect
 from tests.forked import Forked
-from tests.integration.standby_scene import DEADLINE_S, Scene
+from tests.integration.support.standby_scene import DEADLINE_S, Scene
 from tests.rig.proxy import Proxy
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 

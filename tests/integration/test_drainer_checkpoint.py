@@ -9,7 +9,7 @@ import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Target, connect
-from tests.integration.drainer_command import command, downstream, ended
+from tests.integration.support.drainer_command import command, downstream, ended
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 pytestmark = pytest.mark.integration

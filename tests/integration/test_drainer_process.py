@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
-from tests.integration.drainer_command import DEADLINE_S, command, downstream, ended
+from tests.integration.support.drainer_command import DEADLINE_S, command, downstream, ended
 from tidb_binlog.net.port import free_ports
 
 pytestmark = pytest.mark.integration

@@ -20,7 +20,7 @@ import pumpclient
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Connection, Target, connect
 from tests.forked import Forked
-from tests.integration.copied_shop import COPY, DEADLINE_S, ROWS, SCHEMA, Shop, answers, equal
+from tests.integration.support.copied_shop import COPY, DEADLINE_S, ROWS, SCHEMA, Shop, answers, equal
 from tests.rig.workload.application import Application
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 

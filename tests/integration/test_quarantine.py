@@ -19,7 +19,7 @@ import pumpclient
 from binlog_playground.cluster.mariadb import MariaDbServer
 from tests.common.page.support.reading import read
 from tests.integration import waiting_table
-from tests.integration.waiting_table import DEADLINE_S, Cluster
+from tests.integration.support.waiting_table import DEADLINE_S, Cluster
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import LONG, VARCHAR, Column, FieldType, Index, IndexColumn, TableInfo
 

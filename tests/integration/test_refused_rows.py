@@ -13,7 +13,7 @@ import pumpclient
 from binlog_playground.cluster.mariadb import MariaDbServer
 from tests.drainer.support.apply_life import column
 from tests.integration import waiting_table
-from tests.integration.waiting_table import Cluster
+from tests.integration.support.waiting_table import Cluster
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, Index, IndexColumn, TableInfo
 

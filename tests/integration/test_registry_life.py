@@ -21,7 +21,7 @@ import pytest
 import pumpclient
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.operate.control.standby import lease_s
-from tests.integration.etcd_cluster import EtcdCluster, Member
+from tests.integration.support.etcd_cluster import EtcdCluster, Member
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.cluster.heartbeat import LEASE_MIN_S
 from tidb_binlog.cluster.node import ONLINE, NodeStatus

@@ -21,7 +21,7 @@ from drainer.mysql.connection import Target
 from drainer.points.snapshot.downstream import Patience, open_downstream_snapshot
 from drainer.points.snapshot.drainer_hold import DrainerHold, locate_drainer
 from tests.drainer.support.held_life import settings_of
-from tests.integration.standby_scene import DEADLINE_S, Scene
+from tests.integration.support.standby_scene import DEADLINE_S, Scene
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.etcd.registry import connect_registry
 from tidb_binlog.upstream.standalone import StandaloneUpstream

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import drainer
-from tests.integration.sinks.subscribed_shop import rows, shop, write
+from tests.integration.support.subscribed_shop import rows, shop, write
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import PumpProcess, Start
 from tidb_binlog.cluster import node

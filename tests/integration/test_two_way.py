@@ -18,7 +18,7 @@ import pytest
 
 import pumpclient
 from binlog_playground.cluster.cluster import Cluster, Node, http_get
-from tests.integration.row_bridge import BinlogServer, RowBridge
+from tests.integration.support.row_bridge import BinlogServer, RowBridge
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.net.port import LOOPBACK, free_ports
 

@@ -33,7 +33,7 @@ from tests.drainer.support.apply_life import Life, run
 from tests.drainer.support.made_recording import inserts, recording
 from tests.drainer.support.refused_rows import BOTH, DATABASE, EVERYTHING, ONE, begin, contents
 from tests.drainer.support.waiting_life import live
-from tests.integration.sinks.subscribed_shop import rows, shop, write
+from tests.integration.support.subscribed_shop import rows, shop, write
 from tests.pump.conftest import pump as pump
 from tests.pump.support import corpus, go_layout
 from tests.pump.support.memory_log import MemoryDirectory

@@ -24,7 +24,7 @@ from tests.deploy.binlogctl.conftest import Ctl, ctl  # noqa: F401 - a fixture
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support.relay_world import items
 from tests.forked import Forked
-from tests.integration.copied_shop import COPY, DEADLINE_S, SCHEMA, Shop, answers, equal
+from tests.integration.support.copied_shop import COPY, DEADLINE_S, SCHEMA, Shop, answers, equal
 from tests.rig.workload.application import Application
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 
