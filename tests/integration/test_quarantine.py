@@ -18,7 +18,7 @@ import pytest
 import pumpclient
 from binlog_playground.cluster.mariadb import MariaDbServer
 from tests.common.page.support.reading import read
-from tests.integration import waiting_table
+from tests.integration.support import waiting_table
 from tests.integration.support.waiting_table import DEADLINE_S, Cluster
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import LONG, VARCHAR, Column, FieldType, Index, IndexColumn, TableInfo

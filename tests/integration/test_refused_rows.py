@@ -12,7 +12,7 @@ import pytest
 import pumpclient
 from binlog_playground.cluster.mariadb import MariaDbServer
 from tests.drainer.support.apply_life import column
-from tests.integration import waiting_table
+from tests.integration.support import waiting_table
 from tests.integration.support.waiting_table import Cluster
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, Index, IndexColumn, TableInfo
