@@ -18,20 +18,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Future, wait
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-from pumpclient.client import RECOVER_S, PumpClient, RecoverOp, connect
+from pumpclient.client import PumpClient, connect
 from pumpclient.errors import ClientClosed
 from pumpclient.options import Options
-from pumpclient.pumps.roster import PumpView
 from pumpclient.send.delivery import Counters
-from pumpclient.send.skipping import ClientState, SkipStatus
+from pumpclient.send.skipping import ClientState
 from tidb_binlog.net.tls import TlsConfig
-from tidb_binlog.process.loop_thread import LoopThread
-from tidb_binlog.table_info import SchemaState
+from tidb_binlog.process.loop_thread import BlockingFace, LoopThread, blocking, on_loop
 from tidb_binlog.tso import Ts
-
-T = TypeVar("T")
 
 
 def loop_thread() -> LoopThread:
@@ -39,84 +35,60 @@ def loop_thread() -> LoopThread:
     return LoopThread("pumpclient", "the pump client", ClientClosed)
 
 
-class SyncPumpClient:
+def _counters(client: PumpClient) -> Counters:
+    return client.counters
+
+
+class SyncPumpClient(BlockingFace[PumpClient]):
     """`PumpClient` with blocking methods. Made by `connect_sync`; use it in a `with`.
 
     `open_client` runs on the loop thread; the client it returns must be started.
     """
 
     def __init__(self, open_client: Callable[[], Awaitable[PumpClient]]) -> None:
-        self._thread = loop_thread()
+        thread = loop_thread()
         self._soon: set[Future[bool]] = set()
-        self._client = self._thread.open(open_client)
+        super().__init__(thread, thread.open(open_client))
 
-    def write_prewrite(self, start_ts: Ts, key: bytes, value: bytes) -> bool:
-        """See `PumpClient.write_prewrite`."""
-        return self._thread.call(self._client.write_prewrite(start_ts, key, value))
-
-    def write_ddl_prewrite(
-        self,
-        start_ts: Ts,
-        key: bytes,
-        query: str,
-        job_id: int,
-        schema_state: int = SchemaState.PUBLIC,
-    ) -> bool:
-        """See `PumpClient.write_ddl_prewrite`."""
-        return self._thread.call(self._client.write_ddl_prewrite(start_ts, key, query, job_id, schema_state))
-
-    def write_commit(self, start_ts: Ts, commit_ts: Ts, key: bytes = b"") -> bool:
-        """See `PumpClient.write_commit`: blocks until the pump has it or time is up."""
-        return self._thread.call(self._client.write_commit(start_ts, commit_ts, key))
-
-    def write_rollback(self, start_ts: Ts, key: bytes = b"") -> bool:
-        """See `PumpClient.write_rollback`: blocks until the pump has it or time is up."""
-        return self._thread.call(self._client.write_rollback(start_ts, key))
+    write_prewrite = blocking(PumpClient.write_prewrite)
+    write_ddl_prewrite = blocking(PumpClient.write_ddl_prewrite)
+    write_commit = blocking(PumpClient.write_commit)
+    write_rollback = blocking(PumpClient.write_rollback)
+    write_binlog = blocking(PumpClient.write_binlog)
+    recover = blocking(PumpClient.recover)
+    set_strategy = on_loop(PumpClient.set_strategy)
+    pumps = on_loop(PumpClient.pumps)
 
     def write_commit_soon(self, start_ts: Ts, commit_ts: Ts, key: bytes = b"") -> Future[bool]:
         """Send the commit in the background; the future says whether the pump has it."""
-        return self._later(self._client.write_commit(start_ts, commit_ts, key))
+        return self._later(self._inner.write_commit(start_ts, commit_ts, key))
 
     def write_rollback_soon(self, start_ts: Ts, key: bytes = b"") -> Future[bool]:
         """Send the rollback in the background; the future says whether the pump has it."""
-        return self._later(self._client.write_rollback(start_ts, key))
-
-    def write_binlog(self, payload: bytes) -> bool:
-        """See `PumpClient.write_binlog`."""
-        return self._thread.call(self._client.write_binlog(payload))
-
-    def set_strategy(self, strategy: str) -> None:
-        """See `PumpClient.set_strategy`."""
-        self._thread.call(self._run(lambda: self._client.set_strategy(strategy)))
-
-    def pumps(self) -> tuple[PumpView, ...]:
-        """All pumps the client knows, with their state, ascending id."""
-        return self._thread.call(self._run(self._client.pumps))
-
-    def recover(self, op: RecoverOp = "wait", seconds: float = RECOVER_S) -> SkipStatus:
-        """See `PumpClient.recover`."""
-        return self._thread.call(self._client.recover(op, seconds))
+        return self._later(self._inner.write_rollback(start_ts, key))
 
     @property
     def state(self) -> ClientState:
         """See `PumpClient.state`."""
-        return self._client.state
+        return self._inner.state
 
     @property
     def strategy(self) -> str:
         """The name of the strategy by which pumps are chosen now."""
-        return self._client.strategy
+        return self._inner.strategy
 
     @property
     def counters(self) -> Counters:
         """A copy of the counters."""
-        return self._thread.call(self._run(lambda: self._client.counters))
+        return self._copied()
+
+    _copied = on_loop(_counters)
 
     def close(self, drain_s: float = 10.0) -> None:
         """Let what was sent with `_soon` arrive for `drain_s` seconds, then end everything. Idempotent."""
         if self._thread.is_here:
             wait(list(self._soon), timeout=drain_s)
-        self._thread.close(self._client.close())
+        self._thread.close(self._inner.close())
 
     def __enter__(self) -> Self:
         return self
@@ -131,11 +103,6 @@ class SyncPumpClient:
         self._soon.add(future)
         future.add_done_callback(self._soon.discard)
         return future
-
-    @staticmethod
-    async def _run(read: Callable[[], T]) -> T:
-        """The client's state belongs to the loop's thread: it is read there."""
-        return read()
 
 
 def connect_sync(

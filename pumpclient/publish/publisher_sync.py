@@ -30,79 +30,59 @@ from pumpclient.errors import ClientClosed
 from pumpclient.options import Options
 from pumpclient.publish.outcome_table import Outcomes
 from pumpclient.publish.publisher import LEASE_TTL_S, Publisher, open_publisher
-from pumpclient.publish.row_values import Row
-from pumpclient.publish.settlement import Settled
 from pumpclient.publish.statements import Statements
 from pumpclient.publish.transaction import Transaction, TransactionState
 from pumpclient.schema.catalog import Catalog
 from tidb_binlog.net.tls import TlsConfig
-from tidb_binlog.process.loop_thread import LoopThread
-from tidb_binlog.table_info import SchemaState
+from tidb_binlog.process.loop_thread import BlockingFace, LoopThread, blocking, direct, on_loop
 from tidb_binlog.tso import Ts
 
 
-class SyncTransaction:
+class SyncTransaction(BlockingFace[Transaction]):
     """`Transaction` with blocking methods. Made by `SyncPublisher.transaction`; a context manager."""
 
     def __init__(self, thread: LoopThread, transaction: Transaction, outcomes: Outcomes | None) -> None:
-        self._thread = thread
-        self._transaction = transaction
+        super().__init__(thread, transaction)
         self._outcomes = outcomes
+
+    begin = blocking(Transaction.begin)
+    insert = direct(Transaction.insert)
+    update = direct(Transaction.update)
+    delete = direct(Transaction.delete)
+    prepare = blocking(Transaction.prepare)
+    roll_back = blocking(Transaction.roll_back)
+    _commit = blocking(Transaction.commit)
+    _doubt = on_loop(Transaction.doubt)
+    _leave = blocking(Transaction.__aexit__)
 
     @property
     def start_ts(self) -> Ts:
         """See `Transaction.start_ts`."""
-        return self._transaction.start_ts
+        return self._inner.start_ts
 
     @property
     def commit_ts(self) -> Ts:
         """See `Transaction.commit_ts`."""
-        return self._transaction.commit_ts
+        return self._inner.commit_ts
 
     @property
     def state(self) -> TransactionState:
         """See `Transaction.state`."""
-        return self._transaction.state
-
-    def begin(self) -> None:
-        """See `Transaction.begin`; entering the context manager does it."""
-        self._thread.call(self._transaction.begin())
-
-    def insert(self, table: str | int, row: Row | bytes, *, rowid: int | None = None) -> None:
-        """See `Transaction.insert`."""
-        self._transaction.insert(table, row, rowid=rowid)
-
-    def update(
-        self, table: str | int, before: Row | bytes, after: Row | None = None, *, rowid: int | None = None
-    ) -> None:
-        """See `Transaction.update`."""
-        self._transaction.update(table, before, after, rowid=rowid)
-
-    def delete(self, table: str | int, row: Row | bytes, *, rowid: int | None = None) -> None:
-        """See `Transaction.delete`."""
-        self._transaction.delete(table, row, rowid=rowid)
-
-    def prepare(self) -> int:
-        """See `Transaction.prepare`."""
-        return self._thread.call(self._transaction.prepare())
+        return self._inner.state
 
     def commit(self) -> int:
         """See `Transaction.commit`."""
         try:
-            return self._thread.call(self._transaction.commit())
+            return self._commit()
         except ClientClosed:
             if self.state is not TransactionState.PREPARED:
                 raise
             return self.commit_ts  # the database has committed; the next publisher asks it
 
-    def roll_back(self) -> None:
-        """See `Transaction.roll_back`."""
-        self._thread.call(self._transaction.roll_back())
-
     def doubt(self) -> None:
         """See `Transaction.doubt`."""
         with suppress(ClientClosed):  # the next publisher asks
-            self._thread.call(self._run(self._transaction.doubt))
+            self._doubt()
 
     def commit_in(self, connection: Any) -> int:
         """Mark, prepare, commit the application's transaction on this DB-API connection, report; commit_ts.
@@ -141,55 +121,38 @@ class SyncTransaction:
         if self.state is TransactionState.PREPARED:
             self.doubt()
         else:
-            self._thread.call(self._transaction.__aexit__(kind, error, trace))
-
-    @staticmethod
-    async def _run(work: Callable[[], None]) -> None:
-        work()
+            self._leave(kind, error, trace)
 
 
-class SyncPublisher(Statements[int]):
+class SyncPublisher(BlockingFace[Publisher], Statements[int]):
     """`Publisher` with blocking methods. Made by `open_publisher_sync`; use it in a `with`.
 
     `open_it` runs on the loop thread; the publisher it returns must be started.
     """
 
     def __init__(self, open_it: Callable[[], Awaitable[Publisher]], outcomes: Outcomes | None = None) -> None:
-        self._thread = loop_thread()
+        thread = loop_thread()
         self._outcomes = outcomes
-        self._publisher = self._thread.open(open_it)
-        super().__init__(lambda planner: self._thread.call(self._publisher.publish(planner)))
+        BlockingFace.__init__(self, thread, thread.open(open_it))
+        Statements.__init__(self, lambda planner: thread.call(self._inner.publish(planner)))
+
+    ddl = blocking(Publisher.ddl)
+    settle = blocking(Publisher.settle)
+    refresh = blocking(Publisher.refresh)
+    flush = blocking(Publisher.flush)
 
     def transaction(self, *, ttl_s: float = LEASE_TTL_S, key: bytes = b"") -> SyncTransaction:
         """See `Publisher.transaction`."""
-        return SyncTransaction(
-            self._thread, self._publisher.transaction(ttl_s=ttl_s, key=key), self._outcomes
-        )
-
-    def ddl(self, job_json: bytes, query: str, schema_state: int = SchemaState.PUBLIC) -> int:
-        """See `Publisher.ddl`."""
-        return self._thread.call(self._publisher.ddl(job_json, query, schema_state))
-
-    def settle(self, outcomes: Outcomes | None = None) -> Settled:
-        """See `Publisher.settle`."""
-        return self._thread.call(self._publisher.settle(outcomes))
+        return SyncTransaction(self._thread, self._inner.transaction(ttl_s=ttl_s, key=key), self._outcomes)
 
     @property
     def catalog(self) -> Catalog:
         """See `Publisher.catalog`."""
-        return self._publisher.catalog
-
-    def refresh(self) -> None:
-        """See `Publisher.refresh`."""
-        self._thread.call(self._publisher.refresh())
-
-    def flush(self, timeout_s: float | None = None) -> bool:
-        """See `Publisher.flush`."""
-        return self._thread.call(self._publisher.flush(timeout_s))
+        return self._inner.catalog
 
     def close(self, drain_s: float = 10.0) -> None:
         """See `Publisher.close`. Idempotent."""
-        self._thread.close(self._publisher.close(drain_s))
+        self._thread.close(self._inner.close(drain_s))
 
     def __enter__(self) -> Self:
         return self

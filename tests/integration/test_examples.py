@@ -167,7 +167,7 @@ class Connection(pymysql.connections.Connection):
 outcomes = pumpclient.OutcomeTable(lambda: pymysql.connect(**account))
 with pumpclient.open_publisher_sync(etcd, outcomes=outcomes) as publisher:
     if where == "after the prewrite":
-        publisher._publisher._upstream.transactions.prepare = die
+        publisher._inner._upstream.transactions.prepare = die
     transfer.transfer(Connection(**account), publisher, int(sys.argv[4]), int(sys.argv[5]), 10)
 """
 

@@ -6,6 +6,11 @@ Never   touches signals or the host's event loop
 
 May be used from any number of threads at once. A process that forks makes its own after the fork.
 
+A class whose methods live on such a loop gets a blocking face by a line for each of them:
+
+    class SyncClient(BlockingFace[Client]):
+        write = blocking(Client.write)
+
 Tests  tests/pumpclient/test_client_sync.py
 """
 
@@ -16,11 +21,14 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, Generic, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from tidb_binlog.errors import BinlogError
 
 T = TypeVar("T")
+R = TypeVar("R")
+P = ParamSpec("P")
 
 
 class LoopThread:
@@ -114,6 +122,49 @@ class LoopThread:
     def is_here(self) -> bool:
         """False in a process forked since: a fork takes no threads along."""
         return os.getpid() == self._process_id
+
+
+class BlockingFace(Generic[T]):
+    """The methods of `inner`, which lives on the loop of `thread`, for threads that may wait."""
+
+    def __init__(self, thread: LoopThread, inner: T) -> None:
+        self._thread = thread
+        self._inner = inner
+
+
+def blocking(
+    method: Callable[Concatenate[T, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[BlockingFace[T], P], R]:
+    """The method, waited for."""
+
+    @wraps(method)
+    def call(face: BlockingFace[T], /, *arguments: P.args, **options: P.kwargs) -> R:
+        return face._thread.call(method(face._inner, *arguments, **options))
+
+    return call
+
+
+def on_loop(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[BlockingFace[T], P], R]:
+    """A method that does not wait, run on the loop, whose state it reads or changes."""
+
+    @wraps(method)
+    def call(face: BlockingFace[T], /, *arguments: P.args, **options: P.kwargs) -> R:
+        async def run() -> R:
+            return method(face._inner, *arguments, **options)
+
+        return face._thread.call(run())
+
+    return call
+
+
+def direct(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[BlockingFace[T], P], R]:
+    """A method that needs nothing of the loop, run by the caller."""
+
+    @wraps(method)
+    def call(face: BlockingFace[T], /, *arguments: P.args, **options: P.kwargs) -> R:
+        return method(face._inner, *arguments, **options)
+
+    return call
 
 
 class _Call(Generic[T]):

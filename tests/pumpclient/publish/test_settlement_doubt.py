@@ -146,7 +146,7 @@ def test_a_dropped_transaction_holds_nothing_up(
         txn.prepare()
     del txn
     gc.collect()
-    inside: Publisher = publisher._publisher
+    inside: Publisher = publisher._inner
     assert publisher._thread.call(_released(inside, start_ts))
     cluster.time.advance(10.0)
     assert publisher.settle().waiting == ()
