@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from drainer.changes.model import Column, Ddl, DdlEffect, Row, Table, Transaction, json_value
     from drainer.changes.sql_literal import sql_literal
     from drainer.reading.archive.archive import Archive, open_archive
+    from drainer.reading.archive.decode.coverage import FileCoverage
     from drainer.reading.errors import (
         BinlogsLost,
         NoSuchTable,
@@ -28,10 +29,35 @@ if TYPE_CHECKING:
     from drainer.reading.subscribe.subscription_sync import SyncSubscription, subscribe_sync
     from drainer.sink import Sink
     from drainer.sink.background import Background
-    from drainer.sink.batch.positions import PositionFile, PositionTable
+    from drainer.sink.batch.positions import Cursor, PositionFile, PositionTable
     from drainer.sink.batch.protocol import BatchSink, Retry, SinkEnded
     from drainer.sink.context import SinkContext
+    from drainer.sink.shown import (
+        Checkpoint,
+        Clock,
+        ColumnInfo,
+        ColumnKind,
+        EncodedDdl,
+        EncodedTransaction,
+        FieldType,
+        HoldPoint,
+        IndexColumn,
+        IndexInfo,
+        LaneStatus,
+        LargeTransaction,
+        MismatchStatus,
+        Policy,
+        Rule,
+        Ruling,
+        Savepoint,
+        Spilled,
+        TableEvents,
+        TableInfo,
+        TableVersion,
+        Tracked,
+    )
     from tidb_binlog.errors import BinlogError, ConfigError, Corruption, Rejected, Unavailable
+    from tidb_binlog.net.tls import TlsConfig
     from tidb_binlog.rowcodec.row_error import RowError
     from tidb_binlog.rowcodec.values import EnumValue, JsonText, PartialDate, SetValue
 
@@ -41,18 +67,34 @@ __all__ = [
     "BatchSink",
     "BinlogError",
     "BinlogsLost",
+    "Checkpoint",
+    "Clock",
     "Column",
+    "ColumnInfo",
+    "ColumnKind",
     "ConfigError",
     "Corruption",
+    "Cursor",
     "Ddl",
     "DdlEffect",
+    "EncodedDdl",
+    "EncodedTransaction",
     "EnumValue",
+    "FieldType",
+    "FileCoverage",
+    "HoldPoint",
+    "IndexColumn",
+    "IndexInfo",
     "JsonText",
+    "LaneStatus",
+    "LargeTransaction",
+    "MismatchStatus",
     "NameTaken",
     "NoSuchTable",
     "NotGiven",
     "OutOfOrder",
     "PartialDate",
+    "Policy",
     "PositionFile",
     "PositionTable",
     "ReaderAddress",
@@ -62,14 +104,23 @@ __all__ = [
     "Retry",
     "Row",
     "RowError",
+    "Rule",
+    "Ruling",
+    "Savepoint",
     "SetValue",
     "Sink",
     "SinkContext",
     "SinkEnded",
+    "Spilled",
     "StreamEnded",
     "Subscription",
     "SyncSubscription",
     "Table",
+    "TableEvents",
+    "TableInfo",
+    "TableVersion",
+    "TlsConfig",
+    "Tracked",
     "Transaction",
     "Unavailable",
     "UpstreamWentBack",
@@ -81,9 +132,6 @@ __all__ = [
 ]
 
 _MODULES = {
-    "tidb_binlog.errors": ("BinlogError", "ConfigError", "Corruption", "Rejected", "Unavailable"),
-    "tidb_binlog.rowcodec.row_error": ("RowError",),
-    "tidb_binlog.rowcodec.values": ("EnumValue", "JsonText", "PartialDate", "SetValue"),
     "drainer.changes.model": (
         "Column",
         "Ddl",
@@ -94,7 +142,11 @@ _MODULES = {
         "json_value",
     ),
     "drainer.changes.sql_literal": ("sql_literal",),
-    "drainer.reading.archive.archive": ("Archive", "open_archive"),
+    "drainer.reading.archive.archive": (
+        "Archive",
+        "open_archive",
+    ),
+    "drainer.reading.archive.decode.coverage": ("FileCoverage",),
     "drainer.reading.errors": (
         "BinlogsLost",
         "NoSuchTable",
@@ -103,15 +155,72 @@ _MODULES = {
         "StreamEnded",
         "UpstreamWentBack",
     ),
-    "drainer.reading.subscribe.named_reader": ("NameTaken", "ReaderAddress", "ReaderStopped"),
+    "drainer.reading.subscribe.named_reader": (
+        "NameTaken",
+        "ReaderAddress",
+        "ReaderStopped",
+    ),
     "drainer.reading.subscribe.reader_position": ("NotGiven",),
-    "drainer.reading.subscribe.subscription": ("Subscription", "subscribe"),
-    "drainer.reading.subscribe.subscription_sync": ("SyncSubscription", "subscribe_sync"),
+    "drainer.reading.subscribe.subscription": (
+        "Subscription",
+        "subscribe",
+    ),
+    "drainer.reading.subscribe.subscription_sync": (
+        "SyncSubscription",
+        "subscribe_sync",
+    ),
     "drainer.sink": ("Sink",),
     "drainer.sink.background": ("Background",),
-    "drainer.sink.batch.positions": ("PositionFile", "PositionTable"),
-    "drainer.sink.batch.protocol": ("BatchSink", "Retry", "SinkEnded"),
+    "drainer.sink.batch.positions": (
+        "Cursor",
+        "PositionFile",
+        "PositionTable",
+    ),
+    "drainer.sink.batch.protocol": (
+        "BatchSink",
+        "Retry",
+        "SinkEnded",
+    ),
     "drainer.sink.context": ("SinkContext",),
+    "drainer.sink.shown": (
+        "Checkpoint",
+        "Clock",
+        "ColumnInfo",
+        "ColumnKind",
+        "EncodedDdl",
+        "EncodedTransaction",
+        "FieldType",
+        "HoldPoint",
+        "IndexColumn",
+        "IndexInfo",
+        "LaneStatus",
+        "LargeTransaction",
+        "MismatchStatus",
+        "Policy",
+        "Rule",
+        "Ruling",
+        "Savepoint",
+        "Spilled",
+        "TableEvents",
+        "TableInfo",
+        "TableVersion",
+        "Tracked",
+    ),
+    "tidb_binlog.errors": (
+        "BinlogError",
+        "ConfigError",
+        "Corruption",
+        "Rejected",
+        "Unavailable",
+    ),
+    "tidb_binlog.net.tls": ("TlsConfig",),
+    "tidb_binlog.rowcodec.row_error": ("RowError",),
+    "tidb_binlog.rowcodec.values": (
+        "EnumValue",
+        "JsonText",
+        "PartialDate",
+        "SetValue",
+    ),
 }
 
 _EXTRAS = {"drainer.reading.subscribe": "subscribe", "drainer.reading.archive": "arrow"}

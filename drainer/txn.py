@@ -40,6 +40,7 @@ class TableVersion:
 
     @property
     def id(self) -> int:
+        """TiDB's id of the table."""
         return self.info.id
 
     @property
@@ -58,6 +59,7 @@ class Tracked:
 
     @property
     def id(self) -> int:
+        """TiDB's id of the table."""
         return int(self.document["id"])
 
 

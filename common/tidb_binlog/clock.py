@@ -12,6 +12,8 @@ from typing import Final, Protocol
 
 
 class Clock(Protocol):
+    """Where a program reads the time; tests pass one that stands still."""
+
     def wall_s(self) -> float:
         """Seconds since 1970-01-01 UTC; may jump."""
         ...

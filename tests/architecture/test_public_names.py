@@ -98,6 +98,6 @@ def hidden(library: ModuleType) -> Iterator[str]:
                         yield f"{place}: {part} is of {each.__module__}.{each.__name__}"
 
 
-@pytest.mark.parametrize("library", ["pumpclient"])
+@pytest.mark.parametrize("library", ["drainer", "pumpclient"])
 def test_what_signatures_show_is_public(library: str) -> None:
     assert sorted(set(hidden(importlib.import_module(library)))) == []

@@ -240,7 +240,7 @@ class EncodedStream:
 
 
 class Subscription:
-    """What `subscribe` gives: open it with `async with`, read it with `async for`."""
+    """A stream of changes. Made by `subscribe`; open it with `async with`, read it with `async for`."""
 
     def __init__(self, encoded: EncodedStream) -> None:
         self._encoded = encoded

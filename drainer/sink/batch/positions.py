@@ -22,12 +22,20 @@ _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z
 
 
 class Cursor(Protocol):
-    """Of any DB-API driver."""
+    """Of any DB-API driver (PEP 249)."""
 
-    def execute(self, statement: str, /) -> Any: ...
-    def fetchone(self) -> Any: ...
+    def execute(self, statement: str, /) -> Any:
+        """Run a statement."""
+        ...
+
+    def fetchone(self) -> Any:
+        """Give the next row of its result, None after the last."""
+        ...
+
     @property
-    def rowcount(self) -> int: ...
+    def rowcount(self) -> int:
+        """How many rows it changed."""
+        ...
 
 
 class PositionTable:
