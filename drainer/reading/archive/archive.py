@@ -86,7 +86,7 @@ def open_archive(
 
 
 class Archive:
-    """An archive as it was when it was opened. Made by `open_archive`; iterating it gives what was selected."""
+    """An archive as it was when opened. Made by `open_archive`; iterating it gives what was selected."""
 
     def __init__(self, given: Mapping[str, str], locations: Sequence[Location]) -> None:
         self._given = dict(given)
