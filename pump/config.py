@@ -340,15 +340,15 @@ class PumpConfig(NodeConfig):
     @property
     def labels(self) -> dict[str, str]:
         """Raises `ConfigError`."""
-        found: dict[str, str] = {}
+        labels: dict[str, str] = {}
         for text in self.label:
             name, is_pair, value = (part.strip() for part in text.partition("="))
             if not (name and is_pair and value):
                 raise ConfigError(f"label {text!r} is not NAME=VALUE", hint='write label = ["zone=a"]')
-            if name in found:
+            if name in labels:
                 raise ConfigError(f"label {name} is given twice", hint="a pump has one value of each")
-            found[name] = value
-        return found
+            labels[name] = value
+        return labels
 
     def address(self, port: int) -> str:
         """The one in the registry; `port`: where it listens, which counts where none is configured."""

@@ -120,7 +120,7 @@ class Index:
         mark the timestamp that a transaction has.
         """
         with self._writing(), self._database.write_batch() as batch:
-            if not self._are_new([one[1] if one[0] == PREWRITE else one[2] for one in records]):
+            if not self._are_new([record[1] if record[0] == PREWRITE else record[2] for record in records]):
                 records = self._first_ones(records, batch)
             # `is_mark` and `index_ts` written out: every record comes through here.
             put, key, pointer, last = batch.put, _KEY.pack, POINTER.pack, self.last_commit_ts
@@ -205,8 +205,8 @@ class Index:
         head = None if place is None else self.head_at(place)
         if place is None or head is None:
             return None
-        found = LogRecord(*head, place)
-        return found if found.index_ts == ts else None
+        record = LogRecord(*head, place)
+        return record if record.index_ts == ts else None
 
     def prewrite_pointer(self, start_ts: Ts) -> ValuePointer | None:
         """Place of a prewrite, as far as one was filed; else of a commit with this timestamp."""
@@ -304,8 +304,8 @@ class Index:
         stop = _KEY.pack(_APART, last_ts)
         with self._database.iterator(
             start=_APART, stop=stop, include_stop=True, verify_checksums=True
-        ) as found:
-            return [key for key, value in found if decode_pointer(value).fid <= upto_fid]
+        ) as entries:
+            return [key for key, value in entries if decode_pointer(value).fid <= upto_fid]
 
     def _check_end(self, last: bytes) -> None:
         """Raise the error that made an iterator end after this key, if one did.
@@ -349,8 +349,8 @@ class Index:
 
     def _last_commit(self) -> int:
         data = self._get(_LAST_COMMIT) or b""
-        known = data[_INTEGER.size :] == encode_pointer(self.head)
-        return int(_INTEGER.unpack_from(data)[0]) if known else self.edge_ts(largest=True)
+        is_current = data[_INTEGER.size :] == encode_pointer(self.head)
+        return int(_INTEGER.unpack_from(data)[0]) if is_current else self.edge_ts(largest=True)
 
     @property
     def gc_ts(self) -> Ts:
@@ -364,10 +364,10 @@ class Index:
 
     def _get(self, key: bytes) -> bytes | None:
         try:
-            found: bytes | None = self._database.get(key, verify_checksums=True)
+            value: bytes | None = self._database.get(key, verify_checksums=True)
         except plyvel.Error as error:
             raise self._damaged(self._path, error) from None
-        return found
+        return value
 
     def _pointer_or_start(self, key: bytes) -> ValuePointer:
         data = self._get(key)

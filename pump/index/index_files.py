@@ -143,14 +143,14 @@ class _State:
 
     def missing(self, sizes: Mapping[str, int]) -> str | None:
         """Why the files are not those of this state; None if they are."""
-        found = {int(match[1]): (name, sizes[name]) for name in sizes if (match := _TABLE.fullmatch(name))}
+        tables = {int(match[1]): (name, sizes[name]) for name in sizes if (match := _TABLE.fullmatch(name))}
         for (_, number), size in self.tables.items():
-            name, there = found.get(number, (f"{number:06d}.ldb", 0))
-            if there != size:
-                return f"{name} has {there} of {size} bytes"
+            name, actual = tables.get(number, (f"{number:06d}.ldb", 0))
+            if actual != size:
+                return f"{name} has {actual} of {size} bytes"
         logs = {int(match[1]): size for name, size in sizes.items() if (match := _LOG.fullmatch(name))}
         if self.log == 0:  # a new directory: its first log was not named yet
-            return "the MANIFEST names no log, and there is one" if any(logs.values()) or found else None
+            return "the MANIFEST names no log, and there is one" if any(logs.values()) or tables else None
         return None if self.log in logs else f"{self.log:06d}.log is not there"
 
 
@@ -216,8 +216,8 @@ def _records(read: Read, name: str, size: int) -> Iterator[tuple[int, bytes]]:
             end = body + length
             if end > length_read or not 0 < kind <= _LAST:
                 raise _unreadable(read, name, size, start, base + end)
-            found = checksum_of(block[body - 1 : end])
-            if ((found >> 15 | found << 17) + _MASK_DELTA) & 0xFFFFFFFF != masked:
+            checksum = checksum_of(block[body - 1 : end])
+            if ((checksum >> 15 | checksum << 17) + _MASK_DELTA) & 0xFFFFFFFF != masked:
                 raise _Unreadable(start, "checksum mismatch", False)
             if (kind in (_MIDDLE, _LAST)) != bool(pieces):
                 raise _Unreadable(start, "a piece of a record without the others", False)

@@ -231,7 +231,7 @@ class Indexer:
         """Those whose timestamps the upstream can have given."""
         if none_above([record[:3] for record in records], self._limit_ts):
             return records
-        left_out = [one for one in records if max(one.start_ts, one.commit_ts) > self._limit_ts]
+        left_out = [record for record in records if max(record.start_ts, record.commit_ts) > self._limit_ts]
         _logger.error(
             "stored binlogs with timestamps from the future are left out",
             count=len(left_out),
@@ -239,7 +239,7 @@ class Indexer:
             commit_ts=left_out[0].commit_ts,
             place=left_out[0].place,
         )
-        return [one for one in records if max(one.start_ts, one.commit_ts) <= self._limit_ts]
+        return [record for record in records if max(record.start_ts, record.commit_ts) <= self._limit_ts]
 
     async def _write(self, records: list[LogRecord], head: ValuePointer) -> None:
         """File a batch; a LevelDB that cannot write is tried again for as long as it takes."""

@@ -149,9 +149,9 @@ class _OpenFiles:
         with self._lock:
             self._files.pop(file, None)
             self._files[file] = None
-            newest = max(self._files, key=lambda one: (len(one.path), one.path))
+            newest = max(self._files, key=lambda candidate: (len(candidate.path), candidate.path))
             while len(self._files) > _OPEN_MAX:
-                oldest = next(one for one in self._files if one not in (newest, file))
+                oldest = next(candidate for candidate in self._files if candidate not in (newest, file))
                 del self._files[oldest]
                 oldest.let_go()
 

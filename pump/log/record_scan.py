@@ -44,8 +44,8 @@ class _Upper(dict[int, int]):
     def __missing__(self, octets: int) -> int:
         if len(self) >= _UPPER_MAX:
             self.clear()
-        found = self[octets] = PAIR[octets & 0xFFFF] << 28 | PAIR[octets >> 16] << 42
-        return found
+        value = self[octets] = PAIR[octets & 0xFFFF] << 28 | PAIR[octets >> 16] << 42
+        return value
 
 
 UPPER: Final = _Upper()
@@ -65,8 +65,8 @@ def scan(data: bytes, fid: int, base: int, stop: int) -> Scanned:
     `stop` is where records end in the file: one that claims to reach beyond is an error, one that only
     reaches beyond `data` is not. Raises `NotABinlog`.
     """
-    found: list[LogRecord] = []
-    append, unpack, pair, upper = found.append, HEAD.unpack_from, PAIR, UPPER
+    records: list[LogRecord] = []
+    append, unpack, pair, upper = records.append, HEAD.unpack_from, PAIR, UPPER
     at, end, checksum_of = 0, len(data), crc32c
     sure = end - HEAD.size
     while at <= sure:
@@ -95,21 +95,21 @@ def scan(data: bytes, fid: int, base: int, stop: int) -> Scanned:
         else:
             append(_parsed(data[body:after], place))
         at = after
-    return _scan_end(data, fid, base, stop, at, found)
+    return _scan_end(data, fid, base, stop, at, records)
 
 
-def _scan_end(data: bytes, fid: int, base: int, stop: int, at: int, found: list[LogRecord]) -> Scanned:
+def _scan_end(data: bytes, fid: int, base: int, stop: int, at: int, records: list[LogRecord]) -> Scanned:
     """What the quick loop left: short records at the end of the data, and why it stopped."""
     while base + at < stop:
         error = error_at(data, at, base, stop)
         if error is not None:
-            return Scanned(found, base + at, error)
+            return Scanned(records, base + at, error)
         after = at + needed(data, at)
         if at + VALUE_HEADER_SIZE > len(data) or after > len(data):
             break
-        found.append(_parsed(data[at + VALUE_HEADER_SIZE : after], ValuePointer(fid, base + at)))
+        records.append(_parsed(data[at + VALUE_HEADER_SIZE : after], ValuePointer(fid, base + at)))
         at = after
-    return Scanned(found, base + at, None)
+    return Scanned(records, base + at, None)
 
 
 def steps(data: bytes) -> tuple[int, int]:

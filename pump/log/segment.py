@@ -135,8 +135,8 @@ class Segment:
                 yield scanned
             if scanned.error:
                 return
-            wanted = record_scan.needed(data, scanned.after - at)
-            if wanted > _LARGE and (large := self._scan_large(scanned.after, wanted)) is not None:
+            needed = record_scan.needed(data, scanned.after - at)
+            if needed > _LARGE and (large := self._scan_large(scanned.after, needed)) is not None:
                 yield large
                 if large.error:
                     return
@@ -145,7 +145,7 @@ class Segment:
             if scanned.after == at and len(data) < min(size, stop - at):
                 yield Scanned([], at, RecordError(at, "the file ends early", True))
                 return
-            at, size = scanned.after, max(_CHUNK, wanted)
+            at, size = scanned.after, max(_CHUNK, needed)
 
     def _scan_large(self, at: int, size: int) -> Scanned | None:
         """The record of `size` bytes at `at`, which is in the file; None if it does not begin as usual."""
@@ -153,10 +153,10 @@ class Segment:
         header = binlog.leading_header(self.begin(at, record_scan.HEAD.size))
         if header.start_ts == 0:
             return None
-        found = 0
+        actual = 0
         for offset in range(at + VALUE_HEADER_SIZE, at + size, _CHUNK):
-            found = crc32c_extend(found, self.file.read(offset, min(_CHUNK, at + size - offset)))
-        if found != checksum:
+            actual = crc32c_extend(actual, self.file.read(offset, min(_CHUNK, at + size - offset)))
+        if actual != checksum:
             return Scanned([], at, RecordError(at, "checksum mismatch", False))
         return Scanned([LogRecord(*header, ValuePointer(self.fid, at))], at + size, None)
 
@@ -221,14 +221,14 @@ class Segment:
         at = start
         while at < stop:
             data = self.file.read(at, _CHUNK + VALUE_HEADER_SIZE)
-            found = data.find(_MAGIC_BYTES)
-            while 0 <= found < _CHUNK:
-                offset = at + found
+            magic = data.find(_MAGIC_BYTES)
+            while 0 <= magic < _CHUNK:
+                offset = at + magic
                 if offset >= stop:
                     return None
                 if self._is_record(offset, stop):
                     return offset
-                found = data.find(_MAGIC_BYTES, found + 1)
+                magic = data.find(_MAGIC_BYTES, magic + 1)
             at += _CHUNK
         return None
 

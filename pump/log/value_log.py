@@ -216,8 +216,8 @@ class ValueLog:
             if healthy and self.active.end >= FINALIZE_BYTES_MIN:
                 self.active.close_with_footer()
         finally:
-            for found in self._segments.values():
-                found.file.close()
+            for segment in self._segments.values():
+                segment.file.close()
 
     # -- reading: any thread ---------------------------------------------------------------------
 
@@ -246,22 +246,22 @@ class ValueLog:
         one, after those in front of it; where its loss is accepted, the next one follows."""
         fid, offset = cursor
         while fid <= stop.fid:
-            found = self.segment(fid)
-            limit = stop.offset if fid == stop.fid else found.end
+            file = self.segment(fid)
+            limit = stop.offset if fid == stop.fid else file.end
             again: int | None = None
-            for records, after, error in found.scan(offset, limit):
+            for records, after, error in file.scan(offset, limit):
                 if records:
                     yield RecordBatch(records, ValuePointer(fid, after))
-                if error is not None and (fid == stop.fid or found.footer_at(after) is None):
+                if error is not None and (fid == stop.fid or file.footer_at(after) is None):
                     if not self._loss_accepted(segment.name_of(fid), after):
-                        raise self._refusal(found, after, error.reason)
-                    again = self._given_up(found, after, error)
+                        raise self._refusal(file, after, error.reason)
+                    again = self._given_up(file, after, error)
             fid, offset = (fid + 1, 0) if again is None else (fid, again)
 
     @property
     def size(self) -> int:
         """Bytes of all files."""
-        return sum([found.end for found in tuple(self._segments.values())])
+        return sum([segment.end for segment in tuple(self._segments.values())])
 
     def end_of(self, fid: int) -> int:
         """Bytes of a file, a footer included where the file was there at start."""
@@ -272,9 +272,9 @@ class ValueLog:
     def closed_files(self) -> list[ClosedFile]:
         """All files but the newest, ascending. Reads the footers that were not read yet."""
         return [
-            ClosedFile(one.fid, one.end, one.closed_max_ts())
-            for one in list(self._segments.values())
-            if one is not self.active
+            ClosedFile(segment.fid, segment.end, segment.closed_max_ts())
+            for segment in list(self._segments.values())
+            if segment is not self.active
         ]
 
     def remove(self, upto_fid: int) -> int:

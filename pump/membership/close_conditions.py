@@ -240,15 +240,18 @@ class CloseConditions:
     @property
     def blockers(self) -> list[Blocker]:
         """Drainers that have not reached the target, those that do not move first, then the slowest."""
-        found: list[Blocker] = []
+        blockers: list[Blocker] = []
         for node_id, reader in self._readers.items():
             if reader.checkpoint >= self._target > 0:
                 continue
             behind_s = max(0.0, _seconds(reader.checkpoint, self._target))
             pace = self._paces[node_id].upstream_s_per_s
             left_s = behind_s / pace if pace > 0 and reader.alive is not False else None
-            found.append(Blocker(node_id, reader.state, reader.alive, reader.checkpoint, behind_s, left_s))
-        return sorted(found, key=lambda one: (one.left_s is not None, -(one.left_s or 0.0), one.node_id))
+            blockers.append(Blocker(node_id, reader.state, reader.alive, reader.checkpoint, behind_s, left_s))
+        return sorted(
+            blockers,
+            key=lambda blocker: (blocker.left_s is not None, -(blocker.left_s or 0.0), blocker.node_id),
+        )
 
     @property
     def waits_for(self) -> str:
@@ -273,7 +276,7 @@ class CloseConditions:
         seen = self._latest
         blockers = self.blockers if self._target else []
         lefts = [blocker.left_s for blocker in blockers]
-        known = [left_s for left_s in lefts if left_s is not None]
+        finite = [left_s for left_s in lefts if left_s is not None]
         return LeavingStatus(
             stage=self.stage.value,
             forced=self.forced,
@@ -281,7 +284,7 @@ class CloseConditions:
             target_ts=self._target,
             open_prewrites=0 if seen is None else seen.open_count,
             waits_for=self.waits_for,
-            left_s=round(max(known), 1) if known and len(known) == len(lefts) else None,
+            left_s=round(max(finite), 1) if finite and len(finite) == len(lefts) else None,
             drainers=[
                 AwaitedDrainer(
                     node_id=blocker.node_id,

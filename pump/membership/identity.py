@@ -29,15 +29,15 @@ def twins(pumps: Mapping[str, NodeEntry], address: str) -> list[str]:
 
 def place_of(pumps: Mapping[str, NodeEntry], address: str, default_id: str, *, has_log: bool) -> str | None:
     """Raises `ConfigError` where an operator has to say which it is."""
-    found = [one for one in twins(pumps, address) if one != default_id and pumps[one].alive is not True]
-    if not found or default_id in pumps:
+    free = [name for name in twins(pumps, address) if name != default_id and pumps[name].alive is not True]
+    if not free or default_id in pumps:
         return None
-    if has_log and len(found) == 1:
-        return found[0]
-    names = " and ".join(found)
+    if has_log and len(free) == 1:
+        return free[0]
+    names = " and ".join(free)
     why = "the data directory is empty" if not has_log else "only one of them can have been here"
     raise ConfigError(
         f"pump {names} is registered at {address}, which is this pump's address, and {why}",
-        hint=f"start with --node-id={found[0]} to take its place with its data, or with another --node-id; "
-        f"take one that never comes back out with `binlogctl forget {found[0]}`",
+        hint=f"start with --node-id={free[0]} to take its place with its data, or with another --node-id; "
+        f"take one that never comes back out with `binlogctl forget {free[0]}`",
     )

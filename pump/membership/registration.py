@@ -86,8 +86,8 @@ class Registration:
     async def register(self) -> None:
         """Take the node id. Raises `Conflict` if it is another's, `Unavailable`; may be called again then."""
         await self._time.draw()
-        found = (await self._registry.view()).pumps.get(self.node_id)
-        if found is None or found.status.state == node.OFFLINE:
+        entry = (await self._registry.view()).pumps.get(self.node_id)
+        if entry is None or entry.status.state == node.OFFLINE:
             self._confirmation.keep_unknown(True)
         await self._heartbeat.register(node.PAUSED if self._confirmation.is_unknown else node.ONLINE)
         if not self._confirmation.is_unknown:

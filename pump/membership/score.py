@@ -56,11 +56,11 @@ class Score:
         weight = 1.0 - math.exp2((self._load_s - now_s) / HALF_LIFE_S)
         self._load += weight * (min(max(facts.queued, 0.0), 1.0) - self._load)
         self._load_s = now_s
-        found = self._found(facts)
-        turned = self._told == 0 or (found < 0) != (self._told < 0)
-        moved = abs(found - self._told) >= STEP and now_s - self._told_s >= PAUSE_S
+        score = self._found(facts)
+        turned = self._told == 0 or (score < 0) != (self._told < 0)
+        moved = abs(score - self._told) >= STEP and now_s - self._told_s >= PAUSE_S
         if turned or moved:
-            self._told, self._told_s = found, now_s
+            self._told, self._told_s = score, now_s
         return self._told
 
     def _found(self, facts: Facts) -> int:
@@ -76,14 +76,14 @@ def of_pump(storage: Storage, disk: Callable[[], Disk], clock: Clock) -> Callabl
     score, limits = Score(), storage.limits
 
     def now() -> int:
-        found = disk()
+        space = disk()
         waiting = max(
             storage.write_queue_bytes / limits.write_queue_bytes_max,
             storage.index_lag_bytes / limits.index_queue_bytes_max,
         )
         facts = Facts(
-            takes_prewrites=not found.is_full and storage.write_failure is None,
-            free_bytes=found.available - found.floor,
+            takes_prewrites=not space.is_full and storage.write_failure is None,
+            free_bytes=space.available - space.floor,
             stored_bytes=storage.value_log.size,
             queued=waiting,
         )

@@ -93,12 +93,12 @@ class Stream:
     def facts(self, watermark: int) -> PullerStatus:
         behind_s = tso.physical_s(watermark) - tso.physical_s(self.position)
         lag_s = max(round(behind_s, 3), 0.0)
-        found = PullerStatus(protocol=self.protocol, position=self.position, lag_s=lag_s)
+        status = PullerStatus(protocol=self.protocol, position=self.position, lag_s=lag_s)
         if self.session is not None:
-            found.credit_bytes, found.waits_for = self.session.credit, self.session.waits_for
+            status.credit_bytes, status.waits_for = self.session.credit, self.session.waits_for
         if self.packer is not None:
-            found.compression, found.compressed_share = self.packer.name, self.packer.share
-        return found
+            status.compression, status.compressed_share = self.packer.name, self.packer.share
+        return status
 
 
 class Pullers:
@@ -279,9 +279,9 @@ class Pullers:
         try:
             with _reporting_failures(session.position):
                 if session.large is not None:
-                    made = await pages.part(session)
-                    if made is not None:
-                        message, ticket = made
+                    reply = await pages.part(session)
+                    if reply is not None:
+                        message, ticket = reply
                 elif session.page_bytes and session.position < self._storage.watermark:
                     page, ticket = await pages.page(session.position, session.page_bytes, parts_above)
                     message = session.page(page)
@@ -358,7 +358,7 @@ class Pullers:
         while True:
             with suppress(BinlogError, TimeoutError):  # what was kept stays
                 drainers = (await view()).drainers.values()
-                hosts = [one.status.host for one in drainers if one.status.state != node.OFFLINE]
+                hosts = [entry.status.host for entry in drainers if entry.status.state != node.OFFLINE]
                 self.kept = await in_abandonable_thread(_addresses, hosts, timeout_s=_NAMES_S)
             await asyncio.sleep(_KEPT_S)
 
@@ -433,12 +433,12 @@ async def _is_woken(wake: asyncio.Event, due_s: float | None) -> bool:
 
 def _addresses(hosts: Iterable[str]) -> Counter[str]:
     """How many of these (`host:port`) each address has; one that has no address now is left out."""
-    found = Counter[str]()
+    counts = Counter[str]()
     for host in hosts:
         with suppress(BinlogError, OSError):
             infos = socket.getaddrinfo(*split_address("host", host), type=socket.SOCK_STREAM)
-            found.update({network_of(str(info[4][0])) for info in infos})
-    return found
+            counts.update({network_of(str(info[4][0])) for info in infos})
+    return counts
 
 
 def _decode(kind: type[Request], data: bytes) -> Request:

@@ -39,8 +39,8 @@ class Anchor:
     def read(cls, text: str) -> Anchor | None:
         """None if it is none: the next one is made as if there had never been one."""
         try:
-            found = json.loads(text)
-            read = cls(int(found["ts"]), str(found["boot"]), float(found["boot_s"]), float(found["wall_s"]))
+            state = json.loads(text)
+            read = cls(int(state["ts"]), str(state["boot"]), float(state["boot_s"]), float(state["wall_s"]))
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return None
         within = 0 < read.ts <= tso.TS_MAX and abs(read.boot_s) < _S_MAX and abs(read.wall_s) < _S_MAX

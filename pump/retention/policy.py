@@ -110,8 +110,8 @@ class Situation:
         """Largest timestamp that no live drainer needs any more; below zero: nothing is free."""
         if self.drainers is None:
             return -1
-        holding = (one for one in self.drainers if self.is_live(one) and not self.has_lost(one))
-        return min((one.checkpoint - MARGIN_TS for one in holding), default=TS_MAX)
+        holding = (entry for entry in self.drainers if self.is_live(entry) and not self.has_lost(entry))
+        return min((entry.checkpoint - MARGIN_TS for entry in holding), default=TS_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def candidates(policy: Policy, now: Situation) -> list[Candidate]:
     aged = now.now_ts - _ts(policy.age_s)
     log_bytes = now.active_bytes + sum(file.size for file in now.files)
     free_bytes = now.free_bytes
-    found: list[Candidate] = []
+    files: list[Candidate] = []
     ceiling = -1
     for file in now.files:
         max_ts = file.max_ts or 0
@@ -148,10 +148,10 @@ def candidates(policy: Policy, now: Situation) -> list[Candidate]:
         else:
             break
         ceiling = max(ceiling, limit)
-        found.append(Candidate(file, reason, ceiling))
+        files.append(Candidate(file, reason, ceiling))
         log_bytes -= file.size
         free_bytes += file.size
-    return found
+    return files
 
 
 class Survey:
@@ -211,7 +211,7 @@ class Straddlers:
 
     def __init__(self) -> None:
         self._open: dict[int, int] = {}
-        self.found: list[Straddler] = []
+        self.straddlers: list[Straddler] = []
 
     def feed(self, survey: Survey) -> None:
         """A file that may go, walked to its end."""
@@ -222,7 +222,7 @@ class Straddlers:
     def take(self, survey: Survey) -> bool:
         """What a walk over a later file has found so far; whether more has nothing to add."""
         for start_ts in self._open.keys() & survey.ends.keys():
-            self.found.append(Straddler(self._open.pop(start_ts), start_ts, survey.ends[start_ts]))
+            self.straddlers.append(Straddler(self._open.pop(start_ts), start_ts, survey.ends[start_ts]))
         return not self._open
 
 
@@ -236,23 +236,23 @@ class PurgePlan:
     reasons: tuple[PurgeReason, ...]
 
 
-def decide(found: Sequence[Candidate], straddlers: Sequence[Straddler], gc_ts: Ts) -> PurgePlan | None:
+def decide(files: Sequence[Candidate], straddlers: Sequence[Straddler], gc_ts: Ts) -> PurgePlan | None:
     """As many of the candidates as can go whole; their `max_ts` are those of a walk."""
-    going = list(found)
+    going = list(files)
     while going:
         last = going[-1]
-        begun = [one for one in straddlers if one.fid <= last.file.fid]
-        too_late = [one.fid for one in begun if one.commit_ts > last.ceiling]
+        begun = [straddler for straddler in straddlers if straddler.fid <= last.file.fid]
+        too_late = [straddler.fid for straddler in begun if straddler.commit_ts > last.ceiling]
         if not too_late:
             break
-        going = [one for one in going if one.file.fid < min(too_late)]
+        going = [candidate for candidate in going if candidate.file.fid < min(too_late)]
     if not going:
         return None
     upto_fid = going[-1].file.fid
-    gone = [one.file.max_ts or 0 for one in going]
-    gone += [one.commit_ts for one in straddlers if one.fid <= upto_fid]
-    reasons = tuple(dict.fromkeys(one.reason for one in going))
-    return PurgePlan(upto_fid, max(gc_ts, *gone), sum(one.file.size for one in going), reasons)
+    gone = [candidate.file.max_ts or 0 for candidate in going]
+    gone += [straddler.commit_ts for straddler in straddlers if straddler.fid <= upto_fid]
+    reasons = tuple(dict.fromkeys(candidate.reason for candidate in going))
+    return PurgePlan(upto_fid, max(gc_ts, *gone), sum(candidate.file.size for candidate in going), reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,11 +289,11 @@ def outlook(policy: Policy, now: Situation) -> list[Outlook]:
 def _spans(policy: Policy, now: Situation, checkpoint: int) -> list[tuple[PurgeReason, float, float]]:
     """For each limit: seconds until it reaches the checkpoint, and what they are for the newest record."""
     spans = [(PurgeReason.AGE, policy.age_s - _s(now.now_ts - checkpoint), policy.age_s)]
-    known = [file for file in now.files if file.max_ts is not None]
-    applied = sum(file.size for file in known if (file.max_ts or 0) <= checkpoint)
+    dated = [file for file in now.files if file.max_ts is not None]
+    applied = sum(file.size for file in dated if (file.max_ts or 0) <= checkpoint)
     whole = now.active_bytes + sum(file.size for file in now.files)
-    since_s = _s(now.now_ts - (known[0].max_ts or 0)) if known else 0.0
-    grown = whole - known[0].size if known else 0
+    since_s = _s(now.now_ts - (dated[0].max_ts or 0)) if dated else 0.0
+    grown = whole - dated[0].size if dated else 0
     if since_s <= 0 or grown <= 0:
         return spans
     rate = grown / since_s  # bytes a second since the oldest file was full

@@ -261,11 +261,11 @@ class Purger:
         now = await self._situation()
         if straddlers is None or now is None:
             return False
-        found = candidates(self._policy, now)[: len(walked)]
-        purge = decide(found, straddlers.found, now.gc_ts)
+        files = candidates(self._policy, now)[: len(walked)]
+        purge = decide(files, straddlers.straddlers, now.gc_ts)
         if purge is None:
             return False
-        await self._remove(purge, [one for one in walked if one.fid <= purge.upto_fid], now)
+        await self._remove(purge, [file for file in walked if file.fid <= purge.upto_fid], now)
         return PurgeReason.SPACE not in purge.reasons
 
     # -- (1) reading -----------------------------------------------------------------------------
@@ -318,12 +318,12 @@ class Purger:
     async def _remove(self, purge: PurgePlan, walked: list[Survey], now: Situation) -> None:
         storage = self._storage
         began_s = self._clock.monotonic_s()
-        live = [one for one in now.drainers or () if now.is_live(one)]
-        missed = [one for one in live if now.gc_ts <= one.checkpoint < purge.ts]
+        live = [entry for entry in now.drainers or () if now.is_live(entry)]
+        missed = [entry for entry in live if now.gc_ts <= entry.checkpoint < purge.ts]
         if missed:
             _logger.error(
                 "space is short: binlogs go that live drainers have not applied",
-                drainers=[one.node_id for one in missed],
+                drainers=[entry.node_id for entry in missed],
                 purged_to=purge.ts,
                 available=now.free_bytes,
                 wanted=self._policy.free_bytes_min,
@@ -369,10 +369,10 @@ class Purger:
         self._outlook = outlook(self._policy, now)
         metrics.DRAINER_LEFT_SECONDS.clear()
         alarms = {}
-        for one in self._outlook:
-            metrics.DRAINER_LEFT_SECONDS.labels(one.drainer.node_id).set(one.left_s)
-            if one.alarm or one.lost:
-                alarms[one.drainer.node_id, one.lost] = one
+        for entry in self._outlook:
+            metrics.DRAINER_LEFT_SECONDS.labels(entry.drainer.node_id).set(entry.left_s)
+            if entry.alarm or entry.lost:
+                alarms[entry.drainer.node_id, entry.lost] = entry
         due, ended = self._alarms.update(alarms, self._clock.monotonic_s())
         for name in due:
             self._report(alarms[name], now)
@@ -382,33 +382,33 @@ class Purger:
             elif (node_id, True) not in alarms:
                 _logger.info("retention comes no longer near to what this drainer needs", node_id=node_id)
 
-    def _report(self, one: Outlook, now: Situation) -> None:
-        drainer = one.drainer
-        if one.lost:
-            log_at_level = _logger.error if one.live else _logger.warning
+    def _report(self, outlook: Outlook, now: Situation) -> None:
+        drainer = outlook.drainer
+        if outlook.lost:
+            log_at_level = _logger.error if outlook.live else _logger.warning
             log_at_level(
                 "binlogs that this drainer has not applied were purged: it needs a new snapshot of the "
                 "upstream; mark it offline if it never comes back",
                 node_id=drainer.node_id,
                 checkpoint=drainer.checkpoint,
                 gc_ts=now.gc_ts,
-                live=one.live,
+                live=outlook.live,
             )
             return
         _logger.warning(
             "retention comes near to binlogs that this drainer has not applied",
             node_id=drainer.node_id,
             checkpoint=drainer.checkpoint,
-            hours_left=round(one.left_s / 3600, 1),
-            limit=one.reason,
-            live=one.live,
-            then=self._what_then(one),
+            hours_left=round(outlook.left_s / 3600, 1),
+            limit=outlook.reason,
+            live=outlook.live,
+            then=self._what_then(outlook),
         )
 
-    def _what_then(self, one: Outlook) -> str:
+    def _what_then(self, outlook: Outlook) -> str:
         """What happens to them when the time is over."""
         policy = self._policy
-        if not one.live or (one.reason == PurgeReason.SPACE and policy.protects == DISK):
+        if not outlook.live or (outlook.reason == PurgeReason.SPACE and policy.protects == DISK):
             return "they are purged"
         if policy.protects == DISK and policy.free_bytes_min:
             return f"they stay while it lives and {policy.free_bytes_min} bytes are free"
@@ -436,14 +436,14 @@ class Purger:
             held_up_by=[str(error) for error in self._trouble.values()],
             drainers=[
                 PurgeOutlook(
-                    node_id=one.drainer.node_id,
-                    checkpoint=one.drainer.checkpoint,
-                    live=one.live,
-                    lost=one.lost,
-                    alarm=one.alarm,
-                    left_s=round(one.left_s, 3),
-                    limit=str(one.reason),
+                    node_id=outlook.drainer.node_id,
+                    checkpoint=outlook.drainer.checkpoint,
+                    live=outlook.live,
+                    lost=outlook.lost,
+                    alarm=outlook.alarm,
+                    left_s=round(outlook.left_s, 3),
+                    limit=str(outlook.reason),
                 )
-                for one in self._outlook
+                for outlook in self._outlook
             ],
         )

@@ -82,7 +82,7 @@ class AcceptedLosses:
     def forget_before(self, first_fid: int) -> None:
         """Files below this one are gone."""
         gone = {place for place in self._damaged | self._cut if place.fid < first_fid}
-        ranges = {one for one in self._ranges if one[1] <= (first_fid, 0)}
+        ranges = {lost for lost in self._ranges if lost[1] <= (first_fid, 0)}
         if gone or ranges:
             self._damaged -= gone
             self._cut -= gone

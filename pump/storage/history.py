@@ -99,21 +99,21 @@ class History:
             )
 
     def _read(self, position: int, watermark: int, bytes_max: int, records_max: int) -> Page:
-        found: list[Delivery] = []
+        page: list[Delivery] = []
         total = seen = 0
         at = max(position, 0)
         for timestamps, places in self._index.runs(at, watermark):
             if seen >= records_max or total >= bytes_max:
-                return Page(found, at)
+                return Page(page, at)
             seen += len(timestamps)
-            total, ended = self._read_run(timestamps, places, found, total, bytes_max)
+            total, ended = self._read_run(timestamps, places, page, total, bytes_max)
             if ended is not None:
-                return Page(found, ended, self._large)
+                return Page(page, ended, self._large)
             at = timestamps[-1]
-        return Page(found, watermark)
+        return Page(page, watermark)
 
     def _read_run(
-        self, timestamps: list[int], places: list[_Place], found: list[Delivery], total: int, bytes_max: int
+        self, timestamps: list[int], places: list[_Place], page: list[Delivery], total: int, bytes_max: int
     ) -> tuple[int, int | None]:
         """Read one run of the index; returns the bytes so far and, when those are enough, where it ended.
 
@@ -170,7 +170,7 @@ class History:
                     if self._large is not None:
                         return total, ts
                     continue
-            found.append(delivery)
+            page.append(delivery)
             total += len(delivery[2]) + len(delivery[3])
         if len(passed) > _PREWRITES_MAX:
             passed.clear()
@@ -190,11 +190,11 @@ class History:
     def _delivery(self, ts: Ts, fid: int, offset: int) -> Delivery | None:
         """What is filed under `ts`; None for a prewrite, for a transaction that is now in `_large`, and for
         one whose loss was accepted."""
-        found = self._log.segment(fid)
+        segment = self._log.segment(fid)
         lost = self._losses.has(ValuePointer(fid, offset))
-        length, checksum = (0, 0) if lost else found.head(offset)
+        length, checksum = (0, 0) if lost else segment.head(offset)
         if lost or length > self._parts_above:  # only a prewrite is so large
-            leading = binlog.leading_header(found.begin(offset, HEAD.size))
+            leading = binlog.leading_header(segment.begin(offset, HEAD.size))
             if (leading.tp, leading.start_ts) == (binlog.PREWRITE, ts):
                 if not lost:  # not verified before its commit comes
                     self._passed[ts] = (fid, offset, length, checksum)
@@ -204,7 +204,7 @@ class History:
         payload = self._payload(ts, 0, fid, offset)
         if payload is None:
             return None
-        header = header_of(payload, found.file.path, offset)
+        header = header_of(payload, segment.file.path, offset)
         if header.tp == binlog.PREWRITE:
             self._passed[ts] = (fid, offset, length, checksum)
             return None
@@ -238,8 +238,8 @@ class History:
         prewrite = self._payload(header.commit_ts, header.start_ts, *place)
         if prewrite is None:
             return None
-        found = header_of(prewrite, segment.file.path, place.offset)
-        if (found.tp, found.start_ts) != (binlog.PREWRITE, header.start_ts):
+        header_there = header_of(prewrite, segment.file.path, place.offset)
+        if (header_there.tp, header_there.start_ts) != (binlog.PREWRITE, header.start_ts):
             self._without_prewrite(header, at)
             return None
         return Delivery(header.commit_ts, header.start_ts, *binlog.halves(prewrite, commit))
@@ -250,9 +250,9 @@ class History:
         """What a `PartReader` needs; None if that is not the prewrite. Of it only the fields in front of the
         rows are read."""
         fid, offset, length, checksum = prewrite
-        found, size = self._log.segment(fid), _BEGIN_BYTES
+        segment, size = self._log.segment(fid), _BEGIN_BYTES
         while True:
-            data = found.begin(offset, min(size, length))
+            data = segment.begin(offset, min(size, length))
             try:
                 begin = binlog.contents_offset(data)
                 break

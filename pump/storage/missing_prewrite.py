@@ -44,21 +44,21 @@ class MissingPrewrites:
         if self._losses.has(place):
             self._losses.passed_over(commit_ts, start_ts, place, place)
             return
-        found = self._search(start_ts, place)
-        if found is not None and not self._index_is_new:
+        place_there = self._search(start_ts, place)
+        if place_there is not None and not self._index_is_new:
             raise IndexDamaged(
                 f"the index does not know the prewrite {start_ts} of commit {commit_ts}, which stands at "
-                f"{segment.name_of(found.fid)} offset {found.offset}",
+                f"{segment.name_of(place_there.fid)} offset {place_there.offset}",
                 hint="try again: the pump starts anew and builds the index from the log",
             )
-        lost = self._lost_before(place, start_ts) if found is None else None
+        lost = self._lost_before(place, start_ts) if place_there is None else None
         if lost is None:
-            raise self._nowhere_to_be_found(start_ts, commit_ts, place, found, self._log.end)
+            raise self._nowhere_to_be_found(start_ts, commit_ts, place, place_there, self._log.end)
         self._losses.passed_over(commit_ts, start_ts, place, lost)
 
     @staticmethod
     def _nowhere_to_be_found(
-        start_ts: Ts, commit_ts: Ts, place: ValuePointer, found: ValuePointer | None, end: ValuePointer
+        start_ts: Ts, commit_ts: Ts, place: ValuePointer, place_there: ValuePointer | None, end: ValuePointer
     ) -> Corruption:
         name = segment.name_of(place.fid)
         here = f"{name}:{place.offset}"
@@ -68,10 +68,10 @@ class MissingPrewrites:
             f"{name}:0-{segment.name_of(end.fid)}:{end.offset}`, without this transaction alone with "
             f"`--accept-loss {here}`"
         )
-        if found is not None:
+        if place_there is not None:
             return Corruption(
                 f"another record has the timestamp of prewrite {start_ts}, which stands at "
-                f"{segment.name_of(found.fid)} offset {found.offset}, of commit {commit_ts}",
+                f"{segment.name_of(place_there.fid)} offset {place_there.offset}, of commit {commit_ts}",
                 hint=f"two clients took one timestamp; {way_on}",
             )
         return Corruption(

@@ -47,9 +47,9 @@ class BlockReader:
             self.block = self._log.blocks.get(fid, base)
             self.fid, self.base = fid, base
         if offset - base + VALUE_HEADER_SIZE > len(self.block) and len(self.block) < BLOCK_BYTES:
-            found = self._log.segment(fid)
-            size = min(BLOCK_BYTES, max(found.end - base, 0))
-            self.block = found.file.read(base, size)
+            segment = self._log.segment(fid)
+            size = min(BLOCK_BYTES, max(segment.end - base, 0))
+            self.block = segment.file.read(base, size)
             self._log.blocks.put(fid, base, self.block)
 
 

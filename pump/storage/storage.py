@@ -57,13 +57,13 @@ class Storage:
     """One data directory, open. Use from one event loop."""
 
     def __init__(
-        self, data_dir: DataDir, found: opening.OpenFiles, limits: StorageLimits, clock: Clock
+        self, data_dir: DataDir, files: opening.OpenFiles, limits: StorageLimits, clock: Clock
     ) -> None:
         self._data_dir = data_dir
-        self._index = found.index
-        self._log = found.value_log
-        self._losses = found.losses
-        self._missing = MissingPrewrites(found.value_log, found.losses, index_is_new=found.index_is_new)
+        self._index = files.index
+        self._log = files.value_log
+        self._losses = files.losses
+        self._missing = MissingPrewrites(files.value_log, files.losses, index_is_new=files.index_is_new)
         self.limits = limits
         self._clock = clock
         self._threads = ThreadPoolExecutor(_HISTORY_THREADS, thread_name_prefix="pump-history")
@@ -119,12 +119,12 @@ class Storage:
                 limit_ts=limit_ts,
             )
 
-        found = await asyncio.to_thread(open_blocking)
-        storage = cls(data_dir, found, limits, clock)
+        files = await asyncio.to_thread(open_blocking)
+        storage = cls(data_dir, files, limits, clock)
         try:
-            await storage._recover(found.opened, sync, limit_ts, clients_know, draws_only)
+            await storage._recover(files.opened, sync, limit_ts, clients_know, draws_only)
         except BaseException:
-            found.close()
+            files.close()
             raise
         return storage
 

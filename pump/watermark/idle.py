@@ -85,10 +85,10 @@ class IdleWatermark:
         return bool(self._waiting)
 
     @property
-    def wanted(self) -> int:
+    def target_ts(self) -> int:
         """The smallest timestamp that is waited for and was not drawn yet; 0 if there is none."""
-        known = max(self._drawn, self._watermark())
-        return min((ts for ts in self._awaited() if ts > known), default=0)
+        reached = max(self._drawn, self._watermark())
+        return min((ts for ts in self._awaited() if ts > reached), default=0)
 
     def _awaited(self) -> list[int]:
         return [*self._waiting.values(), *self._given]
@@ -104,8 +104,8 @@ class IdleWatermark:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while wanted := self.wanted:
-                due_s = self._due_s(wanted)
+            while target_ts := self.target_ts:
+                due_s = self._due_s(target_ts)
                 if due_s <= asyncio.get_running_loop().time():
                     await self._draw()
                     continue
@@ -114,23 +114,23 @@ class IdleWatermark:
                         await self._wake.wait()
                 self._wake.clear()
 
-    def _due_s(self, wanted: int) -> float:
+    def _due_s(self, target_ts: int) -> float:
         """When a draw for it may be enough, on the loop's clock."""
-        if wanted not in self._tried:
+        if target_ts not in self._tried:
             return self._rested_s if self._waiting else max(self._rested_s, self._asked_s + self._pace_s)
         ahead_s = 0.0
         if self._drawn and not self.trouble:
-            ahead_s = min(tso.physical_s(wanted) - tso.physical_s(self._drawn), AHEAD_S)
+            ahead_s = min(tso.physical_s(target_ts) - tso.physical_s(self._drawn), AHEAD_S)
         return self._asked_s + max(self._pace_s, ahead_s)
 
     async def _draw(self) -> None:
         self._asked_s = asyncio.get_running_loop().time()
         self._tried = frozenset(self._awaited())
         try:
-            known, ts = max(self._drawn, self._watermark()), 0
+            reached, ts = max(self._drawn, self._watermark()), 0
             if isinstance(self._oracle, ReadableOracle):
                 ts = await self._oracle.latest()
-            if ts < min((one for one in self._tried if one > known), default=known + 1):
+            if ts < min((tried for tried in self._tried if tried > reached), default=reached + 1):
                 ts = await self._oracle.timestamp()
         except BinlogError as error:
             if not self.trouble:

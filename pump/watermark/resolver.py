@@ -163,11 +163,11 @@ class Resolver:
         """(start_ts, key) of those whose key can be read; in one turn on a thread, one after the other: a
         prewrite may be large."""
         places = [prewrite.place for prewrite in due]
-        known: list[bytes | Exception | None] = [self._keys.get(place) for place in places]
-        if None in known:
-            known = await self._storage.in_thread(self._read_keys, places, known)
+        keys: list[bytes | Exception | None] = [self._keys.get(place) for place in places]
+        if None in keys:
+            keys = await self._storage.in_thread(self._read_keys, places, keys)
         questions = []
-        for prewrite, key in zip(due, known, strict=True):
+        for prewrite, key in zip(due, keys, strict=True):
             start_ts = prewrite.start_ts
             if isinstance(key, bytes):
                 questions.append((start_ts, key))
@@ -188,10 +188,10 @@ class Resolver:
             self._keys[place] = key
 
     def _read_keys(
-        self, places: Sequence[ValuePointer], known: Sequence[bytes | Exception | None]
+        self, places: Sequence[ValuePointer], keys: Sequence[bytes | Exception | None]
     ) -> list[bytes | Exception | None]:
         return [
-            self._read_key(place) if key is None else key for place, key in zip(places, known, strict=True)
+            self._read_key(place) if key is None else key for place, key in zip(places, keys, strict=True)
         ]
 
     def _read_key(self, place: ValuePointer) -> bytes | Exception:

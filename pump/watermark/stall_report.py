@@ -100,7 +100,7 @@ def subject_of(payload: bytes) -> Subject:
         mutations = binlog_pb2.PrewriteValue.FromString(message.prewrite_value).mutations
     except (Rejected, DecodeError):
         return Subject()
-    return Subject(mutations[0].table_id if mutations else 0, len({one.table_id for one in mutations}))
+    return Subject(mutations[0].table_id if mutations else 0, len({change.table_id for change in mutations}))
 
 
 _NEXT: Final = {

@@ -65,7 +65,7 @@ class TraceHold(Hold):
 
     def _needed(self) -> int:
         first_ts = self._ago_ts(_HELD_S)
-        held = [one.start_ts for one in self._storage.open_prewrites() if one.start_ts >= first_ts]
+        held = [entry.start_ts for entry in self._storage.open_prewrites() if entry.start_ts >= first_ts]
         # What is left out keeps the watermark below it, and says nothing of what is to come.
         oldest = min([*held, max(self._storage.watermark, self._ago_ts(TRANSACTION_S))])
         # A rollback stands at its start_ts, and is collected up to the safe point, itself included.
@@ -73,8 +73,8 @@ class TraceHold(Hold):
 
     def _left_out_ts(self) -> Ts:
         first_ts = self._ago_ts(_HELD_S)
-        found = (one.start_ts for one in self._storage.open_prewrites() if one.start_ts < first_ts)
-        return min(found, default=0)
+        times = (entry.start_ts for entry in self._storage.open_prewrites() if entry.start_ts < first_ts)
+        return min(times, default=0)
 
     def _ago_ts(self, seconds: float) -> Ts:
         return tso.from_wall_s(self._upstream_time.now_s() - seconds)

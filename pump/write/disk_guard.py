@@ -34,9 +34,9 @@ class DiskGuard:
 
     async def refresh(self) -> None:
         """Ask once; raises `OSError`."""
-        found = await asyncio.to_thread(os.statvfs, self._path)
-        before, self.disk = self.disk, Disk(found.f_bavail * found.f_frsize, self._floor)
-        metrics.SIZE_BYTES.labels("capacity").set(found.f_blocks * found.f_frsize)
+        space = await asyncio.to_thread(os.statvfs, self._path)
+        before, self.disk = self.disk, Disk(space.f_bavail * space.f_frsize, self._floor)
+        metrics.SIZE_BYTES.labels("capacity").set(space.f_blocks * space.f_frsize)
         metrics.SIZE_BYTES.labels("available").set(self.disk.available)
         if self.disk.is_full and not before.is_full:
             _logger.warning(

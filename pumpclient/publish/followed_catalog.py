@@ -52,8 +52,8 @@ def job_number(job_json: bytes, name: str) -> int:
     """`id`, or a field of `binlog`, of a DDL job; 0 where it is missing."""
     try:
         job = json.loads(job_json)
-        found = job.get(name) if name != "SchemaVersion" else (job.get("binlog") or {}).get(name)
-        return int(found or 0)
+        value = job.get(name) if name != "SchemaVersion" else (job.get("binlog") or {}).get(name)
+        return int(value or 0)
     except UNREADABLE:
         raise InvalidBinlog(
             "the DDL job is not the JSON of a job", hint="pass the JSON of a TiDB DDL job"

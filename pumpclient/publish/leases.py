@@ -42,9 +42,9 @@ class Leases:
 
     def due(self, now_s: float) -> list[Renewal]:
         """Leases to renew now; each is put off by a third of its time."""
-        found = [
+        renewals = [
             Renewal(start_ts, ttl_s) for start_ts, (ttl_s, due_s) in self._open.items() if due_s <= now_s
         ]
-        for renewal in found:
+        for renewal in renewals:
             self.opened(renewal.start_ts, renewal.ttl_s, now_s)
-        return found
+        return renewals

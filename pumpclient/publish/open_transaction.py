@@ -20,9 +20,9 @@ def commits_by_itself(connection: Any) -> bool:
 
 
 def _is_open(connection: Any) -> bool:
-    found = getattr(connection, "in_transaction", None)  # sqlite3, MySQL Connector
-    if found is not None and not callable(found):
-        return bool(found)
+    answer = getattr(connection, "in_transaction", None)  # sqlite3, MySQL Connector
+    if answer is not None and not callable(answer):
+        return bool(answer)
     status = getattr(connection, "server_status", None)  # PyMySQL
     if isinstance(status, int):
         return bool(status & _MYSQL_IN_TRANSACTION)
@@ -34,9 +34,9 @@ def _autocommit(connection: Any) -> bool:
     ask = getattr(connection, "get_autocommit", None)  # PyMySQL, mysqlclient, Django
     if callable(ask):
         return bool(ask())
-    found = getattr(connection, "autocommit", None)
-    if isinstance(found, bool):
-        return found
+    answer = getattr(connection, "autocommit", None)
+    if isinstance(answer, bool):
+        return answer
     # sqlite3 as it was before 3.12, and as it is by default still: None stands for autocommit.
     return (
         hasattr(connection, "isolation_level")

@@ -104,10 +104,10 @@ class OutcomeTable:
         """Refuse what cannot keep the promise, say what may not keep it."""
         database, _, table = self._table.rpartition(".")
         schema = f"'{database}'" if database else "DATABASE()"
-        found = _answer(connection, _ENGINE.format(schema=schema, table=table))
-        if found is not None and found[1] != "YES":
+        engine = _answer(connection, _ENGINE.format(schema=schema, table=table))
+        if engine is not None and engine[1] != "YES":
             raise InvalidDefinition(
-                f"the outcome table {self._table} is in engine {found[0]}, which has no transactions",
+                f"the outcome table {self._table} is in engine {engine[0]}, which has no transactions",
                 hint=f"ALTER TABLE {self._table} ENGINE=InnoDB, and see to the tables that are published",
             )
         for question, weak, setting in _DURABILITY:
@@ -124,11 +124,11 @@ class OutcomeTable:
         """The name that `create` drew. Raises `InvalidDefinition` before that, and as `create`."""
         if not self._identity:
             with closing(self._connect()) as connection:
-                found = self._read(connection.cursor(), 0)
+                identity = self._read(connection.cursor(), 0)
                 self._check(connection)
-            if found is None:
+            if identity is None:
                 raise InvalidDefinition(f"{self._table} has no name in it", hint="call create() once")
-            self._identity = found
+            self._identity = identity
         return self._identity
 
     def statement(self, start_ts: Ts) -> str:
@@ -168,10 +168,10 @@ class OutcomeTable:
         with closing(self._connect()) as connection:
             if self._insert(connection, start_ts, ROLLED_BACK):
                 return False
-            found = self._read(connection.cursor(), start_ts)
-        if found is None:
+            outcome = self._read(connection.cursor(), start_ts)
+        if outcome is None:
             raise Unavailable(f"the row of transaction {start_ts} in {self._table} came and went")
-        return found == COMMITTED
+        return outcome == COMMITTED
 
     def purge(self, below_ts: Ts) -> None:
         """Remove the rows of committed transactions below a start_ts, some at a time."""
@@ -182,11 +182,11 @@ class OutcomeTable:
                     f"SELECT start_ts FROM {self._table} WHERE start_ts > 0 AND start_ts < {int(below_ts)}"
                     f" AND outcome = '{COMMITTED}' LIMIT {PURGE_ROWS}"
                 )
-                found = [str(int(row[0])) for row in cursor.fetchall()]
-                if found:  # by key: a range would lock the gaps that others insert into
-                    cursor.execute(f"DELETE FROM {self._table} WHERE start_ts IN ({', '.join(found)})")
+                keys = [str(int(row[0])) for row in cursor.fetchall()]
+                if keys:  # by key: a range would lock the gaps that others insert into
+                    cursor.execute(f"DELETE FROM {self._table} WHERE start_ts IN ({', '.join(keys)})")
                 connection.commit()
-            if len(found) < PURGE_ROWS:
+            if len(keys) < PURGE_ROWS:
                 return
 
     def _insert(self, connection: Any, start_ts: Ts, outcome: str) -> bool:

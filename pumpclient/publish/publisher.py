@@ -227,7 +227,7 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
         """Settle what is in doubt, at once what is in doubt here. A database may take its time to answer."""
         for turn in itertools.count():
             await settlement.run_turn(turn)
-            await self._pauses.pause(SETTLE_EVERY_S, settlement.wanted)
+            await self._pauses.pause(SETTLE_EVERY_S, settlement.due)
 
 
 async def open_publisher(

@@ -34,7 +34,7 @@ def row_values(info: TableInfo, row: Row, *, old: bool = False) -> dict[str, Any
     columns were others: a value that no column takes any more is taken as it is. Raises `InvalidDefinition`,
     `InvalidValue`."""
     columns = {column.name.lower(): column for column in info.columns}
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in row.items():
         column = columns.get(name.lower())
         if column is None:
@@ -42,7 +42,7 @@ def row_values(info: TableInfo, row: Row, *, old: bool = False) -> dict[str, Any
                 f"table {info.name} has no column {name}", hint="publish its schema first"
             )
         try:
-            found[column.name] = _fitting(column.type, value, old=old)
+            values[column.name] = _fitting(column.type, value, old=old)
         except Unfit as error:
             raise InvalidValue(
                 f"column {column.name} of table {info.name} cannot hold this {_kind(value)}: {error}",
@@ -53,11 +53,11 @@ def row_values(info: TableInfo, row: Row, *, old: bool = False) -> dict[str, Any
                 f"column {column.name} of table {info.name} cannot hold a {type(value).__name__}"
             ) from None
     for column in info.columns:
-        if column.name not in found:
+        if column.name not in values:
             if column.type.not_null and column.default is None:
                 raise InvalidDefinition(f"the row has no column {column.name} of table {info.name}")
-            found[column.name] = column.default
-    return found
+            values[column.name] = column.default
+    return values
 
 
 def _fitting(kind: FieldType, value: Any, *, old: bool) -> Any:

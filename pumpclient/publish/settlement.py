@@ -66,7 +66,7 @@ class Settlement:
     """One application's database. One event loop."""
 
     def __init__(self, decisions: Decisions, outcomes: Outcomes) -> None:
-        self.wanted = asyncio.Event()
+        self.due = asyncio.Event()
         self._decisions = decisions
         self._outcomes = outcomes
         self._name = ""
@@ -83,7 +83,7 @@ class Settlement:
     def doubt(self, start_ts: Ts) -> None:
         """This process does not know what the database did: ask without waiting for the lease."""
         self._ours.add(start_ts)
-        self.wanted.set()
+        self.due.set()
 
     async def settle(self, *, purge: bool = False) -> Settled:
         """Look once at every prepared transaction of this database, and wait for its answers. Raises
@@ -123,12 +123,14 @@ class Settlement:
     async def _begin(self) -> tuple[dict[int, asyncio.Task[_End] | None], int]:
         """Every prepared transaction with the question about it, None where its owner may yet live; and a
         start_ts below which there is none."""
-        self.wanted.clear()
+        self.due.clear()
         ours = set(self._ours)
-        found, horizon_ts = await self._decisions.in_doubt(await self.name())
+        in_doubt, horizon_ts = await self._decisions.in_doubt(await self.name())
         asked = {
-            one.start_ts: self._question(one.start_ts) if one.left_s <= 0 or one.start_ts in ours else None
-            for one in found
+            entry.start_ts: self._question(entry.start_ts)
+            if entry.left_s <= 0 or entry.start_ts in ours
+            else None
+            for entry in in_doubt
         }
         # What was not listed is not prepared, and if it comes to be, its lease decides.
         self._ours -= ours - asked.keys()

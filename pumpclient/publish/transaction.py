@@ -177,9 +177,9 @@ class Transaction:
         """
         if isinstance(row, bytes):
             return self._add_encoded(table, Kind.INSERT, row)
-        found = self._table(table)
-        values = row_values(found.info, row)
-        return self._add_row(found, Kind.INSERT, lambda: found.encoder.insert(values, rowid))
+        target = self._table(table)
+        values = row_values(target.info, row)
+        return self._add_row(target, Kind.INSERT, lambda: target.encoder.insert(values, rowid))
 
     def update(
         self, table: str | int, before: Row | bytes, after: Row | None = None, *, rowid: int | None = None
@@ -189,17 +189,17 @@ class Transaction:
             return self._add_encoded(table, Kind.UPDATE, before)
         if after is None:
             raise InvalidBinlog("an update needs the row before and after", hint="pass both")
-        found = self._table(table)
-        old, new = row_values(found.info, before, old=True), row_values(found.info, after)
-        return self._add_row(found, Kind.UPDATE, lambda: found.encoder.update(old, new, rowid))
+        target = self._table(table)
+        old, new = row_values(target.info, before, old=True), row_values(target.info, after)
+        return self._add_row(target, Kind.UPDATE, lambda: target.encoder.update(old, new, rowid))
 
     def delete(self, table: str | int, row: Row | bytes, *, rowid: int | None = None) -> None:
         """A row that was removed, all columns of it; or bytes from `RowEncoder.delete`."""
         if isinstance(row, bytes):
             return self._add_encoded(table, Kind.DELETE, row)
-        found = self._table(table)
-        values = row_values(found.info, row, old=True)
-        return self._add_row(found, Kind.DELETE, lambda: found.encoder.delete(values, rowid))
+        target = self._table(table)
+        values = row_values(target.info, row, old=True)
+        return self._add_row(target, Kind.DELETE, lambda: target.encoder.delete(values, rowid))
 
     def _add_encoded(self, table: str | int, kind: Kind, row: bytes) -> None:
         if isinstance(table, str):

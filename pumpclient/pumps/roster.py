@@ -68,14 +68,14 @@ class _Member:
 
 def checked_label(label: Mapping[str, str] | None) -> dict[str, str]:
     """A client's label. Raises `ConfigError` unless it maps texts to texts."""
-    found = dict(label or {})
-    for name, value in found.items():
+    labels = dict(label or {})
+    for name, value in labels.items():
         if not (isinstance(name, str) and name and isinstance(value, str) and value):
             raise ConfigError(
                 f"label {name!r}: {value!r} is not a name with its value",
                 hint='give texts, as in label={"zone": "a"}',
             )
-    return found
+    return labels
 
 
 class Roster:

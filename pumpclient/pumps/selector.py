@@ -141,9 +141,9 @@ class _Tier:
 
 def strategy_of(name: str) -> Strategy:
     """Check a strategy's name; `ConfigError` for an unknown one."""
-    for known in STRATEGIES:
-        if name == known:
-            return known  # type: ignore[return-value]
+    for strategy in STRATEGIES:
+        if name == strategy:
+            return strategy  # type: ignore[return-value]
     raise ConfigError(f"strategy {name} is not supported", hint=f"use one of {', '.join(STRATEGIES)}")
 
 
@@ -203,7 +203,7 @@ class Selector:
         takes_turns = self._strategy in ("range", LOCAL_UNIX)
         if takes_turns and not tried:
             return tiers[0].next()
-        tier = next((one for one in tiers if not tried >= one.members), tiers[0])
+        tier = next((candidate for candidate in tiers if not tried >= candidate.members), tiers[0])
         fresh = tuple(pump for pump in tier.pumps if pump not in tried) or tier.pumps
         if takes_turns:
             return tier.next_of(fresh)

@@ -71,11 +71,11 @@ class Catalog:
     def table(self, name: str) -> Table:
         """By "database.table". Raises `InvalidDefinition`."""
         schema, dot, table = name.partition(".")
-        found = self.tables.get((schema.lower(), table.lower()))
-        if found is None:
+        entry = self.tables.get((schema.lower(), table.lower()))
+        if entry is None:
             hint = "publish it with create_table" if dot else 'name it "database.table"'
             raise InvalidDefinition(f"there is no table {name}", hint=hint)
-        return found
+        return entry
 
     def head(self) -> bytes:
         """The value that every change of the catalogue replaces."""
@@ -104,8 +104,8 @@ class Fence:
     def altered(self, now: Catalog) -> Table | None:
         """A table that is another one now; without one, `revision` is that of `now`."""
         for table in self._tables.values():
-            found = now.tables.get((table.schema.lower(), table.info.name.lower()))
-            if found is None or found.info != table.info:
+            current = now.tables.get((table.schema.lower(), table.info.name.lower()))
+            if current is None or current.info != table.info:
                 return table
         self.revision = now.revision
         return None
@@ -127,8 +127,8 @@ def read(revision: int, head: bytes, named: Mapping[str, bytes]) -> Catalog:
                 continue
             owner = json.loads(named[schema])["name"]
             info = TableInfo.from_json(document["table"])
-            made = (document["columns_made"], document["indexes_made"])
-            tables[unquote(schema), unquote(table)] = Table(owner, document["schema_id"], info, *made)
+            counts = (document["columns_made"], document["indexes_made"])
+            tables[unquote(schema), unquote(table)] = Table(owner, document["schema_id"], info, *counts)
     return Catalog(revision, version, last_id, databases, tables)
 
 
@@ -199,10 +199,10 @@ def drop_database(catalog: Catalog, name: str) -> DdlChange:
 
 
 def _database(catalog: Catalog, name: str) -> tuple[str, int]:
-    found = catalog.databases.get(name.lower())
-    if found is None:
+    database = catalog.databases.get(name.lower())
+    if database is None:
         raise InvalidDefinition(f"there is no database {name}", hint="publish it with create_database")
-    return found
+    return database
 
 
 def create_table(
@@ -217,19 +217,19 @@ def create_table(
     schema, table = _table_name(name)
     schema, schema_id = _database(catalog, schema)
     info = table_definition.table(table, columns, primary_key, unique)
-    found = catalog.tables.get((schema.lower(), table.lower()))
-    if found is not None:
+    existing = catalog.tables.get((schema.lower(), table.lower()))
+    if existing is not None:
         if not if_not_exists:
             raise InvalidDefinition(f"table {name} exists already")
-        if _shape(found.info) != _shape(info):
+        if _shape(existing.info) != _shape(info):
             raise InvalidDefinition(
                 f"table {name} exists with another definition", hint="publish the difference: add_column, ..."
             )
         return None
     info = replace(info, id=catalog.last_id + 1)
-    made = Table(schema, schema_id, info, len(info.columns), len(info.indexes))
+    new_table = Table(schema, schema_id, info, len(info.columns), len(info.indexes))
     query = table_definition.create_text(info, columns, primary_key)
-    return _change(catalog, info.id, query, _job(ActionType.CREATE_TABLE, made), _stored(made))
+    return _change(catalog, info.id, query, _job(ActionType.CREATE_TABLE, new_table), _stored(new_table))
 
 
 def _shape(info: TableInfo) -> object:

@@ -212,8 +212,8 @@ def table(
     if not columns:
         raise InvalidDefinition(f"table {name} has no column")
     info = TableInfo(0, name, ())
-    for number, one in enumerate(columns, 1):
-        info = with_column(info, one, number, on_create=True, in_key=one.name in primary_key)
+    for number, definition in enumerate(columns, 1):
+        info = with_column(info, definition, number, on_create=True, in_key=definition.name in primary_key)
     for key in primary_key:
         column_named(info, key)
     is_handle = len(primary_key) == 1 and column_named(info, primary_key[0]).type.tp in ti.INTEGER_TYPES - {
@@ -229,9 +229,9 @@ def table(
 
 def column_named(info: TableInfo, name: str) -> Column:
     """Raises `InvalidDefinition`."""
-    for one in info.columns:
-        if one.name.lower() == name.lower():
-            return one
+    for column in info.columns:
+        if column.name.lower() == name.lower():
+            return column
     raise InvalidDefinition(f"table {info.name} has no column {name}")
 
 
@@ -239,7 +239,7 @@ def with_column(
     info: TableInfo, new: ColumnDefinition, number: int, *, on_create: bool = False, in_key: bool = False
 ) -> TableInfo:
     """The table with one more column, the last, whose id is `number`. Raises `InvalidDefinition`."""
-    if any(one.name.lower() == new.name.lower() for one in info.columns):
+    if any(column.name.lower() == new.name.lower() for column in info.columns):
         raise InvalidDefinition(f"table {info.name} has a column {new.name} already")
     flags = (ti.FLAG_PRIMARY if in_key else 0) | (ti.FLAG_NOT_NULL if in_key or not new.nullable else 0)
     added = Column(
@@ -264,9 +264,9 @@ def without_column(info: TableInfo, name: str) -> TableInfo:
         )
     if len(info.columns) == 1:
         raise InvalidDefinition(f"column {name} is the only one of table {info.name}")
-    left = [one for one in info.columns if one is not gone]
-    columns = tuple(replace(one, offset=offset) for offset, one in enumerate(left))
-    offsets = {one.name: one.offset for one in columns}
+    left = [column for column in info.columns if column is not gone]
+    columns = tuple(replace(column, offset=offset) for offset, column in enumerate(left))
+    offsets = {column.name: column.offset for column in columns}
     indexes = tuple(
         replace(index, columns=tuple(replace(part, offset=offsets[part.name]) for part in index.columns))
         for index in info.indexes
@@ -282,8 +282,8 @@ def with_index(
         raise InvalidDefinition(f"index {name} of table {info.name} has no column")
     if any(index.name.lower() == name.lower() for index in info.indexes):
         raise InvalidDefinition(f"table {info.name} has an index {name} already")
-    found = [column_named(info, part) for part in parts]
-    columns = tuple(IndexColumn(one.name, one.offset) for one in found)
+    columns_named = [column_named(info, part) for part in parts]
+    columns = tuple(IndexColumn(column.name, column.offset) for column in columns_named)
     return replace(info, indexes=(*info.indexes, Index(number, name, columns, unique, primary)))
 
 
@@ -310,7 +310,7 @@ def string(value: str) -> str:
 
 def create_text(info: TableInfo, columns: Sequence[ColumnDefinition], primary_key: Sequence[str]) -> str:
     """CREATE TABLE of `table(...)` with the same columns and key."""
-    parts = [one.text() for one in columns]
+    parts = [column.text() for column in columns]
     if primary_key:
         words = ", ".join(quoted(name) for name in primary_key)
         parts.append(f"PRIMARY KEY ({words})")

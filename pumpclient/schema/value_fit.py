@@ -63,10 +63,10 @@ def _number(value: Any) -> Decimal:
     elif isinstance(value, float):
         _finite(value)
         value = repr(value)
-    found = Decimal(value)
-    if not found.is_finite() or found.adjusted() > 350:
+    number = Decimal(value)
+    if not number.is_finite() or number.adjusted() > 350:
         raise Unfit("it is out of range")
-    return found
+    return number
 
 
 def _finite(number: float) -> float:

@@ -126,14 +126,14 @@ class MemoryTransactions:
     async def in_doubt(self, database: str) -> tuple[list[InDoubt], int]:
         self._upstream.step("in_doubt", 0)
         horizon_ts: int = await self._upstream.timestamp()
-        found = []
+        doubtful = []
         for start_ts, entry in self._upstream.entries.items():
             if isinstance(entry, Undecided) and isinstance(self._judge(start_ts), Undecided):
                 horizon_ts = min(horizon_ts, start_ts)
             if isinstance(entry, MemoryPrepared) and entry.database == database:
                 horizon_ts = min(horizon_ts, start_ts)
-                found.append(InDoubt(start_ts, entry.commit_ts, database, self._left_s(start_ts)))
-        return found, horizon_ts
+                doubtful.append(InDoubt(start_ts, entry.commit_ts, database, self._left_s(start_ts)))
+        return doubtful, horizon_ts
 
     async def roll_back(self, start_ts: Ts) -> None:
         self._upstream.step("roll_back", start_ts)

@@ -69,7 +69,7 @@ def purge_of(policy: Policy, now: Situation, files: Sequence[Sequence[LogRecord]
         straddlers.feed(survey)
     for survey in surveys[len(found) :]:
         straddlers.take(survey)
-    return decide(found, straddlers.found, now.gc_ts)
+    return decide(found, straddlers.straddlers, now.gc_ts)
 
 
 def settled_by(files: Sequence[Sequence[LogRecord]], ended_elsewhere: Sequence[int] = ()) -> tuple[int, int]:
