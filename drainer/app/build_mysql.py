@@ -35,7 +35,7 @@ from drainer.mysql.errors import SessionError, StatementRefused, final_error
 from drainer.mysql.session_lock import RELEASE
 from drainer.relay.relay_log import RelayLog
 from drainer.sink.mysql.loopback_marks import LoopbackMarks
-from drainer.sink.mysql.mysql_sink import MysqlSink
+from drainer.sink.mysql.mysql_sink import MysqlSink, mysql_sink
 from drainer.sink.mysql.quarantine_setup import QuarantineSetup, load_waiting
 from drainer.sink.mysql.settings import applier_settings
 from drainer.sink.runner import Runner
@@ -299,7 +299,7 @@ async def build(context: BuildContext) -> Runner[MysqlSink]:
     release_guard = functools.partial(store.guard_ddl, role=RELEASE)
     runner_for = _runners(settings, store, target)
     metrics.LOOPBACK_TRANSACTIONS.set_function(lambda: float(translator.looped))
-    sink = MysqlSink(
+    sink = mysql_sink(
         start,
         store,
         target,

@@ -34,7 +34,7 @@ from drainer.mysql.session_lock import DDL, RELEASE
 from drainer.operate.control.pause_and_reload import Control
 from drainer.relay.source import RelaySchema, RelaySource
 from drainer.sink.mysql.loopback_marks import LoopbackMarks
-from drainer.sink.mysql.mysql_sink import MysqlSink
+from drainer.sink.mysql.mysql_sink import MysqlSink, mysql_sink
 from drainer.sink.mysql.quarantine_setup import QuarantineSetup, load_waiting
 from drainer.sink.mysql.settings import applier_settings
 from drainer.sink.runner import Runner
@@ -109,7 +109,7 @@ def _runner(
         guard = functools.partial(store.guard_ddl, role=role)
         return DdlRunner(target, schema, route, guard, keep, settings.ddl_conversions)
 
-    sink = MysqlSink(
+    sink = mysql_sink(
         start,
         store,
         target,

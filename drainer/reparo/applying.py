@@ -44,7 +44,7 @@ from drainer.reparo.ordered_records import Seen
 from drainer.reparo.relay_stream import RelayStream
 from drainer.reparo.summary import Summary
 from drainer.sink.mysql.bounded_stream import run_to_end
-from drainer.sink.mysql.mysql_sink import MysqlSink
+from drainer.sink.mysql.mysql_sink import MysqlSink, mysql_sink
 from drainer.sink.mysql.quarantine_setup import QuarantineSetup, load_waiting
 from drainer.sink.mysql.settings import applier_settings
 from drainer.sink.runner import Runner
@@ -197,7 +197,7 @@ class Application:
 
             return Forgiving(target, stream.schema, stream.route, guard, keep)
 
-        sink = MysqlSink(
+        sink = mysql_sink(
             start,
             store,
             target,

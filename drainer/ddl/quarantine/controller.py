@@ -50,6 +50,10 @@ BYTES_MAX: Final = 4 << 30
 """For what waited before the start already, where nothing more may wait."""
 
 
+async def unlogged(_ddl: Ddl) -> None:
+    """Without a relay log."""
+
+
 class QuarantineController:
     """`quarantine`: with what a start finds; `last_number` of the decisions. `route`: where tables go now.
     `on_change`: the stream may continue. `log_kept` is awaited with a DDL that waits, before it is stored.
@@ -66,6 +70,8 @@ class QuarantineController:
         data_dir: str,
         bytes_max: int,
         route: Callable[[], Route] = lambda: same_names,
+        on_change: Callable[[], None] = lambda: None,
+        log_kept: Callable[[Ddl], Awaitable[None]] = unlogged,
     ) -> None:
         self._route = route
         self.may_wait = bytes_max > 0
@@ -83,8 +89,8 @@ class QuarantineController:
         self._deciding = asyncio.Lock()
         self._wake = asyncio.Event()
         self._full = False
-        self.on_change: Callable[[], None] = lambda: None
-        self.log_kept: Callable[[Ddl], Awaitable[None]] = _unlogged
+        self.on_change = on_change
+        self._log_kept = log_kept
         self._count()
 
     # -- what the applier asks ----------------------------------------------------------------------
@@ -135,7 +141,7 @@ class QuarantineController:
             return Ruling(PASSED, "done before the last stop")
         queue = classified.queue
         assert queue is not None
-        await self.log_kept(ddl)
+        await self._log_kept(ddl)
         log_of = self._logs[queue.number]
         for other in classified.absorbed:
             log_of.absorb(self._logs.pop(other.number))
@@ -438,7 +444,3 @@ class QuarantineController:
         undecided = (entry for entry in self._quarantine.entries if entry.decision is None)
         metrics.QUARANTINE_TABLES.set(sum(len(entry.tables) for entry in undecided))
         metrics.QUARANTINE_BYTES.set(self._directory.size_bytes)
-
-
-async def _unlogged(_ddl: Ddl) -> None:
-    """Without a relay log."""

@@ -87,7 +87,6 @@ class EarlyDrops:
         keeper: CheckpointKeeper,
         runner: DdlRunner,
         table: QuarantineTable,
-        controller: Callable[[], QuarantineController],
         clock: Clock,
     ) -> None:
         """`table`: of decisions."""
@@ -95,7 +94,8 @@ class EarlyDrops:
         self._keeper = keeper
         self._runner = runner
         self._table = table
-        self._controller = controller
+        self.controller: QuarantineController
+        """Which decides what runs; set once, before the first `ask`."""
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._one_by_one = asyncio.Lock()
@@ -143,7 +143,7 @@ class EarlyDrops:
     def _is_wanted(self, version: TableVersion, later: Later) -> bool:
         """The job's own statement is to run downstream."""
         names = [(version.schema, version.name)]
-        ruling = self._controller().explain(later.action, names, later.query)
+        ruling = self.controller.explain(later.action, names, later.query)
         return ruling.action == APPLY and self._jobs.wanted(version, later.action, later.query)
 
     # -- the upstream ---------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ class EarlyDrops:
         refused: DownstreamError | None = None
         for statement in await self._on_session(functools.partial(_statements, name, found)):
             noted = Decided(
-                next(self._controller().numbers),
+                next(self.controller.numbers),
                 job_id,
                 int(self._clock.wall_s() * 1000),
                 "upstream",

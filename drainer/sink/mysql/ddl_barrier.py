@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from drainer import metrics
@@ -31,35 +32,20 @@ logger = log.get("drainer.ddl_barrier")
 PROGRESS_S: Final = 2.0
 
 
+@dataclass(eq=False)
 class DdlBarrier:
-    """`pending`: the intent that the last life of this drainer left. `keep_schema` is called for every DDL.
+    """One DDL at a time."""
 
-    `early`: of an upstream that can be asked about a job that is half done.
-    """
-
-    def __init__(
-        self,
-        runner: DdlRunner,
-        keeper: CheckpointKeeper,
-        pending: Intent | None,
-        clock: Clock,
-        keep_schema: Callable[[int], None],
-        quarantine: QuarantineController,
-        feed: LaneFeed,
-        early: EarlyDrops | None = None,
-    ) -> None:
-        self._early = early
-        self._quarantine = quarantine
-        quarantine.log_kept = lambda ddl: feed.log_ddl(ddl, None)
-        self._feed = feed
-        self._keep_schema = keep_schema
-        self._runner = runner
-        self._keeper = keeper
-        self._pending = pending
-        self._clock = clock
-        self.doing = ""
-        self.progress = ""
-        """How far the statement under way is, in the downstream's words."""
+    _runner: DdlRunner
+    _keeper: CheckpointKeeper
+    _pending: Intent | None  # that the last life of this drainer left; None after the first DDL
+    _clock: Clock
+    _keep_schema: Callable[[int], None]  # called with the commit_ts of every DDL
+    _quarantine: QuarantineController
+    _feed: LaneFeed
+    _early: EarlyDrops | None = None  # of an upstream that can be asked about a job that is half done
+    doing: str = ""  # while a statement runs
+    progress: str = ""  # how far the statement under way is, in the downstream's words
 
     async def apply(self, ddl: Ddl) -> bool:
         """Run it, pass over it, or let its tables wait; then the stream continues after it. Whether it ran:
@@ -108,7 +94,7 @@ class DdlBarrier:
             before = await call(runner.before, ddl)
             reason = ddl.refused or self._quarantine.dependencies.in_the_way(ddl)
             if reason and text is None:  # what the downstream would make of it loses rows
-                await self._feed.log_ddl(ddl, None)
+                await self._feed.log_kept(ddl)
                 await self._quarantine.refused(ddl, self._keeper.schema_version, before, reason)
                 return False
             if self._keeper.safe_mode.covers(ddl.commit_ts) and await call(runner.already_done, ddl):
@@ -119,7 +105,7 @@ class DdlBarrier:
                 and self._quarantine.may_wait
                 and (what := await call(runner.converts_at_length, ddl))
             ):
-                await self._feed.log_ddl(ddl, None)
+                await self._feed.log_kept(ddl)
                 reason = f"runs beside the stream: {what}"
                 await self._quarantine.run_beside(ddl, self._keeper.schema_version, before, reason)
                 return False

@@ -80,6 +80,10 @@ class LaneFeed:
             self._relay.append(ddl, text)
             await self._relay.sync()
 
+    async def log_kept(self, ddl: Ddl) -> None:
+        """It waits, and nothing is known yet of what will run."""
+        await self.log_ddl(ddl, None)
+
     async def give(self, lanes: LaneSet, upto_ts: Ts) -> None:
         """Everything cut so far, every change at or below `upto_ts`, and maybe more."""
         if self._relay is None:

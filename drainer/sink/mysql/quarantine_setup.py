@@ -9,7 +9,7 @@ Tests  tests/drainer/ddl/quarantine/test_controller.py
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from drainer.checkpoint.store import SIDE_LANES, CheckpointStore
 from drainer.ddl.derive.derive import same_names
 from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy
-from drainer.ddl.quarantine.controller import QuarantineController
+from drainer.ddl.quarantine.controller import QuarantineController, unlogged
 from drainer.ddl.quarantine.early_drop import EarlyDrops, UpstreamJobs
 from drainer.ddl.quarantine.entry import Entry
 from drainer.ddl.quarantine.log import Frozen, Schema
@@ -32,6 +32,7 @@ from drainer.mysql.rows.change import Position
 from drainer.sink.mysql.lane import LaneSettings
 from drainer.sink.mysql.lane_set import LaneSet
 from drainer.sink.mysql.target_reader import TableReader
+from drainer.txn import Ddl
 from tidb_binlog.clock import Clock
 from tidb_binlog.tso import Ts
 
@@ -90,9 +91,12 @@ def open_quarantine(
     settings: LaneSettings,
     tables: TableReader,
     clock: Clock,
+    *,
+    on_change: Callable[[], None] = lambda: None,
+    log_kept: Callable[[Ddl], Awaitable[None]] = unlogged,
 ) -> QuarantineController:
-    """`tables` is release's own; `highest_ts`, `pending_ts`: see `Quarantine`. From here on the keeper holds
-    the checkpoint below what waits."""
+    """`tables` is release's own; `highest_ts`, `pending_ts`: see `Quarantine`; the rest as of the
+    controller. From here on the keeper holds the checkpoint below what waits."""
 
     def make_lanes(
         position: Position,
@@ -137,6 +141,8 @@ def open_quarantine(
         plan.data_dir,
         plan.bytes_max,
         plan.route,
+        on_change,
+        log_kept,
     )
     keeper.floor = lambda: quarantine.floor
     return quarantine
@@ -146,10 +152,10 @@ def open_early(
     plan: QuarantineSetup,
     keeper: CheckpointKeeper,
     runner: DdlRunner,
-    quarantine: Callable[[], QuarantineController],
     clock: Clock,
 ) -> EarlyDrops | None:
-    """None where no upstream can be asked. It works on the runner's session, on the keeper's thread."""
+    """None where no upstream can be asked. It works on the runner's session, on the keeper's thread, and is
+    given its controller before any row goes out."""
     if plan.jobs is None:
         return None
-    return EarlyDrops(plan.jobs, keeper, runner, plan.waiting.table, quarantine, clock)
+    return EarlyDrops(plan.jobs, keeper, runner, plan.waiting.table, clock)

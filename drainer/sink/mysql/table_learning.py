@@ -12,8 +12,8 @@ Tests  tests/drainer/checkpoint/test_lane_basis_mariadb.py
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 
 from drainer.checkpoint import lane_basis
 from drainer.checkpoint.keeper import CheckpointKeeper
@@ -23,6 +23,7 @@ from drainer.mysql.refusal import CORRECT, Refusal, RowsRefused
 from drainer.mysql.rows.causality import Spread
 from drainer.mysql.rows.change import Position, TableTarget
 from drainer.mysql.rows.table_target import TableUnfit, target_of
+from drainer.sink.mysql.lanes import Lanes
 from drainer.sink.mysql.target_reader import TableReader
 from drainer.txn import Ddl, TableVersion, Transaction
 from tidb_binlog.observe import log
@@ -34,17 +35,8 @@ Settle = Callable[[Callable[[Any], None]], Awaitable[Position]]
 """Drain all lanes; then store that they stand there, in one transaction with what is given; where it is."""
 
 
-class Pupils(Protocol):
-    """A lane set."""
-
-    def __len__(self) -> int: ...
-    def unknown(self, transaction: Transaction) -> list[TableVersion]: ...
-    def learn(self, targets: Iterable[TableTarget]) -> None: ...
-    def forget(self, names: Collection[tuple[str, str]] | None = None) -> list[TableTarget]: ...
-
-
 class TableLearning:
-    """`lanes` gives the lane set of now. Where it is not known what rows of before `start` were dispatched
+    """Where it is not known what rows of before `start` were dispatched
     by, it is as releases did it that stored nothing."""
 
     def __init__(
@@ -52,7 +44,7 @@ class TableLearning:
         tables: TableReader,
         keeper: CheckpointKeeper,
         start: Start,
-        lanes: Callable[[], Pupils],
+        lanes: Lanes,
         settle: Settle,
         *,
         rows_may_wait: bool,
@@ -73,7 +65,7 @@ class TableLearning:
 
     async def learn(self, transaction: Transaction) -> None:
         """Give the lanes all tables of a transaction that they do not know. `RowsRefused`: one is unfit."""
-        lanes = self._lanes()
+        lanes = self._lanes.now
         if transaction.commit_ts <= self._past_ts:
             while unknown := lanes.unknown(transaction):
                 await self._learn_past(unknown)
@@ -100,7 +92,7 @@ class TableLearning:
             )
 
     async def _learn_past(self, unknown: list[TableVersion]) -> None:
-        lanes = self._lanes()
+        lanes = self._lanes.now
         # The downstream may have a DDL that comes later in the stream.
         found = await self._keeper.call(self._tables.targets_of_the_past, unknown, len(lanes))
         targets = []
@@ -136,19 +128,19 @@ class TableLearning:
         """Everything that an earlier life may have dispatched has gone by."""
         self._past_ts = 0
         self._one_by_one = False
-        self._lanes().forget()
+        self._lanes.now.forget()
 
     def passed(self, ddl: Ddl) -> None:
         """It ran: all lanes stand at it, stored, and tables of those names may be others than before."""
         names = {(schema.lower(), table.lower()) for schema, table in ddl.targets or ddl.tables}
         everything = any(not table for _, table in names)
-        gone = self._lanes().forget(None if everything else names)
+        gone = self._lanes.now.forget(None if everything else names)
         self._basis.settled({target.fold_id for target in gone})
 
     def settled(self) -> None:
         """All lanes stand at one place, stored, and nothing is stored of any table."""
         self._basis.settled()
-        self._lanes().forget()
+        self._lanes.now.forget()
 
 
 def _refused(unfit: TableUnfit, commit_ts: Ts, lanes: int) -> RowsRefused:

@@ -34,7 +34,7 @@ from drainer.mysql.table_reader import dialect_of
 from drainer.operate.control.pause_and_reload import Control
 from drainer.relay.relay_log import RelayLog
 from drainer.sink.mysql.lane import LaneSettings
-from drainer.sink.mysql.mysql_sink import MysqlSink
+from drainer.sink.mysql.mysql_sink import MysqlSink, mysql_sink
 from drainer.sink.mysql.quarantine_setup import QuarantineSetup, load_waiting
 from drainer.sink.mysql.settings import ApplierSettings
 from drainer.sink.runner import Runner
@@ -151,7 +151,7 @@ class Life:
         tracker = SchemaTracker.from_history(recording.jobs, schema_version=version)
         self.translator = Translator(tracker, rules or Rules())
         keep = KeepDropped("tidb_binlog", recording.cluster_id, 1800.0)
-        self.sink = MysqlSink(
+        self.sink = mysql_sink(
             self.start,
             self.store,
             target,
@@ -249,7 +249,7 @@ class Life:
         for connection in (*(lane._session.current for lane in lanes), self.store._session.current):
             if connection is not None:
                 cut(connection)
-        self.sink._keeper._thread.shutdown(cancel_futures=True)
+        self.sink.keeper._thread.shutdown(cancel_futures=True)
         for lane in lanes:
             lane.join()
         self.store.close()

@@ -19,7 +19,7 @@ from drainer.operate.control.pause_and_reload import Control
 from drainer.relay.relay_log import RelayLog
 from drainer.relay.source import RelaySchema
 from drainer.sink.mysql.lane import LaneSettings
-from drainer.sink.mysql.mysql_sink import MysqlSink
+from drainer.sink.mysql.mysql_sink import mysql_sink
 from drainer.sink.mysql.settings import ApplierSettings
 from drainer.sink.runner import Runner
 from drainer.stream.pull.merged import Merged, MergedBatch
@@ -82,7 +82,7 @@ async def first_life(
     start = store.start(lanes, 1, stream[-1].commit_ts)
     log = RelayLog.open(str(path), 4000, SystemClock(), form=form)
     source = Stream(stream)
-    sink = MysqlSink(
+    sink = mysql_sink(
         start,
         store,
         target,
@@ -106,7 +106,7 @@ async def first_life(
     with pytest.raises(Killed):
         await Runner(sink, source, Control(SystemClock())).run(batches())
     await sink.lanes.now.end(drained=False)
-    await sink._keeper.close()
+    await sink.keeper.close()
     await log.close()
     store.close()
 

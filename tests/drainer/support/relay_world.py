@@ -37,7 +37,7 @@ from drainer.operate.control.pause_and_reload import Control
 from drainer.relay.relay_log import RelayLog
 from drainer.relay.source import RelaySchema, RelaySource
 from drainer.sink.mysql.lane import LaneSettings
-from drainer.sink.mysql.mysql_sink import MysqlSink
+from drainer.sink.mysql.mysql_sink import MysqlSink, mysql_sink
 from drainer.sink.mysql.quarantine_setup import QuarantineSetup, load_waiting
 from drainer.sink.mysql.settings import ApplierSettings
 from drainer.sink.runner import Runner
@@ -132,7 +132,7 @@ def quarantine_setup(
 
 def recovery(target: Target, path: Path, lanes: int = 2, rules: Sequence[Rule] = ()) -> RelayRecovery:
     def runner_of(store: CheckpointStore, start: Start, source: RelaySource) -> Runner[MysqlSink]:
-        sink = MysqlSink(
+        sink = mysql_sink(
             start,
             store,
             target,

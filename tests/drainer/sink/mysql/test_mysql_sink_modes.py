@@ -183,7 +183,7 @@ async def test_what_was_set_aside_is_looked_through_once_a_minute(
     life.runner.change_interval(0.0)
     await life.runner.run(life.batches(50))
     looks, purges = asyncio.Semaphore(0), []
-    save, purge = life.sink.save, life.sink._ddl_runner.purge
+    save, purge = life.sink.save, life.sink.ddl_runner.purge
 
     async def saved() -> None:
         await save()
@@ -194,7 +194,7 @@ async def test_what_was_set_aside_is_looked_through_once_a_minute(
         purge(commit_ts)
 
     monkeypatch.setattr(life.sink, "save", saved)
-    monkeypatch.setattr(life.sink._upkeep, "_purge", purged)
+    monkeypatch.setattr(life.sink.upkeep, "_purge", purged)
     keeping = asyncio.create_task(life.runner.keep_checkpoint())
 
     async def some_rounds() -> bool:
