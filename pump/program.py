@@ -434,7 +434,7 @@ async def run(argv: list[str]) -> int:
 
     settings = read(again=False)
     os.umask(0o077)  # LevelDB gives its files no mode of their own, and rows are in them
-    remarks = mount.check_local("data-dir", settings.data_dir, mount.found(settings.data_dir))
+    remarks = mount.check_local("data-dir", settings.data_dir, mount.on_path(settings.data_dir))
     log.setup(settings.log_level, settings.log_file, settings.log_format)
     with Recorder() as recorder:
         logger.info("Welcome to Pump", **version.fields())

@@ -22,15 +22,15 @@ UNLIMITED: Final = 1 << 62
 
 
 class Share:
-    """What its holders have together. `wanted`: a ticket waits for just this one."""
+    """What its holders have together. `has_waiter`: a ticket waits for just this one."""
 
-    __slots__ = ("_left", "_raised", "above", "held", "limit", "wanted")
+    __slots__ = ("_left", "_raised", "above", "has_waiter", "held", "limit")
 
     def __init__(self, limit: int, above: Share | None = None) -> None:
         self.limit = limit
         self.above = above
         self.held = 0
-        self.wanted = False
+        self.has_waiter = False
         self._raised = 0  # by what passes alone
         self._left = 0  # how much of that it has no more
 
@@ -260,13 +260,13 @@ class BudgetPart:
             if ticket is not asked:
                 ticket._notify()
 
-    def _mark(self, wanted: set[Share]) -> None:
+    def _mark(self, shares: set[Share]) -> None:
         """Remember which shares are waited for."""
-        for share in self._wanted - wanted:
-            share.wanted = False
-        for share in wanted:
-            share.wanted = True
-        self._wanted = wanted
+        for share in self._wanted - shares:
+            share.has_waiter = False
+        for share in shares:
+            share.has_waiter = True
+        self._wanted = shares
 
     def _pass_one(self, *, notify: bool = False) -> None:
         """The next one that may pass alone: of another address than the last one's, if there is any."""

@@ -27,12 +27,12 @@ def document(value: Mapping[str, Any], indent: int | None = None) -> bytes:
 
 def read_document(data: bytes) -> Any:
     """Raises `ValueError`, `RecursionError`."""
-    found = json.loads(data)
-    if isinstance(found, dict) and found.pop("crc32c", None) is not None:
+    document = json.loads(data)
+    if isinstance(document, dict) and document.pop("crc32c", None) is not None:
         before, _, after = data.rpartition(_KEY)
         if after != b"%d}" % crc32c(before + b"}"):
             raise ValueError("it does not fit its checksum")
-    return found
+    return document
 
 
 def text(body: str) -> str:

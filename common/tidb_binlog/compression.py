@@ -35,8 +35,8 @@ def available() -> tuple[str, ...]:
 
 def choose(taken: Iterable[str]) -> str:
     """The first of a peer's names that this host has; "" for none."""
-    known = available()  # once: a peer may send a million names
-    return next((name for name in taken if name in known), "")
+    names = available()  # once: a peer may send a million names
+    return next((name for name in taken if name in names), "")
 
 
 def compressor(name: str) -> Compress:

@@ -33,11 +33,11 @@ class ActionType(IntEnum):
     groups: tuple[str, ...]
 
     def __new__(cls, code: int, words: str = "", *groups: str) -> ActionType:
-        made = int.__new__(cls, code)
-        made._value_ = code
-        made.words = words
-        made.groups = groups
-        return made
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.words = words
+        member.groups = groups
+        return member
 
     NONE = 0, "none"
     CREATE_SCHEMA = 1, "create schema", "database"
@@ -123,10 +123,10 @@ class JobState(IntEnum):
     words: str
 
     def __new__(cls, code: int, words: str = "") -> JobState:
-        made = int.__new__(cls, code)
-        made._value_ = code
-        made.words = words
-        return made
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.words = words
+        return member
 
     NONE = 0, "none"
     RUNNING = 1, "running"

@@ -58,15 +58,17 @@ def parse(mountinfo: str) -> list[Mount]:
 
     36 35 98:0 / /data rw,noatime master:1 - nfs4 server:/export rw,vers=4.2,hard,local_lock=none
     """
-    found = []
+    mounts = []
     for line in mountinfo.splitlines():
         before, dash, after = line.partition(" - ")
         fields, of_system = before.split(" "), after.split(" ")
         if not dash or len(fields) < 6 or len(of_system) < 2:
             continue
         options = fields[5].split(",") + (of_system[2].split(",") if len(of_system) > 2 else [])
-        found.append(Mount(_unescaped(fields[4]), of_system[0], _unescaped(of_system[1]), frozenset(options)))
-    return found
+        mounts.append(
+            Mount(_unescaped(fields[4]), of_system[0], _unescaped(of_system[1]), frozenset(options))
+        )
+    return mounts
 
 
 def _unescaped(text: str) -> str:
@@ -75,7 +77,9 @@ def _unescaped(text: str) -> str:
 
 def of(path: str, mountinfo: str) -> Mount | None:
     """The mount that a path without symbolic links lies on; of several at one point the last counts."""
-    holding = [one for one in parse(mountinfo) if path == one.point or path.startswith(_below(one.point))]
+    holding = [
+        mount for mount in parse(mountinfo) if path == mount.point or path.startswith(_below(mount.point))
+    ]
     return max(enumerate(holding), key=lambda at: (len(at[1].point), at[0]))[1] if holding else None
 
 
@@ -83,7 +87,7 @@ def _below(point: str) -> str:
     return point if point.endswith("/") else f"{point}/"
 
 
-def found(path: str) -> Mount | None:
+def on_path(path: str) -> Mount | None:
     """Of a directory that need not exist yet; None where the system does not tell."""
     try:
         with open(MOUNTINFO, encoding="utf-8", errors="surrogateescape") as file:

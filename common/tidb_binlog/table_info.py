@@ -364,8 +364,8 @@ class TableInfo:
     @property
     def unique_indexes(self) -> tuple[Index, ...]:
         """Public unique indexes, the primary one (if it is an index) first."""
-        found = [index for index in self.indexes if index.unique and index.state == SchemaState.PUBLIC]
-        return tuple(sorted(found, key=lambda index: not index.primary))
+        unique = [index for index in self.indexes if index.unique and index.state == SchemaState.PUBLIC]
+        return tuple(sorted(unique, key=lambda index: not index.primary))
 
     def to_json(self) -> dict[str, Any]:
         """The definition as a DDL job carries it; for programs that publish their own schema changes."""

@@ -92,5 +92,5 @@ def utc(ts: Ts) -> str:
 
 def local(ts: Ts, shown: datetime.tzinfo | None = None) -> str:
     """In a zone, None: this host's."""
-    found = _moment(ts).astimezone(shown)
-    return f"{found:%Y-%m-%d %H:%M:%S}.{found.microsecond // 1000:03d} {found:%z}"
+    moment = _moment(ts).astimezone(shown)
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d} {moment:%z}"

@@ -101,5 +101,5 @@ def on_mounts(settings: DrainerConfig) -> list[str]:
         remark
         for key, path in places.items()
         if path
-        for remark in mount.check_shared(key, path, mount.found(path))
+        for remark in mount.check_shared(key, path, mount.on_path(path))
     ]

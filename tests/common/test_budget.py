@@ -169,7 +169,7 @@ class Peers(RuleBasedStateMachine):
     @invariant()
     def the_shares_that_are_waited_for_are_known(self) -> None:
         small = any(ticket.size <= CONNECTION for _, ticket in self.waiting())
-        marked = [share for peer in self.peers for share in peer.share.path() if share.wanted]
+        marked = [share for peer in self.peers for share in peer.share.path() if share.has_waiter]
         assert bool(marked) == small
 
     def teardown(self) -> None:
@@ -191,7 +191,7 @@ class Peers(RuleBasedStateMachine):
         for peer in self.peers:
             peer.end()
         assert (self.part.held, self.part.waiting, self.part._addresses) == (0, 0, {})
-        assert not self.part.whole.wanted
+        assert not self.part.whole.has_waiter
         assert len(self.told) == len(set(map(id, self.told))), "told twice"
 
 

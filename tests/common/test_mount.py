@@ -54,7 +54,7 @@ def test_options_are_those_of_the_mount_and_of_its_file_system() -> None:
 def test_a_system_that_says_nothing_forbids_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert mount.of("/x", "") is None
     monkeypatch.setattr(mount, "MOUNTINFO", str(tmp_path / "none"))
-    assert mount.found(str(tmp_path)) is None
+    assert mount.on_path(str(tmp_path)) is None
     assert mount.check_local("data-dir", "/x", None) == []
     assert mount.check_shared("data-dir", "/x", None) == []
 
@@ -62,7 +62,7 @@ def test_a_system_that_says_nothing_forbids_nothing(tmp_path: Path, monkeypatch:
 def test_this_machine_s_own_mounts_are_read(tmp_path: Path) -> None:
     """Also by a symbolic link, and of a directory that is not there yet."""
     (tmp_path / "link").symlink_to(tmp_path)
-    found = mount.found(str(tmp_path / "link" / "later"))
+    found = mount.on_path(str(tmp_path / "link" / "later"))
     if os.path.exists(mount.MOUNTINFO):
         assert found is not None
         assert str(tmp_path).startswith(found.point)

@@ -30,5 +30,7 @@ def life(state: str, held: bool | None) -> str:
 def clock_s(entries: Iterable[NodeEntry], wall_s: float) -> float:
     """What time it is for nodes of a kind: this host's time, unless none that lives has ever seen it. They go
     by the upstream's clock."""
-    beats = [tso.physical_s(one.status.update_ts) for one in entries if one.alive and one.status.update_ts]
+    beats = [
+        tso.physical_s(entry.status.update_ts) for entry in entries if entry.alive and entry.status.update_ts
+    ]
     return wall_s if not beats or abs(max(beats) - wall_s) <= BEAT_MAX_S else max(beats)

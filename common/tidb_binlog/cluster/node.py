@@ -101,18 +101,18 @@ class NodeStatus:
     def from_json(cls, data: bytes, *, where: str = "") -> NodeStatus:
         """Decode an entry; missing keys read as zero, unknown ones are ignored. Raises `Corruption`."""
         try:
-            found = _DECODER.decode(data)
+            status = _DECODER.decode(data)
         except UNREADABLE as error:
             raise Corruption(f"registry entry {where or 'of a node'} is not a node status: {error}") from None
         return cls(
-            node_id=found.nodeId,
-            host=found.host or "",
-            state=found.state or "",
-            max_commit_ts=found.maxCommitTS or 0,
-            update_ts=found.updateTS or 0,
-            is_alive=bool(found.isAlive),
-            score=found.score or 0,
-            label=found.label,
+            node_id=status.nodeId,
+            host=status.host or "",
+            state=status.state or "",
+            max_commit_ts=status.maxCommitTS or 0,
+            update_ts=status.updateTS or 0,
+            is_alive=bool(status.isAlive),
+            score=status.score or 0,
+            label=status.label,
         )
 
 

@@ -103,20 +103,20 @@ def options(cls: type[Any]) -> dict[str, Option]:
 
 def defaults(cls: type[Any]) -> dict[str, Any]:
     """The default of each option by field name, as the field holds it."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for field in dataclasses.fields(cls):
         if _METADATA in field.metadata:
             make = field.default_factory
-            found[field.name] = field.default if make is dataclasses.MISSING else make()
-    return found
+            values[field.name] = field.default if make is dataclasses.MISSING else make()
+    return values
 
 
 def table_notes(cls: type[Any]) -> dict[str, str]:
     """What config classes say of whole tables of the file, in their class variables `table_notes`."""
-    found: dict[str, str] = {}
+    notes: dict[str, str] = {}
     for base in reversed(cls.__mro__):
-        found |= vars(base).get("table_notes", {})
-    return found
+        notes |= vars(base).get("table_notes", {})
+    return notes
 
 
 def variable(env_prefix: str, flag: str) -> str:

@@ -29,8 +29,8 @@ C = TypeVar("C")
 _BUILT_IN: Final = ("config", "V", "version", "h", "help")
 
 
-def _similar(name: str, known: Sequence[str], *, prefix: str = "") -> str:
-    lowered = {candidate.lower().replace("_", "-"): candidate for candidate in known}
+def _similar(name: str, candidates: Sequence[str], *, prefix: str = "") -> str:
+    lowered = {candidate.lower().replace("_", "-"): candidate for candidate in candidates}
     close = difflib.get_close_matches(name.lower().replace("_", "-"), lowered, n=1, cutoff=0.6)
     return f"did you mean {prefix}{lowered[close[0]]}?" if close else ""
 
@@ -93,9 +93,9 @@ class _Loader:
             if not argument.startswith("-") or argument in ("-", "--"):
                 raise FlagError(f"{argument!r} is not a valid flag", hint=f"see {self._program} -h")
             flag, has_value, text = argument.lstrip("-").partition("=")
-            known = [*self._by_flag, *_BUILT_IN]
-            if flag not in known or argument.startswith("---"):
-                hint = _similar(flag, known, prefix="-") or f"see {self._program} -h"
+            flags = [*self._by_flag, *_BUILT_IN]
+            if flag not in flags or argument.startswith("---"):
+                hint = _similar(flag, flags, prefix="-") or f"see {self._program} -h"
                 raise FlagError(f"flag provided but not defined: -{flag}", hint=hint)
             if not has_value:
                 is_bool = flag in ("V", "version", "h", "help") or (
@@ -149,7 +149,9 @@ class _Loader:
             raise ConfigError(
                 f"config file {path} is empty: is it being written, or was the disk full?", hint="write it"
             )
-        return {name: self._meant(name, one) for name, one in self._take(document, "", path, text).items()}
+        return {
+            name: self._meant(name, value) for name, value in self._take(document, "", path, text).items()
+        }
 
     def _meant(self, name: str, given: _Given) -> _Given:
         """A key that says what Go's shipped file says was hardly chosen by anybody."""
@@ -160,8 +162,8 @@ class _Loader:
 
     def config(self, given: Mapping[str, _Given]) -> Any:
         """The config of what is given; `go_defaults` are its fields that the file sets to Go's default."""
-        values = {name: one.value for name, one in given.items()}
-        if gos := tuple(name for name, one in given.items() if one.is_gos):
+        values = {name: value.value for name, value in given.items()}
+        if gos := tuple(name for name, value in given.items() if value.is_gos):
             values["go_defaults"] = gos
         return self._cls(**values)
 
@@ -169,9 +171,9 @@ class _Loader:
         given: dict[str, _Given] = {}
         for key, value in document.items():
             dotted = f"{prefix}{key}"
-            known = self._known_key(dotted)
-            if known is not None:
-                name = self._by_key[known]
+            matched = self._known_key(dotted)
+            if matched is not None:
+                name = self._by_key[matched]
                 where = f"{path}:{key_line(text, dotted)}"
                 try:
                     given[name] = _Given(convert(self._options[name].kind, value), where)
@@ -202,9 +204,9 @@ class _Loader:
         sections = {key.rsplit(".", 1)[0] for key in self._by_key if "." in key}
         # keys of one section are alike by its name alone
         name = dotted.rpartition(".")[2]
-        known = [key for key in (*self._by_key, *sections) if _similar(name, [key.rpartition(".")[2]])]
+        keys = [key for key in (*self._by_key, *sections) if _similar(name, [key.rpartition(".")[2]])]
         others = f"see `{_keys_told(self._cls, self._program)}` for the known ones"
-        hint = _similar(dotted, known) or others
+        hint = _similar(dotted, keys) or others
         return ConfigError(
             f"component {self._program}'s config file {path} contained unknown configuration options:"
             f" {dotted} (line {key_line(text, dotted)})",
@@ -299,9 +301,9 @@ def examine(
     for name, entry in options(cls).items():
         if entry.deprecated and name not in given:
             continue
-        found = given.get(name) or _Given(defaults(cls)[name], "default")
-        shown = log.MASK if entry.secret and found.value else log.plain(found.value)
-        settings.append(Setting(entry.key or f"-{entry.flag}", shown, found.source))
+        value = given.get(name) or _Given(defaults(cls)[name], "default")
+        shown = log.MASK if entry.secret and value.value else log.plain(value.value)
+        settings.append(Setting(entry.key or f"-{entry.flag}", shown, value.source))
     return problems, settings
 
 

@@ -66,10 +66,10 @@ def sentences(entry: Option) -> str:
 
 def page(cls: type[Any], program: str, env_prefix: str) -> str:
     """Markdown. Keys stand in the order of the alphabet, below the table of the file that they are in."""
-    found = [entry for entry in options(cls).values() if not entry.deprecated]
+    entries = [entry for entry in options(cls).values() if not entry.deprecated]
     former = [entry for entry in options(cls).values() if entry.deprecated]
-    lines = [*_head(program, env_prefix), *_tables_of_file(cls, found, env_prefix)]
-    flags = sorted((entry for entry in found if entry.key is None), key=lambda entry: str(entry.flag))
+    lines = [*_head(program, env_prefix), *_tables_of_file(cls, entries, env_prefix)]
+    flags = sorted((entry for entry in entries if entry.key is None), key=lambda entry: str(entry.flag))
     if flags:
         lines += ["## Flags without a key", ""]
         for entry in flags:
@@ -99,9 +99,9 @@ def _head(program: str, env_prefix: str) -> list[str]:
     ]
 
 
-def _tables_of_file(cls: type[Any], found: list[Option], env_prefix: str) -> Iterator[str]:
+def _tables_of_file(cls: type[Any], listed: list[Option], env_prefix: str) -> Iterator[str]:
     notes = table_notes(cls)
-    for table, entries in _by_table(found).items():
+    for table, entries in _by_table(listed).items():
         yield from (f"## [{table}]" if table else "## Top level", "")
         if table in notes:
             yield from (_in_markdown(notes[table]), "")
@@ -112,9 +112,9 @@ def _tables_of_file(cls: type[Any], found: list[Option], env_prefix: str) -> Ite
             yield from _table(entries, env_prefix)
 
 
-def _by_table(found: list[Option]) -> dict[str, list[Option]]:
+def _by_table(entries: list[Option]) -> dict[str, list[Option]]:
     """The table without a name first."""
-    keys = {entry.key: entry for entry in found if entry.key is not None}
+    keys = {entry.key: entry for entry in entries if entry.key is not None}
     by_table: dict[str, list[Option]] = {}
     for key in sorted(keys, key=lambda key: (key.rpartition(".")[0], key.lower())):
         by_table.setdefault(key.rpartition(".")[0], []).append(keys[key])
@@ -143,7 +143,7 @@ def _table(entries: list[Option], env_prefix: str) -> Iterator[str]:
 
 def _in_markdown(text: str) -> str:
     """Pages as links, and nothing that would be taken for markup but code."""
-    linked = _PAGE.sub(lambda found: f"[{found[2].replace('-', ' ')}]({found[1]})", text)
+    linked = _PAGE.sub(lambda match: f"[{match[2].replace('-', ' ')}]({match[1]})", text)
     parts = linked.split("`")
     parts[::2] = [part.replace("<", "&lt;").replace("*", "\\*") for part in parts[::2]]
     return "`".join(parts)
@@ -178,12 +178,12 @@ def _accepted(former: list[Option]) -> Iterator[str]:
 
 def starter(cls: type[Any], program: str, env_prefix: str) -> str:
     """TOML with the options that are declared as `starter`, each at its default."""
-    found = [entry for entry in options(cls).values() if entry.starter]
+    starters = [entry for entry in options(cls).values() if entry.starter]
     lines = [
         f"# {program.capitalize()}: what one should decide, with the defaults. Other keys are explained in",
         f"# docs/config-{program}.md. Flags and {env_prefix}_... variables win over this file.",
     ]
-    for table, entries in _by_table(found).items():
+    for table, entries in _by_table(starters).items():
         if table:
             lines += ["", f"[{table}]"]
         for entry in entries:

@@ -385,8 +385,8 @@ class Budget:
         None if there is none."""
         holders = [holder for holder in self.holders if full in holder.shares.requests.path()]
         for holder in sorted(holders, key=lambda holder: holder.held, reverse=True):
-            if (found := holder.largest()) is not None:
-                return found
+            if (largest := holder.largest()) is not None:
+                return largest
         return None
 
 

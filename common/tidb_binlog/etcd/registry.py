@@ -103,9 +103,9 @@ class EtcdRegistry:
         )
         if result.succeeded:
             return result.revision
-        found = result.results[0].kvs
-        what = f"has revision {found[0].mod_revision}, not {before}" if found else "does not exist"
-        revision = found[0].mod_revision if found else 0
+        pairs = result.results[0].kvs
+        what = f"has revision {pairs[0].mod_revision}, not {before}" if pairs else "does not exist"
+        revision = pairs[0].mod_revision if pairs else 0
         raise EntryChanged(f"entry of {kind[:-1]} {status.node_id} {what}", revision, hint="read it again")
 
     async def remove(self, kind: str, node_id: str, expected: int) -> None:

@@ -70,7 +70,7 @@ class HttpClient:
     async def resolve(self, host: str, port: int = 0) -> tuple[str, ...]:
         """Addresses of a host. Raises `Unavailable`."""
         try:
-            found = await in_abandonable_thread(
+            infos = await in_abandonable_thread(
                 socket.getaddrinfo, host, port, 0, socket.SOCK_STREAM, timeout_s=self._timeout_s
             )
         except UnicodeError:  # of the codec for names of other alphabets
@@ -78,7 +78,7 @@ class HttpClient:
         except OSError as error:  # a timeout too
             why = error.strerror or "takes too long"
             raise Unavailable(f"the name {host} cannot be resolved here: {why}") from None
-        return tuple(dict.fromkeys(str(one[4][0]) for one in found))
+        return tuple(dict.fromkeys(str(info[4][0]) for info in infos))
 
     async def is_here(self, host: str) -> bool | None:
         """Whether an address of the host is one of this machine; None if its name is not known."""

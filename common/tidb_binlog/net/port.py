@@ -27,10 +27,10 @@ _random: Final = random.SystemRandom()  # two processes with the same seed do no
 def free_ports(count: int) -> list[int]:
     """`count` TCP ports on which no process listens at 127.0.0.1 now. None is given twice by one process, and
     none is of those that connections get: the process that got it may not listen yet."""
-    found: list[int] = []
+    ports: list[int] = []
     if len(_given) > len(_PORTS) // 2:
         _given.clear()
-    while len(found) < count:
+    while len(ports) < count:
         port = _random.choice(_PORTS)
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             try:
@@ -39,8 +39,8 @@ def free_ports(count: int) -> list[int]:
                 continue
         if port not in _given:
             _given.add(port)
-            found.append(port)
-    return found
+            ports.append(port)
+    return ports
 
 
 def free_port(preferred: int) -> int:

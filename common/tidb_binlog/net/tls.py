@@ -85,8 +85,8 @@ class TlsConfig:
         def fetch() -> Any:
             # None: no change. grpcio holds a lock around this and its taking over of the answer.
             nonlocal latest
-            known, latest = latest, files.current()
-            return None if latest is known else latest
+            given, latest = latest, files.current()
+            return None if latest is given else latest
 
         return grpc.dynamic_ssl_server_credentials(first, fetch, require_client_authentication=True)
 
@@ -220,11 +220,11 @@ class Reread(Generic[_Built]):
 
 def check_names(allowed_cn: Sequence[str], key: str = "cert-allowed-cn") -> frozenset[str]:
     """Raises `ConfigError` for a list of names without a name."""
-    found = frozenset(name.strip() for name in allowed_cn) - {""}
-    if allowed_cn and not found:
+    names = frozenset(name.strip() for name in allowed_cn) - {""}
+    if allowed_cn and not names:
         # Taken for an empty list it would let everybody in.
         raise ConfigError(f"{key} holds no name", hint="name some, or remove it to allow everybody of ssl-ca")
-    return found
+    return names
 
 
 class _Names:
@@ -284,7 +284,9 @@ class ServerTls(_Names):
     def denied(self, peer_certificate: Mapping[str, Any] | None) -> frozenset[Permission]:
         """What this peer may not do."""
         names = frozenset(_common_names(peer_certificate or {}))
-        return frozenset(one for one, allowed in self._permissions.items() if allowed and not allowed & names)
+        return frozenset(
+            permission for permission, allowed in self._permissions.items() if allowed and not allowed & names
+        )
 
     def context(self) -> ssl.SSLContext:
         """The context of the next handshake. Costs three `stat` while the files stay the same."""

@@ -40,11 +40,11 @@ def secret_of(text: str, where: str) -> bytes:
 def headers(key: str, now_s: float, body: bytes, secret: bytes) -> dict[str, str]:
     """Without a secret nothing is signed."""
     stamp = str(int(now_s))
-    found = {"webhook-id": key, "webhook-timestamp": stamp}
+    fields = {"webhook-id": key, "webhook-timestamp": stamp}
     if secret:
         digest = hmac.new(secret, f"{key}.{stamp}.".encode() + body, hashlib.sha256).digest()
-        found["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
-    return found
+        fields["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
+    return fields
 
 
 def is_worth_a_retry(status: int) -> bool:

@@ -69,18 +69,18 @@ class Event:
 
     def body(self) -> bytes:
         """The document that is posted."""
-        one = self.condition
+        condition = self.condition
         document = {
             "schema": SCHEMA,
             "id": self.key,
-            "type": one.type,
+            "type": condition.type,
             "state": self.state,
             "time": _utc(self.time_s),
             "node": {"kind": self.origin.kind, "id": self.origin.node_id},
-            "subject": one.subject,
-            "message": one.message,
-            "hint": one.hint,
-            "details": one.details,
+            "subject": condition.subject,
+            "message": condition.message,
+            "hint": condition.hint,
+            "details": condition.details,
         }
         # A path in a message may have octets that are no text.
         return json.dumps(document, ensure_ascii=False).encode(errors="replace")
@@ -101,13 +101,13 @@ class Events:
 
     def look(self, conditions: Iterable[Condition], now_s: float) -> Iterator[Event]:
         """What began and what ended since the last look. Each is noted when it is taken."""
-        found = {(one.type, one.subject): one for one in conditions}
-        for name in [name for name in self._holding if name not in found]:
+        by_name = {(condition.type, condition.subject): condition for condition in conditions}
+        for name in [name for name in self._holding if name not in by_name]:
             yield self._event(State.RESOLVED, self._holding.pop(name), now_s)
-        for name, one in found.items():
+        for name, condition in by_name.items():
             if name not in self._holding:
-                self._holding[name] = one
-                yield self._event(State.FIRING, one, now_s)
+                self._holding[name] = condition
+                yield self._event(State.FIRING, condition, now_s)
 
     def happened(self, condition: Condition, now_s: float) -> Event:
         """Something that does not last."""

@@ -87,9 +87,9 @@ class Notifier:
 
     def note(self) -> None:
         """Look once at what holds."""
-        found = self.look()
-        if found is not None:
-            for event in self._events.look(found, self._clock.wall_s()):
+        conditions = self.look()
+        if conditions is not None:
+            for event in self._events.look(conditions, self._clock.wall_s()):
                 self._put(event)
 
     async def run(self) -> None:

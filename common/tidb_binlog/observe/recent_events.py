@@ -58,7 +58,7 @@ class RecentEvents:
             self._events[-1] = replace(event, count=last.count + 1)
             return
         self._events.append(event)
-        alike = [number for number, one in enumerate(self._events) if one.is_alike(event)]
+        alike = [number for number, earlier in enumerate(self._events) if earlier.is_alike(event)]
         if len(alike) > ALIKE_MAX:
             del self._events[alike[0]]
         del self._events[:-EVENTS_MAX]

@@ -68,12 +68,12 @@ def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]])
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    made = Table(title=text(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    grid = Table(title=text(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
-        made.add_column(text(heading), overflow="fold")
+        grid.add_column(text(heading), overflow="fold")
     for row in rows:
-        made.add_row(*map(text, row))
-    return made
+        grid.add_row(*map(text, row))
+    return grid
 
 
 def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

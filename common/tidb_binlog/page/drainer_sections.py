@@ -63,9 +63,9 @@ def sections(document: DrainerDocument) -> Iterator[tuple[str, Markup]]:
     if document.drift and (document.drift.rows or document.drift.texts):
         yield "Rows that were not as they should be", _mismatches(document.drift)
     if document.went_back:
-        rows = ((wall(one.time), one.why) for one in reversed(document.went_back))
-        found = table("The downstream went back", ("time", "why"), rows, len(document.went_back))
-        yield "The downstream went back", found
+        rows = ((wall(entry.time), entry.why) for entry in reversed(document.went_back))
+        content = table("The downstream went back", ("time", "why"), rows, len(document.went_back))
+        yield "The downstream went back", content
 
 
 def _facts(document: DrainerDocument) -> Iterator[tuple[str, object]]:
@@ -109,7 +109,7 @@ def _way(lag: LagStatus) -> Markup:
 def _waiting(ddl: DdlStatus, node_id: str) -> Markup:
     said = [f"runs now: {ddl.progress}"] if ddl.progress else []
     said += [f"missing downstream: {', '.join(ddl.missing[:ROWS_MAX])}"] if ddl.missing else []
-    parts: list[object] = [element("p", one) for one in said]
+    parts: list[object] = [element("p", line) for line in said]
     if ddl.full:
         parts.append(
             element("p", "The disk for what waits is full: the stream stands still.", class_="wrong")
@@ -175,18 +175,20 @@ def _node(node_id: str) -> str:
 
 def _lanes(lanes: list[LaneStatus]) -> Markup:
     """Those that wait first, then the fullest."""
-    full = sum(one.full for one in lanes)
-    waiting = sum(bool(one.waiting_for) for one in lanes)
-    said = f"{waiting:,} wait, {full:,} are full, {size(sum(one.queued_bytes for one in lanes))} are queued."
-    worst = sorted(lanes, key=lambda one: (not one.waiting_for, -one.queued_bytes, one.lane))
+    full = sum(lane.full for lane in lanes)
+    waiting = sum(bool(lane.waiting_for) for lane in lanes)
+    said = (
+        f"{waiting:,} wait, {full:,} are full, {size(sum(lane.queued_bytes for lane in lanes))} are queued."
+    )
+    worst = sorted(lanes, key=lambda lane: (not lane.waiting_for, -lane.queued_bytes, lane.lane))
     rows = (
         (
-            one.lane,
-            size(one.queued_bytes) + (" (full)" if one.full else ""),
-            _lane_state(one),
-            one.tries or NOTHING,
+            lane.lane,
+            size(lane.queued_bytes) + (" (full)" if lane.full else ""),
+            _lane_state(lane),
+            lane.tries or NOTHING,
         )
-        for one in worst
+        for lane in worst
     )
     return join(element("p", said, class_="soft"), table("Lanes", _LANES, rows, len(lanes)))
 
@@ -204,13 +206,13 @@ def _pumps(pumps: dict[str, SourceStatus]) -> Markup:
     rows = (
         (
             node_id,
-            one.state if one.connected else element("span", "not connected", class_="wrong"),
-            place(one.position),
-            span(one.lag_s),
-            size(one.held_bytes + one.spilled_bytes),
-            "; ".join(filter(None, ("holds the stream" if one.holds else "", one.error))) or NOTHING,
+            pump.state if pump.connected else element("span", "not connected", class_="wrong"),
+            place(pump.position),
+            span(pump.lag_s),
+            size(pump.held_bytes + pump.spilled_bytes),
+            "; ".join(filter(None, ("holds the stream" if pump.holds else "", pump.error))) or NOTHING,
         )
-        for node_id, one in worst
+        for node_id, pump in worst
     )
     return table("Streams of pumps", _PUMPS, rows, len(pumps))
 
@@ -267,13 +269,14 @@ def _verify(verify: VerifyStatus | None) -> Markup:
     )
 
 
-def _mismatches(found: MismatchStatus) -> Markup:
+def _mismatches(mismatches: MismatchStatus) -> Markup:
     rows = [
-        (name, f"{number:,} rows were not there, or there already") for name, number in found.rows.items()
+        (name, f"{number:,} rows were not there, or there already")
+        for name, number in mismatches.rows.items()
     ]
     rows += [
         (name, f"{number:,} values of {column} were no text")
-        for name, columns in found.texts.items()
+        for name, columns in mismatches.texts.items()
         for column, number in columns.items()
     ]
     return table("Rows that were not as they should be", ("table", "what"), rows, len(rows))

@@ -70,9 +70,9 @@ def first(parts: Iterable[Markup]) -> list[Markup]:
 
 def table(name: str, heads: Sequence[str], rows: Iterable[Sequence[object]], total: int) -> Markup:
     """Rows, the first of them, and how many there are. `name`: for who cannot see the heading."""
-    head = element("tr", *(element("th", one, scope="col") for one in heads))
+    head = element("tr", *(element("th", head, scope="col") for head in heads))
     shown = first(element("tr", *map(_cell, row)) for row in rows)
-    found = element(
+    shown_table = element(
         "div",
         element("table", element("thead", head), element("tbody", *shown)),
         class_="scroll",
@@ -81,14 +81,14 @@ def table(name: str, heads: Sequence[str], rows: Iterable[Sequence[object]], tot
         aria_label=name,
     )
     more = f"{len(shown):,} of {total:,} are shown; /status has all of them."
-    return join(found, element("p", more, class_="soft")) if total > len(shown) else found
+    return join(shown_table, element("p", more, class_="soft")) if total > len(shown) else shown_table
 
 
 def _cell(content: object) -> Markup:
     """What is short stays in one line, whatever else the table has; what is long has room to break."""
-    made = text(content)
-    is_short = len(made) <= (_SHORT_MARKUP_MAX if isinstance(content, Markup) else _SHORT_MAX)
-    return element("td", made, class_="nowrap" if is_short else "wide")
+    shown = text(content)
+    is_short = len(shown) <= (_SHORT_MARKUP_MAX if isinstance(content, Markup) else _SHORT_MAX)
+    return element("td", shown, class_="nowrap" if is_short else "wide")
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> Markup:

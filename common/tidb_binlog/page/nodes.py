@@ -34,10 +34,10 @@ def section(
     if view is None:
         return element("p", f"The registry cannot be read: {why_none}", class_="wrong")
     own = view.of(kind).get(node_id)
-    entries = [(one, entry) for one in KINDS for entry in view.of(one).values()]
+    entries = [(node_kind, entry) for node_kind in KINDS for entry in view.of(node_kind).values()]
     entries.sort(key=lambda pair: (_rank(pair[1]), pair[0] != PUMPS, pair[1].status.node_id))
-    clocks = {one: tso.from_wall_s(clock_s(view.of(one).values(), wall_s)) for one in KINDS}
-    rows = (_row(one, entry, entry is own, now_ts, clocks[one]) for one, entry in entries)
+    clocks = {node_kind: tso.from_wall_s(clock_s(view.of(node_kind).values(), wall_s)) for node_kind in KINDS}
+    rows = (_row(node_kind, entry, entry is own, now_ts, clocks[node_kind]) for node_kind, entry in entries)
     return join(element("p", _summary(entries), class_="soft"), table("Nodes", _HEADS, rows, len(entries)))
 
 
@@ -50,7 +50,7 @@ def _rank(entry: NodeEntry) -> int:
 
 def _summary(entries: list[tuple[str, NodeEntry]]) -> str:
     """How many of each kind, and how many of them are not well."""
-    kinds = Counter(_kind(one, entry) for one, entry in entries if entry.status.state != OFFLINE)
+    kinds = Counter(_kind(node_kind, entry) for node_kind, entry in entries if entry.status.state != OFFLINE)
     said = [f"{number:,} {kind}{'' if number == 1 else 's'}" for kind, number in kinds.items()]
     dead = sum(life(entry.status.state, entry.alive) == "dead" for _, entry in entries)
     left = sum(entry.status.state == OFFLINE for _, entry in entries)

@@ -98,41 +98,43 @@ def _way(document: PumpDocument, pump: PumpStatus) -> Markup:
             Stage("Write", None if failed else 0.0, "failed" if failed else "synced to the log"),
             Stage("Index", unread_s, _bytes(stages.indexed)),
             Stage("Sort", waits_s, f"{pump.open_prewrites:,} open"),
-            Stage("Pull", max((one.lag_s for one in pump.pullers), default=None), readers),
+            Stage("Pull", max((puller.lag_s for puller in pump.pullers), default=None), readers),
         ),
         "How long what waits at each stage has waited",
     )
 
 
 def _open(pump: PumpStatus) -> Markup:
-    rows = ((_place(one), span(one.age_s), _about(one), one.upstream, one.next) for one in pump.oldest)
+    rows = (
+        (_place(entry), span(entry.age_s), _about(entry), entry.upstream, entry.next) for entry in pump.oldest
+    )
     if not pump.oldest:
         return element("p", "No transaction is open for long.", class_="soft")
     return table("Open transactions", _OPEN, rows, pump.open_prewrites)
 
 
-def _place(one: OpenPrewriteStatus) -> Markup:
-    return element("code", one.start_ts)
+def _place(prewrite: OpenPrewriteStatus) -> Markup:
+    return element("code", prewrite.start_ts)
 
 
-def _about(one: OpenPrewriteStatus) -> str:
-    if one.ddl_job_id:
-        return f"DDL job {one.ddl_job_id}: {one.ddl_query or ''}"
-    return f"table {one.table_id}" if one.table_id else NOTHING
+def _about(prewrite: OpenPrewriteStatus) -> str:
+    if prewrite.ddl_job_id:
+        return f"DDL job {prewrite.ddl_job_id}: {prewrite.ddl_query or ''}"
+    return f"table {prewrite.table_id}" if prewrite.table_id else NOTHING
 
 
 def _pullers(pullers: list[PullerStatus]) -> Markup:
     if not pullers:
         return element("p", "Nobody pulls from this pump.", class_="soft")
-    worst = sorted(pullers, key=lambda one: -one.lag_s)
+    worst = sorted(pullers, key=lambda puller: -puller.lag_s)
     rows = (
         (
-            one.protocol,
-            place(one.position),
-            span(one.lag_s),
-            size(one.credit_bytes) if isinstance(one.credit_bytes, int) else NOTHING,
+            puller.protocol,
+            place(puller.position),
+            span(puller.lag_s),
+            size(puller.credit_bytes) if isinstance(puller.credit_bytes, int) else NOTHING,
         )
-        for one in worst
+        for puller in worst
     )
     return table("Pull streams", _PULLERS, rows, len(pullers))
 
@@ -149,9 +151,9 @@ def _retention(retention: RetentionStatus | None, gc_ts: Ts | None) -> Markup:
     ]
     held: object = ""
     if retention.held_up_by:
-        by = element("ul", *first(element("li", one) for one in retention.held_up_by))
+        by = element("ul", *first(element("li", line) for line in retention.held_up_by))
         held = join(element("p", "Purges less than it should:", class_="wrong"), by)
-    rows = (_outlook(one) for one in sorted(retention.drainers, key=_urgency))
+    rows = (_outlook(outlook) for outlook in sorted(retention.drainers, key=_urgency))
     protects = (
         table("What drainers have not applied", _OUTLOOK, rows, len(retention.drainers))
         if retention.drainers
@@ -164,13 +166,13 @@ def _ago(seconds: float | None) -> str:
     return "none yet" if seconds is None else f"{span(seconds)} ago"
 
 
-def _urgency(one: PurgeOutlook) -> tuple[bool, float]:
-    return not one.lost, float("inf") if one.left_s is None else one.left_s
+def _urgency(entry: PurgeOutlook) -> tuple[bool, float]:
+    return not entry.lost, float("inf") if entry.left_s is None else entry.left_s
 
 
-def _outlook(one: PurgeOutlook) -> tuple[object, ...]:
-    kept = element("span", "purged already", class_="wrong") if one.lost else length(one.left_s)
-    return one.node_id, place(one.checkpoint), "yes" if one.live else "no", kept, one.limit or NOTHING
+def _outlook(entry: PurgeOutlook) -> tuple[object, ...]:
+    kept = element("span", "purged already", class_="wrong") if entry.lost else length(entry.left_s)
+    return entry.node_id, place(entry.checkpoint), "yes" if entry.live else "no", kept, entry.limit or NOTHING
 
 
 def _leaving(leaving: LeavingStatus) -> Markup:
@@ -178,8 +180,8 @@ def _leaving(leaving: LeavingStatus) -> Markup:
     if not leaving.drainers:
         return element("p", said)
     rows = (
-        (one.node_id, one.state, place(one.checkpoint), span(one.behind_s), length(one.left_s))
-        for one in leaving.drainers
+        (entry.node_id, entry.state, place(entry.checkpoint), span(entry.behind_s), length(entry.left_s))
+        for entry in leaving.drainers
     )
     heads = ("drainer", "state", "checkpoint", "behind", "about to take")
     return join(element("p", said), table("Closing waits for", heads, rows, len(leaving.drainers)))

@@ -91,15 +91,15 @@ class Shown:
     def now_ts(self) -> Ts:
         """The upstream's time: what the node knows of it, or how far any node is."""
         document = self.document
-        known = [0]
+        times = [0]
         if isinstance(document, PumpDocument):
-            known.append(document.commit_ts)
+            times.append(document.commit_ts)
         elif document is not None and document.upstream_time:
-            known.append(document.upstream_time.ts)
+            times.append(document.upstream_time.ts)
         if self.view is not None:
             entries = (*self.view.pumps.values(), *self.view.drainers.values())
-            known += (entry.status.max_commit_ts for entry in entries)
-        return max(known)
+            times += (entry.status.max_commit_ts for entry in entries)
+        return max(times)
 
 
 def html(shown: Shown) -> str:
@@ -119,12 +119,12 @@ def _parts(shown: Shown, name: str) -> Iterator[str]:
         shown.view, shown.why_no_view, shown.kind, shown.node_id, shown.now_ts, shown.time_s
     )
     yield _section("cluster", "Cluster", cluster)
-    found: Iterator[tuple[str, Markup]] = iter(())
+    sections: Iterator[tuple[str, Markup]] = iter(())
     if isinstance(document, PumpDocument):
-        found = pump_sections.sections(document)
+        sections = pump_sections.sections(document)
     elif document is not None:
-        found = drainer_sections.sections(document)
-    for number, (title, content) in enumerate(found):
+        sections = drainer_sections.sections(document)
+    for number, (title, content) in enumerate(sections):
         yield _section(f"part-{number}", title, content)
     yield _section("events", "Events", _events(shown.events))
     yield element(
@@ -156,17 +156,21 @@ def _verdict(shown: Shown, name: str) -> Markup:
         said = f"Starting: {shown.reason}" if shown.reason else "Starting"
         return element("div", said, class_="verdict part", id="verdict")
     if isinstance(document, PumpDocument):
-        title, found = pump_sections.headline(document), of_pump(document, name)
+        title, troubles = pump_sections.headline(document), of_pump(document, name)
     else:
-        title, found = drainer_sections.headline(document), of_drainer(document, document.node_id, name)
-    found.sort(key=lambda one: one.severity != ERROR)
+        title, troubles = drainer_sections.headline(document), of_drainer(document, document.node_id, name)
+    troubles.sort(key=lambda trouble: trouble.severity != ERROR)
     level = "good"
-    if found:
-        level = "bad" if found[0].severity == ERROR else "part"
+    if troubles:
+        level = "bad" if troubles[0].severity == ERROR else "part"
     elif shown.state != "online":
         level = "part"
-    worst = element("div", *_words(found[0]), element("p", title)) if found else title
-    others = element("ul", *(element("li", *_words(one)) for one in found[1:20])) if found[1:] else ""
+    worst = element("div", *_words(troubles[0]), element("p", title)) if troubles else title
+    others = (
+        element("ul", *(element("li", *_words(trouble)) for trouble in troubles[1:20]))
+        if troubles[1:]
+        else ""
+    )
     return element("div", worst, others, class_=f"verdict {level}", id="verdict")
 
 
@@ -185,12 +189,14 @@ def _events(events: Sequence[Event]) -> Markup:
         return element("p", "Nothing has been logged.", class_="soft")
     rows = (
         (
-            wall(one.time_s),
-            element("span", one.level, class_="wrong" if one.level in ("ERROR", "FATAL", "WARN") else None),
-            one.text + (f" ({one.count} times)" if one.count > 1 else ""),
-            one.details,
-            one.component,
+            wall(event.time_s),
+            element(
+                "span", event.level, class_="wrong" if event.level in ("ERROR", "FATAL", "WARN") else None
+            ),
+            event.text + (f" ({event.count} times)" if event.count > 1 else ""),
+            event.details,
+            event.component,
         )
-        for one in events
+        for event in events
     )
     return table("Events", _EVENTS, rows, len(events))

@@ -51,7 +51,7 @@ class Stage:
 
 def picture(stages: Sequence[Stage], caption: str) -> Markup:
     """`caption`: what the seconds are."""
-    said = ", ".join(f"{one.name} {one.lag_text} ({one.note})" for one in stages)
+    said = ", ".join(f"{stage.name} {stage.lag_text} ({stage.note})" for stage in stages)
     held = _held(stages)
     if held is not None:
         said += f"; most of it in {stages[held].name}"
@@ -66,7 +66,7 @@ def picture(stages: Sequence[Stage], caption: str) -> Markup:
 
 def _held(stages: Sequence[Stage]) -> int | None:
     """The stage that holds the most, where that is worth a mark."""
-    lags = [one.lag_s or 0.0 for one in stages]
+    lags = [stage.lag_s or 0.0 for stage in stages]
     largest = max(lags, default=0.0)
     return lags.index(largest) if largest >= WORTH_S else None
 
@@ -91,16 +91,16 @@ def _svg(kind: str, stages: Sequence[Stage], held: int | None, label: str) -> Ma
 def _stages(
     stages: Sequence[Stage], held: int | None, *, tall: bool, width: int, step: int
 ) -> Iterator[Markup]:
-    total_s = sum(one.lag_s or 0.0 for one in stages)
-    for number, one in enumerate(stages):
+    total_s = sum(stage.lag_s or 0.0 for stage in stages)
+    for number, stage in enumerate(stages):
         x, y = (_EDGE, _EDGE + number * step) if tall else (_EDGE + number * step, _EDGE)
-        share = (one.lag_s or 0.0) / total_s if total_s else 0.0
+        share = (stage.lag_s or 0.0) / total_s if total_s else 0.0
         yield element(
             "g",
             element("rect", x=x, y=y, width=width, height=_HEIGHT, rx=8),
-            _words(x + 12, y + 24, one.name, "name"),
-            _words(x + 12, y + 44, one.lag_text, "lag"),
-            _words(x + 12, y + 62, clipped(one.note, _NOTE_CHARS_MAX), "note"),
+            _words(x + 12, y + 24, stage.name, "name"),
+            _words(x + 12, y + 44, stage.lag_text, "lag"),
+            _words(x + 12, y + 62, clipped(stage.note, _NOTE_CHARS_MAX), "note"),
             element(
                 "rect", x=x + 12, y=y + 71, width=round((width - 24) * share, 1), height=5, rx=2, class_="bar"
             ),

@@ -87,11 +87,11 @@ class LoopThread:
     def open(self, make: Callable[[], Awaitable[T]]) -> T:
         """Make what lives there; the thread ends when that fails."""
 
-        async def made() -> T:
+        async def create() -> T:
             return await make()
 
         try:
-            return self.call(made())
+            return self.call(create())
         except BaseException:
             self.stop()
             raise

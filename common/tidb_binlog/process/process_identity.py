@@ -63,8 +63,8 @@ def boot() -> str:
 
 def _space() -> str:
     try:
-        found = boot()
-        return f"{found}:{os.readlink('/proc/self/ns/pid')}" if found else ""
+        boot_id = boot()
+        return f"{boot_id}:{os.readlink('/proc/self/ns/pid')}" if boot_id else ""
     except OSError:
         return ""
 

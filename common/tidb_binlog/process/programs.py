@@ -46,7 +46,7 @@ def run(program: str, module: str, extra: str) -> NoReturn:
 
 def hidden(package: str) -> str:
     """What hides a package of ours from Python, in words; "": nothing does."""
-    found = find_spec(package)
-    if found is None or not found.origin or Path(found.origin).with_name("py.typed").exists():
+    spec = find_spec(package)
+    if spec is None or not spec.origin or Path(spec.origin).with_name("py.typed").exists():
         return ""
-    return f"{found.origin} hides the package `{package}`: rename it, or put it into a package of your own"
+    return f"{spec.origin} hides the package `{package}`: rename it, or put it into a package of your own"

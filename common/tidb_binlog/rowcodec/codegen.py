@@ -130,12 +130,12 @@ class ReaderSource:
         self.source.names["slow"] = slow
         return self.source.compile()
 
-    def handle(self, wanted: Collection[int]) -> str:
+    def handle(self, places: Collection[int]) -> str:
         """The datums in front of an INSERT body; returns the offset of the body as source."""
         info = self.layout.info
         base = "0"
         for part in self.layout.handle:
-            keep = part.index in wanted and part.index >= 0
+            keep = part.index in places and part.index >= 0
             if info.is_common_handle:
                 if part.index < 0:
                     self.add(2, f"if b[{base}] == 0: {self.bail}", f"i = skip(b, {base})")
@@ -157,24 +157,24 @@ class ReaderSource:
         return base
 
     def body(
-        self, fields: Sequence[Field], wanted: Collection[int], prefix: str, base: str, *, whole: bool
+        self, fields: Sequence[Field], places: Collection[int], prefix: str, base: str, *, whole: bool
     ) -> None:
         """One body from `base` on. Unless `whole`, stop after the last wanted column."""
         last = len(fields)
         if not whole:
-            last = max((n + 1 for n, entry in enumerate(fields) if entry.index in wanted), default=0)
+            last = max((n + 1 for n, entry in enumerate(fields) if entry.index in places), default=0)
         if not last and not whole:
             return
         if all(entry.optional for entry in fields[:last]):
             # Possibly an empty body; its start is needed to distinguish it from no body at all.
             self.add(2, f"start = i = {base}")
             base = "i"
-        for run in self._runs(fields[:last], wanted):
+        for run in self._runs(fields[:last], places):
             if len(run) >= RUN_MIN:
-                self._run(run, wanted, prefix, base)
+                self._run(run, places, prefix, base)
             else:
                 for entry in run:
-                    self._field(entry, prefix if entry.index in wanted and entry.index >= 0 else "", base)
+                    self._field(entry, prefix if entry.index in places and entry.index >= 0 else "", base)
                     base = "i"
             base = "i"
         if base != "i":
@@ -328,12 +328,12 @@ class ReaderSource:
 
     # -- runs --------------------------------------------------------------------------------------
 
-    def _runs(self, fields: Sequence[Field], wanted: Collection[int]) -> Iterator[list[Field]]:
+    def _runs(self, fields: Sequence[Field], places: Collection[int]) -> Iterator[list[Field]]:
         """The fields, those together that one expression may match."""
         in_handle = self.layout.key_indexes if self.layout.info.is_common_handle else ()
         run: list[Field] = []
         for entry in fields:
-            placed = entry.index in wanted and self.conversions[entry.index].shape is Shape.PLACE
+            placed = entry.index in places and self.conversions[entry.index].shape is Shape.PLACE
             if not can_run(entry) or placed or (entry.optional and entry.index in in_handle):
                 yield from (run, [entry]) if run else ([entry],)
                 run = []
@@ -345,11 +345,11 @@ class ReaderSource:
         if run:
             yield run
 
-    def _run(self, run: Sequence[Field], wanted: Collection[int], prefix: str, base: str) -> None:
+    def _run(self, run: Sequence[Field], places: Collection[int], prefix: str, base: str) -> None:
         """Match all the datums at once, then make the values of the groups."""
         parts = []
         for entry in run:
-            grouped = entry.index in wanted and entry.index >= 0
+            grouped = entry.index in places and entry.index >= 0
             conversion = self.conversions[entry.index] if grouped else None
             whole = conversion is not None and (conversion.raw or conversion.shape is Shape.CALL)
             halves = conversion is not None and conversion.shape is Shape.TIME and conversion.cache is None

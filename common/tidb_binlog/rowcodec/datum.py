@@ -35,8 +35,8 @@ _uint64: Final = struct.Struct(">Q")
 _binary32: Final = struct.Struct(">f")
 
 
-def wrong_flag(flag: int, wanted: str) -> RowError:
-    return RowError(f"datum flag {flag:#04x} instead of {wanted}")
+def wrong_flag(flag: int, expected: str) -> RowError:
+    return RowError(f"datum flag {flag:#04x} instead of {expected}")
 
 
 def skip(b: bytes, i: int) -> int:

@@ -148,13 +148,13 @@ def decimal_str(precision: int, scale: int) -> Callable[[bytes], str]:
 
 
 def _negative_bytes(text: Callable[[bytes], bytes], d: bytes) -> bytes:
-    found = text(d.translate(_INVERTED))
-    return b"-" + found if found.strip(b"0.") else found
+    digits = text(d.translate(_INVERTED))
+    return b"-" + digits if digits.strip(b"0.") else digits
 
 
 def _negative_str(text: Callable[[bytes], str], d: bytes) -> str:
-    found = text(d.translate(_INVERTED))
-    return "-" + found if found.strip("0.") else found
+    digits = text(d.translate(_INVERTED))
+    return "-" + digits if digits.strip("0.") else digits
 
 
 def _generated(precision: int, scale: int, literal: str, negative: Callable[..., Any]) -> Callable[..., Any]:

@@ -46,9 +46,9 @@ def put_int(value: int, *, unsigned: bool) -> bytes:
 def element(field_type: FieldType, name: str) -> int | None:
     """Number of the element of an ENUM or SET that is this one by its collation, from 1 on."""
     collate = field_type.collate
-    wanted = _folded(name, collate)
-    found = (at for at, known in enumerate(field_type.elems, 1) if _folded(known, collate) == wanted)
-    return next(found, None)
+    folded = _folded(name, collate)
+    places = (at for at, candidate in enumerate(field_type.elems, 1) if _folded(candidate, collate) == folded)
+    return next(places, None)
 
 
 def _folded(name: str, collate: str) -> str:
@@ -56,7 +56,7 @@ def _folded(name: str, collate: str) -> str:
         name = name.rstrip(" ")
     if collate.endswith("_ci"):
         plain = unicodedata.normalize("NFD", name)
-        name = "".join(one for one in plain if not unicodedata.combining(one)).casefold()
+        name = "".join(character for character in plain if not unicodedata.combining(character)).casefold()
     return name
 
 

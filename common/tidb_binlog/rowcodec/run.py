@@ -116,14 +116,14 @@ def _pattern(part: Part) -> bytes:
     assert datum is not None
     flag, payload = datum
     if part.halves:
-        found = b"%b(?:%b)" % (flag, _HALVES)
+        pattern = b"%b(?:%b)" % (flag, _HALVES)
     elif part.whole and not part.is_string:
-        found = b"(%b(?:%b))" % (flag, payload)
+        pattern = b"(%b(?:%b))" % (flag, payload)
     elif part.groups:
-        found = b"%b(%b)" % (flag, payload)
+        pattern = b"%b(%b)" % (flag, payload)
     else:
-        found = b"%b(?:%b)" % (flag, payload)
+        pattern = b"%b(?:%b)" % (flag, payload)
     if kind is None or not kind.not_null:
-        found = rb"(?:%b|\x00)" % found
-    found = re.escape(b"\x08" + put_svarint(field.id)) + found
-    return b"(?:%b)?" % found if field.optional else found
+        pattern = rb"(?:%b|\x00)" % pattern
+    pattern = re.escape(b"\x08" + put_svarint(field.id)) + pattern
+    return b"(?:%b)?" % pattern if field.optional else pattern

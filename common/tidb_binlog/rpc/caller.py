@@ -65,5 +65,5 @@ CALLER: Final[ContextVar[Caller]] = ContextVar("caller")
 
 def caller() -> Caller:
     """Of the call that runs now."""
-    found = CALLER.get(None)
-    return Uncounted() if found is None else found
+    current = CALLER.get(None)
+    return Uncounted() if current is None else current

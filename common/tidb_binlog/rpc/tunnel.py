@@ -42,8 +42,8 @@ async def selects_alpn(address: str, context: ssl.SSLContext) -> bool:
     async with asyncio.timeout(HANDSHAKE_S):
         _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=host)
     try:
-        found: ssl.SSLObject = writer.get_extra_info("ssl_object")
-        return found.selected_alpn_protocol() is not None
+        tls: ssl.SSLObject = writer.get_extra_info("ssl_object")
+        return tls.selected_alpn_protocol() is not None
     finally:
         # Not cut off: the peer may still be at its end of the handshake, and would report one that failed.
         writer.close()

@@ -114,13 +114,13 @@ class Listener:
         have together at once."""
 
         def limits(fresh: N) -> Commit:
-            found = fresh.effective()
+            limits_now = fresh.effective()
 
             def change() -> None:
                 assert self._budget is not None
-                self._budget.change(found)
+                self._budget.change(limits_now)
                 for door in self._doors:
-                    door.change_limits(found)
+                    door.change_limits(limits_now)
 
             return change
 
@@ -141,7 +141,7 @@ class Listener:
 
         reload.add(options(Limits), limits)
         reload.add(["admin_from"], admins)
-        reload.add(["cert_allowed_cn", *(f"cert_{one}_cn" for one in Permission)], names)
+        reload.add(["cert_allowed_cn", *(f"cert_{permission}_cn" for permission in Permission)], names)
 
     async def stop(self, grace_s: float) -> None:
         """Take no new calls, let the running ones end for `grace_s` seconds, then cancel them. Idempotent."""

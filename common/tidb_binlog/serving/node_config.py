@@ -206,7 +206,7 @@ class NodeConfig(NotifyOptions):
     @property
     def cert_permissions(self) -> dict[Permission, frozenset[str]]:
         """The names that have each; without any, all that may connect have it. Raises `ConfigError`."""
-        connecting, found = check_names(self.cert_allowed_cn), dict[Permission, frozenset[str]]()
+        connecting, permissions = check_names(self.cert_allowed_cn), dict[Permission, frozenset[str]]()
         for permission in Permission:
             key = f"security.cert-{permission}-cn"
             names = check_names(getattr(self, f"cert_{permission}_cn"), key)
@@ -218,8 +218,8 @@ class NodeConfig(NotifyOptions):
                     f"{key} names {strangers[0]!r}, which may not connect",
                     hint="add it to cert-allowed-cn, too",
                 )
-            found[permission] = names
-        return found
+            permissions[permission] = names
+        return permissions
 
     @property
     def status_address(self) -> tuple[str, int] | None:

@@ -63,20 +63,20 @@ class NotifyOptions(Limits):
                     raise ConfigError(f"{key} is set without notify-url", hint=_HINT)
             return None
         try:
-            found = urlsplit(self.notify_url)
-            host, port = found.hostname or "", found.port
+            url = urlsplit(self.notify_url)
+            host, port = url.hostname or "", url.port
         except ValueError:
-            host, port, found = "", None, urlsplit("")
-        if not host or found.scheme not in ("http", "https") or re.search(r"[^\x21-\x7e]", self.notify_url):
+            host, port, url = "", None, urlsplit("")
+        if not host or url.scheme not in ("http", "https") or re.search(r"[^\x21-\x7e]", self.notify_url):
             raise ConfigError("notify-url is no URL of http or https", hint=_HINT)
-        if found.scheme == "http" and self.notify_ssl_ca:
+        if url.scheme == "http" and self.notify_ssl_ca:
             raise ConfigError("notify-url is http://, but notify-ssl-ca is set", hint="write https://")
-        port = port or (443 if found.scheme == "https" else 80)
-        user = f"{unquote(found.username or '')}:{unquote(found.password or '')}" if found.username else ""
+        port = port or (443 if url.scheme == "https" else 80)
+        user = f"{unquote(url.username or '')}:{unquote(url.password or '')}" if url.username else ""
         return Endpoint(
-            found.scheme,
+            url.scheme,
             f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
-            f"{found.path or '/'}{'?' if found.query else ''}{found.query}",
+            f"{url.path or '/'}{'?' if url.query else ''}{url.query}",
             user,
             self._notify_secret(),
             TlsConfig.from_paths(self.notify_ssl_ca, "", "") if self.notify_ssl_ca else None,

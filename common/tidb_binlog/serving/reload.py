@@ -98,8 +98,8 @@ class Reload(Generic[C]):
         names = frozenset(fields)
         declared = declaring.options(type(self.settings))
         assert all(declared[name].live for name in names), names
-        one = Live(names, prepare, placed, always, stale)
-        self._live = [*(live for live in self._live if live.fields != names), one]
+        added = Live(names, prepare, placed, always, stale)
+        self._live = [*(live for live in self._live if live.fields != names), added]
 
     @contextlib.asynccontextmanager
     async def kept_out(self) -> AsyncIterator[C]:
@@ -116,7 +116,7 @@ class Reload(Generic[C]):
             _logger.info("the configuration is read again once what is being built stands")
         async with self._running:
             try:
-                found = await self._run()
+                reloaded = await self._run()
             except (ConfigError, Rejected) as error:
                 _logger.error("the configuration was not taken: all is as it was", error=error)
                 self._note(ReloadStatus(ok=False, error=str(error)))
@@ -124,11 +124,11 @@ class Reload(Generic[C]):
             except Exception as error:  # nobody expected it, and the alert is to say it all the same
                 self._note(ReloadStatus(ok=False, error=f"unexpected {type(error).__name__}: {error}"))
                 raise
-            for key in found.needs_restart:
+            for key in reloaded.needs_restart:
                 _logger.warning(f"{key}: needs a restart")
-            _logger.info("configuration read again", changed=found.keys, rules_behind=found.commit_ts)
-            self._note(ReloadStatus(changed=found.keys, needs_restart=found.needs_restart))
-            return found
+            _logger.info("configuration read again", changed=reloaded.keys, rules_behind=reloaded.commit_ts)
+            self._note(ReloadStatus(changed=reloaded.keys, needs_restart=reloaded.needs_restart))
+            return reloaded
 
     def _do_always(self) -> None:
         """What every reload does, with the settings in force. What fails, the reload will tell."""
@@ -143,22 +143,22 @@ class Reload(Generic[C]):
 
     async def _run(self) -> Reloaded:
         fresh = self._read()
-        found = changes(self.settings, fresh, _not_here(self.settings))
-        taken = following(self.settings, fresh, found)
+        changed = changes(self.settings, fresh, _not_here(self.settings))
+        taken = following(self.settings, fresh, changed)
         stale = {live.fields: set(live.stale(taken)) for live in self._live}
         touched = [
             live
             for live in self._live
-            if live.always or live.fields & found.live.keys() or stale[live.fields]
+            if live.always or live.fields & changed.live.keys() or stale[live.fields]
         ]
         commits = [(live.placed, live.prepare(taken)) for live in touched]
         commit_ts = None
-        for _, commit in sorted(commits, key=lambda one: not one[0]):  # what may yet be refused first
+        for _, commit in sorted(commits, key=lambda entry: not entry[0]):  # what may yet be refused first
             answer = commit()
             commit_ts = commit_ts if answer is None else await answer
         self.settings = taken
-        keys = set(found.live.values()).union(*stale.values())
-        return Reloaded(sorted(keys), commit_ts, sorted(found.fixed.values()))
+        keys = set(changed.live.values()).union(*stale.values())
+        return Reloaded(sorted(keys), commit_ts, sorted(changed.fixed.values()))
 
     def _note(self, status: ReloadStatus) -> None:
         status.time_s = round(self._clock.wall_s(), 3)

@@ -32,11 +32,11 @@ def read(document: object, form: type[S]) -> S:
     if not isinstance(document, Mapping):
         return form()
     said = {}
-    for one in msgspec.structs.fields(form):
-        if one.encode_name in document:
-            value = _value(document[one.encode_name], one.type)
+    for member in msgspec.structs.fields(form):
+        if member.encode_name in document:
+            value = _value(document[member.encode_name], member.type)
             if value is not UNSET:
-                said[one.name] = value
+                said[member.name] = value
     return form(**said)
 
 
@@ -52,15 +52,15 @@ def own(document: Mapping[str, Any], form: type[S]) -> S:
 def _value(value: object, form: Any) -> Any:
     """UNSET: not what it should be."""
     if get_origin(form) in (Union, UnionType):
-        found = (_value(value, one) for one in get_args(form))
-        return next((one for one in found if one is not UNSET), UNSET)
+        values = (_value(value, candidate) for candidate in get_args(form))
+        return next((candidate for candidate in values if candidate is not UNSET), UNSET)
     if form is type(None):
         return None if value is None else UNSET
     if isinstance(form, type) and issubclass(form, Struct):
         return read(value, form) if isinstance(value, Mapping) else UNSET
     if get_origin(form) is list and isinstance(value, list):
         (of,) = get_args(form)
-        return [one for one in (_value(item, of) for item in value) if one is not UNSET]
+        return [candidate for candidate in (_value(item, of) for item in value) if candidate is not UNSET]
     if get_origin(form) is dict and isinstance(value, Mapping):
         _, of = get_args(form)
         read_items = ((str(key), item if of is Any else _value(item, of)) for key, item in value.items())

@@ -46,38 +46,38 @@ class Trouble:
 def of_pump(document: PumpDocument, label: str) -> list[Trouble]:
     """`label`: as the node is called in the text of another."""
     pump = document.pump or PumpStatus()
-    found: list[Trouble] = []
+    troubles: list[Trouble] = []
     if document.error:
-        found.append(Trouble(WARNING, label, f"is cut off: {document.error}", "see to etcd or PD"))
+        troubles.append(Trouble(WARNING, label, f"is cut off: {document.error}", "see to etcd or PD"))
     if pump.writer == "failed":
         text = f"stores nothing any more: {pump.writer_error or ''}"
-        found.append(Trouble(ERROR, label, text, "repair its disk, then restart it"))
-    found += _of_disk(pump.disk, label)
+        troubles.append(Trouble(ERROR, label, text, "repair its disk, then restart it"))
+    troubles += _of_disk(pump.disk, label)
     if pump.index_error:
-        found.append(Trouble(ERROR, label, f"its index fails: {pump.index_error}", "see its log"))
+        troubles.append(Trouble(ERROR, label, f"its index fails: {pump.index_error}", "see its log"))
     elif (lag_s := pump.stages.indexed.lag_s or 0.0) > INDEX_BEHIND_S:
         text = f"its index is {lag_s:.0f} s behind: drainers get nothing newer"
-        found.append(Trouble(WARNING, label, text, "it catches up by itself"))
+        troubles.append(Trouble(WARNING, label, text, "it catches up by itself"))
     if pump.resolver.unavailable_s > SILENT_S:
         silent = (
             f"has no answer from the upstream on open transactions for {pump.resolver.unavailable_s:.0f} s"
         )
-        found.append(Trouble(ERROR, label, silent, "the upstream must answer this pump: see its log"))
+        troubles.append(Trouble(ERROR, label, silent, "the upstream must answer this pump: see its log"))
     if late := pump.late.commits:
         severity = ERROR if (pump.time_s or 0.0) - pump.late.last_s < RECENT_S else WARNING
         text = f"took {late} commits below its watermark since its start: drainers beyond do not have them"
-        found.append(Trouble(severity, label, text, "`binlogctl verify` the downstream", is_past=True))
+        troubles.append(Trouble(severity, label, text, "`binlogctl verify` the downstream", is_past=True))
     if pump.leaving is not None and pump.leaving.waits_for:
-        found.append(Trouble(WARNING, label, f"is closing and waits for {pump.leaving.waits_for}"))
+        troubles.append(Trouble(WARNING, label, f"is closing and waits for {pump.leaving.waits_for}"))
     for oldest in pump.oldest[:1]:
         if oldest.age_s >= STUCK_S:
             which = f"the transaction with start_ts {oldest.start_ts}"
             text = f"{which} has been open for {oldest.age_s:.0f} s and holds replication up"
-            found.append(Trouble(ERROR, label, text, oldest.next))
+            troubles.append(Trouble(ERROR, label, text, oldest.next))
     if apart := clock_skew.of(pump.upstream_time):
-        found.append(Trouble(WARNING, label, apart, clock_skew.HINT))
+        troubles.append(Trouble(WARNING, label, apart, clock_skew.HINT))
     return (
-        found
+        troubles
         + _of_retention(pump.retention or RetentionStatus(), label)
         + _of_reload(pump.configuration, label)
     )
@@ -108,57 +108,57 @@ def _of_reload(configuration: ReloadStatus | UnsetType | None, label: str) -> li
 
 
 def _of_retention(retention: RetentionStatus, label: str) -> list[Trouble]:
-    found: list[Trouble] = []
+    troubles: list[Trouble] = []
     if held_up_by := retention.held_up_by:
-        found.append(Trouble(WARNING, label, f"purges less than it should: {'; '.join(held_up_by)}"))
+        troubles.append(Trouble(WARNING, label, f"purges less than it should: {'; '.join(held_up_by)}"))
     for drainer in retention.drainers:
         left_s = drainer.left_s or 0.0
         if drainer.lost:
             text = f"has purged binlogs that drainer {drainer.node_id} has not applied"
-            found.append(Trouble(ERROR, label, text, "copy the data anew and start it from there"))
+            troubles.append(Trouble(ERROR, label, text, "copy the data anew and start it from there"))
         elif left_s < (retention.alarm_s or RETENTION_S):
             text = f"purges what drainer {drainer.node_id} has not applied in {max(left_s, 0) / 3600:.1f} h"
-            found.append(Trouble(WARNING, label, text, "bring that drainer on, or raise gc"))
-    return found
+            troubles.append(Trouble(WARNING, label, text, "bring that drainer on, or raise gc"))
+    return troubles
 
 
 def of_drainer(document: DrainerDocument, node_id: str, label: str) -> list[Trouble]:
     """`node_id`: as commands name it; `label`: as the node is called in the text of another."""
-    found: list[Trouble] = []
+    troubles: list[Trouble] = []
     if document.control and document.control.paused:
         hint = f"`binlogctl resume {node_id}`"
-        found.append(Trouble(ERROR, label, "holds applying back, because an operator said so", hint))
+        troubles.append(Trouble(ERROR, label, "holds applying back, because an operator said so", hint))
     if document.ddl and (waiting := document.ddl.waiting):
-        jobs = ", ".join(str(one.job_id) for one in waiting[:5])
+        jobs = ", ".join(str(entry.job_id) for entry in waiting[:5])
         text = f"{len(waiting)} DDL and the rows of their tables wait for a decision: job {jobs}"
-        found.append(Trouble(ERROR, label, text, "`binlogctl ddl list`"))
+        troubles.append(Trouble(ERROR, label, text, "`binlogctl ddl list`"))
     if document.sink and document.sink.held:
         text = f"its sink {document.sink.name} holds the stream: {document.sink.error}"
-        found.append(Trouble(ERROR, label, text, "PUT /apply/resume tries again, once the cause is gone"))
+        troubles.append(Trouble(ERROR, label, text, "PUT /apply/resume tries again, once the cause is gone"))
     verify = document.verify or VerifyStatus()
-    found += _of_verify(verify, label)
-    found += _of_downstream(document, verify, label)
+    troubles += _of_verify(verify, label)
+    troubles += _of_downstream(document, verify, label)
     if document.upstream_time and (apart := clock_skew.of(document.upstream_time)):
-        found.append(Trouble(WARNING, label, apart, clock_skew.HINT))
+        troubles.append(Trouble(WARNING, label, apart, clock_skew.HINT))
     if document.standby and document.standby.trouble:
         text = f"stands by and could not take over now: {document.standby.trouble}"
-        found.append(Trouble(WARNING, label, text, "see its log"))
-    found += _of_reload(document.configuration, label)
+        troubles.append(Trouble(WARNING, label, text, "see its log"))
+    troubles += _of_reload(document.configuration, label)
     lag = document.lag or LagStatus()
-    if lag.total_s >= STUCK_S and not any(trouble.severity == ERROR for trouble in found):
+    if lag.total_s >= STUCK_S and not any(trouble.severity == ERROR for trouble in troubles):
         text = f"is {lag.total_s:.0f} s behind" + (f": {lag.reason}" if lag.reason else "")
-        found.append(Trouble(ERROR if lag.eta_s is None else WARNING, label, text))
-    return found
+        troubles.append(Trouble(ERROR if lag.eta_s is None else WARNING, label, text))
+    return troubles
 
 
 def _of_downstream(document: DrainerDocument, verify: VerifyStatus, label: str) -> list[Trouble]:
     """What the downstream was not, or did not have. It is an error for a while, as the alerts have it, and
     told until a comparison finds the downstream equal."""
-    found: list[Trouble] = []
+    troubles: list[Trouble] = []
     now_s = document.time or 0.0
     if document.held_up_s >= STUCK_S and not (document.sink and document.sink.held):
         text = f"cannot write, for {document.held_up_s:.0f} s: {document.held_up}"
-        found.append(Trouble(WARNING, label, text, "see to the downstream"))
+        troubles.append(Trouble(WARNING, label, text, "see to the downstream"))
     drift = document.drift or MismatchStatus()
     shown_equal = verify.state == "equal" and verify.began_s > drift.last_s
     if drift.rows and not shown_equal:
@@ -166,28 +166,28 @@ def _of_downstream(document: DrainerDocument, verify: VerifyStatus, label: str) 
         severity = ERROR if now_s - drift.last_s < RECENT_S else WARNING
         text = f"rows downstream were not as they should have been, since its start: {tables}"
         hint = "`binlogctl verify` the tables; does another program write?"
-        found.append(Trouble(severity, label, text, hint, is_past=True))
+        troubles.append(Trouble(severity, label, text, hint, is_past=True))
     if drift.texts:
         columns = ", ".join(f"{table}.{column}" for table, of in drift.texts.items() for column in of)
         text = f"the downstream's character set does not have some texts of {columns}"
-        found.append(Trouble(WARNING, label, text, "give the columns utf8mb4", is_past=True))
+        troubles.append(Trouble(WARNING, label, text, "give the columns utf8mb4", is_past=True))
     for back in document.went_back or ():
         if now_s - back.time < RECENT_S:
             text = f"its downstream lost what it had confirmed, which is pulled again: {back.why}"
             hint = "find out why it went back: what others wrote is gone"
-            found.append(Trouble(ERROR, label, text, hint, is_past=True))
-    return found
+            troubles.append(Trouble(ERROR, label, text, hint, is_past=True))
+    return troubles
 
 
 def _of_verify(verify: VerifyStatus, label: str) -> list[Trouble]:
     """What the comparisons that a drainer makes by itself have found."""
-    found: list[Trouble] = []
+    troubles: list[Trouble] = []
     if verify.wrong:
         tables = ", ".join(f"{table} ({rows})" for table, rows in list(verify.wrong_rows.items())[:5])
         text = f"its downstream differs from the upstream in {verify.wrong} rows: {tables}"
         hint = "`binlogctl verify -drainer-config FILE` shows them, and writes SQL that mends them"
-        found.append(Trouble(ERROR, label, text, hint))
+        troubles.append(Trouble(ERROR, label, text, hint))
     if verify.failures:
         text = f"could not compare its downstream with the upstream: {verify.trouble}"
-        found.append(Trouble(WARNING, label, text, "it is tried again by itself"))
-    return found
+        troubles.append(Trouble(WARNING, label, text, "it is tried again by itself"))
+    return troubles

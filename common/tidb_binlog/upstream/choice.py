@@ -26,9 +26,9 @@ KINDS: Final[tuple[str, ...]] = get_args(Kind)
 
 def check_kind(name: str) -> Kind:
     """Raises `ConfigError` for an unknown upstream."""
-    for known in KINDS:
-        if name == known:
-            return known  # type: ignore[return-value]
+    for kind in KINDS:
+        if name == kind:
+            return kind  # type: ignore[return-value]
     raise ConfigError(f"upstream {name!r} is not known", hint=f"set one of {', '.join(KINDS)}")
 
 

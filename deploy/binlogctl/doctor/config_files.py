@@ -89,7 +89,7 @@ class ConfigFiles:
         findings += _places(
             "pump",
             file.path,
-            lambda: mount.check_local("data-dir", settings.data_dir, mount.found(settings.data_dir)),
+            lambda: mount.check_local("data-dir", settings.data_dir, mount.on_path(settings.data_dir)),
         )
         findings += self.check_tls("[security]", settings.tls, _hosts(settings.advertised), now_s)
         if (disk := _disk_of(settings.data_dir)) is not None:

@@ -260,7 +260,7 @@ def test_large_heads_are_not_kept_for_the_next_request() -> None:
         encoded = block((*pseudo(b"/"), (b"x-long", b"%05d" % at + b"v" * 15_000)))
         one.receive(headers(stream, encoded, END_HEADERS | END_STREAM), hello=at == 0)
     kept = one.connection.blocks
-    assert not kept.known
+    assert not kept.said
     assert sum(len(value) for said in kept._heads for _, value, *_ in said) < 1 << 14
 
 

@@ -175,9 +175,9 @@ class Call:
             if not session.may_grow(self):
                 stream.owed += size
                 return
-            wanted = min(left, self.ahead_bytes_max) - stream.receive_window - stream.owed - size
-            if session.grower is self and wanted > connection.limits.stream_window_bytes:
-                size += wanted
+            more = min(left, self.ahead_bytes_max) - stream.receive_window - stream.owed - size
+            if session.grower is self and more > connection.limits.stream_window_bytes:
+                size += more
         connection.credit(stream, size)
 
     # -- the end ---------------------------------------------------------------------------------

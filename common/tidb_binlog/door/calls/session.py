@@ -309,8 +309,10 @@ class Session:
             moved_s = call.since_s - call.alone_s
             left_s = stuck_s + max(call.alone - call.stream.queued, 0) / SLOWEST_BYTES_S - moved_s
             return max(left_s, 0.0) if replies.one_waits_to_pass else NEVER
-        wanted = any(share.wanted for share in self.shares.replies.path() if share is not self.shares.replies)
-        return stuck_s if wanted else NEVER
+        is_waited_for = any(
+            share.has_waiter for share in self.shares.replies.path() if share is not self.shares.replies
+        )
+        return stuck_s if is_waited_for else NEVER
 
     def is_queued(self, call: Call | HttpCall) -> None:
         """A reply is complete, but its peer's window holds it back: from now on it may be stuck."""

@@ -81,8 +81,8 @@ def split_target(target: str) -> tuple[str, str, str]:
     general reading as a URL would let a request name one path and get another)."""
     authority = ""
     if not target.startswith("/"):
-        scheme, found, rest = target.partition("://")
-        if found and scheme.lower() in ("http", "https"):
+        scheme, separator, rest = target.partition("://")
+        if separator and scheme.lower() in ("http", "https"):
             end = re.search(r"[/?]", rest)
             at = end.start() if end else len(rest)
             authority, target = rest[:at], rest[at:]
@@ -123,8 +123,8 @@ class Routes:
         expression = "".join(
             f"(?P<{part}>[^/]+)" if number % 2 else re.escape(part) for number, part in enumerate(parts)
         )
-        found = method.upper(), re.compile(expression), handler, guarded
-        self._routes = [route for route in self._routes if route[:2] != found[:2]] + [found]
+        route_of = method.upper(), re.compile(expression), handler, guarded
+        self._routes = [route for route in self._routes if route[:2] != route_of[:2]] + [route_of]
 
     async def answer(self, request: Request, guard: Guard) -> Response:
         """Find and run the handler; never raises."""
@@ -139,13 +139,13 @@ class Routes:
             return Response(500, b"internal error, see the log\n")
 
     async def _answer(self, request: Request, guard: Guard, path: str, query: str) -> Response:
-        wanted = "GET" if request.method == "HEAD" else request.method
+        asked_method = "GET" if request.method == "HEAD" else request.method
         path_known = False
         for method, pattern, handler, guarded in self._routes:
             match = pattern.fullmatch(path)
             if match is None:
                 continue
-            if method not in ("*", wanted):
+            if method not in ("*", asked_method):
                 path_known = True
                 continue
             refusal = guard.refusal(request) if guarded else None

@@ -265,7 +265,7 @@ class Connection:
             return
         malformed = None
         try:
-            head, timeout = self.blocks.known.get(block) or self.blocks.decode(block, self.now_s)
+            head, timeout = self.blocks.said.get(block) or self.blocks.decode(block, self.now_s)
         except Malformed as error:
             malformed, head, timeout = error, header_fields.Head(header_fields.TOO_LARGE), None
         if stream_id <= self.last_id or not stream_id & 1:

@@ -150,8 +150,8 @@ def request_head(entries: Sequence[Entry]) -> Head:
                     raise Malformed("pseudo-header field after a regular one")
             else:
                 regular = True
-            known = values[note]
-            if known is not None and (note <= HOST or (note == CONTENT_LENGTH and known != value)):
+            earlier = values[note]
+            if earlier is not None and (note <= HOST or (note == CONTENT_LENGTH and earlier != value)):
                 raise Malformed("field that must not be repeated")
             values[note] = value
     _check_pseudo(values)

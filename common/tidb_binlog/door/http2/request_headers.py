@@ -30,7 +30,7 @@ Said = tuple[Head, "Timeout | None"]
 
 
 class RequestBlocks:
-    """`open_on`: the stream whose block is not complete, or 0. `known`: what blocks said, as long as the
+    """`open_on`: the stream whose block is not complete, or 0. `said`: what blocks said, as long as the
     decoder's table stays as it is."""
 
     __slots__ = (
@@ -43,13 +43,13 @@ class RequestBlocks:
         "_limits",
         "_part",
         "ends_stream",
-        "known",
         "open_on",
+        "said",
         "since_s",
     )
 
     def __init__(self, limits: Limits, abuse: Abuse) -> None:
-        self.known: dict[bytes, Said] = {}
+        self.said: dict[bytes, Said] = {}
         self._heads: dict[tuple[Entry, ...], Head] = {}
         self._last_entries: list[Entry] | None = None
         self._last_head: Head = _NO_HEAD
@@ -101,7 +101,7 @@ class RequestBlocks:
         return self.open_on != 0 and now_s - self.since_s >= self._limits.header_block_s
 
     def decode(self, block: bytes, now_s: float) -> Said:
-        """What a block that is not in `known` says. Raises `Malformed`, `ConnectionFault`."""
+        """What a block that is not in `said` says. Raises `Malformed`, `ConnectionFault`."""
         self._check_size(block)
         decoder = self._decoder
         before = decoder.inserts
@@ -128,11 +128,11 @@ class RequestBlocks:
             said = Head(header_fields.TOO_LARGE, too_large=True), None
         finally:
             if decoder.inserts != before:
-                self.known.clear()
+                self.said.clear()
         if decoder.inserts == before and len(block) <= _BLOCK_BYTES_MAX:
-            if len(self.known) >= _BLOCKS_MAX:
-                self.known.clear()
-            self.known[block] = said
+            if len(self.said) >= _BLOCKS_MAX:
+                self.said.clear()
+            self.said[block] = said
         return said
 
     def _read(self, entries: list[Entry], timeout: Timeout | None, *, keep: bool) -> Said:
@@ -173,4 +173,4 @@ class RequestBlocks:
             raise StreamFault(frames.PROTOCOL_ERROR, "trailers too large (R10.5.1)") from None
         finally:
             if self._decoder.inserts != before:
-                self.known.clear()
+                self.said.clear()

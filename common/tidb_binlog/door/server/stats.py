@@ -34,7 +34,7 @@ class Stats:
         """Their door is closed: what they counted stays, and nothing of what they served."""
         for method in methods:
             doors = self.methods[method.path]
-            past = next((one for one in doors if one.handler is _gone), None)
+            past = next((door for door in doors if door.handler is _gone), None)
             if past is None:
                 doors.append(past := Method(method.path, method.kind, _gone))
             past.add(method)

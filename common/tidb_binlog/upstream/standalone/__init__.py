@@ -78,11 +78,11 @@ class StandaloneUpstream:
         """
         client = await EtcdClient.connect(endpoints, tls=tls, timeout_s=timeout_s)
         try:
-            found = await _cluster_id(client, create, cluster_id)
+            stored_id = await _cluster_id(client, create, cluster_id)
         except BaseException:
             await client.close()
             raise
-        return cls(client, found, clock or SystemClock(), grace_s)
+        return cls(client, stored_id, clock or SystemClock(), grace_s)
 
     async def close(self) -> None:
         """End everything; those that still wait get `Unavailable`."""
@@ -91,24 +91,24 @@ class StandaloneUpstream:
         await self._client.close()
 
 
-async def _cluster_id(client: EtcdClient, create: bool, wanted: int | None) -> int:
-    found = await client.get(CLUSTER_ID)
-    if found is None and create:
-        founded = wanted or secrets.randbelow(1 << 62) + 1
+async def _cluster_id(client: EtcdClient, create: bool, expected: int | None) -> int:
+    stored = await client.get(CLUSTER_ID)
+    if stored is None and create:
+        founded = expected or secrets.randbelow(1 << 62) + 1
         result = await client.txn(
             [etcd.mod_is(CLUSTER_ID, 0)], [etcd.put(CLUSTER_ID, b"%d" % founded)], [etcd.get(CLUSTER_ID)]
         )
         if result.succeeded:
             return founded
-        found = result.results[0].kvs[0]
-    if found is None:
+        stored = result.results[0].kvs[0]
+    if stored is None:
         raise Rejected(
             f"etcd at {client.addresses} holds no standalone cluster", hint="check the address, or create one"
         )
-    cluster_id = decode_number(CLUSTER_ID, found.value)
-    if wanted is not None and wanted != cluster_id:
+    cluster_id = decode_number(CLUSTER_ID, stored.value)
+    if expected is not None and expected != cluster_id:
         raise Conflict(
-            f"etcd at {client.addresses} belongs to cluster {cluster_id}, not {wanted}",
+            f"etcd at {client.addresses} belongs to cluster {cluster_id}, not {expected}",
             hint="check the address",
         )
     return cluster_id

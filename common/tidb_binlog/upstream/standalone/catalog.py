@@ -66,8 +66,8 @@ class StandaloneCatalog:
 
     async def revision(self) -> int:
         """Of the head now; 0 without one. Raises `Unavailable`."""
-        found = await self._client.get(SCHEMA)
-        return found.mod_revision if found else 0
+        stored = await self._client.get(SCHEMA)
+        return stored.mod_revision if stored else 0
 
     async def found(self, head: bytes) -> bool:
         """Write the first head; False when another process did. Raises `Unavailable`."""

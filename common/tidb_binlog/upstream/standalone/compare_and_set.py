@@ -32,10 +32,10 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Swapped:
-    """`found` is the entry as it is now: ours if `won`, else what stood in the way (None: nothing)."""
+    """`actual` is the entry as it is now: ours if `won`, else what stood in the way (None: nothing)."""
 
     won: bool
-    found: KeyValue | None
+    actual: KeyValue | None
 
 
 class CompareAndSet:
@@ -106,8 +106,8 @@ class CompareAndSet:
             if part.nested.succeeded:
                 future.set_result(Swapped(True, KeyValue(swap.key, swap.value, result.revision)))
             else:
-                found = part.nested.results[0].kvs
-                future.set_result(Swapped(False, found[0] if found else None))
+                pairs = part.nested.results[0].kvs
+                future.set_result(Swapped(False, pairs[0] if pairs else None))
 
 
 def _fail(group: list[tuple[Swap, asyncio.Future[Swapped]]], error: BinlogError) -> None:

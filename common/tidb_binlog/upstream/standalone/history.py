@@ -41,8 +41,8 @@ class StandaloneHistory:
 
     async def job(self, job_id: int) -> bytes | None:
         """The job's JSON, None while it is not there."""
-        found = await self._client.get(ddl_key(job_id))
-        return found.value if found else None
+        stored = await self._client.get(ddl_key(job_id))
+        return stored.value if stored else None
 
     async def pages(self, after_id: int = 0) -> AsyncIterator[list[bytes]]:
         """Jobs with an id above `after_id`, ascending id, some at a time. Of those that are added meanwhile

@@ -79,10 +79,10 @@ class StandaloneOracle:
     async def latest(self) -> Ts:
         """See `ReadableOracle`: what is stored; no compare-and-set, which races with others."""
         result = await self._client.txn([], [etcd.get(TSO), etcd.get(PIN)])
-        found, pinned = result.results[0].kvs, result.results[1].kvs
+        pairs, pinned = result.results[0].kvs, result.results[1].kvs
         if pinned:
             return decode_number(PIN, pinned[0].value)
-        return decode_number(TSO, found[0].value) if found else 0
+        return decode_number(TSO, pairs[0].value) if pairs else 0
 
     async def draw(self, writes: Writes) -> Drawn:
         """A timestamp, with at most one write made from it in the same step.
@@ -95,10 +95,10 @@ class StandaloneOracle:
         """Let the clock of all processes stand at `ts`. Later, unpinned timestamps are larger than it."""
         assert 0 < ts <= tso.TS_MAX
         while True:
-            found = await self._client.get(TSO)
-            last = decode_number(TSO, found.value) if found else 0
+            stored = await self._client.get(TSO)
+            last = decode_number(TSO, stored.value) if stored else 0
             result = await self._client.txn(
-                [etcd.mod_is(TSO, found.mod_revision if found else 0)],
+                [etcd.mod_is(TSO, stored.mod_revision if stored else 0)],
                 [etcd.put(TSO, b"%d" % max(last, ts)), etcd.put(PIN, b"%d" % ts)],
             )
             if result.succeeded:
@@ -111,12 +111,12 @@ class StandaloneOracle:
         """
         assert 0 < ts <= tso.TS_MAX
         while True:
-            found = await self._client.get(TSO)
-            last = decode_number(TSO, found.value) if found else 0
+            stored = await self._client.get(TSO)
+            last = decode_number(TSO, stored.value) if stored else 0
             if last >= ts:
                 return last
             result = await self._client.txn(
-                [etcd.mod_is(TSO, found.mod_revision if found else 0)], [etcd.put(TSO, b"%d" % ts)]
+                [etcd.mod_is(TSO, stored.mod_revision if stored else 0)], [etcd.put(TSO, b"%d" % ts)]
             )
             if result.succeeded:
                 return ts
@@ -218,10 +218,10 @@ class StandaloneOracle:
                     if not request.future.done():
                         request.future.set_result(Drawn(first + offset, result.revision, own))
                 return
-            found, pinned = result.results[0].kvs, result.results[1].kvs
+            pairs, pinned = result.results[0].kvs, result.results[1].kvs
             # An absent clock (a new or wiped etcd) starts over from the wall clock, never below our last.
-            self._revision = found[0].mod_revision if found else 0
-            stored = decode_number(TSO, found[0].value) if found else 0
+            self._revision = pairs[0].mod_revision if pairs else 0
+            stored = decode_number(TSO, pairs[0].value) if pairs else 0
             self._bound.stored(stored, self._clock.monotonic_s())
             self._last_ts = max(stored, self._last_ts)
             if pinned:

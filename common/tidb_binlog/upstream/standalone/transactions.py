@@ -179,36 +179,36 @@ class StandaloneTransactions:
         None: it is not prepared (not yet, or ended and forgotten), nothing was written. Raises `Conflict`
         when the opposite is written down already, `Unavailable`: ask again.
         """
-        known = self._mine.get(start_ts)
-        if known is None or not isinstance(known.entry, Prepared):
-            known = _read(await self._client.get(txn_key(start_ts)))
-        while known is not None and isinstance(known.entry, Prepared):
-            wanted = Committed(known.entry.commit_ts) if committed else RolledBack()
-            known = await self._swap(start_ts, known.revision, wanted)
-        if known is None or not isinstance(known.entry, Committed | RolledBack):
+        entry = self._mine.get(start_ts)
+        if entry is None or not isinstance(entry.entry, Prepared):
+            entry = _read(await self._client.get(txn_key(start_ts)))
+        while entry is not None and isinstance(entry.entry, Prepared):
+            end = Committed(entry.entry.commit_ts) if committed else RolledBack()
+            entry = await self._swap(start_ts, entry.revision, end)
+        if entry is None or not isinstance(entry.entry, Committed | RolledBack):
             return None
-        if isinstance(known.entry, Committed) is not committed:
+        if isinstance(entry.entry, Committed) is not committed:
             said = "committed" if committed else "rolled back"
             raise Conflict(
                 f"transaction {start_ts} was {said}, and the opposite is written down",
                 hint="whoever answers for the database must answer for the one that was written to",
             )
-        return known.entry
+        return entry.entry
 
     async def in_doubt(self, database: str) -> tuple[list[InDoubt], int]:
         """Prepared transactions of this database, and a start_ts: every one below it has ended, but these.
         Open ones whose lease has run out are rolled back, as `outcomes` does. Raises `Unavailable`.
         """
         horizon_ts: int = await self._oracle.timestamp()
-        found: list[InDoubt] = []
+        doubtful: list[InDoubt] = []
         async for start_ts, pair, entry in entries(self._client):
             if isinstance(entry, Open) and isinstance(await self._judge(start_ts, pair), Undecided):
                 horizon_ts = min(horizon_ts, start_ts)
             if isinstance(entry, Prepared) and entry.database == database:
                 horizon_ts = min(horizon_ts, start_ts)
                 left_s = self._left_s(start_ts, pair, entry)
-                found.append(InDoubt(start_ts, entry.commit_ts, database, left_s))
-        return found, horizon_ts
+                doubtful.append(InDoubt(start_ts, entry.commit_ts, database, left_s))
+        return doubtful, horizon_ts
 
     async def sweep(self, below_ts: Ts) -> None:
         """Drop the ends `KEPT_S` below a timestamp that every pump's watermark has passed: no pump will ask
@@ -234,11 +234,11 @@ class StandaloneTransactions:
     async def keep_alive(self, start_ts: Ts, ttl_s: float = LEASE_S) -> None:
         """Move the deadline to `ttl_s` from now. Raises `Conflict` if the transaction is over."""
         lease = self._open(ttl_s)
-        known = await self._known(start_ts)
-        while known is not None and isinstance(known.entry, Open | Prepared):
-            renewed = replace(known.entry, deadline_ms=lease.deadline_ms, lease_ms=lease.lease_ms)
-            known = await self._swap(start_ts, known.revision, renewed)
-            if known is not None and known.entry == renewed:
+        entry = await self._known(start_ts)
+        while entry is not None and isinstance(entry.entry, Open | Prepared):
+            renewed = replace(entry.entry, deadline_ms=lease.deadline_ms, lease_ms=lease.lease_ms)
+            entry = await self._swap(start_ts, entry.revision, renewed)
+            if entry is not None and entry.entry == renewed:
                 return
         raise Conflict(f"transaction {start_ts} is over", hint="begin a new one")
 
@@ -276,14 +276,14 @@ class StandaloneTransactions:
     ) -> list[Outcome]:
         """See the port `TransactionStatus`. The keys are not needed here."""
         start_tss = [start_ts for start_ts, _ in transactions]
-        found: dict[int, KeyValue | None] = {}
+        stored: dict[int, KeyValue | None] = {}
         for at in range(0, len(start_tss), READS_MAX):
             part = start_tss[at : at + READS_MAX]
             result = await self._client.read([etcd.get(txn_key(start_ts)) for start_ts in part])
             for start_ts, reply in zip(part, result.results, strict=True):
-                found[start_ts] = reply.kvs[0] if reply.kvs else None
-        answers = await asyncio.gather(*(self._judge(start_ts, found[start_ts]) for start_ts in found))
-        outcome_of = dict(zip(found, answers, strict=True))
+                stored[start_ts] = reply.kvs[0] if reply.kvs else None
+        answers = await asyncio.gather(*(self._judge(start_ts, stored[start_ts]) for start_ts in stored))
+        outcome_of = dict(zip(stored, answers, strict=True))
         return [outcome_of[start_ts] for start_ts in start_tss]
 
     async def close(self) -> None:
@@ -301,13 +301,13 @@ class StandaloneTransactions:
 
     async def _known(self, start_ts: Ts) -> _Known | None:
         """The entry; from memory where this process wrote it (a stale memory only costs a lost swap)."""
-        found = self._mine.get(start_ts)
-        return found or _read(await self._client.get(txn_key(start_ts)))
+        mine = self._mine.get(start_ts)
+        return mine or _read(await self._client.get(txn_key(start_ts)))
 
-    async def _swap(self, start_ts: Ts, expected: int, wanted: Entry) -> _Known | None:
+    async def _swap(self, start_ts: Ts, expected: int, entry: Entry) -> _Known | None:
         """Compare and set; the entry as it is now. Remembered while this process may need it again."""
-        swapped = await self._swaps.swap(Swap(txn_key(start_ts), expected, encode_entry(wanted)))
-        now = _read(swapped.found)
+        swapped = await self._swaps.swap(Swap(txn_key(start_ts), expected, encode_entry(entry)))
+        now = _read(swapped.actual)
         mine = self._mine.get(start_ts)
         if mine is not None:
             if now is None or isinstance(now.entry, Committed | RolledBack):
@@ -326,9 +326,9 @@ class StandaloneTransactions:
         """From open to what `entry_of` makes of a commit_ts, drawn in the same step; the entry that it has
         afterwards if that is not open any more."""
         mine = self._mine.get(start_ts)
-        key, known = txn_key(start_ts), await self._known(start_ts)
-        while known is not None and isinstance(known.entry, Open):
-            compare = [etcd.mod_is(key, known.revision)]
+        key, current = txn_key(start_ts), await self._known(start_ts)
+        while current is not None and isinstance(current.entry, Open):
+            compare = [etcd.mod_is(key, current.revision)]
             if schema_revision is not None:
                 compare.append(etcd.mod_is(SCHEMA, schema_revision))
 
@@ -344,18 +344,20 @@ class StandaloneTransactions:
             assert decided is not None
             if decided.succeeded:
                 entry = entry_of(drawn.ts)
-                self._mine[start_ts] = _Known(drawn.revision, entry, known.created)
+                self._mine[start_ts] = _Known(drawn.revision, entry, current.created)
                 return entry
-            found = decided.results[0].kvs
-            before, known = known.revision, _read(found[0] if found else None)
-            if known is not None and known.revision == before:  # so it was the other condition
+            pairs = decided.results[0].kvs
+            before, current = current.revision, _read(pairs[0] if pairs else None)
+            if current is not None and current.revision == before:  # so it was the other condition
                 raise SchemaMoved("the schema has changed since the rows were encoded", hint="load it anew")
         self._mine.pop(start_ts, None)
-        if known is not None and isinstance(known.entry, Committed | Prepared):
-            return known.entry
+        if current is not None and isinstance(current.entry, Committed | Prepared):
+            return current.entry
         # Rolled back, or never begun, or ended and dropped: it may not be committed now.
-        gone = known is None or mine is None or known.created != mine.created
-        why = "it was rolled back, its lease had run out" if known is not None else "it has no entry any more"
+        gone = current is None or mine is None or current.created != mine.created
+        why = (
+            "it was rolled back, its lease had run out" if current is not None else "it has no entry any more"
+        )
         raise (Forgotten if gone else Conflict)(
             f"transaction {start_ts} cannot commit: {why}",
             hint="run the transaction again; if it is long, keep it alive",
@@ -363,38 +365,38 @@ class StandaloneTransactions:
 
     async def _end(self, start_ts: Ts) -> Committed | RolledBack:
         """Roll back; the end that it has afterwards, ours or an earlier one."""
-        known = await self._known(start_ts)
+        current = await self._known(start_ts)
         while True:
-            if known is not None and isinstance(known.entry, Committed | RolledBack):
+            if current is not None and isinstance(current.entry, Committed | RolledBack):
                 self._mine.pop(start_ts, None)
-                return known.entry
-            known = await self._swap(start_ts, known.revision if known else 0, RolledBack())
+                return current.entry
+            current = await self._swap(start_ts, current.revision if current else 0, RolledBack())
 
-    async def _judge(self, start_ts: Ts, found: KeyValue | None) -> Outcome:
-        entry: Entry | None = decode_entry(found.key, found.value) if found else None
+    async def _judge(self, start_ts: Ts, stored: KeyValue | None) -> Outcome:
+        entry: Entry | None = decode_entry(stored.key, stored.value) if stored else None
         if isinstance(entry, Committed | RolledBack):
             self._seen.forget(start_ts)
             return entry
-        left_s = self._left_s(start_ts, found, entry)
+        left_s = self._left_s(start_ts, stored, entry)
         if isinstance(entry, Prepared):
             hint = ASK_THE_DATABASE.format(database=entry.database)
             return Undecided(max(left_s, PREPARED_RETRY_S), hint=hint)
         if left_s > 0:
             return Undecided(max(left_s, RETRY_S), hint=LEASE_HINT)
-        expected = found.mod_revision if found else 0
+        expected = stored.mod_revision if stored else 0
         swapped = await self._swaps.swap(Swap(txn_key(start_ts), expected, encode_entry(RolledBack())))
         self._seen.forget(start_ts)
         if swapped.won:
             return RolledBack()
-        if swapped.found is not None:
-            entry = decode_entry(swapped.found.key, swapped.found.value)
+        if swapped.actual is not None:
+            entry = decode_entry(swapped.actual.key, swapped.actual.value)
             if isinstance(entry, Committed | RolledBack):
                 return entry
         return Undecided(RETRY_S)  # its lease was extended, or it was begun, just now
 
-    def _left_s(self, start_ts: Ts, found: KeyValue | None, entry: Open | Prepared | None) -> float:
+    def _left_s(self, start_ts: Ts, stored: KeyValue | None, entry: Open | Prepared | None) -> float:
         """Seconds until it may be rolled back, or its database asked; 0 or less: now."""
-        revision = found.mod_revision if found else 0
+        revision = stored.mod_revision if stored else 0
         watched_s = self._seen.seconds(start_ts, self._clock.monotonic_s(), revision)
         if entry is None:
             return self._grace_s - watched_s
@@ -424,7 +426,7 @@ class StandaloneTransactions:
                 self._to_forget.pop(start_ts, None)
 
 
-def _read(found: KeyValue | None) -> _Known | None:
-    if found is None:
+def _read(stored: KeyValue | None) -> _Known | None:
+    if stored is None:
         return None
-    return _Known(found.mod_revision, decode_entry(found.key, found.value), found.create_revision)
+    return _Known(stored.mod_revision, decode_entry(stored.key, stored.value), stored.create_revision)

@@ -427,7 +427,7 @@ def test_heads_are_looked_up_whatever_their_size() -> None:
     for stream in (1, 3):
         door.receive(headers(stream, encoded), data(stream, prefixed(b""), end=True))
     assert (door.reply(1).status, door.reply(3).status) == (0, 0)
-    assert encoded not in door.connection.blocks.known
+    assert encoded not in door.connection.blocks.said
 
 
 def test_a_frame_of_many_settings_counts_as_several() -> None:

@@ -249,5 +249,5 @@ def test_many_different_blocks_are_not_all_kept() -> None:
     for number in range(200):
         encoded = block((*START, (b"x-number", b"%d" % number)))
         door.receive(headers(2 * number + 1, encoded), data(2 * number + 1, bytes(5), end=True))
-    assert len(door.connection.blocks.known) <= 64
+    assert len(door.connection.blocks.said) <= 64
     assert all(door.reply(2 * number + 1).status == 0 for number in range(200))

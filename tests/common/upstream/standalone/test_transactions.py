@@ -408,9 +408,9 @@ async def test_swaps_of_one_key_in_one_turn_are_decided_one_after_the_other(worl
     swaps = CompareAndSet(world.client)
     results = await asyncio.gather(*(swaps.swap(Swap(b"/k", 0, b"%d" % number)) for number in range(5)))
     assert [result.won for result in results] == [True, False, False, False, False]
-    assert {result.found.value for result in results if result.found} == {b"0"}
+    assert {result.actual.value for result in results if result.actual} == {b"0"}
     gone = await swaps.swap(Swap(b"/other", 7, b"x"))
-    assert (gone.won, gone.found) == (False, None)
+    assert (gone.won, gone.actual) == (False, None)
     await swaps.close()
 
 

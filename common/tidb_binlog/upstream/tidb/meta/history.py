@@ -84,10 +84,10 @@ class TidbHistory:
     async def job(self, job_id: int) -> bytes | None:
         """A finished job; where the meta keys do not have it, TiDB's own table of them may."""
         now = self._snapshot(await self._oracle.timestamp())
-        found = await now.get(meta_keys.job_key(job_id))
-        if found is None and (row := await now.get(meta_keys.history_row_key(job_id))):
-            found = stored_row.bytes_of(row, meta_keys.HISTORY_TABLE_META)
-        return found or None
+        text = await now.get(meta_keys.job_key(job_id))
+        if text is None and (row := await now.get(meta_keys.history_row_key(job_id))):
+            text = stored_row.bytes_of(row, meta_keys.HISTORY_TABLE_META)
+        return text or None
 
     async def pages(self, after_id: int = 0) -> AsyncIterator[list[bytes]]:
         """Finished jobs as of now."""
@@ -112,16 +112,16 @@ class TidbHistory:
         """The schema at `ts`. Its pages raise `Unavailable` if `ts` is collected while they are read."""
         hold = _Hold(self._garbage)
         try:
-            found = await self._schema_at(ts, hold)
+            schema = await self._schema_at(ts, hold)
         except Collected as error:
             logger.info("the schema at this timestamp is collected already", ts=ts, reason=str(error))
-            found = None
+            schema = None
         except BaseException:
             await hold.end()
             raise
-        if found is None:
+        if schema is None:
             await hold.end()
-        return found
+        return schema
 
     async def _schema_at(self, ts: Ts, hold: _Hold) -> SchemaAt | None:
         floor_ts = await hold.begin(ts)
@@ -233,13 +233,13 @@ async def _running(then: Snapshot) -> list[_Running]:
 
 async def _running_jobs(then: Snapshot) -> list[bytes]:
     """Jobs under way, from the table of them and from the lists that older clusters have."""
-    found = []
+    texts = []
     async for page in then.scan(*meta_keys.running_range()):
-        found += [stored_row.bytes_of(row, meta_keys.JOB_TABLE_META) for _, row in page]
+        texts += [stored_row.bytes_of(row, meta_keys.JOB_TABLE_META) for _, row in page]
     for span in meta_keys.JOB_LISTS:
         async for page in then.scan(*span):
-            found += [value for _, value in page]
-    return [job for job in found if job]
+            texts += [value for _, value in page]
+    return [job for job in texts if job]
 
 
 def _read_running(data: bytes) -> _Running:

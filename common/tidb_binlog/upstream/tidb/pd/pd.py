@@ -140,10 +140,10 @@ class PdClient:
         reply = await self._ask_leader("GetStore", request, pdpb_pb2.GetStoreResponse, deadline_s)
         if reply.header.error.type != pdpb_pb2.OK:
             # The same error stands for an unknown store and for everything else: the list decides.
-            known = await self.stores(deadline_s=deadline_s)
-            return next((store for store in known if store.id == store_id), None)
-        found = _store(reply.store) if reply.HasField("store") else None
-        return None if found is None or found.state is StoreState.TOMBSTONE else found
+            stores = await self.stores(deadline_s=deadline_s)
+            return next((store for store in stores if store.id == store_id), None)
+        current = _store(reply.store) if reply.HasField("store") else None
+        return None if current is None or current.state is StoreState.TOMBSTONE else current
 
     async def stores(self, *, deadline_s: float = DEADLINE_S) -> list[Store]:
         """All TiKV servers but tombstones. Raises `Unavailable`."""
@@ -183,7 +183,7 @@ def _store(message: metapb_pb2.Store) -> Store:
 
 def _without_down(region: metapb_pb2.Region, reply: Any) -> metapb_pb2.Region:
     """The region without the peers that PD has not heard of for long, if any are left then."""
-    down = {one.peer.id for one in reply.down_peers}
+    down = {peer.peer.id for peer in reply.down_peers}
     left = [peer for peer in region.peers if peer.id not in down]
     if not left or len(left) == len(region.peers):
         return region

@@ -249,9 +249,9 @@ class PdServers:
                 done, pending = await asyncio.wait(
                     pending, timeout=left_s, return_when=asyncio.FIRST_COMPLETED
                 )
-                for found in (task.result() for task in done):
-                    if isinstance(found, MembersAnswer):
-                        grace_s = GRACE_S if found.leader else LEADERLESS_GRACE_S
+                for answer in (task.result() for task in done):
+                    if isinstance(answer, MembersAnswer):
+                        grace_s = GRACE_S if answer.leader else LEADERLESS_GRACE_S
                         ends = min(ends, loop.time() + grace_s)
         finally:
             for task in pending:
@@ -261,11 +261,11 @@ class PdServers:
         answers: list[MembersAnswer] = []
         errors: list[BinlogError] = []
         for address, task in zip(addresses, tasks, strict=True):
-            found = Unavailable(f"{address} takes too long") if task.cancelled() else task.result()
-            if isinstance(found, MembersAnswer):
-                answers.append(found)
+            answer = Unavailable(f"{address} takes too long") if task.cancelled() else task.result()
+            if isinstance(answer, MembersAnswer):
+                answers.append(answer)
             else:
-                errors.append(found)
+                errors.append(answer)
         return answers, errors
 
     async def _ask(self, address: str) -> MembersAnswer | BinlogError:

@@ -100,7 +100,7 @@ class LockResolver:
         if isinstance(status, Committed | RolledBack):
             self._final.put(start_ts, status)
             await self._resolve(
-                [one.key for one in locks],
+                [lock.key for lock in locks],
                 start_ts,
                 status,
                 deadline,

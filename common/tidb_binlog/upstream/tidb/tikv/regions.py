@@ -173,10 +173,10 @@ class RegionCache:
         replaced = self._overlapping(region)
         if same is not None and same not in replaced:
             replaced.append(same)
-        if any(_newer(known, region) for known in replaced):
+        if any(_newer(old, region) for old in replaced):
             return False
-        for known in replaced:
-            self.drop(known.id)
+        for old in replaced:
+            self.drop(old.id)
         while len(self._starts) >= self._regions_max:
             self.drop(next(iter(self._start_of)))
         self._starts.insert(bisect_left(self._starts, region.start_key), region.start_key)
@@ -224,7 +224,7 @@ class RegionCache:
         return [self._by_start[start_key] for start_key in self._starts[first:last]]
 
 
-def _newer(known: Region, region: Region) -> bool:
-    if known.version != region.version:
-        return known.version > region.version
-    return known.id == region.id and known.conf_ver > region.conf_ver
+def _newer(old: Region, region: Region) -> bool:
+    if old.version != region.version:
+        return old.version > region.version
+    return old.id == region.id and old.conf_ver > region.conf_ver

@@ -58,7 +58,7 @@ class Snapshot:
 
     async def _batch_get(self, keys: Iterable[bytes], reader: Reader) -> dict[bytes, bytes]:
         """The values of those keys that have one."""
-        found: dict[bytes, bytes] = {}
+        values: dict[bytes, bytes] = {}
         rest = set(keys)
         while rest:
             errors: list[kv.KeyError] = []
@@ -80,11 +80,11 @@ class Snapshot:
                         errors.append(pair.error)
                         again.add(pair.key or pair.error.locked.key)
                     elif pair.value:
-                        found[pair.key] = pair.value
+                        values[pair.key] = pair.value
             if errors:
                 await self._settle(errors, reader)
             rest = again
-        return found
+        return values
 
     async def scan(
         self, start_key: bytes, end_key: bytes, *, page: int = PAGE, key_only: bool = False
@@ -94,9 +94,9 @@ class Snapshot:
         """
         cursor: bytes | None = start_key
         while cursor is not None and (not end_key or cursor < end_key):
-            found, cursor = await self._page(cursor, end_key, page, key_only)
-            if found:
-                yield found
+            pairs, cursor = await self._page(cursor, end_key, page, key_only)
+            if pairs:
+                yield pairs
 
     async def _page(
         self, start_key: bytes, end_key: bytes, limit: int, key_only: bool
@@ -128,28 +128,28 @@ class Snapshot:
                 break
             await self._settle([reply.error], reader)
         pairs = reply.pairs
-        found = [(pair.key, pair.value) for pair in pairs]
+        rows = [(pair.key, pair.value) for pair in pairs]
         errors = [(at, pair.error) for at, pair in enumerate(pairs) if pair.HasField("error")]
         if errors:
-            found = await self._with_locked(found, errors, reader, key_only)
+            rows = await self._with_locked(rows, errors, reader, key_only)
         if len(pairs) >= limit:
             last = pairs[-1]
-            return found, (last.key or last.error.locked.key) + b"\0"
-        return found, region.end_key or None
+            return rows, (last.key or last.error.locked.key) + b"\0"
+        return rows, region.end_key or None
 
     async def _with_locked(
         self,
-        found: list[tuple[bytes, bytes]],
+        rows: list[tuple[bytes, bytes]],
         errors: list[tuple[int, kv.KeyError]],
         reader: Reader,
         key_only: bool,
     ) -> list[tuple[bytes, bytes]]:
         """A page in which keys that were locked have their values, or are left out."""
         await self._settle([error for _, error in errors], reader)
-        locked = {at: found[at][0] or error.locked.key for at, error in errors}
+        locked = {at: rows[at][0] or error.locked.key for at, error in errors}
         values = await self._batch_get(locked.values(), reader)
         complete = []
-        for at, pair in enumerate(found):
+        for at, pair in enumerate(rows):
             key = locked.get(at)
             if key is None:
                 complete.append(pair)

@@ -166,9 +166,9 @@ class TikvClient:
             async with self._lookups:
                 region = self._regions.find(key)
                 if region is None:
-                    found = await self._pd.region_of(key, deadline_s=max(deadline.left_s, 0.001))
-                    self._regions.insert(found)
-                    region = self._regions.find(key) or found
+                    answer = await self._pd.region_of(key, deadline_s=max(deadline.left_s, 0.001))
+                    self._regions.insert(answer)
+                    region = self._regions.find(key) or answer
         return region
 
     async def send(
@@ -309,16 +309,16 @@ class TikvClient:
     def _known(self, store_id: int) -> Store | None:
         return None if store_id in self._doubted else self._stores.get(store_id)
 
-    def _take(self, store_id: int, found: Store | None) -> Store | None:
+    def _take(self, store_id: int, current: Store | None) -> Store | None:
         """Note what PD says; a connection to a store that is gone ends."""
-        gone = found is None or found.state is StoreState.TOMBSTONE or not found.address
+        gone = current is None or current.state is StoreState.TOMBSTONE or not current.address
         self._doubted.discard(store_id)
         before = self._stores.pop(store_id, None)
-        if found is not None and not gone:
-            self._stores[store_id] = found
+        if current is not None and not gone:
+            self._stores[store_id] = current
         if before is not None and all(before.address != store.address for store in self._stores.values()):
             self._hang_up(before.address)
-        return None if gone else found
+        return None if gone else current
 
     def _channel(self, address: str) -> Channel:
         if self._closed:

@@ -193,9 +193,9 @@ class TikvTransactions:
                 # A history may be too long to be sent in time; the other question has a short answer.
                 deadline=Deadline(self._tikv.clock, deadline.left_s / 2) if old else deadline,
             )
-            found = recorded(reply.info, start_ts)
-            if found is not None:
-                return found
+            outcome = recorded(reply.info, start_ts)
+            if outcome is not None:
+                return outcome
             lock = reply.info.lock
             if reply.error:
                 problem = refusal(reply.error)
