@@ -231,8 +231,8 @@ if not TYPE_CHECKING:  # for type checkers the names above are all that there ar
     def __getattr__(name: str) -> Any:
         for module, names in _MODULES.items():
             if name in names:
-                found = globals()[name] = getattr(_imported(module, name), name)
-                return found
+                value = globals()[name] = getattr(_imported(module, name), name)
+                return value
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -117,8 +117,8 @@ class Process:
             self._clock,
             lease_s=lease_s(settings.heartbeat_interval_s),
         )
-        known = (await self._starting.wait_for(nodes.view)).drainers.get(settings.name)
-        self._stored_ts = known.status.max_commit_ts if known else 0
+        entry = (await self._starting.wait_for(nodes.view)).drainers.get(settings.name)
+        self._stored_ts = entry.status.max_commit_ts if entry else 0
         await self._operating.take_name(
             nodes, self._heartbeat, functools.partial(builder_of(settings).rehearse, settings, upstream)
         )

@@ -110,11 +110,11 @@ def where_to_begin(name: str, position: int | None, stored: Checkpoint | None, i
 async def _check_first(context: BuildContext, name: str) -> None:
     """A standby that takes over must know where the one before it was. Raises `ConfigError`."""
     settings = context.settings
-    known = (await context.nodes.view()).drainers.get(settings.name)
-    if known is not None and known.status.max_commit_ts:
+    entry = (await context.nodes.view()).drainers.get(settings.name)
+    if entry is not None and entry.status.max_commit_ts:
         raise ConfigError(
             f"the sink {name} stores no position, and {settings.data_dir} has no savepoint, but drainer"
-            f" {settings.name} was at {known.status.max_commit_ts}",
+            f" {settings.name} was at {entry.status.max_commit_ts}",
             hint="a standby of such a sink needs the data-dir of the first one, on a disk that both have",
         )
 

@@ -216,8 +216,8 @@ async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
     read_rules(settings)
     async with contextlib.AsyncExitStack() as ends:
         line = Line()
-        wanted = client_settings(settings, upstream.cluster_id)
-        client = await asyncio.to_thread(Client, wanted, line.answered, line.trouble)
+        options = client_settings(settings, upstream.cluster_id)
+        client = await asyncio.to_thread(Client, options, line.answered, line.trouble)
         ends.push_async_callback(asyncio.to_thread, client.close, wait_s=0.0)
         await asyncio.to_thread(client.meet)
     await upstream.oracle.timestamp()

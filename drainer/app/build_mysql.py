@@ -98,27 +98,27 @@ async def open_checkpoint(
         )
 
     async def see() -> tuple[Start, bool]:
-        found = await patiently(lambda: seen(settings, upstream.cluster_id), lambda: None)
-        refuse_unfinished(found.load)
-        if again and found.is_empty:
+        inspection = await patiently(lambda: seen(settings, upstream.cluster_id), lambda: None)
+        refuse_unfinished(inspection.load)
+        if again and inspection.is_empty:
             raise Conflict(
                 f"downstream {target!r} has nothing of cluster {upstream.cluster_id}, and there was when this"
                 " drainer began: it was emptied, went back to before the first start, or is another server",
                 hint="restore its checkpoint's schema with its rows, or begin anew with initial-commit-ts",
             )
-        one = await starter()
-        start = resume_point(found.stored, one)
-        drawn.append(one.now_ts)
-        return start, found.waits
+        starting = await starter()
+        start = resume_point(inspection.stored, starting)
+        drawn.append(starting.now_ts)
+        return start, inspection.waits
 
     async def begin() -> Start:
-        one = await starter()
+        starting = await starter()
         return await patiently(
             lambda: store.start(
-                one.lane_count,
-                one.initial_ts,
-                one.now_ts,
-                initial_is_given=one.initial_is_given,
+                starting.lane_count,
+                starting.initial_ts,
+                starting.now_ts,
+                initial_is_given=starting.initial_is_given,
                 living=living,
             ),
             store.close,
@@ -209,10 +209,10 @@ async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
     """What a takeover needs of others, tried without writing anything. Raises what is in its way."""
     read_rules(settings)
     try:
-        found = await asyncio.to_thread(seen, settings, upstream.cluster_id)
+        inspection = await asyncio.to_thread(seen, settings, upstream.cluster_id)
     except SessionError as error:
         raise final_error(error, "reading the checkpoint") from None
-    refuse_unfinished(found.load)
+    refuse_unfinished(inspection.load)
     await upstream.oracle.timestamp()
     await upstream.history.job(1)  # that it answers; how much it holds would be too much to read each time
 

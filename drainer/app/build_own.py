@@ -25,24 +25,24 @@ from tidb_binlog.upstream_port import Upstream
 
 
 async def build(context: BuildContext) -> Runner[Any]:
-    found = _class_of(context.settings)
-    if found.is_port:
-        return await _build_port(context, found)
-    sink = found.of(dict(context.settings.to_options))
-    return await build_batch(context, sink, found.name, PublicItems())
+    entry_point = _class_of(context.settings)
+    if entry_point.is_port:
+        return await _build_port(context, entry_point)
+    sink = entry_point.of(dict(context.settings.to_options))
+    return await build_batch(context, sink, entry_point.name, PublicItems())
 
 
-async def _build_port(context: BuildContext, found: SinkClass) -> Runner[Any]:
+async def _build_port(context: BuildContext, sink_class: SinkClass) -> Runner[Any]:
     settings = context.settings
     begin = SavepointStart(context)
     await lock_data_dir(context, SystemClock())
     stored = await begin.stored()
     initial = await begin.place(
         lambda initial_ts: Place(stored.commit_ts, stored.schema_version) if stored else Place(initial_ts),
-        f"the savepoint of the sink {found.name}",
+        f"the savepoint of the sink {sink_class.name}",
         "check pd-urls, or use an empty data-dir for this cluster",
     )
-    sink = found.of(
+    sink = sink_class.of(
         SinkContext(
             options=dict(settings.to_options),
             savepoint=begin.savepoint,
@@ -56,15 +56,15 @@ async def _build_port(context: BuildContext, found: SinkClass) -> Runner[Any]:
     )
     version = initial.schema_version if sink.start_ts == initial.commit_ts else 0
     place = await begin.place(
-        lambda _: Place(sink.start_ts, version), f"the sink {found.name}", "check pd-urls"
+        lambda _: Place(sink.start_ts, version), f"the sink {sink_class.name}", "check pd-urls"
     )
     return begin.runner(sink, await begin.translator(place))
 
 
 def _class_of(settings: DrainerConfig) -> SinkClass:
-    found = sink_class.find(settings.db_type)
-    assert found is not None, "the configuration was checked"
-    return found
+    chosen = sink_class.find(settings.db_type)
+    assert chosen is not None, "the configuration was checked"
+    return chosen
 
 
 async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:

@@ -32,9 +32,9 @@ async def load_first(
     settings: DrainerConfig, upstream: Upstream, nodes: Registry, starting: Starting
 ) -> None:
     """Raises as `Load.run`."""
-    found = await patiently(lambda: seen(settings, upstream.cluster_id), lambda: None)
-    is_begun = found.load is not None and found.load.is_unfinished
-    if not is_begun and not found.is_empty:
+    inspection = await patiently(lambda: seen(settings, upstream.cluster_id), lambda: None)
+    is_begun = inspection.load is not None and inspection.load.is_unfinished
+    if not is_begun and not inspection.is_empty:
         logger.info("nothing to load: the downstream has a checkpoint", cluster_id=upstream.cluster_id)
         return
     load = Load(settings, upstream, nodes)

@@ -70,8 +70,8 @@ async def open_schema(
         reading = tracker.read_history(Until(version or None, 0 if version else after_ts))
         await read_on(history, stored.history_after, tracker, reading)
         source = "stored"
-    elif from_snapshot and (found := await read_at(history, after_ts)) is not None:
-        tracker, source = found, "upstream"
+    elif from_snapshot and (current := await read_at(history, after_ts)) is not None:
+        tracker, source = current, "upstream"
     else:
         tracker, source = await read_whole(history, version, after_ts), "history"
     schema = TrackedSchema(tracker, store)

@@ -63,14 +63,14 @@ class Interrupted:
         self._went_back = went_back
 
     def document(self) -> dict[str, Any]:
-        found = DrainerDocument(
+        shown = DrainerDocument(
             last_ts=self.stored_ts,
             node_id=self._node_id,
             state=self._state.state,
             doing=self._reason,
             went_back=self._went_back,
         )
-        document: dict[str, Any] = plain(found)
+        document: dict[str, Any] = plain(shown)
         return document
 
 
@@ -183,16 +183,16 @@ class Operating:
         """Let a reload reach the stream and its sink."""
 
         def rules(fresh: DrainerConfig) -> Commit:
-            found = read_rules(fresh)
-            runner.rules.check(found)
-            return lambda: runner.rules.change(found)
+            rules_now = read_rules(fresh)
+            runner.rules.check(rules_now)
+            return lambda: runner.rules.change(rules_now)
 
         def stale(fresh: DrainerConfig) -> list[str]:
             return ["syncer.row-rule"] if runner.rules.made_of != read_rules(fresh).rows.made_of else []
 
         def ddl(fresh: DrainerConfig) -> Commit:
-            found = ddl_rules.parse(fresh.ddl_rules)
-            return lambda: runner.sink.set_ddl_rules(found)
+            rules_now = ddl_rules.parse(fresh.ddl_rules)
+            return lambda: runner.sink.set_ddl_rules(rules_now)
 
         def pace(fresh: DrainerConfig) -> Commit:
             return lambda: runner.change_interval(fresh.checkpoint_interval_s)

@@ -122,12 +122,12 @@ class PeriodicVerify:
         assert child.stderr is not None
         said = asyncio.create_task(child.stderr.read(), name="verify.stderr")
         try:
-            found = await self._served(child, settings)
-            if found is None:
+            result = await self._served(child, settings)
+            if result is None:
                 code = await child.wait()
                 last = (await said)[-_LAST_LINES:].decode("utf-8", "replace").strip().rpartition("\n")[2]
                 raise _Failed(f"the process that compares ended with exit code {code}: {last}")
-            return found
+            return result
         finally:
             await _end(child)
             await asyncio.gather(said, return_exceptions=True)

@@ -248,10 +248,10 @@ def end_of(positions: Sequence[Position], intent: Intent | None, last_ts: Ts) ->
     return reached_ts if together and not unknown_ddl else 0
 
 
-def check_begin(found: StoredState, purged_ts: Ts, path: str) -> None:
+def check_begin(stored: StoredState, purged_ts: Ts, path: str) -> None:
     """Raises `Conflict` when the downstream needs records that were removed."""
-    state, row = found.state, found.row
-    ours = None if is_foreign(found) or state is None else state.checkpoint
+    state, row = stored.state, stored.row
+    ours = None if is_foreign(stored) or state is None else state.checkpoint
     checkpoint = ours or row
     if checkpoint is not None and checkpoint.commit_ts < purged_ts:
         raise Conflict(
@@ -261,13 +261,13 @@ def check_begin(found: StoredState, purged_ts: Ts, path: str) -> None:
         )
 
 
-def check_reach(found: StoredState, last_ts: Ts, path: str) -> None:
+def check_reach(stored: StoredState, last_ts: Ts, path: str) -> None:
     """Raises `Conflict` when rows went downstream that the relay log does not have."""
-    state, row = found.state, found.row
+    state, row = stored.state, stored.row
     floor_ts = max(row.commit_ts if row else 0, last_ts)
-    if is_foreign(found) or end_of(found.lanes, state.intent if state else None, floor_ts):
+    if is_foreign(stored) or end_of(stored.lanes, state.intent if state else None, floor_ts):
         return
-    raise _beyond(found.lanes, last_ts, path)
+    raise _beyond(stored.lanes, last_ts, path)
 
 
 def _beyond(positions: Sequence[Position], last_ts: Ts, path: str) -> Conflict:

@@ -57,7 +57,7 @@ class SavepointStart:
         where it is ahead of the upstream: `AheadOfUpstream`."""
         context = self._context
 
-        async def found() -> Place:
+        async def find_place() -> Place:
             now_ts = await context.upstream.oracle.timestamp()
             wanted_ts = context.settings.initial_commit_ts
             if wanted_ts == -1:
@@ -71,7 +71,7 @@ class SavepointStart:
                 )
             return place
 
-        return await not_ahead(lambda: context.operating.wait_for(found))
+        return await not_ahead(lambda: context.operating.wait_for(find_place))
 
     async def translator(self, place: Place) -> Translator:
         """From there on."""

@@ -48,11 +48,11 @@ async def compare(settings: DrainerConfig, link: ChildLink) -> dict[str, Any]:
             lag=ParentLag(link),
             on_progress=Teller(link).tell,
         )
-        found = await verification.run()
+        result = await verification.run()
     finally:
         await upstream.close()
-    replace_file(os.path.join(settings.data_dir, PAGE), html_page.html(found).encode())
-    return json_document.document(found)
+    replace_file(os.path.join(settings.data_dir, PAGE), html_page.html(result).encode())
+    return json_document.document(result)
 
 
 class ParentLag:
@@ -92,11 +92,11 @@ def main(parent: int) -> None:
     link = ChildLink()
     settings = link.settings()
     try:
-        found = asyncio.run(compare(settings, link))
+        result = asyncio.run(compare(settings, link))
     except BinlogError as error:
         link.say({"failed": str(error)})
     else:
-        link.say({"result": found})
+        link.say({"result": result})
 
 
 if __name__ == "__main__":

@@ -49,9 +49,9 @@ class ChildLink:
 
     def settings(self) -> DrainerConfig:
         """To be called first."""
-        found = pickle.loads(base64.b64decode(self._read()))
-        assert isinstance(found, DrainerConfig)
-        return found
+        settings = pickle.loads(base64.b64decode(self._read()))
+        assert isinstance(settings, DrainerConfig)
+        return settings
 
     async def ask(self, _address: str, path: str, _timeout_s: float) -> Page:
         """An order to the drainer; its answer comes within the time that the order allows."""
@@ -76,7 +76,7 @@ class ChildLink:
         self._outgoing.flush()
 
     def _read(self) -> bytes:
-        found = self._incoming.readline()
-        if not found:
+        line = self._incoming.readline()
+        if not line:
             raise Unavailable("the drainer that asked for this has ended")
-        return found
+        return line

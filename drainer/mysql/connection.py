@@ -103,11 +103,11 @@ class Away(Unavailable):
 
 def own_error(error: pymysql.err.MySQLError | OSError) -> SessionError:
     """The project's error for one of PyMySQL, or of its socket."""
-    found = session_error(error.args)
-    is_clients = isinstance(error, pymysql.err.InternalError) and not found.number  # a packet makes no sense
+    own = session_error(error.args)
+    is_clients = isinstance(error, pymysql.err.InternalError) and not own.number  # a packet makes no sense
     if is_clients or isinstance(error, OSError | pymysql.err.InterfaceError):
         return ConnectionLost(*error.args)
-    return found
+    return own
 
 
 @contextlib.contextmanager
@@ -179,13 +179,13 @@ class Connection(pymysql.connections.Connection):
 
     def rows_if_there(self, *queries: bytes) -> list[list[tuple[Any, ...]]]:
         """The rows of each query; none where its table or database is not there."""
-        found: list[list[tuple[Any, ...]]] = []
+        answers: list[list[tuple[Any, ...]]] = []
         for query in queries:
             try:
-                found.append(self.rows(query))
+                answers.append(self.rows(query))
             except NoSuchTable:
-                found.append([])
-        return found
+                answers.append([])
+        return answers
 
     def rows_by_name(self, query: bytes) -> list[dict[str, Any]]:
         """All rows of a query by the names of its columns, in upper case."""
@@ -250,10 +250,10 @@ class Connection(pymysql.connections.Connection):
     def is_read_only(self) -> bool:
         """Whether the server is: it follows another one, and what is written there is lost. Raises `Away`."""
         try:
-            ((found,),) = self.rows(b"SELECT @@global.read_only")
+            ((value,),) = self.rows(b"SELECT @@global.read_only")
         except SessionError as error:
             raise Away(f"the downstream does not say whether it is read-only: {safe_text(error)}") from None
-        return str(found).upper() in ("1", "ON")
+        return str(value).upper() in ("1", "ON")
 
     def cut(self) -> None:
         """From any thread: whatever waits for the server is told that the connection is lost."""
@@ -362,12 +362,12 @@ def prepare_session(
     connection.run(b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
     settings = f"time_zone='+00:00', foreign_key_checks=0, sql_mode='{sql_mode}'"
     connection.run(f"SET SESSION {settings}".encode())
-    wanted = dict(variables)
+    pinned = dict(variables)
     if "tidb" in connection.server_version.lower():
         for name, value in TIDB_VARIABLES:
-            if name not in wanted:
+            if name not in pinned:
                 set_if_known(connection, name, value)
-    for name, value in wanted.items():
+    for name, value in pinned.items():
         try:
             connection.run(f"SET SESSION {name}={value}".encode())
         except StatementRefused as error:

@@ -100,8 +100,8 @@ def session_error(arguments: tuple[object, ...]) -> SessionError:
         return ConnectionLost(*arguments)
     if trouble is not None:
         return TransientError(*arguments)
-    there = error.number not in (NO_SUCH_DATABASE, NO_SUCH_TABLE, _NO_SUCH_VIEW)
-    return StatementRefused(*arguments) if there else NoSuchTable(*arguments)
+    exists = error.number not in (NO_SUCH_DATABASE, NO_SUCH_TABLE, _NO_SUCH_VIEW)
+    return StatementRefused(*arguments) if exists else NoSuchTable(*arguments)
 
 
 def trouble_of(error: BaseException) -> Trouble | None:
@@ -124,8 +124,8 @@ def broken_check(error: BaseException) -> str:
 def _named(error: BaseException, patterns: dict[int, re.Pattern[str]]) -> str:
     if not isinstance(error, SessionError) or error.number not in patterns:
         return ""
-    found = patterns[error.number].search(error.text)
-    return found[1] if found is not None else ""
+    match = patterns[error.number].search(error.text)
+    return match[1] if match is not None else ""
 
 
 def safe_text(error: BaseException, *, values: bool = False) -> str:

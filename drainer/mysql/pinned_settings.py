@@ -60,17 +60,17 @@ def pin(session: Any, side: str) -> None:
         logger.warning("settings cannot be pinned", statement=FIRST.decode(), reason=safe_text(error))
     names = ",".join(f"'{name}'" for name in (*PINNED, "binlog_format", "log_bin"))
     listed = session.rows(f"SHOW SESSION VARIABLES WHERE Variable_name IN ({names})".encode())
-    there = {str(name).lower(): str(value) for name, value in listed}
+    values = {str(name).lower(): str(value) for name, value in listed}
     for name, value in PINNED.items():
-        found = there.get(name) or value  # no engine of its own for temporary tables: that of others
-        if found.upper() == value.upper():
+        current = values.get(name) or value  # no engine of its own for temporary tables: that of others
+        if current.upper() == value.upper():
             continue
         try:
             session.run(f"SET SESSION {name}={value if value[0].isdigit() else repr(value)}".encode())
         except StatementRefused as error:
             if name not in _QUIET:
-                logger.warning("setting cannot be pinned", name=name, value=found, reason=safe_text(error))
-    if (there.get("log_bin"), there.get("binlog_format", "").upper()) != ("ON", "STATEMENT"):
+                logger.warning("setting cannot be pinned", name=name, value=current, reason=safe_text(error))
+    if (values.get("log_bin"), values.get("binlog_format", "").upper()) != ("ON", "STATEMENT"):
         return
     try:  # InnoDB does not write under READ COMMITTED where the server logs statements (error 1665)
         session.run(b"SET SESSION binlog_format=ROW")

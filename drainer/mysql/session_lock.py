@@ -109,10 +109,10 @@ def end_if_idle(connection: Connection, name: str) -> bool:
     if not holder:
         return True
     statement = b"SELECT COMMAND FROM information_schema.PROCESSLIST WHERE ID=%d" % holder
-    found = connection.rows(statement)
-    if found and found[0][0] != _IDLE:
+    rows = connection.rows(statement)
+    if rows and rows[0][0] != _IDLE:
         return False
-    return not found or _kill(connection, holder, name)
+    return not rows or _kill(connection, holder, name)
 
 
 def succeed(connection: Connection, name: str) -> None:

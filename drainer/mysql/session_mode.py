@@ -97,7 +97,7 @@ def session_mode(configured: str) -> SessionMode:
 
 def session_variables(params: Mapping[str, Any] | None) -> tuple[tuple[str, str], ...]:
     """(name, literal) of each variable to set. `ConfigError` names one that cannot be set."""
-    found = []
+    variables = []
     for key, value in (params or {}).items():
         name = key.lower()
         if not _VARIABLE.fullmatch(name):
@@ -106,8 +106,8 @@ def session_variables(params: Mapping[str, Any] | None) -> tuple[tuple[str, str]
             why = _NOT_TO_SET.get(name, "text is sent as utf8mb4")
             raise ConfigError(f"syncer.to.params: {key} cannot be set: {why}", hint="take it out")
         if name not in _PASSED_OVER:
-            found.append((name, _literal(key, value)))
-    return tuple(found)
+            variables.append((name, _literal(key, value)))
+    return tuple(variables)
 
 
 def _literal(key: str, value: Any) -> str:

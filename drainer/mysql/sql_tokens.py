@@ -72,15 +72,15 @@ _BY_ACTION: Final[dict[int, str]] = {
 
 def tokens(query: str) -> list[str]:
     """Words, quoted names, strings and the marks `. , ; ( ) = @`, in order."""
-    return [found for match in _PIECE.finditer(query) if (found := match["token"]) is not None]
+    return [token for match in _PIECE.finditer(query) if (token := match["token"]) is not None]
 
 
 def token_spans(query: str) -> list[tuple[str, int, int]]:
     """The same, each with where it begins and ends."""
     return [
-        (found, *match.span("token"))
+        (token, *match.span("token"))
         for match in _PIECE.finditer(query)
-        if (found := match["token"]) is not None
+        if (token := match["token"]) is not None
     ]
 
 
@@ -97,7 +97,7 @@ def tables_read(query: str, schema: str) -> frozenset[tuple[str, str]]:
     `schema` is the current database. More than that may be among them (aliases, columns of a join), but no
     column of a list and no word of another clause.
     """
-    found: set[tuple[str, str]] = set()
+    names_read: set[tuple[str, str]] = set()
     begins = _NAMES_TABLES.get(next(iter(events_of(query)), ""), frozenset())
     reads, outside = False, []
     words = tokens(query)
@@ -118,8 +118,8 @@ def tables_read(query: str, schema: str) -> frozenset[tuple[str, str]]:
             while words[at : at + 1] == ["."] and at + 1 < len(words):
                 names.append(unquote(words[at + 1]).lower())
                 at += 2
-            found.add((names[0], names[1]) if len(names) > 1 else (schema.lower(), names[0]))
-    return frozenset(found)
+            names_read.add((names[0], names[1]) if len(names) > 1 else (schema.lower(), names[0]))
+    return frozenset(names_read)
 
 
 def events_of(query: str, action: int = 0) -> tuple[str, ...]:
@@ -161,12 +161,12 @@ def _kind(words: list[str]) -> str:
 
 def _partition_events(words: list[str]) -> tuple[str, ...]:
     depth = 0
-    found = []
+    events = []
     for word, following in pairwise(words):
         depth += (word == "(") - (word == ")")
         if not depth and word in _PARTITION_VERBS and following == "PARTITION":
-            found.append(f"{word.lower()} table partition")
-    return tuple(dict.fromkeys(found))
+            events.append(f"{word.lower()} table partition")
+    return tuple(dict.fromkeys(events))
 
 
 # Names in a RENAME statement -----------------------------------------------------------------------------

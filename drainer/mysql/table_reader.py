@@ -73,10 +73,10 @@ def read_table(connection: Connection, schema: str, name: str) -> DownstreamTabl
     connection.rollback()
     dialect = dialect_of(connection)
     with connection.cursor() as cursor:
-        found = _find(cursor, schema, name)
-        if found is None:
+        entry = _find(cursor, schema, name)
+        if entry is None:
             return None
-        place = found[:2]
+        place = entry[:2]
         checked = _json_columns(cursor, place) if dialect is Dialect.MARIADB else frozenset()
         columns = tuple(_column(row, checked) for row in _rows(cursor, _COLUMNS, place))
         table = DownstreamTable(
@@ -85,8 +85,8 @@ def read_table(connection: Connection, schema: str, name: str) -> DownstreamTabl
             unique_keys=_unique_keys(_rows(cursor, _KEYS, place)),
             may_have_triggers=_may_have_triggers(cursor, place),
             referenced=_is_referenced(cursor, place, dialect),
-            engine=found[2],
-            transactional=_is_transactional(cursor, found[2]),
+            engine=entry[2],
+            transactional=_is_transactional(cursor, entry[2]),
             dialect=dialect,
         )
     connection.rollback()
@@ -118,18 +118,18 @@ def _rows(cursor: Any, query: str, values: tuple[str, ...]) -> list[tuple[Any, .
 
 
 def _find(cursor: Any, schema: str, name: str) -> tuple[str, str, str] | None:
-    found = _rows(cursor, _EXACT, (schema, name))
-    if len(found) != 1:
-        found = _rows(cursor, _ANY_CASE, (schema, name))
-    exact = [row for row in found if row[:2] == (schema, name)]
-    found = exact or found
-    if len({row[:2] for row in found}) > 1:  # TiDB may list a table twice while its name changes
-        names = ", ".join(f"{row[0]}.{row[1]}" for row in found)
+    rows = _rows(cursor, _EXACT, (schema, name))
+    if len(rows) != 1:
+        rows = _rows(cursor, _ANY_CASE, (schema, name))
+    exact = [row for row in rows if row[:2] == (schema, name)]
+    rows = exact or rows
+    if len({row[:2] for row in rows}) > 1:  # TiDB may list a table twice while its name changes
+        names = ", ".join(f"{row[0]}.{row[1]}" for row in rows)
         raise DownstreamError(
             f"table {schema}.{name} may be any of {names} downstream",
             hint="rename them, so that one has the name as it is written upstream",
         )
-    return (str(found[0][0]), str(found[0][1]), str(found[0][2] or "")) if found else None
+    return (str(rows[0][0]), str(rows[0][1]), str(rows[0][2] or "")) if rows else None
 
 
 def _column(row: tuple[Any, ...], checked: frozenset[str]) -> DownstreamColumn:

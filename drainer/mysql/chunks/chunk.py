@@ -39,8 +39,8 @@ class Chunk:
 
     def where(self) -> bytes:
         """`` WHERE `a`>=1 AND `a`<5 ``, with a blank in front; nothing for the whole table."""
-        found = self.condition()
-        return b" WHERE " + found if found else b""
+        condition = self.condition()
+        return b" WHERE " + condition if condition else b""
 
     def condition(self) -> bytes:
         """The condition alone, fit to be joined with AND; b"" for the whole table."""

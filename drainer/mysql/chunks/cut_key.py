@@ -83,18 +83,22 @@ def key_to_compare(
     """
 
     def sorted_alike(column: DownstreamColumn) -> bool:
-        there = other.column(column.name)
-        return there is not None and column.name.lower() not in changed and _sorted_alike(column, there)
+        counterpart = other.column(column.name)
+        return (
+            counterpart is not None
+            and column.name.lower() not in changed
+            and _sorted_alike(column, counterpart)
+        )
 
     return _best(table, sorted_alike)
 
 
 def _best(table: DownstreamTable, usable: Callable[[DownstreamColumn], bool]) -> CutKey:
     """Of the keys that identify a row the first that can be used whole, else the longest beginning of one."""
-    found = [_cut_key(table, key, usable) for key in table.unique_keys]
-    whole = [key for key in found if key.unique and key.columns]
+    keys = [_cut_key(table, key, usable) for key in table.unique_keys]
+    whole = [key for key in keys if key.unique and key.columns]
     integers = [key for key in whole if key.is_integer and key.index == "PRIMARY"]
-    return next(iter(integers or whole), max(found, key=lambda key: len(key.columns), default=WHOLE))
+    return next(iter(integers or whole), max(keys, key=lambda key: len(key.columns), default=WHOLE))
 
 
 def _cut_key(table: DownstreamTable, key: UniqueKey, usable: Callable[[DownstreamColumn], bool]) -> CutKey:
@@ -110,16 +114,16 @@ def _cut_key(table: DownstreamTable, key: UniqueKey, usable: Callable[[Downstrea
     return CutKey(tuple(columns), key.name, unique=len(columns) == len(key.parts)) if columns else WHOLE
 
 
-def _sorted_alike(here: DownstreamColumn, there: DownstreamColumn) -> bool:
-    family = family_of(here)
+def _sorted_alike(first: DownstreamColumn, second: DownstreamColumn) -> bool:
+    family = family_of(first)
     if family is Family.TEXT:
-        same = _collation(here) == _collation(there)
-        return same and family_of(there) is family and here.collation in _SORTED_ALIKE
+        same = _collation(first) == _collation(second)
+        return same and family_of(second) is family and first.collation in _SORTED_ALIKE
     if family in _NUMBERS:
-        return family_of(there) in _NUMBERS and here.digits <= there.digits
+        return family_of(second) in _NUMBERS and first.digits <= second.digits
     if family is Family.BINARY:  # BINARY(n) is filled up
-        return (here.type, here.length) == (there.type, there.length)
-    return family_of(there) is family and here.digits == there.digits
+        return (first.type, first.length) == (second.type, second.length)
+    return family_of(second) is family and first.digits == second.digits
 
 
 def _collation(column: DownstreamColumn) -> str:

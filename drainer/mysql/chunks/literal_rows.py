@@ -76,15 +76,15 @@ class LiteralSelect:
 
     @classmethod
     def of(
-        cls, columns: Sequence[Column], here: DownstreamTable, there: DownstreamTable, key: CutKey
+        cls, columns: Sequence[Column], here: DownstreamTable, destination: DownstreamTable, key: CutKey
     ) -> LiteralSelect | None:
-        """For the `columns` of an INSERT into `there`, in their order, read from `here`; None: not exact."""
+        """For `columns` of an INSERT into `destination`, in order, read from `here`; None: not exact."""
         shown = []
         for column in columns:
-            source, target = here.column(column.name), there.column(column.name)
+            source, target = here.column(column.name), destination.column(column.name)
             if source is None or target is None:
                 return None
-            if not _is_exact(column, source, here.dialect, target, there.dialect):
+            if not _is_exact(column, source, here.dialect, target, destination.dialect):
                 return None
             shown.append(literal(source))
         table = qualified(here.schema, here.name) + index_hint(key)
@@ -129,15 +129,23 @@ def _checked(count: int, sql: bytes) -> LiteralRows:
 
 
 def _is_exact(
-    column: Column, here: DownstreamColumn, from_: Dialect, there: DownstreamColumn, to: Dialect
+    column: Column, here: DownstreamColumn, from_: Dialect, destination: DownstreamColumn, to: Dialect
 ) -> bool:
     family = _FAMILIES.get(column.type.kind)
     if family is None or family_of(here) is not family:
         return False
     if family is Family.JSON:
-        return from_ is Dialect.TIDB and (family_of(there) is family or there.checks_json)
-    if family_of(there) is not family:
+        return from_ is Dialect.TIDB and (family_of(destination) is family or destination.checks_json)
+    if family_of(destination) is not family:
         return False
-    if family in (Family.TEXT, Family.ENUM) and to is not Dialect.TIDB and Charset.is_narrow(there.charset):
-        return from_ is not Dialect.TIDB and here.charset == there.charset and here.charset in _SAME_IN_BOTH
+    if (
+        family in (Family.TEXT, Family.ENUM)
+        and to is not Dialect.TIDB
+        and Charset.is_narrow(destination.charset)
+    ):
+        return (
+            from_ is not Dialect.TIDB
+            and here.charset == destination.charset
+            and here.charset in _SAME_IN_BOTH
+        )
     return True

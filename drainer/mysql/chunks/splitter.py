@@ -64,18 +64,18 @@ class Splitter:
         if least is None or most is None:
             return
         waiting = [(int(least), int(most) + 1)]
-        wanted, gathered, is_measured = float(self.rows_wanted), 0, False
+        goal, gathered, is_measured = float(self.rows_wanted), 0, False
         while waiting:
             begin, end = waiting.pop()
             rows = self._estimate(connection, begin, end)
-            if rows > wanted * _MORE and end - begin > 1:
-                waiting.extend(reversed(divide(begin, end, max(2, round(rows / wanted)))))
+            if rows > goal * _MORE and end - begin > 1:
+                waiting.extend(reversed(divide(begin, end, max(2, round(rows / goal)))))
                 continue
-            if not is_measured and rows * 4 > wanted:
-                wanted, is_measured = wanted * self._excess(connection, begin, end, rows), True
+            if not is_measured and rows * 4 > goal:
+                goal, is_measured = goal * self._excess(connection, begin, end, rows), True
                 waiting.append((begin, end))
                 continue
-            if gathered and gathered + rows > wanted * _MORE:
+            if gathered and gathered + rows > goal * _MORE:
                 yield (b"%d" % begin,)
                 gathered = 0
             gathered += rows
@@ -113,12 +113,12 @@ class Splitter:
             here = at_or_after(names, low) if low else b"TRUE"
             # Several rows may have one place: chunks have to go on all the same.
             stays = b" AND ".join(_equal(names, low)) if low and not self.key.unique else b"0"
-            found = connection.printed(query % (stays, here) + b" OFFSET %d" % self.rows_wanted)
-            if found and found[0][-1] == b"1":
-                found = connection.printed(query % (b"0", after(names, low)))
-            if not found:
+            rows = connection.printed(query % (stays, here) + b" OFFSET %d" % self.rows_wanted)
+            if rows and rows[0][-1] == b"1":
+                rows = connection.printed(query % (b"0", after(names, low)))
+            if not rows:
                 return
-            place = tuple(literal for literal in found[0][:-1] if literal is not None)
+            place = tuple(literal for literal in rows[0][:-1] if literal is not None)
             yield place
             low = place
 

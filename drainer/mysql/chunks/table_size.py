@@ -32,8 +32,8 @@ class TableSize:
 
 def table_size(connection: Connection, schema: str, name: str) -> TableSize:
     """Raises `SessionError`."""
-    found = connection.printed(_SIZE % (string_literal(schema), string_literal(name)))
-    if not found:
+    answer = connection.printed(_SIZE % (string_literal(schema), string_literal(name)))
+    if not answer:
         return TableSize(0, 0)
-    rows, size = found[0]
+    rows, size = answer[0]
     return TableSize(int(rows or 0), int(size or 0))

@@ -42,17 +42,17 @@ _TEXTS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", 
 _NUMBERS: Final = INTEGER_TYPES | {DECIMAL}
 
 
-def key_literal(entry: ColumnSql, there: DownstreamColumn) -> Literal:
-    """The literal to compare with the column `there`; made once for a table version."""
+def key_literal(entry: ColumnSql, downstream: DownstreamColumn) -> Literal:
+    """The literal to compare with the column `downstream`; made once for a table version."""
     compare = entry.compare
     kind = entry.column.type
-    if there.type in _TEXTS and kind.tp in _NUMBERS:
+    if downstream.type in _TEXTS and kind.tp in _NUMBERS:
         compare = _as_text(entry.store)
-    elif there.type == "binary" and kind.is_binary_string:
-        compare = _filled(there.length)
-    if there.type != "set" and (there.type not in _TEXTS or kind.is_binary_string):
+    elif downstream.type == "binary" and kind.is_binary_string:
+        compare = _filled(downstream.length)
+    if downstream.type != "set" and (downstream.type not in _TEXTS or kind.is_binary_string):
         return compare
-    return compare if there.charset in _UNICODE else _converted(compare, there)
+    return compare if downstream.charset in _UNICODE else _converted(compare, downstream)
 
 
 def _as_text(store: Literal) -> Literal:
@@ -63,9 +63,9 @@ def _filled(length: int) -> Literal:
     return lambda raw: binary_literal(raw.ljust(length, b"\0"))
 
 
-def _converted(compare: Literal, there: DownstreamColumn) -> Literal:
-    tail = f" USING {there.charset}) COLLATE {there.collation}".encode()
-    ascii_is_ascii = there.charset in _ASCII_IS_ASCII
+def _converted(compare: Literal, downstream: DownstreamColumn) -> Literal:
+    tail = f" USING {downstream.charset}) COLLATE {downstream.collation}".encode()
+    ascii_is_ascii = downstream.charset in _ASCII_IS_ASCII
 
     def literal(value: Any) -> bytes:
         plain = compare(value)

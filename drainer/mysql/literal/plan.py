@@ -32,7 +32,7 @@ class Written:
 
     `unknown` columns are not there, `unwritten` ones are there and computed. `charsets`: of the columns whose
     character set is narrower than utf8mb4. `watched` columns are in a unique key there. `casts_json`: JSON is
-    a type of its own there, which no text equals. `there`: what columns are there, for comparing.
+    a type of its own there, which no text equals. `downstream`: what columns are there, for comparing.
     `alternatives`: keys of several columns are not written as a list of rows.
     """
 
@@ -41,7 +41,7 @@ class Written:
     charsets: Mapping[int, Charset] = field(default_factory=dict)
     watched: frozenset[int] = frozenset()
     casts_json: bool = False
-    there: Mapping[int, DownstreamColumn] = field(default_factory=dict)
+    downstream: Mapping[int, DownstreamColumn] = field(default_factory=dict)
     alternatives: bool = False
 
 
@@ -68,9 +68,9 @@ class SqlPlan:
             charset = written.charsets.get(column.id)
             if charset is not None and entry.quoted and column.type.tp != JSON:
                 entry = replace(entry, store=charset.literal, compare=charset.literal, charset=charset)
-            there = written.there.get(column.id)
-            if there is not None and column.type.tp != JSON:
-                entry = replace(entry, compare=key_literal(entry, there))
+            downstream = written.downstream.get(column.id)
+            if downstream is not None and column.type.tp != JSON:
+                entry = replace(entry, compare=key_literal(entry, downstream))
             described.append(entry)
             return entry.conversion
 
@@ -302,12 +302,12 @@ class SqlPlan:
     def foreign_text(self, image: Image | str, row: bytes) -> list[str]:
         """Columns whose character set downstream does not have the text of this image."""
         values = self._image(image)(row)
-        found = []
+        names = []
         for place in self._narrow:
             value, charset = values[place], self._sql[place].charset
             if value is not None and charset is not None and not charset.holds(value):
-                found.append(self.columns[place].name)
-        return found
+                names.append(self.columns[place].name)
+        return names
 
     def _image(self, image: Image | str) -> Callable[[bytes], Values]:
         image = _IMAGES[image] if isinstance(image, str) else image
@@ -401,8 +401,8 @@ class SqlPlan:
 
     def _values(self, prefix: str, places: Collection[int]) -> str:
         """A tuple of raw values with None at the places that were not read."""
-        wanted = set(places)
-        parts = (f"{prefix}{place}" if place in wanted else "None" for place in self._readers.all_places)
+        chosen = set(places)
+        parts = (f"{prefix}{place}" if place in chosen else "None" for place in self._readers.all_places)
         return "(" + "".join(f"{part}, " for part in parts) + ")"
 
 

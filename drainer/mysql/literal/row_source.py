@@ -59,10 +59,10 @@ def _odd(quoted: Entries, escaped: str, *, nulls: bool) -> list[str]:
     """Statements that leave a row to `escaped` if a text of it has a quote or a backslash."""
     lines = []
     # What is a slice of the row needs no search if the row has no such byte; JSON text is made here.
-    for made, condition in ((False, "(39 in b or 92 in b) and "), (True, "")):
+    for is_json, condition in ((False, "(39 in b or 92 in b) and "), (True, "")):
         tests = []
         for value, entry in quoted:
-            if (entry.column.type.tp == JSON) is made:
+            if (entry.column.type.tp == JSON) is is_json:
                 test = f"39 in {value} or 92 in {value}"
                 tests.append(f"{value} is not None and ({test})" if nulls else test)
         if tests:

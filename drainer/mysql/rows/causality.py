@@ -178,12 +178,12 @@ def _keeps_blanks(column: Column) -> bool:
 def may_merge(column: Column, length: int, theirs: DownstreamColumn, part: KeyPart) -> bool:
     """Whether two keys of the upstream may be one key downstream."""
     here = equality_downstream(column, theirs, part.length)
-    there = equality_upstream(column, length)
+    upstream = equality_upstream(column, length)
     if _keeps_blanks(column) and _drops_blanks(theirs):
         return True
-    if here <= there and here is not Equality.LOOSE:
+    if here <= upstream and here is not Equality.LOOSE:
         return False
-    if here is not Equality.LOOSE or there is not Equality.LOOSE:
+    if here is not Equality.LOOSE or upstream is not Equality.LOOSE:
         return True
     # Both are loose: they must be loose in the same way.
     if (part.length or WHOLE_COLUMN) < length or (part.length is not None and length == WHOLE_COLUMN):
@@ -232,10 +232,10 @@ def key_facts(
         equality = max(equality, *_equalities(key, theirs, downstream))
         unique = unique or not _merges(key, lengths, theirs, downstream)
     for column in key:
-        found = downstream.column(column.name)
-        if found is None:
+        counterpart = downstream.column(column.name)
+        if counterpart is None:
             return KeyFacts(Spread.BY_TABLE, others, unique=False)
-        equality = max(equality, equality_downstream(column, found))
+        equality = max(equality, equality_downstream(column, counterpart))
     if any(_merges(key, lengths, theirs, downstream) for theirs in same):
         unique = False
     return KeyFacts(Spread.BY_TABLE if others else _SPREADS[equality], others, unique)
@@ -244,9 +244,9 @@ def key_facts(
 def _equalities(key: Iterable[Column], theirs: UniqueKey, downstream: DownstreamTable) -> Iterable[Equality]:
     parts = {part.column.lower(): part for part in theirs.parts if part.column}
     for column in key:
-        found = downstream.column(column.name)
-        assert found is not None
-        yield equality_downstream(column, found, parts[column.name.lower()].length)
+        counterpart = downstream.column(column.name)
+        assert counterpart is not None
+        yield equality_downstream(column, counterpart, parts[column.name.lower()].length)
 
 
 def _merges(
@@ -254,9 +254,9 @@ def _merges(
 ) -> bool:
     parts = {part.column.lower(): part for part in theirs.parts if part.column}
     for column, length in zip(key, lengths, strict=True):
-        found = downstream.column(column.name)
-        assert found is not None
-        if may_merge(column, length, found, parts[column.name.lower()]):
+        counterpart = downstream.column(column.name)
+        assert counterpart is not None
+        if may_merge(column, length, counterpart, parts[column.name.lower()]):
             return True
     return False
 

@@ -96,8 +96,8 @@ class DownstreamTable:
         return f"{self.schema}.{self.name}"
 
     def column(self, name: str) -> DownstreamColumn | None:
-        wanted = name.lower()
-        return next((column for column in self.columns if column.name.lower() == wanted), None)
+        lowered = name.lower()
+        return next((column for column in self.columns if column.name.lower() == lowered), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,21 +125,23 @@ def match(
     Raises `DownstreamError` naming the table and its columns when they cannot.
     """
     writable = [column for column in info.columns if column.is_writable and column.id not in left_out]
-    found = {column.id: downstream.column(column.name) for column in writable}
-    missing = [column for column in writable if found[column.id] is None]
+    counterparts = {column.id: downstream.column(column.name) for column in writable}
+    missing = [column for column in writable if counterparts[column.id] is None]
     if missing and sync_mode != PARTIAL:
         raise DownstreamError(
             f"table {downstream.label} has no column {_names(missing)} downstream",
             hint="add it there, or set syncer.to.sync-mode = 2 to leave such columns out",
         )
-    computed = {column_id for column_id, theirs in found.items() if theirs is not None and theirs.generated}
+    computed = {
+        column_id for column_id, theirs in counterparts.items() if theirs is not None and theirs.generated
+    }
     if len(missing) + len(computed) == len(writable):
         raise DownstreamError(
             f"table {downstream.label} has no column downstream that upstream's {info.name} has",
             hint="compare the two tables",
         )
-    known = {column.name.lower() for column in writable}
-    extra = [column for column in downstream.columns if column.name.lower() not in known]
+    names = {column.name.lower() for column in writable}
+    extra = [column for column in downstream.columns if column.name.lower() not in names]
     ours = [column for column in extra if not column.generated]
     return Match(
         left_out=left_out | {column.id for column in missing},

@@ -108,7 +108,7 @@ def _plan(
     key = compile_sql(version.info, written=Written(how.left_out)).key_columns
     identifying = {column.id for column in key}
     charsets = {}
-    there = {}
+    theirs_by_id = {}
     in_keys = {name for key in downstream.unique_keys for name in key.columns}
     watched = {column.id for column in version.info.columns if column.name.lower() in in_keys}
     # TiDB has all text as UTF-8: any text fits, and none is converted to be compared.
@@ -116,8 +116,8 @@ def _plan(
     for column in version.info.columns:
         theirs = downstream.column(column.name)
         if theirs is not None:
-            there[column.id] = replace(theirs, charset="") if is_tidb else theirs
-            if Charset.is_narrow(there[column.id].charset):
+            theirs_by_id[column.id] = replace(theirs, charset="") if is_tidb else theirs
+            if Charset.is_narrow(theirs_by_id[column.id].charset):
                 in_key = f"{downstream.label}.{theirs.name}" if column.id in identifying else ""
                 charsets[column.id] = Charset(theirs.charset, theirs.length, in_key)
     written = Written(
@@ -126,7 +126,7 @@ def _plan(
         charsets,
         frozenset(watched),
         casts_json=downstream.dialect is not Dialect.MARIADB,
-        there=there,
+        downstream=theirs_by_id,
         alternatives=downstream.dialect is Dialect.MYSQL,
     )
     return compile_sql(version.info, written=written, kind=kind)
@@ -146,7 +146,7 @@ def refreshed(target: TableTarget, downstream: DownstreamTable, *, sync_mode: in
     None if nothing that statements name is different. The changes stay spread as they were, whatever the
     table is now: later ones are spread anew (`table_learning`).
     """
-    made = target_of(target.version, 1, downstream, sync_mode=sync_mode)
-    fresh = replace(made, spread=target.spread, lane=target.lane, fold_id=target.fold_id)
+    target_now = target_of(target.version, 1, downstream, sync_mode=sync_mode)
+    fresh = replace(target_now, spread=target.spread, lane=target.lane, fold_id=target.fold_id)
     same = (fresh.name, fresh.sql.column_list, fresh.form, fresh.fillers)
     return None if same == (target.name, target.sql.column_list, target.form, target.fillers) else fresh
