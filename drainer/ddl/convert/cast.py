@@ -64,8 +64,8 @@ class Source:
         object.__setattr__(self, "kind", self.type.kind)
 
     def moment(self) -> Moment:
-        found = moments.read(str(self.value))
-        return moments.to_zone(found, self.job.zone) if self.kind is ColumnKind.TIMESTAMP else found
+        moment = moments.read(str(self.value))
+        return moments.to_zone(moment, self.job.zone) if self.kind is ColumnKind.TIMESTAMP else moment
 
     def text(self) -> str:
         """As a text that TiDB reads numbers and dates from; bytes that are no UTF-8 stand for themselves."""
@@ -100,23 +100,23 @@ def cast(value: Value, source: FieldType, target: FieldType, job: Moments) -> Va
 # Numbers -------------------------------------------------------------------------------------------------
 
 
-def _number(one: Source) -> int | float | Decimal:
+def _number(source: Source) -> int | float | Decimal:
     """A number that is not rounded; for DOUBLE and DECIMAL."""
-    value, kind = one.value, one.kind
+    value, kind = source.value, source.kind
     if kind in _STRINGS:
-        return numerals.decimal_of(numerals.prefix(one.text()))
+        return numerals.decimal_of(numerals.prefix(source.text()))
     if kind in _CALENDAR:
-        moment = one.moment()
+        moment = source.moment()
         if kind is ColumnKind.DATE:
             return moments.to_number(moment) // 1_000_000
         return _fraction(moments.to_number(moment), moment.micro)
     if kind is ColumnKind.TIME:
         return _time_number(moments.read_time(value))
     if kind is ColumnKind.JSON:
-        found = one.document()
-        if isinstance(found, str):
-            return numerals.decimal_of(numerals.prefix(found))
-        return found if isinstance(found, float) else int(found) if isinstance(found, int) else 0
+        content = source.document()
+        if isinstance(content, str):
+            return numerals.decimal_of(numerals.prefix(content))
+        return content if isinstance(content, float) else int(content) if isinstance(content, int) else 0
     assert isinstance(value, int | float | Decimal)
     return value
 
@@ -131,57 +131,57 @@ def _time_number(size: int) -> Decimal:
     return -number if size < 0 else number
 
 
-def _signed(one: Source, low: int, high: int) -> int:
+def _signed(source: Source, low: int, high: int) -> int:
     """With the value as TiDB rounds it: floats to even, texts and decimals away from zero."""
-    value, kind = one.value, one.kind
+    value, kind = source.value, source.kind
     if kind in _STRINGS:
-        number = numerals.digits_of(one.text())
+        number = numerals.digits_of(source.text())
         if number is None:
-            number = low if one.text().lstrip().startswith("-") else high
+            number = low if source.text().lstrip().startswith("-") else high
     elif kind in (ColumnKind.DATETIME, ColumnKind.TIMESTAMP):
-        number = moments.to_number(moments.rounded(one.moment(), 0))
+        number = moments.to_number(moments.rounded(source.moment(), 0))
     elif kind is ColumnKind.TIME:
         number = int(_time_number(moments.round_half_up(moments.read_time(value), 6)))
     else:
-        number = numerals.rounded(_number(one))
+        number = numerals.rounded(_number(source))
     return min(max(number, low), high)
 
 
-def _unsigned(one: Source, high: int) -> int | None:
+def _unsigned(source: Source, high: int) -> int | None:
     """A double that is too large becomes 2^64-1, whatever the column can hold; a negative text is NULL."""
-    if one.kind in _STRINGS:
-        digits = numerals.digits_of(one.text())
+    if source.kind in _STRINGS:
+        digits = numerals.digits_of(source.text())
         return None if digits is None or digits < 0 else min(digits, high)
-    number = _number(one)
+    number = _number(source)
     whole = max(numerals.rounded(number), 0)
     if whole > high:
-        return UINT64_MAX if isinstance(number, float) and one.kind is not ColumnKind.JSON else high
+        return UINT64_MAX if isinstance(number, float) and source.kind is not ColumnKind.JSON else high
     return whole
 
 
-def _to_integer(one: Source, target: FieldType) -> Value:
+def _to_integer(source: Source, target: FieldType) -> Value:
     bits = ti.INTEGER_BITS[target.tp]
     if target.kind is ColumnKind.UNSIGNED:
-        return _unsigned(one, (1 << bits) - 1)
-    return _signed(one, -(1 << bits - 1), (1 << bits - 1) - 1)
+        return _unsigned(source, (1 << bits) - 1)
+    return _signed(source, -(1 << bits - 1), (1 << bits - 1) - 1)
 
 
-def _to_bit(one: Source, target: FieldType) -> Value:
-    if one.kind in _STRINGS | _CALENDAR | {ColumnKind.TIME, ColumnKind.JSON, ColumnKind.YEAR}:
-        raise NoCast(f"{one.kind.value} to BIT")
+def _to_bit(source: Source, target: FieldType) -> Value:
+    if source.kind in _STRINGS | _CALENDAR | {ColumnKind.TIME, ColumnKind.JSON, ColumnKind.YEAR}:
+        raise NoCast(f"{source.kind.value} to BIT")
     high = (1 << max(target.flen, 1)) - 1
-    if one.kind is ColumnKind.SIGNED:
-        return min(int(one.value) & UINT64_MAX, high)
-    number = _unsigned(one, high)
+    if source.kind is ColumnKind.SIGNED:
+        return min(int(source.value) & UINT64_MAX, high)
+    number = _unsigned(source, high)
     return None if number is None else min(number, high)
 
 
-def _to_float(one: Source, target: FieldType) -> Value:
+def _to_float(source: Source, target: FieldType) -> Value:
     most = _FLOAT_MAX if target.kind is ColumnKind.FLOAT else _DOUBLE_MAX
     if target.flen >= 0 and target.decimal >= 0:
         most = min(most, 10.0 ** (target.flen - target.decimal) - 10.0**-target.decimal)
     try:
-        number = float(_number(one))
+        number = float(_number(source))
     except OverflowError:
         number = math.inf
     if target.flen >= 0 and target.decimal >= 0 and math.isfinite(number):
@@ -192,53 +192,57 @@ def _to_float(one: Source, target: FieldType) -> Value:
     return number
 
 
-def _to_decimal(one: Source, target: FieldType) -> Value:
-    number = _number(one)
+def _to_decimal(source: Source, target: FieldType) -> Value:
+    number = _number(source)
     exact = number if isinstance(number, Decimal) else Decimal(repr(number))
     digits, places = (target.flen if target.flen >= 0 else 10), max(target.decimal, 0)
     most = Decimal(10**digits - 1).scaleb(-places, EXACT)
     exact = min(max(exact, Decimal(0) if target.unsigned else -most), most)
-    found = exact.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, EXACT)
-    return found if found else abs(found)
+    rounded = exact.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, EXACT)
+    return rounded if rounded else abs(rounded)
 
 
-def _to_year(one: Source, target: FieldType) -> Value:
-    if one.kind in _FLOATS:
-        raise NoCast(f"{one.kind.value} to YEAR")
+def _to_year(source: Source, target: FieldType) -> Value:
+    if source.kind in _FLOATS:
+        raise NoCast(f"{source.kind.value} to YEAR")
     century = False
-    if one.kind in _STRINGS:
-        text = one.text()
-        found = numerals.digits_of(text)
-        if found is None or found > _INT64:
+    if source.kind in _STRINGS:
+        text = source.text()
+        year = numerals.digits_of(text)
+        if year is None or year > _INT64:
             return 0
-        century = len(one.value) != 4 and not found and text.strip().startswith("0")
-    elif one.kind in _CALENDAR:
-        found = one.moment().year
+        century = len(source.value) != 4 and not year and text.strip().startswith("0")
+    elif source.kind in _CALENDAR:
+        year = source.moment().year
     else:
-        found = _signed(one, -_INT64, _INT64)
-    if found < 0 or (not found and not century):
+        year = _signed(source, -_INT64, _INT64)
+    if year < 0 or (not year and not century):
         return 0
-    if found < 100:
-        found += 2000 if found < 70 else 1900
-    return min(max(found, 1901), 2155)
+    if year < 100:
+        year += 2000 if year < 70 else 1900
+    return min(max(year, 1901), 2155)
 
 
 # Texts ---------------------------------------------------------------------------------------------------
 
 
-def _to_text(one: Source, target: FieldType) -> Value:
-    found = one.bytes()
+def _to_text(source: Source, target: FieldType) -> Value:
+    raw = source.bytes()
     fixed = target.tp == ti.STRING
-    if one.kind in _STRINGS and one.kind is not target.kind and "gbk" in (one.type.charset, target.charset):
+    if (
+        source.kind in _STRINGS
+        and source.kind is not target.kind
+        and "gbk" in (source.type.charset, target.charset)
+    ):
         raise NoCast("bytes of GBK")
     if target.kind is ColumnKind.BINARY:
         length = ti.LONG_BYTES.get(target.tp, target.flen)
-        found = found[:length] if length >= 0 else found
-        return found.ljust(length, b"\0") if fixed else found
+        raw = raw[:length] if length >= 0 else raw
+        return raw.ljust(length, b"\0") if fixed else raw
     try:
-        text = found.decode()
+        text = raw.decode()
     except UnicodeDecodeError as error:
-        text = found[: error.start].decode()  # TiDB cuts a text where it is no text
+        text = raw[: error.start].decode()  # TiDB cuts a text where it is no text
     if target.tp in ti.LONG_BYTES:
         length = ti.LONG_BYTES[target.tp]
         return text.encode()[:length].decode("utf-8", "ignore").encode()
@@ -250,80 +254,80 @@ def _to_text(one: Source, target: FieldType) -> Value:
 # Dates and times -----------------------------------------------------------------------------------------
 
 
-def _to_calendar(one: Source, target: FieldType) -> Value:
+def _to_calendar(source: Source, target: FieldType) -> Value:
     digits = target.fsp if target.kind is not ColumnKind.DATE else 0
-    found = _calendar(one, target, digits)
+    moment = _calendar(source, target, digits)
     if target.kind is ColumnKind.DATE:
-        return moments.text_of(found, 0, clock=False)
+        return moments.text_of(moment, 0, clock=False)
     if target.kind is ColumnKind.TIMESTAMP:
-        found = moments.to_utc(found, one.job.zone)
-    return moments.text_of(found, digits)
+        moment = moments.to_utc(moment, source.job.zone)
+    return moments.text_of(moment, digits)
 
 
-def _calendar(one: Source, target: FieldType, digits: int) -> Moment:
+def _calendar(source: Source, target: FieldType, digits: int) -> Moment:
     """In the zone of the job."""
-    if one.kind in _CALENDAR:
-        moment = one.moment()
+    if source.kind in _CALENDAR:
+        moment = source.moment()
         return moment if target.kind is ColumnKind.DATE else moments.rounded(moment, digits)
-    if one.kind is ColumnKind.TIME:
-        return _on_its_day(one, target, digits)
-    found: Moment | None
-    if one.kind in (ColumnKind.SIGNED, ColumnKind.UNSIGNED, ColumnKind.YEAR):
-        found = moments.from_number(one.value)
-    elif one.kind in _STRINGS | {ColumnKind.JSON}:
-        found = moments.from_text(
-            _unquoted(one), 6 if target.kind is ColumnKind.DATE else digits, one.job.zone
+    if source.kind is ColumnKind.TIME:
+        return _on_its_day(source, target, digits)
+    read: Moment | None
+    if source.kind in (ColumnKind.SIGNED, ColumnKind.UNSIGNED, ColumnKind.YEAR):
+        read = moments.from_number(source.value)
+    elif source.kind in _STRINGS | {ColumnKind.JSON}:
+        read = moments.from_text(
+            _unquoted(source), 6 if target.kind is ColumnKind.DATE else digits, source.job.zone
         )
     else:
-        raise NoCast(f"{one.kind.value} to {target.kind.value}")
-    if found is not None and target.kind is ColumnKind.TIMESTAMP:
-        found = found if moments.is_timestamp(found, one.job.zone) else None
-    return moments.ZERO if found is None else found
+        raise NoCast(f"{source.kind.value} to {target.kind.value}")
+    if read is not None and target.kind is ColumnKind.TIMESTAMP:
+        read = read if moments.is_timestamp(read, source.job.zone) else None
+    return moments.ZERO if read is None else read
 
 
-def _unquoted(one: Source) -> str:
+def _unquoted(source: Source) -> str:
     """The text of a JSON string; any other document, and any other value, as it is."""
-    if one.kind is ColumnKind.JSON:
-        found = one.document()
-        if isinstance(found, str):
-            return found
-    return one.text()
+    if source.kind is ColumnKind.JSON:
+        content = source.document()
+        if isinstance(content, str):
+            return content
+    return source.text()
 
 
-def _on_its_day(one: Source, target: FieldType, digits: int) -> Moment:
+def _on_its_day(source: Source, target: FieldType, digits: int) -> Moment:
     """A TIME becomes a moment of the day on which the job ran, where the clock then stood."""
-    if one.job.day is None:
+    if source.job.day is None:
         raise NoCast(f"TIME to {target.kind.value}, as the day on which the job ran is not certain")
-    size = moments.read_time(one.value)
-    found = moments.of(one.job.day + timedelta(microseconds=size))
-    return found if target.kind is ColumnKind.DATE else moments.rounded(found, digits)
+    size = moments.read_time(source.value)
+    moment = moments.of(source.job.day + timedelta(microseconds=size))
+    return moment if target.kind is ColumnKind.DATE else moments.rounded(moment, digits)
 
 
-def _to_time(one: Source, target: FieldType) -> Value:
+def _to_time(source: Source, target: FieldType) -> Value:
     digits = target.fsp
-    if one.kind is ColumnKind.TIME:
-        size: int | None = moments.round_half_up(moments.read_time(one.value), 6 - digits)
-    elif one.kind in _CALENDAR:
-        size = 0 if one.kind is ColumnKind.DATE else moments.time_of(one.moment(), digits)
-    elif one.kind in _STRINGS | {ColumnKind.JSON}:
-        size = moments.time_from_text(_unquoted(one), digits, one.job.zone)
-    elif one.kind in _MEMBERS | {ColumnKind.BIT}:
-        raise NoCast(f"{one.kind.value} to TIME")
+    if source.kind is ColumnKind.TIME:
+        size: int | None = moments.round_half_up(moments.read_time(source.value), 6 - digits)
+    elif source.kind in _CALENDAR:
+        size = 0 if source.kind is ColumnKind.DATE else moments.time_of(source.moment(), digits)
+    elif source.kind in _STRINGS | {ColumnKind.JSON}:
+        size = moments.time_from_text(_unquoted(source), digits, source.job.zone)
+    elif source.kind in _MEMBERS | {ColumnKind.BIT}:
+        raise NoCast(f"{source.kind.value} to TIME")
     else:
-        size = _time_of_number(one, digits)
+        size = _time_of_number(source, digits)
     if size is None:
         return None
     size = min(max(size, -moments.TIME_MAX_US), moments.TIME_MAX_US)
     return moments.time_text(size, digits)
 
 
-def _time_of_number(one: Source, digits: int) -> int | None:
-    number = numerals.rounded(one.value)
+def _time_of_number(source: Source, digits: int) -> int | None:
+    number = numerals.rounded(source.value)
     if not -8385959 <= number <= _INT64:
         return None
     if 8385959 < number < 10_000_000_000:
         return moments.TIME_MAX_US
-    return moments.time_from_text(one.text(), digits, one.job.zone)
+    return moments.time_from_text(source.text(), digits, source.job.zone)
 
 
 # Members -------------------------------------------------------------------------------------------------
@@ -335,55 +339,55 @@ def member_name(value: int, kind: FieldType) -> str:
     return kind.elems[value - 1] if 0 < value <= len(kind.elems) else ""
 
 
-def _to_enum(one: Source, target: FieldType) -> Value:
-    if one.kind in _STRINGS | _MEMBERS:
-        name = one.text()
-        if one.kind is ColumnKind.ENUM and not one.value:
+def _to_enum(source: Source, target: FieldType) -> Value:
+    if source.kind in _STRINGS | _MEMBERS:
+        name = source.text()
+        if source.kind is ColumnKind.ENUM and not source.value:
             return 0
         if (place := element(target, name)) is not None:
             return place
         number = numerals.as_number(name)
     else:
-        number = _member_number(one, target)
+        number = _member_number(source, target)
     return number if number is not None and 0 < number <= len(target.elems) else 0
 
 
-def _to_set(one: Source, target: FieldType) -> Value:
-    if one.kind in _STRINGS | _MEMBERS:
-        name = one.text()
+def _to_set(source: Source, target: FieldType) -> Value:
+    if source.kind in _STRINGS | _MEMBERS:
+        name = source.text()
         if (mask := elements_mask(target, name)) is not None:
             return mask
         number = numerals.as_number(name)
     else:
-        number = _member_number(one, target)
+        number = _member_number(source, target)
     return number if number is not None and number < 1 << len(target.elems) else 0
 
 
-def _member_number(one: Source, target: FieldType) -> int | None:
-    if one.kind not in (ColumnKind.SIGNED, ColumnKind.UNSIGNED):
-        raise NoCast(f"{one.kind.value} to {target.kind.value}")
-    return _unsigned(one, UINT64_MAX)
+def _member_number(source: Source, target: FieldType) -> int | None:
+    if source.kind not in (ColumnKind.SIGNED, ColumnKind.UNSIGNED):
+        raise NoCast(f"{source.kind.value} to {target.kind.value}")
+    return _unsigned(source, UINT64_MAX)
 
 
 # JSON ----------------------------------------------------------------------------------------------------
 
 
-def _to_json(one: Source, target: FieldType) -> Value:
-    kind, value = one.kind, one.value
+def _to_json(source: Source, target: FieldType) -> Value:
+    kind, value = source.kind, source.value
     if kind is ColumnKind.JSON:
         return bytes(value)
     if kind is ColumnKind.BIT:
-        raw = int(value).to_bytes((max(one.type.flen, 1) + 7) // 8, "big")
+        raw = int(value).to_bytes((max(source.type.flen, 1) + 7) // 8, "big")
         return b'"' + raw.decode("utf-8", "surrogateescape").translate(_NOT_UTF8).encode() + b'"'
     if kind is ColumnKind.TIME:
         return f'"{moments.time_text(moments.read_time(value), 6)}"'.encode()
     if kind in _CALENDAR:
-        return f'"{moments.text_of(one.moment(), 6, clock=kind is not ColumnKind.DATE)}"'.encode()
+        return f'"{moments.text_of(source.moment(), 6, clock=kind is not ColumnKind.DATE)}"'.encode()
     if kind in _FLOATS or kind is ColumnKind.DECIMAL:
         return double_text(float(value))
     if kind in _STRINGS | _MEMBERS:
         try:
-            return read_json(put_json(one.text()), 0)[0]
+            return read_json(put_json(source.text()), 0)[0]
         except UnicodeError:
             raise NoCast("a JSON text with half a character") from None
         except (ValueError, RowError):  # no JSON, or a number that is too large

@@ -399,16 +399,16 @@ class QuarantineController:
 
     def documents(self) -> list[dict[str, Any]]:
         """What waits, in stream order."""
-        found = [
+        numbered = [
             (entry.commit_ts, self._document(queue, entry))
             for queue in self._quarantine.queues
             for entry in queue.entries.values()
         ]
-        return [document for _, document in sorted(found, key=lambda pair: pair[0])]
+        return [document for _, document in sorted(numbered, key=lambda pair: pair[0])]
 
     def tables(self) -> tuple[str, ...]:
         """The tables that wait, under their names upstream; of a whole database its name."""
-        return tuple(sorted({name for found in self.documents() for name in found["tables"]}))
+        return tuple(sorted({name for document in self.documents() for name in document["tables"]}))
 
     def _document(self, queue: Queue, entry: Entry) -> dict[str, Any]:
         doing = self._release.doing if queue.state.is_releasing else ""
@@ -416,13 +416,13 @@ class QuarantineController:
 
     async def decisions(self) -> list[Decided]:
         """The newest ones, newest first."""
-        found: list[Decided] = []
+        decisions: list[Decided] = []
 
         def work(connection: Any) -> None:
-            found[:] = self._table.decisions(connection, DECISIONS_SHOWN)
+            decisions[:] = self._table.decisions(connection, DECISIONS_SHOWN)
 
         await self._keeper.call(self._keeper.store.together, work)
-        return found
+        return decisions
 
     def rules(self) -> list[dict[str, Any]]:
         return self._policy.documents()

@@ -51,13 +51,13 @@ LOOK_BACK: Final = 1000
 @dataclass(frozen=True, slots=True)
 class UpstreamJobs:
     """`last_id`: of the jobs that the stream has brought. `table`: an id as its rows are written now, None
-    for what does not replicate. `wanted`: whether such a statement on it runs downstream by the rules.
+    for what does not replicate. `replicates`: whether such a statement on it runs downstream by the rules.
     """
 
     history: SchemaHistory
     last_id: Callable[[], int]
     table: Callable[[int], TableVersion | None]
-    wanted: Callable[[TableVersion, int, str], bool]
+    replicates: Callable[[TableVersion, int, str], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,24 +109,24 @@ class EarlyDrops:
         async with self._one_by_one:
             if not refusal.name:
                 return await self._drop_all(version)
-            found = await self._on_session(functools.partial(_broken, version.downstream, refusal))
-            if found is None:
+            present = await self._on_session(functools.partial(_broken, version.downstream, refusal))
+            if present is None:
                 return True  # it went meanwhile
             later = await self._later(version)
-            if later is None or not is_given_up(found.constraint, version.info, later):
+            if later is None or not is_given_up(present.constraint, version.info, later):
                 return False
-            return self._is_wanted(version, later) and await self._drop(version, found, later)
+            return self._is_wanted(version, later) and await self._drop(version, present, later)
 
     async def _drop_all(self, version: TableVersion, *, passes_row_key: bool = False) -> bool:
         """Whatever the next job of the table ends for good; whether anything went."""
         later = await self._later(version)
         went = False
         if later is not None and self._is_wanted(version, later):
-            for found in await self._on_session(functools.partial(_unique_keys, version.downstream)):
-                if is_given_up(found.constraint, version.info, later):
-                    if passes_row_key and _is_row_key(version, found):
+            for present in await self._on_session(functools.partial(_unique_keys, version.downstream)):
+                if is_given_up(present.constraint, version.info, later):
+                    if passes_row_key and _is_row_key(version, present):
                         continue  # its rows may never collide
-                    went |= await self._drop(version, found, later)
+                    went |= await self._drop(version, present, later)
         return went
 
     async def half_done(self, job_id: int) -> None:
@@ -144,7 +144,7 @@ class EarlyDrops:
         """The job's own statement is to run downstream."""
         names = [(version.schema, version.name)]
         ruling = self.controller.explain(later.action, names, later.query)
-        return ruling.action == APPLY and self._jobs.wanted(version, later.action, later.query)
+        return ruling.action == APPLY and self._jobs.replicates(version, later.action, later.query)
 
     # -- the upstream ---------------------------------------------------------------------------------
 
@@ -171,37 +171,37 @@ class EarlyDrops:
     async def _ask_upstream(self, version: TableVersion) -> Later | None:
         # First: what ends meanwhile is a finished job.
         under_way = await self._jobs.history.under_way(table_id=version.id)
-        found: Later | None = None
+        later: Later | None = None
         first = 0
         async for page in self._jobs.history.pages(max(0, self._jobs.last_id() - LOOK_BACK)):
             for data in page:
                 head = ddl_job.head(data) or ddl_job.parse(data)
-                made = head.effective_version
-                if head.table_id != version.id or made <= version.version or (found and made >= first):
+                after = head.effective_version
+                if head.table_id != version.id or after <= version.version or (later and after >= first):
                     continue
                 job = ddl_job.decode(data)
                 document = (job.get("binlog") or {}).get("TableInfo")
                 if document:
-                    found, first = Later(head.id, head.action, document, str(job.get("query") or "")), made
-        if found is None and under_way is not None:
+                    later, first = Later(head.id, head.action, document, str(job.get("query") or "")), after
+        if later is None and under_way is not None:
             job = ddl_job.decode(under_way.job)
             definition = ddl_job.decode(under_way.definition)
-            found = Later(int(job["id"]), int(job["type"]), definition, str(job.get("query") or ""))
-        return found
+            later = Later(int(job["id"]), int(job["type"]), definition, str(job.get("query") or ""))
+        return later
 
     # -- the downstream -------------------------------------------------------------------------------
 
-    async def _drop(self, version: TableVersion, found: PresentConstraint, later: Later) -> bool:
+    async def _drop(self, version: TableVersion, present: PresentConstraint, later: Later) -> bool:
         job_id, name = later.job_id, version.downstream
-        if _is_row_key(version, found):
-            key = ", ".join(sorted(found.constraint.columns))
+        if _is_row_key(version, present):
+            key = ", ".join(sorted(present.constraint.columns))
             raise DownstreamError(
                 f"DDL job {job_id} ends the key ({key}) by which rows of {'.'.join(name)} are told apart, and"
                 " rows with the same one came before its end",
                 hint="skip the table with ignore-table, and copy it anew as it is after the job",
             )
         refused: DownstreamError | None = None
-        for statement in await self._on_session(functools.partial(_statements, name, found)):
+        for statement in await self._on_session(functools.partial(_statements, name, present)):
             noted = Decided(
                 next(self.controller.numbers),
                 job_id,
@@ -222,7 +222,7 @@ class EarlyDrops:
                 "the upstream has given up a constraint: it goes before its DDL comes",
                 job_id=job_id,
                 table=".".join(name),
-                constraint=found.constraint.name,
+                constraint=present.constraint.name,
             )
             return True
         if refused is not None:
@@ -238,9 +238,9 @@ class EarlyDrops:
         return await self._keeper.call(self._runner.on_session, work)
 
 
-def _is_row_key(version: TableVersion, found: PresentConstraint) -> bool:
+def _is_row_key(version: TableVersion, present: PresentConstraint) -> bool:
     key = {column.name.lower() for column in compile_sql(version.info).key_columns}
-    return found.constraint.columns == key
+    return present.constraint.columns == key
 
 
 def _run(statement: str, connection: Connection, server: Server) -> None:
@@ -261,23 +261,23 @@ def _broken(
     """The constraint that a server's text names; None where there is none any more."""
     if refusal.is_check:
         return PresentConstraint(Constraint(Kind.CHECK, refusal.name))
-    there = _unique_keys(name, connection, server)
-    return next((found for found in there if refusal.is_about(found.constraint.name)), None)
+    keys = _unique_keys(name, connection, server)
+    return next((key for key in keys if refusal.is_about(key.constraint.name)), None)
 
 
 def _statements(
-    name: tuple[str, str], found: PresentConstraint, connection: Connection, server: Server
+    name: tuple[str, str], present: PresentConstraint, connection: Connection, server: Server
 ) -> list[str]:
     """The first one that is taken will do. A key that something needs stays, and is no unique one."""
-    table, called = f"ALTER TABLE {name_of(*name)}", found.constraint.name
-    if found.constraint.kind is Kind.CHECK:
+    table, called = f"ALTER TABLE {name_of(*name)}", present.constraint.name
+    if present.constraint.kind is Kind.CHECK:
         return [
             f"{table} DROP {'CHECK' if server.dialect is Dialect.MYSQL else 'CONSTRAINT'} {name_of(called)}"
         ]
     if called.upper() == "PRIMARY":
         return [f"{table} DROP PRIMARY KEY"]
     drop = f"{table} DROP INDEX {name_of(called)}"
-    if not found.constraint.columns:
+    if not present.constraint.columns:
         return [drop]
-    parts = ", ".join(name_of(column) + (f"({length})" if length else "") for column, length in found.parts)
+    parts = ", ".join(name_of(column) + (f"({length})" if length else "") for column, length in present.parts)
     return [drop, f"{drop}, ADD INDEX {name_of(called)} ({parts})"]

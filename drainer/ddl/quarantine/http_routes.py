@@ -42,17 +42,19 @@ def add_routes(routes: Routes, controller_now: Callable[[], FakeController]) -> 
     async def everything(_params: dict[str, str]) -> Response:
         controller = controller_now()
         decisions = [asdict(decided) for decided in await controller.decisions()]
-        found = {"waiting": controller.documents(), "decisions": decisions, "rules": controller.rules()}
-        return _answer(200, "DDL", found)
+        document = {"waiting": controller.documents(), "decisions": decisions, "rules": controller.rules()}
+        return _answer(200, "DDL", document)
 
-    async def one(params: dict[str, str]) -> Response:
+    async def of_job(params: dict[str, str]) -> Response:
         controller = controller_now()
         job_id = _number(params["job_id"])
-        found = next((document for document in controller.documents() if document["job_id"] == job_id), None)
+        waiting = next(
+            (document for document in controller.documents() if document["job_id"] == job_id), None
+        )
         decisions = [asdict(decided) for decided in await controller.decisions() if decided.job_id == job_id]
-        if found is None and not decisions:
+        if waiting is None and not decisions:
             return _answer(404, f"no DDL job {params['job_id']} waits")
-        return _answer(200, "DDL", {"waiting": found, "decisions": decisions})
+        return _answer(200, "DDL", {"waiting": waiting, "decisions": decisions})
 
     async def explain(params: dict[str, str]) -> Response:
         kind = ddl_rules.kind_of(params.get("kind", ""))
@@ -103,7 +105,7 @@ def add_routes(routes: Routes, controller_now: Callable[[], FakeController]) -> 
 
     routes.add("GET", "/ddl", now(everything))
     routes.add("GET", "/ddl-rule", now(explain))
-    routes.add("GET", "/ddl/{job_id}", now(one))
+    routes.add("GET", "/ddl/{job_id}", now(of_job))
     routes.add_change("PUT", "/ddl/{job_id}/{decision}", decide_now)
 
 

@@ -262,9 +262,9 @@ class Cursor:
 
     def next(self) -> Item | None:
         """The next item; None when there is no further one now."""
-        known = {id(strand) for strand, _ in self._readers}
+        open_strands = {id(strand) for strand, _ in self._readers}
         for strand in self._log._strands:
-            if id(strand) not in known:
+            if id(strand) not in open_strands:
                 self._readers.append((strand, _Reader(strand, self._directory)))
         for number, (_, reader) in enumerate(self._readers):
             if number not in self._heads:

@@ -128,12 +128,12 @@ def after(state: QueueState, event: QueueEvent) -> QueueState:
     return TRANSITIONS[state, event]
 
 
-def merged(one: QueueState, other: QueueState) -> QueueState:
+def merged(first: QueueState, second: QueueState) -> QueueState:
     """Of two queues that become one, while release works on neither: what keeps either from being released
     keeps both. It is asked for once the DDL that joins them is stored."""
-    assert not one.is_releasing, one
-    assert not other.is_releasing, other
-    decides = {one, other} & {QueueState.DECIDING, QueueState.DECIDING_HALTED}
-    if one.is_halted or other.is_halted:
+    assert not first.is_releasing, first
+    assert not second.is_releasing, second
+    decides = {first, second} & {QueueState.DECIDING, QueueState.DECIDING_HALTED}
+    if first.is_halted or second.is_halted:
         return QueueState.DECIDING_HALTED if decides else QueueState.HALTED
     return QueueState.DECIDING if decides else QueueState.WAITING

@@ -222,13 +222,15 @@ class Release:
         if drained and reached is not None:
             self._quarantine.advance(queue, reached)
         elif isinstance(self._failure, DownstreamError):
-            found = await self._keeper.call(self._read_positions, list(queue.entries))
-            self._quarantine.advance(queue, min(found, key=Position.order_key))
+            positions = await self._keeper.call(self._read_positions, list(queue.entries))
+            self._quarantine.advance(queue, min(positions, key=Position.order_key))
 
     def _read_positions(self, jobs: list[int]) -> list[Position]:
-        found: list[Position] = []
-        self._keeper.store.together(lambda connection: found.extend(self._table.positions(connection, jobs)))
-        return found
+        positions: list[Position] = []
+        self._keeper.store.together(
+            lambda connection: positions.extend(self._table.positions(connection, jobs))
+        )
+        return positions
 
     # -- DDL ------------------------------------------------------------------------------------------
 
@@ -388,19 +390,19 @@ class Release:
     ) -> None:
         """It waits for a decision, again or for the first time."""
         ddl = kept.ddl
-        known = queue.entries.get(ddl.job_id)
-        made = entry_of(ddl, kept.version_before, reason, before, self._clock)
+        earlier = queue.entries.get(ddl.job_id)
+        entry = entry_of(ddl, kept.version_before, reason, before, self._clock)
         logger.warning("DDL that waited was refused", job_id=ddl.job_id, reason=reason)
-        await self._stop_at(queue, kept, made)
-        if known is not None and known.decision is not None:
-            number = known.decision.number
+        await self._stop_at(queue, kept, entry)
+        if earlier is not None and earlier.decision is not None:
+            number = earlier.decision.number
             await self._store(
                 lambda connection: self._table.outcome(connection, number, f"refused: {reason}")
             )
 
-    async def _stop_at(self, queue: Queue, kept: KeptDdl, made: Entry) -> None:
+    async def _stop_at(self, queue: Queue, kept: KeptDdl, new: Entry) -> None:
         before = [entry.job_id for entry in self._quarantine.entries_before(queue, kept.ddl)]
-        entry = self._quarantine.stop_at(queue, kept.ddl, made)
+        entry = self._quarantine.stop_at(queue, kept.ddl, new)
         await self._store(lambda connection: self._table.put(connection, entry, before))
 
     def now_ms(self) -> int:

@@ -54,24 +54,26 @@ class Shards:
         if not self._quarantine.is_where_it_was:
             return f"{SHARED} the stream has yet to come to where it was"
         shared = self._sharing(ddl.tables) if self._sharing is not None else ddl.shared
-        names = {name_of(one.schema, one.name) for one in shared}
+        names = {name_of(table.schema, table.name) for table in shared}
         changed = changes_of(ddl)
         queues, is_done = self._quarantine.queues, self._quarantine.is_done
         pending = [kept for queue in queues for kept in queue.ddls if kept.shared and not is_done(kept)]
-        after = [one for kept in pending for one in kept.after if name_of(one.schema, one.name) in names]
-        found = [line for other in (*shared, *after) for line in unfit(changed, other)]
+        after = [
+            table for kept in pending for table in kept.after if name_of(table.schema, table.name) in names
+        ]
+        reasons = [line for other in (*shared, *after) for line in unfit(changed, other)]
         for queue in queues:
             for version, last_ts in queue.rows.items():
                 waits = last_ts > queue.position.complete_ts
                 if waits and name_of(version.schema, version.name) in names:
                     other = Tracked(version.schema, version.name, version.info.to_json())
-                    found += unfit(changed, other, rows_alone=True)
+                    reasons += unfit(changed, other, rows_alone=True)
         for kept in pending:
-            if any(name_of(one.schema, one.name) in names for one in kept.before):
-                found += other_fates(changed, kept)
+            if any(name_of(table.schema, table.name) in names for table in kept.before):
+                reasons += other_fates(changed, kept)
                 if not ddl.before:  # its rows would come before what that one makes of the target
-                    found.append(f"DDL job {kept.job_id} waits")
-        lines = list(dict.fromkeys(found))
+                    reasons.append(f"DDL job {kept.job_id} waits")
+        lines = list(dict.fromkeys(reasons))
         if len(lines) > LINES_MAX:
             lines[LINES_MAX:] = [f"and {len(lines) - LINES_MAX} more"]
         return f"{SHARED} {'; '.join(lines)}" if lines else ""
@@ -87,23 +89,23 @@ class Changed(NamedTuple):
 
 def changes_of(ddl: Ddl) -> list[Changed]:
     modified, apart = effect(ddl.action, sub_actions(ddl.job)).modifies_columns, columns_apart(ddl.job)
-    found = []
-    for one in ddl.after:
-        same = (old for old in ddl.before if old.id == one.id or old.name.lower() == one.name.lower())
+    changes = []
+    for table in ddl.after:
+        same = (old for old in ddl.before if old.id == table.id or old.name.lower() == table.name.lower())
         before = next((definition.read(old.document) for old in same), None)
-        after = definition.read(one.document)
-        found.append(Changed(before, after, counterparts(before, after, modified=modified, apart=apart)))
-    return found
+        after = definition.read(table.document)
+        changes.append(Changed(before, after, counterparts(before, after, modified=modified, apart=apart)))
+    return changes
 
 
 def unfit(changed: Iterable[Changed], other: Tracked, *, rows_alone: bool = False) -> Iterator[str]:
     """What another table has or lacks whose rows would not fit in the target afterwards. `rows_alone`: a
     server would take them for something else, and not refuse them."""
     theirs = definition.read(other.document)
-    for one in changed:
-        for line in _columns(*one, theirs):
+    for change in changed:
+        for line in _columns(*change, theirs):
             yield f"{other.schema}.{other.name} {line}"
-        for line in () if rows_alone else _constraints(one.before, one.after, theirs):
+        for line in () if rows_alone else _constraints(change.before, change.after, theirs):
             yield f"{other.schema}.{other.name} {line}"
 
 
@@ -139,8 +141,8 @@ def _columns(
 def _places(before: Definition | None, after: Definition, old: dict[int, Column]) -> bool:
     """Whether it says where columns stand: one is new, or they are in another order than before."""
     kept = [old[column.id].id for column in after.columns if column.id in old]
-    there = [column.id for column in before.columns if column.id in kept] if before else []
-    return len(kept) < len(after.columns) or kept != there
+    order = [column.id for column in before.columns if column.id in kept] if before else []
+    return len(kept) < len(after.columns) or kept != order
 
 
 def _gives_the_same(column: Column, their: Column) -> bool:
@@ -183,12 +185,12 @@ def other_fates(changed: Iterable[Changed], kept: Ddl) -> Iterator[str]:
 
 def _fates(changed: Iterable[Changed]) -> dict[str, str]:
     """The name that each column has afterwards; "" where it goes."""
-    found: dict[str, str] = {}
+    fates: dict[str, str] = {}
     for before, after, old in changed:
         left = {old[column.id].id: column.name.lower() for column in after.columns if column.id in old}
         for name, column in before.by_name.items() if before else ():
-            found[name] = left.get(column.id, "")
-    return found
+            fates[name] = left.get(column.id, "")
+    return fates
 
 
 def holds(wide: FieldType, narrow: FieldType) -> bool:

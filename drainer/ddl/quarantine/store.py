@@ -91,10 +91,10 @@ class QuarantineTable:
         if foreign:
             connection.run(b"DELETE FROM %s WHERE %s" % (self._quarantine, self._mine))
             return []
-        found = connection.rows(
+        rows = connection.rows(
             b"SELECT " + _COLUMNS + b" FROM %s WHERE %s ORDER BY commit_ts" % (self._quarantine, self._mine),
         )
-        return [_entry(row) for row in found]
+        return [_entry(row) for row in rows]
 
     def _take(self, connection: Connection) -> None:
         # Waits for a transaction that an older drainer's release has under way; its commit then counts.
@@ -175,20 +175,20 @@ class QuarantineTable:
     ) -> list[Position]:
         """`lock`: wait for a transaction that moves them."""
         jobs = b",".join(b"%d" % job_id for job_id in job_ids)
-        found = connection.rows(
+        stored = connection.rows(
             b"SELECT applied_ts, applied_rows FROM %s WHERE %s AND job_id IN (%s)%s"
             % (self._quarantine, self._mine, jobs, b" FOR UPDATE" if lock else b""),
         )
-        if len(found) != len(job_ids):
+        if len(stored) != len(job_ids):
             raise self._fence.taken_over()
-        return [Position(int(ts), int(rows)) for ts, rows in found]
+        return [Position(int(ts), int(rows)) for ts, rows in stored]
 
     def stored_positions(self, connection: Connection) -> dict[int, Position]:
         """By job, of all entries that are ours."""
-        (found,) = connection.rows_if_there(
+        (stored,) = connection.rows_if_there(
             b"SELECT job_id, applied_ts, applied_rows FROM %s WHERE %s" % (self._quarantine, self._mine),
         )
-        return {int(job): Position(int(ts), int(rows)) for job, ts, rows in found}
+        return {int(job): Position(int(ts), int(rows)) for job, ts, rows in stored}
 
     def remove(self, connection: Connection, job_ids: Iterable[int]) -> None:
         jobs = b",".join(b"%d" % job_id for job_id in job_ids)
@@ -236,7 +236,7 @@ class QuarantineTable:
 
     def decisions(self, connection: Connection, limit: int) -> list[Decided]:
         """The newest ones, newest first."""
-        found = connection.rows(
+        rows = connection.rows(
             b"SELECT number, job_id, decided, asked_from, decision, decision_text, outcome FROM %s"
             b" WHERE cluster_id=%d ORDER BY number DESC LIMIT %d"
             % (self._decisions, self._cluster_id, limit),
@@ -245,7 +245,7 @@ class QuarantineTable:
             Decided(
                 int(number), int(job), _milliseconds(decided), str(who), str(action), str(text), str(outcome)
             )
-            for number, job, decided, who, action, text, outcome in found
+            for number, job, decided, who, action, text, outcome in rows
         ]
 
 

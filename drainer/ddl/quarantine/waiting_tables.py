@@ -139,8 +139,8 @@ class Quarantine:
     @property
     def entries(self) -> tuple[Entry, ...]:
         """In the order of the stream."""
-        found = [entry for queue in self._queues for entry in queue.entries.values()]
-        return tuple(sorted(found, key=lambda entry: entry.commit_ts))
+        entries = [entry for queue in self._queues for entry in queue.entries.values()]
+        return tuple(sorted(entries, key=lambda entry: entry.commit_ts))
 
     @property
     def floor(self) -> Floor | None:
@@ -163,9 +163,9 @@ class Quarantine:
     def _owner(self, name: Name, commit_ts: Ts) -> tuple[Queue, Name] | None:
         """The queue in which a table waits at that commit_ts, and under which name."""
         for key in (name, (name[0], "")):
-            found = self._owners.get(key)
-            if found is not None and found[1].tables[key] <= commit_ts:
-                return found[0], key
+            owner = self._owners.get(key)
+            if owner is not None and owner[1].tables[key] <= commit_ts:
+                return owner[0], key
         return None
 
     def _touched(self, ddl: Ddl) -> dict[Name, Queue]:
@@ -239,11 +239,11 @@ class Quarantine:
         rest: list[TableEvents] = []
         parts: dict[Queue, list[TableEvents]] = {}
         for events in transaction.tables:
-            found = self._route(events.table)
-            if found is None or commit_ts < found[2]:
+            route = self._route(events.table)
+            if route is None or commit_ts < route[2]:
                 rest.append(events)
                 continue
-            queue, key, _ = found
+            queue, key, _ = route
             kept = undone(events, commit_ts, self._owners[key][1].position)
             if kept is not None:
                 parts.setdefault(queue, []).append(kept)
@@ -268,14 +268,14 @@ class Quarantine:
             return self._routes[version]
         except KeyError:
             pass
-        found = None
+        route = None
         keys = [key for key in _keys(version) if key in self._owners]
         if keys:
             key = min(keys, key=lambda key: self._owners[key][1].tables[key])
             queue, entry = self._owners[key]
-            found = queue, key, entry.tables[key]
-        self._routes[version] = found
-        return found
+            route = queue, key, entry.tables[key]
+        self._routes[version] = route
+        return route
 
     # -- release --------------------------------------------------------------------------------------
 
@@ -296,7 +296,7 @@ class Quarantine:
     def _entries_of(self, ddl: Ddl) -> list[Entry]:
         """Those that its tables wait for."""
         names = [self._owner(name_of(*name), ddl.commit_ts) for name in ddl.names]
-        entries = [self._owners[found[1]][1] for found in names if found is not None]
+        entries = [self._owners[owner[1]][1] for owner in names if owner is not None]
         own = self.queue_of(ddl.job_id)
         return entries or ([own.entries[ddl.job_id]] if own is not None else [])
 
@@ -304,9 +304,9 @@ class Quarantine:
         """What release has not applied yet of something kept."""
         tables = []
         for events in part.tables:
-            found = self._route(events.table)
-            waits = found is not None and found[2] <= part.commit_ts
-            position = self._owners[found[1]][1].position if found is not None and waits else Position(0)
+            route = self._route(events.table)
+            waits = route is not None and route[2] <= part.commit_ts
+            position = self._owners[route[1]][1].position if route is not None and waits else Position(0)
             left = undone(events, part.commit_ts, position)
             if left is not None:
                 tables.append(left)
@@ -351,22 +351,22 @@ class Quarantine:
         assert fit, f"no entry can have the intent of DDL job {ddl.job_id}"
         return min(fit, key=lambda entry: entry.commit_ts)
 
-    def stop_at(self, queue: Queue, ddl: Ddl, made: Entry) -> Entry:
+    def stop_at(self, queue: Queue, ddl: Ddl, new: Entry) -> Entry:
         """Everything before a kept DDL is applied, and it waits for a decision: one entry for all before it.
 
-        `made` has what is new about it (reason, floor, shape, decision); its tables and position come from
+        `new` has what is new about it (reason, floor, shape, decision); its tables and position come from
         the queue. The controller stores it in place of those before it.
         """
-        known = queue.entries.get(ddl.job_id)
-        assert known is None or known.intent_ts in (0, ddl.commit_ts, made.intent_ts), (
+        earlier = queue.entries.get(ddl.job_id)
+        assert earlier is None or earlier.intent_ts in (0, ddl.commit_ts, new.intent_ts), (
             "an intent would be lost"
         )
-        tables = dict(known.tables) if known else {}
+        tables = dict(earlier.tables) if earlier else {}
         for entry in self.entries_before(queue, ddl):
             assert entry.intent_ts in (0, ddl.commit_ts), "an intent would be lost"
             tables.update(entry.tables)
             del queue.entries[entry.job_id]
-        entry = replace(made, tables=tables, position=Position(ddl.commit_ts - 1))
+        entry = replace(new, tables=tables, position=Position(ddl.commit_ts - 1))
         queue.entries[entry.job_id] = entry
         self._reindex()
         return entry
@@ -428,8 +428,8 @@ class Quarantine:
 
 
 def _taken_away(ddl: Ddl) -> list[Tracked]:
-    left = {one.id for one in ddl.after}
-    return [one for one in ddl.before if one.id not in left]
+    left = {table.id for table in ddl.after}
+    return [table for table in ddl.before if table.id not in left]
 
 
 def undone(events: TableEvents, commit_ts: Ts, position: Position) -> TableEvents | None:
