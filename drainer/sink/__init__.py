@@ -22,7 +22,8 @@ Calls come from one event loop, one at a time, in this order:
 
 `tasks` and `save` run beside them, also beside `finish`. What has a body here has a default that suits a sink
 which writes before `flush` returns and has nothing of the kind; such a sink needs `take`, `take_ddl`,
-`watermark`, `flush`, `save`, `finish`, `close` and the four timestamps. It is built by a module named in
+`watermark`, `flush`, `ready`, `save`, `finish`, `close` and the four timestamps. What only some sinks can do
+is apart, in four classes of which all members have defaults. A sink is built by a module named in
 `drainer.config.sink_options.SINKS`, and tried by `tests/contract/test_sink.py`.
 
 Tests  tests/contract/test_sink.py
@@ -47,38 +48,18 @@ if TYPE_CHECKING:  # importing `drainer.sink.mysql` runs this module: it loads n
 FLUSH_ROWS: Final = 400
 
 
-class Sink(Protocol):
-    """See the module. Timestamps are commit_ts of the upstream."""
+class TakesLarge(Protocol):
+    """How a large transaction comes to it: in pieces, or read by the sink."""
 
-    background: Background
-    """What works beside the stream reports there."""
-    verb: str = "applying"
-    """What `/status` says is being done."""
-    flush_rows: int = FLUSH_ROWS
-    """`flush` is called at the latest after so many row events."""
     reads_large: bool = False
     """Large transactions are given to `take_large`, not in pieces."""
-    can_be_held: bool = False
-    """It is a database that others may compare with the upstream: `hold_point` is called."""
-    rebuilt_after: tuple[type[BinlogError], ...] = ()
-    """After these errors it can be built anew in this process, from what is stored downstream."""
-
-    # -- what it is given, in order ---------------------------------------------------------------
-
-    def start(self) -> None:
-        """The stream begins."""
-        return
-
-    async def take(self, transaction: Transaction) -> Transaction | None:
-        """The next transaction. What of it was taken, None if it is there already: for the counters."""
-        ...
 
     async def begin_large(self, spilled: Spilled, pieces: AsyncIterator[Transaction]) -> None:
         """A large transaction comes next, in pieces. `pieces` are the same ones, for a sink that must see the
         whole before the first; they end early when the stream is to stop. `spilled`: as the pump sent it."""
         return
 
-    async def take_piece(self, piece: Transaction) -> Transaction | None:
+    async def take_piece(self: Sink, piece: Transaction) -> Transaction | None:
         """The next piece of a large transaction; `last` is False on all but the last one. May wait. Pieces
         end early when the stream is to stop: what is there of them must not count as stored."""
         return await self.take(piece)
@@ -87,26 +68,12 @@ class Sink(Protocol):
         """A large transaction comes next, and is done when it returns, or the stream is to stop."""
         return
 
-    async def take_ddl(self, ddl: Ddl) -> None:
-        """The next DDL, whether it is to run or not: `ddl.skip`, `ddl.refused` and rules decide. Returns when
-        it has taken effect, or waits where it does not hold back the stream."""
-        ...
 
-    def watermark(self, ts: Ts) -> None:
-        """Everything at or below `ts` has been given; more than so far."""
-        ...
+class StandsStill(Protocol):
+    """A database that others compare with the upstream, while it stands still."""
 
-    async def flush(self) -> None:
-        """What was given is on its way now, and `resolved_ts` follows without another call."""
-        ...
-
-    async def ready(self) -> None:
-        """Return when more can be taken; let other tasks run."""
-        ...
-
-    async def between_batches(self) -> None:
-        """Nothing is half given, everything is flushed: what a sink does at such a place."""
-        return
+    can_be_held: bool = False
+    """It is a database that others may compare with the upstream: `hold_point` is called."""
 
     @property
     def equal_from_ts(self) -> Ts:
@@ -117,11 +84,9 @@ class Sink(Protocol):
         """Everything given is there, and nothing is written until the next call."""
         raise AssertionError("a sink that cannot be held")
 
-    def try_again(self) -> None:
-        """An operator says that what failed and waits is to be tried now."""
-        return
 
-    # -- rules that change while the stream runs ---------------------------------------------------
+class TakesRules(Protocol):
+    """Rules that change while the stream runs."""
 
     @property
     def past_ts(self) -> Ts | None:
@@ -134,16 +99,16 @@ class Sink(Protocol):
         return
 
     @property
-    def place_ts(self) -> Ts:
+    def place_ts(self: Sink) -> Ts:
         """Where the stream stands: rules that are taken now are in force after it."""
         return self.handed_over_ts
 
     @property
-    def floor_ts(self) -> Ts:
+    def floor_ts(self: Sink) -> Ts:
         """Nothing at or below it comes again when rules are taken now."""
         return self.place_ts
 
-    async def store_rules(self, rules: str) -> None:
+    async def store_rules(self: Sink, rules: str) -> None:
         """Everything given is done and stored when it returns; with it `rules`, where `past_ts` is used."""
         await self.flush()
         await self.save()
@@ -156,27 +121,12 @@ class Sink(Protocol):
         """Whether a table waits for a decision, so that it cannot go elsewhere."""
         return False
 
-    # -- what it tells -----------------------------------------------------------------------------
 
-    @property
-    def start_ts(self) -> Ts:
-        """From where to pull: everything at or below it is there."""
-        ...
+class Tells(Protocol):
+    """What `/status` shows of it, besides its timestamps."""
 
-    @property
-    def stored_ts(self) -> Ts:
-        """The stored checkpoint."""
-        ...
-
-    @property
-    def resolved_ts(self) -> Ts:
-        """Everything at or below it is downstream; the stored checkpoint follows."""
-        ...
-
-    @property
-    def handed_over_ts(self) -> Ts:
-        """Everything at or below it has been given."""
-        ...
+    verb: str = "applying"
+    """What `/status` says is being done."""
 
     @property
     def doing(self) -> str:
@@ -199,6 +149,74 @@ class Sink(Protocol):
     def facts(self) -> dict[str, Any]:
         """Its own keys of `/status`."""
         return {}
+
+
+class Sink(TakesLarge, StandsStill, TakesRules, Tells, Protocol):
+    """See the module. Timestamps are commit_ts of the upstream."""
+
+    background: Background
+    """What works beside the stream reports there."""
+    flush_rows: int = FLUSH_ROWS
+    """`flush` is called at the latest after so many row events."""
+    rebuilt_after: tuple[type[BinlogError], ...] = ()
+    """After these errors it can be built anew in this process, from what is stored downstream."""
+
+    # -- what it is given, in order ---------------------------------------------------------------
+
+    def start(self) -> None:
+        """The stream begins."""
+        return
+
+    async def take(self, transaction: Transaction) -> Transaction | None:
+        """The next transaction. What of it was taken, None if it is there already: for the counters."""
+        ...
+
+    async def take_ddl(self, ddl: Ddl) -> None:
+        """The next DDL, whether it is to run or not: `ddl.skip`, `ddl.refused` and rules decide. Returns when
+        it has taken effect, or waits where it does not hold back the stream."""
+        ...
+
+    def watermark(self, ts: Ts) -> None:
+        """Everything at or below `ts` has been given; more than so far."""
+        ...
+
+    async def flush(self) -> None:
+        """What was given is on its way now, and `resolved_ts` follows without another call."""
+        ...
+
+    async def ready(self) -> None:
+        """Return when more can be taken; let other tasks run."""
+        ...
+
+    async def between_batches(self) -> None:
+        """Nothing is half given, everything is flushed: what a sink does at such a place."""
+        return
+
+    def try_again(self) -> None:
+        """An operator says that what failed and waits is to be tried now."""
+        return
+
+    # -- what it tells -----------------------------------------------------------------------------
+
+    @property
+    def start_ts(self) -> Ts:
+        """From where to pull: everything at or below it is there."""
+        ...
+
+    @property
+    def stored_ts(self) -> Ts:
+        """The stored checkpoint."""
+        ...
+
+    @property
+    def resolved_ts(self) -> Ts:
+        """Everything at or below it is downstream; the stored checkpoint follows."""
+        ...
+
+    @property
+    def handed_over_ts(self) -> Ts:
+        """Everything at or below it has been given."""
+        ...
 
     # -- beside the stream, and its end ------------------------------------------------------------
 
