@@ -37,7 +37,7 @@ def groups(count: int, first_ts: int, seed: int = 1) -> list[list[bytes]]:
 def read_all(log: ValueLog) -> tuple[list[bytes], ValuePointer]:
     """All payloads in log order, and the place of the last."""
     first = ValuePointer(log.first_fid, 0)
-    places = [record.place for records, _ in log.stretches(first, log.end) for record in records]
+    places = [record.place for records, _ in log.record_batches(first, log.end) for record in records]
     return [log.read(place) for place in places], places[-1] if places else START
 
 

@@ -17,4 +17,6 @@ def new_log(directory: MemoryDirectory, **options: object) -> ValueLog:
 
 def read_all(log: ValueLog) -> list[tuple[int, int]]:
     first = ValuePointer(log.first_fid, 0)
-    return [(one.start_ts, one.commit_ts) for records, _ in log.stretches(first, log.end) for one in records]
+    return [
+        (one.start_ts, one.commit_ts) for records, _ in log.record_batches(first, log.end) for one in records
+    ]

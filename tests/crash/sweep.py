@@ -130,7 +130,7 @@ class Sweep:
         seen: list[int] = []
 
         def walk() -> None:
-            seen.extend(len(records) for records, _ in log.stretches(self.place(number - 1), log.end))
+            seen.extend(len(records) for records, _ in log.record_batches(self.place(number - 1), log.end))
 
         assert _names(_refusal(walk), start)
         assert sum(seen) <= 1, "records after the damage were believed"
@@ -142,7 +142,7 @@ class Sweep:
         def open_and_follow() -> None:
             log = self.open(head)
             try:
-                for _ in log.stretches(head, log.end):
+                for _ in log.record_batches(head, log.end):
                     pass
             finally:
                 log.close(healthy=False)
