@@ -65,16 +65,16 @@ def counterparts(
     if before is None:
         return {}
     old = {column.id: column for column in before.columns}
-    found = {column.id: old.pop(column.id) for column in after.columns if column.id in old}
-    new = [column for column in after.columns if column.id not in found]
+    matched = {column.id: old.pop(column.id) for column in after.columns if column.id in old}
+    new = [column for column in after.columns if column.id not in matched]
     if modified:  # a column whose values had to be converted has a new id
-        left = {name: one for one in old.values() if (name := one.name.lower()) not in apart}
+        left = {name: column for column in old.values() if (name := column.name.lower()) not in apart}
         new = [column for column in new if column.name.lower() not in apart]
-        found |= {one.id: left.pop(name) for one in new if (name := one.name.lower()) in left}
-        new = [column for column in new if column.id not in found]
+        matched |= {column.id: left.pop(name) for column in new if (name := column.name.lower()) in left}
+        new = [column for column in new if column.id not in matched]
         if len(new) == len(left):
-            found.update({column.id: one for column, one in zip(new, left.values(), strict=True)})
-    return found
+            matched.update({column.id: match for column, match in zip(new, left.values(), strict=True)})
+    return matched
 
 
 def origin_of(column: Column) -> Default | None:
@@ -173,16 +173,16 @@ def _is_new(line: str, change: Alteration) -> bool:
 def _taken(change: Alteration, old: dict[int, Column]) -> dict[int, PresentColumn]:
     """By id of a column after: the column downstream that is this one, under its old or its new name."""
     present = {column.name.lower(): column for column in change.present.columns}
-    found: dict[int, PresentColumn] = {}
+    taken: dict[int, PresentColumn] = {}
     for column in change.after.columns:
         was = old.get(column.id)
         names = [column.name, was.name] if was is not None else [column.name]
         if was is not None and not change.ran:
             names.reverse()
-        there = next((present[name.lower()] for name in names if name.lower() in present), None)
-        if there is not None:
-            found[column.id] = there
-    return found
+        match = next((present[name.lower()] for name in names if name.lower() in present), None)
+        if match is not None:
+            taken[column.id] = match
+    return taken
 
 
 def _columns(
@@ -193,23 +193,23 @@ def _columns(
     missing: list[str],
 ) -> None:
     present = {column.name.lower(): column for column in change.present.columns}
-    used = {found.name.lower() for found in taken.values()}
+    used = {match.name.lower() for match in taken.values()}
     for gone in _gone(change, old):
-        there = present.get(gone.name.lower())
-        if there is not None and there.name.lower() not in used:
-            clauses.add(f"DROP COLUMN {name_of(there.name)}")
-            del present[there.name.lower()]
+        match = present.get(gone.name.lower())
+        if match is not None and match.name.lower() not in used:
+            clauses.add(f"DROP COLUMN {name_of(match.name)}")
+            del present[match.name.lower()]
     places = _places(change, old, taken, list(present.values()))
     for column in change.after.columns:
-        found, was = taken.get(column.id), old.get(column.id)
+        match, was = taken.get(column.id), old.get(column.id)
         changed = was is None or meaning(was) != meaning(column)
-        if found is None and was is not None and change.before is not None:
+        if match is None and was is not None and change.before is not None:
             if changed:
                 missing.append(f"column {column.name} is not there")
             continue
-        differs = changed and (found is None or _differs(column, found, change.server))
+        differs = changed and (match is None or _differs(column, match, change.server))
         if differs or column.id in places:
-            _column(column, found, places.get(column.id, ""), change, clauses, missing)
+            _column(column, match, places.get(column.id, ""), change, clauses, missing)
 
 
 def _local_times(change: Alteration, old: dict[int, Column], taken: dict[int, PresentColumn]) -> list[Step]:
@@ -219,16 +219,16 @@ def _local_times(change: Alteration, old: dict[int, Column], taken: dict[int, Pr
     """
     texts = []
     for column in change.after.columns:
-        was, found = old.get(column.id), taken.get(column.id)
-        if was is None or found is None or column.generated or found.generated:
+        was, present = old.get(column.id), taken.get(column.id)
+        if was is None or present is None or column.generated or present.generated:
             continue
         if (was.type.tp == ti.TIMESTAMP) == (column.type.tp == ti.TIMESTAMP):
             continue
-        if (column.type.tp == ti.TIMESTAMP) == found.type.lower().startswith("timestamp"):
+        if (column.type.tp == ti.TIMESTAMP) == present.type.lower().startswith("timestamp"):
             continue
-        null = "NULL" if found.nullable else "NOT NULL"
+        null = "NULL" if present.nullable else "NOT NULL"
         kind = f"{type_of(column)}{collate_clause(column, change.server, [])}"
-        texts.append(f"MODIFY COLUMN {name_of(found.name)} {kind} {null}")
+        texts.append(f"MODIFY COLUMN {name_of(present.name)} {kind} {null}")
     return (
         [replace(step(f"ALTER TABLE {name_of(*change.table)} {', '.join(texts)}"), local=True)]
         if texts
@@ -243,32 +243,32 @@ def _gone(change: Alteration, old: dict[int, Column]) -> list[Column]:
     return [column for column in change.before.columns if column.id not in kept]
 
 
-def _differs(column: Column, found: PresentColumn, server: Server) -> bool:
+def _differs(column: Column, present: PresentColumn, server: Server) -> bool:
     return (
-        found.name != column.name
-        or not same_column(column, found, server)
-        or not same_default(column, found)
-        or found.comment != column.comment
+        present.name != column.name
+        or not same_column(column, present, server)
+        or not same_default(column, present)
+        or present.comment != column.comment
     )
 
 
 def _column(
     column: Column,
-    found: PresentColumn | None,
+    present: PresentColumn | None,
     place: str,
     change: Alteration,
     clauses: _Clauses,
     missing: list[str],
 ) -> None:
     server, verb = change.server, "ADD COLUMN"
-    if found is not None:
-        verb = f"CHANGE COLUMN {name_of(found.name)}"
+    if present is not None:
+        verb = f"CHANGE COLUMN {name_of(present.name)}"
     keyed = _has_leading_key(column, change.after)
     if column.auto_increment and not keyed:
         missing.append(f"column {column.name} is not AUTO_INCREMENT")
     missing += own_rules(column, change.after)
     text = column_clause(column, server, missing, auto_increment=keyed)
-    if found is None and change.before is not None and needs_origin(column):
+    if present is None and change.before is not None and needs_origin(column):
         at_first = replace(column, default=origin_of(column))
         clauses.later.append(f"CHANGE COLUMN {name_of(column.name)} {text}")
         text = column_clause(at_first, server, [])
@@ -296,8 +296,8 @@ def _places(
     kept = [old[number].id for number in after if number in old]
     if len(kept) == len(after) and kept == [number for number in ids_before if number in set(kept)]:
         return {}
-    by_present = {found.name.lower(): number for number, found in taken.items()}
-    order = [by_present[one.name.lower()] for one in present if one.name.lower() in by_present]
+    by_present = {column.name.lower(): number for number, column in taken.items()}
+    order = [by_present[column.name.lower()] for column in present if column.name.lower() in by_present]
     others = len(present) > len(order)  # columns that only the downstream has, perhaps after all of ours
     places: dict[int, str] = {}
     previous: Column | None = None
@@ -342,15 +342,18 @@ def _drop_keys(change: Alteration, clauses: _Clauses) -> set[str]:
     done: set[str] = set()
     for key in change.before.keys:
         lower = key.name.lower()
-        there = change.present.key(key.name)
-        if lower in after or there is None:
+        key_there = change.present.key(key.name)
+        if lower in after or key_there is None:
             continue
-        renamed = next((one for one in _changed_keys(change) if _is_renamed(key, one, change, done)), None)
+        renamed = next(
+            (candidate for candidate in _changed_keys(change) if _is_renamed(key, candidate, change, done)),
+            None,
+        )
         if renamed is not None and not key.primary and not renamed.primary:
-            clauses.add(f"RENAME INDEX {name_of(there.name)} TO {name_of(renamed.name)}")
+            clauses.add(f"RENAME INDEX {name_of(key_there.name)} TO {name_of(renamed.name)}")
             done.add(renamed.name.lower())
         else:
-            clauses.add(_drop_key(there.name))
+            clauses.add(_drop_key(key_there.name))
     return done
 
 
@@ -380,11 +383,11 @@ def _keys(
         clause = key_clause(key, change.after, change.server, missing)
         if clause is None or key.name.lower() in renamed:
             continue
-        there = change.present.key(key.name)
-        if there is not None:
-            if same_key(key, change.after, _with_names(there, names)):
+        key_there = change.present.key(key.name)
+        if key_there is not None:
+            if same_key(key, change.after, _with_names(key_there, names)):
                 continue
-            clauses.add(_drop_key(there.name))
+            clauses.add(_drop_key(key_there.name))
         clauses.add(f"ADD {clause}")
 
 

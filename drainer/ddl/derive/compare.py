@@ -77,20 +77,20 @@ class Present:
 
     def column(self, name: str) -> PresentColumn | None:
         lower = name.lower()
-        return next((one for one in self.columns if one.name.lower() == lower), None)
+        return next((column for column in self.columns if column.name.lower() == lower), None)
 
     def key(self, name: str) -> PresentKey | None:
         lower = name.lower()
-        return next((one for one in self.keys if one.name.lower() == lower), None)
+        return next((key for key in self.keys if key.name.lower() == lower), None)
 
 
 def same_type(column: Column, present: PresentColumn, server: Server) -> bool:
-    wanted = type_of(column)
-    if wanted == "json" and server.dialect is Dialect.MARIADB:
-        wanted = "longtext"
-    if wanted.startswith(("enum(", "set(")):
-        return present.type in (wanted, wanted.replace("\\\\", "\\"))
-    return _normal(wanted) == _normal(present.type)
+    kind = type_of(column)
+    if kind == "json" and server.dialect is Dialect.MARIADB:
+        kind = "longtext"
+    if kind.startswith(("enum(", "set(")):
+        return present.type in (kind, kind.replace("\\\\", "\\"))
+    return _normal(kind) == _normal(present.type)
 
 
 def _normal(text: str) -> str:
@@ -121,26 +121,26 @@ def same_column(column: Column, present: PresentColumn, server: Server) -> bool:
 
 def same_default(column: Column, present: PresentColumn) -> bool:
     """Literals are compared, expressions are not."""
-    wanted, text = column.default, present.default
-    if column.generated or column.auto_increment or (wanted is not None and wanted.expression):
+    default, text = column.default, present.default
+    if column.generated or column.auto_increment or (default is not None and default.expression):
         return True
-    if wanted is None:
+    if default is None:
         return text is None or text.upper() == "NULL"
     if text is None or text.upper() == "NULL":
         return False
-    if wanted.is_now:
+    if default.is_now:
         return text.lower().startswith(("current_timestamp", "now("))
-    if wanted.bits is not None:
+    if default.bits is not None:
         digits = re.sub(r"[^01]", "", text.removeprefix("b"))
-        return int(digits or "0", 2) == int.from_bytes(wanted.bits, "big")
+        return int(digits or "0", 2) == int.from_bytes(default.bits, "big")
     if column.type.charset == "binary" and column.type.tp in ti.STRING_TYPES:
         return True
-    found = _unquoted(text)
+    text_there = _unquoted(text)
     if column.type.tp in _NUMBERS:
-        return _number(found) == _number(wanted.text)
+        return _number(text_there) == _number(default.text)
     if column.type.tp in (ti.DATETIME, ti.TIMESTAMP, ti.TIME):
-        return _second(found) == _second(wanted.text)
-    return found == wanted.text
+        return _second(text_there) == _second(default.text)
+    return text_there == default.text
 
 
 def _unquoted(text: str) -> str:
@@ -184,18 +184,19 @@ def bound_of(text: str) -> str:
     return re.sub("maxvalue", "MAXVALUE", text, flags=re.IGNORECASE)
 
 
-def same_partitions(wanted: Partitioning | None, present: Present) -> bool:
+def same_partitions(expected: Partitioning | None, present: Present) -> bool:
     """Names in order, and what each may hold."""
-    if wanted is None:
+    if expected is None:
         return not present.partitions
-    if present.partitions != tuple(one.name for one in wanted.partitions):
+    if present.partitions != tuple(partition.name for partition in expected.partitions):
         return False
-    if wanted.kind not in (ti.PARTITION_RANGE, ti.PARTITION_LIST) or not present.bounds:
+    if expected.kind not in (ti.PARTITION_RANGE, ti.PARTITION_LIST) or not present.bounds:
         return True
     bounds = [
-        bound_of(",".join(one.less_than) or one.listed(len(wanted.columns))) for one in wanted.partitions
+        bound_of(",".join(partition.less_than) or partition.listed(len(expected.columns)))
+        for partition in expected.partitions
     ]
-    if wanted.kind == ti.PARTITION_RANGE:
+    if expected.kind == ti.PARTITION_RANGE:
         return list(present.bounds) == bounds
     return list(map(_values, present.bounds)) == list(map(_values, bounds))
 
@@ -211,39 +212,39 @@ def differences(definition: Definition, present: Present | None, server: Server)
     if present is None:
         return ["the table is not there"]
     definition = fitting(definition, server, [])
-    found = _columns(definition, present, server)
+    lines = _columns(definition, present, server)
     for key in definition.keys:
         other = present.key(key.name)
         if other is None or not same_key(key, definition, other):
-            found.append(f"key {key.name} is not there")
+            lines.append(f"key {key.name} is not there")
     if not definition.is_table:
-        return found
-    found += [
+        return lines
+    lines += [
         f"check {check.name} is not there"
         for check in definition.checks
         if check.enforced and check.name.lower() not in present.checks
     ]
     if not same_partitions(definition.partitioning, present):
-        found.append(f"partitions are {', '.join(present.partitions) or 'not there'}")
+        lines.append(f"partitions are {', '.join(present.partitions) or 'not there'}")
     if present.engine and server.engines and present.engine.lower() not in server.engines:
-        found.append(f"engine is {present.engine}, which has no transactions")
-    return found
+        lines.append(f"engine is {present.engine}, which has no transactions")
+    return lines
 
 
 def _columns(definition: Definition, present: Present, server: Server) -> list[str]:
-    found = []
+    lines = []
     for column in definition.columns:
         subject, other = f"column {column.name}", present.column(column.name)
         if other is None:
-            found.append(f"{subject} is not there")
+            lines.append(f"{subject} is not there")
         elif definition.is_table and not same_column(column, other, server):
             null = "NULL" if other.nullable else "NOT NULL"
             text = f"{subject} is {other.type} {other.collation} {null} {other.extra}"
-            found.append(" ".join(text.split()))
+            lines.append(" ".join(text.split()))
         elif definition.is_table and not same_default(column, other):
-            found.append(f"{subject} has another default")
-    wanted = [column.name.lower() for column in definition.columns]
-    there = [column.name.lower() for column in present.columns if definition.column(column.name)]
-    if not found and wanted != there:
-        found.append(f"columns are in the order {', '.join(there)}")
-    return found
+            lines.append(f"{subject} has another default")
+    expected = [column.name.lower() for column in definition.columns]
+    actual = [column.name.lower() for column in present.columns if definition.column(column.name)]
+    if not lines and expected != actual:
+        lines.append(f"columns are in the order {', '.join(actual)}")
+    return lines

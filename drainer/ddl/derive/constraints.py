@@ -24,9 +24,9 @@ def extras(change: Alteration, missing: list[str]) -> list[Step]:
         if key not in known_keys and key.name.lower() not in present.foreign_keys
     ]
     known_checks = {check.name: check for check in before.checks} if before else {}
-    there = present.checks - {check.name.lower() for check in known_checks.values()}
+    checks_there = present.checks - {check.name.lower() for check in known_checks.values()}
     for check in after.checks:
-        if known_checks.get(check.name) == check or check.name.lower() in there:
+        if known_checks.get(check.name) == check or check.name.lower() in checks_there:
             continue
         if not check.enforced and change.server.dialect is Dialect.MARIADB:
             missing.append(f"check {check.name}, which is not enforced upstream either")
@@ -64,10 +64,10 @@ def _visibility(change: Alteration, table: str, missing: list[str]) -> list[Step
     steps = []
     was = {key.name.lower(): key.invisible for key in change.before.keys} if change.before else {}
     for key in change.after.keys:
-        there = change.present.key(key.name)
+        key_there = change.present.key(key.name)
         if key.invisible == was.get(key.name.lower(), False) or key.has_expressions:
             continue
-        if there is not None and there.used is not key.invisible:
+        if key_there is not None and key_there.used is not key.invisible:
             continue
         word = change.server.invisible
         lacks = f"key {key.name} is {'invisible' if key.invisible else 'visible'} upstream"

@@ -88,7 +88,7 @@ def _columns(definition: Definition, server: Server, missing: list[str], *, plai
         texts.append(column_clause(column, server, missing, auto_increment=keyed, plain=plain))
     for name, clause in definition.options if server.dialect is Dialect.TIDB else ():
         if name == "AUTO_RANDOM":
-            at = [one.name for one in definition.columns].index(definition.keys[0].parts[0].column)
+            at = [column.name for column in definition.columns].index(definition.keys[0].parts[0].column)
             texts[at] += f" {clause}"
     return texts
 
@@ -130,10 +130,11 @@ def _sequence(definition: Definition, sequence: Name, server: Server) -> Derived
 
 def _numbers(definition: Definition) -> str:
     assert definition.sequence is not None
-    one = definition.sequence
-    cache = f"CACHE {one.cache}" if one.cache > 1 else "NOCACHE"
-    cycle = "CYCLE" if one.cycle else "NOCYCLE"
-    return f"MINVALUE {one.minimum} MAXVALUE {one.maximum} INCREMENT BY {one.increment} {cache} {cycle}"
+    sequence = definition.sequence
+    cache = f"CACHE {sequence.cache}" if sequence.cache > 1 else "NOCACHE"
+    cycle = "CYCLE" if sequence.cycle else "NOCYCLE"
+    limits = f"MINVALUE {sequence.minimum} MAXVALUE {sequence.maximum}"
+    return f"{limits} INCREMENT BY {sequence.increment} {cache} {cycle}"
 
 
 def alter_sequence(change: Alteration) -> Derived:

@@ -122,7 +122,9 @@ class Partition:
         """The values of a LIST partition of so many columns as SQL; "" for the default partition."""
         if self.values in ((), (("DEFAULT",),)):
             return ""
-        return ",".join(f"({','.join(one)})" if columns > 1 else ",".join(one) for one in self.values)
+        return ",".join(
+            f"({','.join(values)})" if columns > 1 else ",".join(values) for values in self.values
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +208,10 @@ def _read(document: dict[str, Any]) -> Definition:
         id=int(document["id"]),
         columns=columns,
         keys=tuple(sorted(keys, key=lambda key: not key.primary)),
-        foreign_keys=tuple(_foreign_key(one) for one in document.get("fk_info") or () if _is_public(one)),
-        checks=tuple(_check(one) for one in document.get("constraint_info") or () if _is_public(one)),
+        foreign_keys=tuple(
+            _foreign_key(entry) for entry in document.get("fk_info") or () if _is_public(entry)
+        ),
+        checks=tuple(_check(entry) for entry in document.get("constraint_info") or () if _is_public(entry)),
         partitioning=_partitioning(document.get("partition")),
         charset=str(document.get("charset") or ""),
         collate=str(document.get("collate") or ""),
@@ -252,12 +256,12 @@ def _key(document: dict[str, Any], hidden: dict[str, dict[str, Any]]) -> Key:
     parts = []
     for part in document.get("idx_cols") or ():
         name = str(part["name"]["O"])
-        made = hidden.get(name.lower())
-        if made is None:
+        column = hidden.get(name.lower())
+        if column is None:
             parts.append(Part(name, int(part.get("length", -1))))
         else:
-            array = bool((made.get("type") or {}).get("Array"))
-            parts.append(Part(expression=str(made["generated_expr_string"]), array=array))
+            array = bool((column.get("type") or {}).get("Array"))
+            parts.append(Part(expression=str(column["generated_expr_string"]), array=array))
     primary = bool(document.get("is_primary"))
     return Key(
         name=PRIMARY if primary else str(document["idx_name"]["O"]),
@@ -294,12 +298,12 @@ def _partitioning(document: dict[str, Any] | None) -> Partitioning | None:
         columns=tuple(str(name["O"]) for name in document.get("columns") or ()),
         partitions=tuple(
             Partition(
-                id=int(one["id"]),
-                name=str(one["name"]["O"]),
-                less_than=tuple(map(str, one.get("less_than") or ())),
-                values=tuple(tuple(map(str, values)) for values in one.get("in_values") or ()),
+                id=int(entry["id"]),
+                name=str(entry["name"]["O"]),
+                less_than=tuple(map(str, entry.get("less_than") or ())),
+                values=tuple(tuple(map(str, values)) for values in entry.get("in_values") or ()),
             )
-            for one in document.get("definitions") or ()
+            for entry in document.get("definitions") or ()
         ),
     )
 
@@ -329,10 +333,10 @@ def _sequence(document: dict[str, Any] | None) -> Sequence | None:
 
 def _options(document: dict[str, Any]) -> list[tuple[str, str]]:
     bits, shards = document.get("auto_random_bits"), document.get("ShardRowIDBits")
-    found = {
+    clauses = {
         "AUTO_RANDOM": bits and f"AUTO_RANDOM({bits}, {document.get('auto_random_range_bits') or 64})",
         "SHARD_ROW_ID_BITS": shards and f"SHARD_ROW_ID_BITS={shards}",
         "TTL": document.get("ttl_info") and "",
         "PLACEMENT POLICY": document.get("policy_ref_info") and "",
     }
-    return [(name, clause) for name, clause in found.items() if clause == "" or clause]
+    return [(name, clause) for name, clause in clauses.items() if clause == "" or clause]

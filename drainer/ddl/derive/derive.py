@@ -71,7 +71,7 @@ class Change:
 
 def names(change: Change) -> tuple[Name, ...]:
     """(schema, table) downstream of everything whose definition downstream is needed."""
-    return tuple(dict.fromkeys(change.at(one) for one in (*change.before, *change.after)))
+    return tuple(dict.fromkeys(change.at(table) for table in (*change.before, *change.after)))
 
 
 def database_of(job: dict[str, Any] | None) -> tuple[str, str, str] | None:
@@ -93,7 +93,7 @@ def _alter_all(change: Change) -> Derived:
         if change.database is not None:
             return _alter_database(change)
         raise NotDerivable("the job does not say what it changed")
-    return _together([_alter(change, one) for one in change.after])
+    return _together([_alter(change, table) for table in change.after])
 
 
 def _together(parts: list[Derived]) -> Derived:
@@ -138,24 +138,28 @@ def _drop_database(change: Change) -> Derived:
 
 
 def _recover_database(change: Change) -> Derived:
-    made = _create_database(change)
-    return made + _recover(change)
+    created = _create_database(change)
+    return created + _recover(change)
 
 
 # Whole tables --------------------------------------------------------------------------------------------
 
 
 def _create(change: Change) -> Derived:
-    gone = {one.id: one for one in change.before if one.id not in {new.id for new in change.after}}
+    gone = {table.id: table for table in change.before if table.id not in {new.id for new in change.after}}
     parts = []
-    for one in change.after:
-        there, wanted = change.there(one), definition.read(one.document)
-        replaced = any(change.at(old) == change.at(one) for old in gone.values())
-        if there is None or replaced or not wanted.is_table:
-            if not (there is not None and change.ran):
-                parts.append(create(wanted, change.at(one), change.server, change.route, replace=replaced))
+    for table in change.after:
+        present, definition_after = change.there(table), definition.read(table.document)
+        replaced = any(change.at(old) == change.at(table) for old in gone.values())
+        if present is None or replaced or not definition_after.is_table:
+            if not (present is not None and change.ran):
+                parts.append(
+                    create(definition_after, change.at(table), change.server, change.route, replace=replaced)
+                )
         else:
-            parts.append(_alter(change, one) + Derived(missing=tuple(only_upstream(wanted, change.server))))
+            parts.append(
+                _alter(change, table) + Derived(missing=tuple(only_upstream(definition_after, change.server)))
+            )
     return _together(parts)
 
 
@@ -163,29 +167,31 @@ def _recover(change: Change) -> Derived:
     """The table again, without the rows it had: they are not in the binlog."""
     parts = [_create(change)]
     parts += [
-        Derived(missing=(f"rows that table {one.schema}.{one.name} had when it was dropped",))
-        for one in change.after
-        if change.there(one) is None
+        Derived(missing=(f"rows that table {table.schema}.{table.name} had when it was dropped",))
+        for table in change.after
+        if change.there(table) is None
     ]
     return _together(parts)
 
 
 def _drop(change: Change) -> Derived:
     steps = []
-    for one in change.before:
-        there = change.there(one)
-        if there is not None:
-            steps.append(step(f"DROP {_KIND_WORDS[there.kind]} IF EXISTS {name_of(*change.at(one))}"))
+    for table in change.before:
+        present = change.there(table)
+        if present is not None:
+            steps.append(step(f"DROP {_KIND_WORDS[present.kind]} IF EXISTS {name_of(*change.at(table))}"))
     return of(steps)
 
 
 def _truncate(change: Change) -> Derived:
     parts = []
-    for one in change.after:
-        if change.there(one) is None:
-            parts.append(create(definition.read(one.document), change.at(one), change.server, change.route))
+    for table in change.after:
+        if change.there(table) is None:
+            parts.append(
+                create(definition.read(table.document), change.at(table), change.server, change.route)
+            )
         else:
-            parts.append(of([step(f"TRUNCATE TABLE {name_of(*change.at(one))}")]))
+            parts.append(of([step(f"TRUNCATE TABLE {name_of(*change.at(table))}")]))
     return _together(parts)
 
 
@@ -193,7 +199,7 @@ def _rename(change: Change) -> Derived:
     """One statement for all: servers rename several tables at once or none of them."""
     if change.ran:
         return Derived()
-    new = {one.id: one for one in change.after}
+    new = {table.id: table for table in change.after}
     moves: dict[Name, Name] = {}
     for old in change.before:
         if old.id not in new:
@@ -235,13 +241,13 @@ def before_of(change: Change, after: Tracked) -> Tracked | None:
     return next(same_id, None) or next(same_name, None)
 
 
-def _alteration(change: Change, one: Tracked, present: Present) -> Alteration:
-    before = before_of(change, one)
+def _alteration(change: Change, table: Tracked, present: Present) -> Alteration:
+    before = before_of(change, table)
     return Alteration(
         before=definition.read(before.document) if before else None,
-        after=definition.read(one.document),
+        after=definition.read(table.document),
         present=present,
-        table=change.at(one),
+        table=change.at(table),
         server=change.server,
         route=change.route,
         ran=change.ran,
@@ -251,11 +257,11 @@ def _alteration(change: Change, one: Tracked, present: Present) -> Alteration:
     )
 
 
-def _alter(change: Change, one: Tracked) -> Derived:
-    there = change.there(one)
-    if there is None:
-        raise NotDerivable(f"table {'.'.join(change.at(one))} is not there")
-    alteration = _alteration(change, one, there)
+def _alter(change: Change, table: Tracked) -> Derived:
+    present = change.there(table)
+    if present is None:
+        raise NotDerivable(f"table {'.'.join(change.at(table))} is not there")
+    alteration = _alteration(change, table, present)
     if alteration.after.sequence is not None:
         return alter_sequence(alteration)
     if not alteration.after.is_table:
@@ -271,16 +277,16 @@ def _alter(change: Change, one: Tracked) -> Derived:
 def _exchange(change: Change) -> Derived:
     if change.ran:
         return Derived()
-    with_partitions = [one for one in change.after if one.document.get("partition")]
-    plain = [one for one in change.after if not one.document.get("partition")]
+    with_partitions = [table for table in change.after if table.document.get("partition")]
+    plain = [table for table in change.after if not table.document.get("partition")]
     if len(with_partitions) != 1 or len(plain) != 1:
         raise NotDerivable("the definitions of the two tables are not known")
-    there, other = change.there(with_partitions[0]), change.there(plain[0])
-    if there is None or other is None:
+    present, other = change.there(with_partitions[0]), change.there(plain[0])
+    if present is None or other is None:
         raise NotDerivable("one of the two tables is not there")
-    alteration = _alteration(change, with_partitions[0], there)
+    alteration = _alteration(change, with_partitions[0], present)
     columns = definition.read(plain[0].document).columns
-    return of([exchange(alteration, change.at(plain[0]), columns, has_partitions=bool(there.partitions))])
+    return of([exchange(alteration, change.at(plain[0]), columns, has_partitions=bool(present.partitions))])
 
 
 def _flashback(change: Change) -> Derived:
@@ -310,18 +316,18 @@ _HANDLERS: Final[dict[EffectKind, Callable[[Change], Derived]]] = {
 def lacking(change: Change, named: Iterable[str]) -> list[str]:
     """What the definitions say of what the DDL changed and the downstream, as it is in `present`, does not
     have; what `named` has already is left out."""
-    found = []
+    lines = []
     said = "\n".join(named)
-    for one in change.after:
-        after, was = definition.read(one.document), before_of(change, one)
+    for table in change.after:
+        after, was = definition.read(table.document), before_of(change, table)
         before = _subjects(definition.read(was.document)) if was else {}
         changed = [subject for subject, value in _subjects(after).items() if before.get(subject, "") != value]
-        for line in differences(after, change.there(one), change.server) if after.is_table else ():
+        for line in differences(after, change.there(table), change.server) if after.is_table else ():
             subject = next((subject for subject in changed if line.startswith(f"{subject} ")), None)
             name = re.escape((subject or "").partition(" ")[2] or subject or "")
             if subject is not None and not re.search(rf"(?<!\w){name}(?!\w)", said):
-                found.append(line)
-    return found
+                lines.append(line)
+    return lines
 
 
 def _subjects(definition: Definition) -> dict[str, object]:
@@ -331,7 +337,11 @@ def _subjects(definition: Definition) -> dict[str, object]:
         "the table": object(),
         "engine": None,
         "columns": [column.name for column in definition.columns],
-        "partitions": [(one.name, one.less_than, one.values) for one in parts.partitions] if parts else None,
+        "partitions": [
+            (partition.name, partition.less_than, partition.values) for partition in parts.partitions
+        ]
+        if parts
+        else None,
         **{f"column {column.name}": meaning(column) for column in definition.columns},
         **{f"key {key.name}": key for key in definition.keys},
         **{f"check {check.name}": check for check in definition.checks},

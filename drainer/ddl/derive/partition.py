@@ -32,7 +32,7 @@ def alter_partitions(change: Alteration, *, emptied: bool, dropped: bool) -> Der
     steps: list[Step] = []
     if emptied:
         steps += _rows_of(change, _emptied(before, after), "TRUNCATE PARTITION")
-    gone = tuple(one for one in before.partitions if one.name not in names(after))
+    gone = tuple(partition for partition in before.partitions if partition.name not in names(after))
     if gone and dropped:
         steps += _rows_of(change, gone, "DROP PARTITION")
     if change.present.partitions:
@@ -41,26 +41,30 @@ def alter_partitions(change: Alteration, *, emptied: bool, dropped: bool) -> Der
 
 
 def names(partitioning: Partitioning) -> tuple[str, ...]:
-    return tuple(one.name for one in partitioning.partitions)
+    return tuple(partition.name for partition in partitioning.partitions)
 
 
 def _emptied(before: Partitioning, after: Partitioning) -> tuple[Partition, ...]:
-    old = {one.name: one for one in before.partitions}
-    return tuple(one for one in after.partitions if one.name in old and one.id != old[one.name].id)
+    old = {partition.name: partition for partition in before.partitions}
+    return tuple(
+        partition
+        for partition in after.partitions
+        if partition.name in old and partition.id != old[partition.name].id
+    )
 
 
 def _rows_of(change: Alteration, gone: tuple[Partition, ...], verb: str) -> list[Step]:
     """Take the rows of some partitions away, by the partition or by what it says."""
     assert change.before is not None
-    there = set(change.present.partitions)
-    listed = [one for one in gone if one.name in there]
+    present = set(change.present.partitions)
+    listed = [partition for partition in gone if partition.name in present]
     table = name_of(*change.table)
     if listed:
-        which = ",".join(name_of(one.name) for one in listed)
+        which = ",".join(name_of(partition.name) for partition in listed)
         return [step(f"ALTER TABLE {table} {verb} {which}")]
-    if there or not gone:
+    if present or not gone:
         return []
-    conditions = [condition_of(change.before, one) for one in gone]
+    conditions = [condition_of(change.before, partition) for partition in gone]
     return [step(f"DELETE FROM {table} WHERE {' OR '.join(f'({text})' for text in conditions)}")]
 
 
@@ -68,23 +72,25 @@ def _layout(
     change: Alteration, before: Partitioning, after: Partitioning, dropped: tuple[Partition, ...]
 ) -> list[Step]:
     """ADD PARTITION where only some were added after the last; else everything anew."""
-    table, wanted = name_of(*change.table), names(after)
-    left = {one.name for one in dropped}
+    table, names_after = name_of(*change.table), names(after)
+    left = {partition.name for partition in dropped}
     have = tuple(name for name in change.present.partitions if name not in left)
-    moved = names(before) == wanted and _bounds(before) != _bounds(after)
-    if have == wanted and (not moved or same_partitions(after, change.present)):
+    moved = names(before) == names_after and _bounds(before) != _bounds(after)
+    if have == names_after and (not moved or same_partitions(after, change.present)):
         return []
-    if after.kind in (PARTITION_RANGE, PARTITION_LIST) and wanted[: len(have)] == have:
-        old = {one.name: one for one in before.partitions}
+    if after.kind in (PARTITION_RANGE, PARTITION_LIST) and names_after[: len(have)] == have:
+        old = {partition.name: partition for partition in before.partitions}
         kept = after.partitions[: len(have)]
-        if all(one.name in old and _says(old[one.name]) == _says(one) for one in kept):
+        if all(
+            partition.name in old and _says(old[partition.name]) == _says(partition) for partition in kept
+        ):
             added = partition_list(after, after.partitions[len(have) :])
             return [step(f"ALTER TABLE {table} ADD PARTITION ({added})")]
     anew = step(f"ALTER TABLE {table} {partition_clause(after)}")
     gone, new = _between(before.partitions, after.partitions)
     if after.kind not in (PARTITION_RANGE, PARTITION_LIST) or have != names(before) or not (gone and new):
         return [anew]
-    which = ",".join(name_of(one.name) for one in gone)
+    which = ",".join(name_of(partition.name) for partition in gone)
     text = f"ALTER TABLE {table} REORGANIZE PARTITION {which} INTO ({partition_list(after, new)})"
     return [Step((text,), instead=(anew,))]
 
@@ -104,7 +110,7 @@ def _says(partition: Partition) -> tuple[object, ...]:
 
 
 def _bounds(partitioning: Partitioning) -> list[tuple[object, ...]]:
-    return [_says(one) for one in partitioning.partitions]
+    return [_says(partition) for partition in partitioning.partitions]
 
 
 # Rows of a partition -------------------------------------------------------------------------------------
@@ -155,8 +161,8 @@ def exchange(
     old = before.partitioning if before else None
     if old is None or after.partitioning is None:
         raise NotDerivable("the definition of the partitioned table before the exchange is not known")
-    ids = {one.name: one.id for one in after.partitioning.partitions}
-    swapped = [one for one in old.partitions if ids.get(one.name) != one.id]
+    ids = {partition.name: partition.id for partition in after.partitioning.partitions}
+    swapped = [partition for partition in old.partitions if ids.get(partition.name) != partition.id]
     if len(swapped) != 1 or before is None:
         raise NotDerivable("it is not known which partition was exchanged")
     table, other, spare = name_of(*partitioned.table), name_of(*plain), name_of(plain[0], _spare_name(after))

@@ -92,13 +92,13 @@ class Server:
 
     def collation(self, charset: str, collate: str) -> tuple[str, str]:
         """The pair itself, or the nearest that the server has."""
-        known = self.collations
-        if not known or collate in known or same_charset(collate) in known:
+        names = self.collations
+        if not names or collate in names or same_charset(collate) in names:
             return charset, collate
         for nearest in _NEAREST.get(collate, ()):
-            if nearest in known:
+            if nearest in names:
                 return charset, nearest
-        if f"{charset}_bin" in known:
+        if f"{charset}_bin" in names:
             return charset, f"{charset}_bin"
         return "utf8mb4", "utf8mb4_bin"
 
@@ -178,10 +178,10 @@ def collated(charset: str, collate: str) -> str:
 def collate_clause(column: Column, server: Server, lacks: list[str]) -> str:
     if not column.is_text:
         return ""
-    wanted = column.type.charset, column.type.collate
-    charset, collate = server.collation(*wanted)
-    if (charset, collate) != wanted:
-        lacks.append(f"column {column.name} has collation {collate} instead of {wanted[1]}")
+    pair = column.type.charset, column.type.collate
+    charset, collate = server.collation(*pair)
+    if (charset, collate) != pair:
+        lacks.append(f"column {column.name} has collation {collate} instead of {pair[1]}")
     return f" {collated(charset, collate)}"
 
 
@@ -225,7 +225,7 @@ def own_rules(column: Column, definition: Definition) -> list[str]:
     their own ways. Whole numbers, dates and text in plain functions are computed alike."""
     text = re.sub(r"'(?:[^'\\]|\\.|'')*'", "''", column.generated)
     named = [definition.column(name) for name in re.findall(r"`([^`]+)`", text)]
-    exact = all(one is not None and one.type.tp in _EXACT_TYPES for one in (column, *named))
+    exact = all(operand is not None and operand.type.tp in _EXACT_TYPES for operand in (column, *named))
     plain = all(map(_COMPUTED_ALIKE.fullmatch, re.findall(r"(\w+)\s*\(", text)))
     if not column.generated or (exact and plain and not re.search(r"/|\d[.e]", text)):
         return []
@@ -287,7 +287,7 @@ def _part(part: Part) -> str:
 
 
 def _short_enough(key: Key, definition: Definition) -> tuple[Part, ...]:
-    found = []
+    parts_short = []
     for part in key.parts:
         column = definition.column(part.column)
         width = _CHARACTER_BYTES.get(column.type.charset, 1) if column else 1
@@ -295,8 +295,8 @@ def _short_enough(key: Key, definition: Definition) -> tuple[Part, ...]:
         if length < 0 and column is not None and column.type.tp in ti.STRING_TYPES:
             length = column.type.flen
         too_long = length > 0 and length * width > KEY_BYTES_MAX
-        found.append(replace(part, length=KEY_BYTES_MAX // width) if too_long else part)
-    return tuple(found)
+        parts_short.append(replace(part, length=KEY_BYTES_MAX // width) if too_long else part)
+    return tuple(parts_short)
 
 
 def foreign_key_clause(key: ForeignKey, schema: str, table: str) -> str:
@@ -335,7 +335,7 @@ def partition_clause(partitioning: Partitioning) -> str:
 
 
 def partition_list(partitioning: Partitioning, partitions: tuple[Partition, ...]) -> str:
-    return ",".join(_partition(partitioning, one) for one in partitions)
+    return ",".join(_partition(partitioning, partition) for partition in partitions)
 
 
 def _partition(partitioning: Partitioning, partition: Partition) -> str:

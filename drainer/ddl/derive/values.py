@@ -66,12 +66,12 @@ def step(*statements: str, lacks: str = "") -> Step:
 
 def choice(*statements: tuple[str, str]) -> Step:
     """(statement, what it lacks compared to the first): the first that is accepted."""
-    made: tuple[Step, ...] = ()
+    steps: tuple[Step, ...] = ()
     for number in reversed(range(len(statements))):
         text = statements[number][0]
         after = statements[number + 1][1] if number + 1 < len(statements) else ""
-        made = (Step((text,), after, made),)
-    return made[0]
+        steps = (Step((text,), after, steps),)
+    return steps[0]
 
 
 def of(steps: Sequence[Step], missing: Sequence[str] = ()) -> Derived:
