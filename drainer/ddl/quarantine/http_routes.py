@@ -76,7 +76,7 @@ def add_routes(routes: Routes, controller_now: Callable[[], FakeController]) -> 
             return _answer(400, "the decision is one of " + ", ".join(DECISIONS))
         controller = controller_now()
         try:
-            found = await controller.decide(
+            decided = await controller.decide(
                 _number(params["job_id"]), decision, text, request.peer.address or "local"
             )
         except Rejected as error:
@@ -86,7 +86,7 @@ def add_routes(routes: Routes, controller_now: Callable[[], FakeController]) -> 
             return _answer(404 if missing else 400, str(error))
         except Conflict as error:
             return _answer(409, str(error))
-        return _answer(200, f"job {found['job_id']}: {decision}", found)
+        return _answer(200, f"job {decided['job_id']}: {decision}", decided)
 
     async def decide_now(request: Request, params: dict[str, str]) -> Response:
         try:

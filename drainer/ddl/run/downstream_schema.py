@@ -118,15 +118,15 @@ def read_all(
 def read(connection: Connection, name: tuple[str, str], server: Server) -> Present | None:
     """The table, view or sequence of that name."""
     with connection.cursor() as cursor:
-        found = _rows(cursor, _TABLE + _EXACT, name)
-        if not found:
+        rows = _rows(cursor, _TABLE + _EXACT, name)
+        if not rows:
             other = _rows(cursor, _ANY_CASE, name)
             if len(other) != 1:
                 return None
-            found = _rows(cursor, _TABLE + _EXACT, (str(other[0][0]), str(other[0][1])))
-        if len(found) != 1:
+            rows = _rows(cursor, _TABLE + _EXACT, (str(other[0][0]), str(other[0][1])))
+        if len(rows) != 1:
             return None
-        schema, table, kind, comment, collation, options, engine = found[0]
+        schema, table, kind, comment, collation, options, engine = rows[0]
         here = str(schema), str(table)
         columns = tuple(_column(row) for row in _rows(cursor, _COLUMNS, here))
         constraints = [(str(row[0]), str(row[1]).lower()) for row in _rows(cursor, _CONSTRAINTS, here)]
@@ -154,8 +154,8 @@ def tables_in(connection: Connection, schema: str) -> list[str]:
 
 def is_movable(connection: Connection, name: tuple[str, str]) -> bool:
     """A table that nothing else hangs on: no trigger, no foreign key refers to it."""
-    found = read_table(connection, *name)
-    return found is not None and not found.may_have_triggers and not found.referenced
+    table = read_table(connection, *name)
+    return table is not None and not table.may_have_triggers and not table.referenced
 
 
 def _rows(cursor: Any, query: str, values: tuple[str, str]) -> list[tuple[Any, ...]]:
@@ -168,12 +168,12 @@ def _partitions(connection: Connection, name: tuple[str, str]) -> list[tuple[str
     information_schema.PARTITIONS."""
     ((_, text),) = connection.rows(b"SHOW CREATE TABLE " + qualified(*name))
     clause = str(text)[str(text).upper().rindex("PARTITION BY") :]
-    found = [
+    partitions = [
         ((quoted or plain).replace("``", "`"), bound_of(re.sub(r"^\((.*)\)$", r"\1", bound)))
         for quoted, plain, bound in _PARTITION.findall(clause)
     ]
     count = _PARTITION_COUNT.search(clause)
-    return found or [(f"p{number}", "") for number in range(int(count[1]) if count else 0)]
+    return partitions or [(f"p{number}", "") for number in range(int(count[1]) if count else 0)]
 
 
 def _keys_query(server: Server) -> str:

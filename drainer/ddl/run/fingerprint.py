@@ -52,7 +52,7 @@ def read(
 
     `moves`: the statement moves tables, so they must be distinguished; `contents`: it moves rows, too.
     """
-    found: Shape = {}
+    shape: Shape = {}
     for schema, table in names:
         text = _definition(connection, schema, table)
         if text is not None and table and moves:
@@ -61,8 +61,8 @@ def read(
                 text += f"\n-- {numbers}"
             if contents or not numbers:
                 text += f"\n-- contents {_contents(connection, schema, table, server)}"
-        found[f"{schema}.{table}"] = text
-    return found
+        shape[f"{schema}.{table}"] = text
+    return shape
 
 
 def has_database(connection: Connection, name: str, server: Server) -> bool:
@@ -97,21 +97,24 @@ def _numbers(connection: Connection, schema: str, table: str, server: Server) ->
             query = _NUMBERS_MARIADB if server.dialect is Dialect.MARIADB else _NUMBERS_MYSQL
             name = f"{_file_name(cursor, schema, server)}/{_file_name(cursor, table, server)}"
             cursor.execute(query + "NAME=%s OR NAME LIKE %s", (name, _like(name) + "#P#%"))
-            rows = sorted((str(found), int(number)) for found, number in cursor.fetchall())
+            rows = sorted((str(variable), int(number)) for variable, number in cursor.fetchall())
     except SessionError as error:
         if error.number in _NOT_ALLOWED:
             return ""
         raise
-    return " ".join(f"{found.removeprefix(name)}={number}" for found, number in rows)
+    return " ".join(f"{variable.removeprefix(name)}={number}" for variable, number in rows)
 
 
 def _file_name(cursor: Any, name: str, server: Server) -> str:
     """As the server writes it for its files. MySQL keeps to itself how: what is not ASCII finds no number."""
     if server.dialect is Dialect.MYSQL:
-        return "".join(one if one.isalnum() or one == "_" else f"@{ord(one):04x}" for one in name)
+        return "".join(
+            character if character.isalnum() or character == "_" else f"@{ord(character):04x}"
+            for character in name
+        )
     cursor.execute("SELECT CAST(CONVERT(%s USING filename) AS BINARY)", (name,))
-    ((found,),) = cursor.fetchall()
-    return bytes(found).decode()
+    ((raw,),) = cursor.fetchall()
+    return bytes(raw).decode()
 
 
 def _like(text: str) -> str:

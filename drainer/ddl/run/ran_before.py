@@ -36,8 +36,8 @@ def is_seen(change: Change, *, has_database: bool) -> bool:
     """By what the downstream has; `has_database`: the database that the job is about."""
     if change.database is not None and not change.after:
         kind = change.effect.kind
-        made, dropped = kind is EffectKind.CREATE_DATABASE, kind is EffectKind.DROP_DATABASE
-        return (made and has_database) or (dropped and not has_database)
+        created, dropped = kind is EffectKind.CREATE_DATABASE, kind is EffectKind.DROP_DATABASE
+        return (created and has_database) or (dropped and not has_database)
     return shows(change) and is_done(change)
 
 
@@ -45,11 +45,11 @@ def shows(change: Change) -> bool:
     """Whether columns, keys or names are different after the DDL."""
     if len(change.before) != len(change.after):
         return True
-    for one in change.after:
-        old = before_of(change, one)
-        if old is None or change.at(old) != change.at(one):
+    for table in change.after:
+        old = before_of(change, table)
+        if old is None or change.at(old) != change.at(table):
             return True
-        was, now = definition.read(old.document), definition.read(one.document)
+        was, now = definition.read(old.document), definition.read(table.document)
         meanings = [[column.name for column in was.columns], was.keys, was.partitioning]
         if meanings != [[column.name for column in now.columns], now.keys, now.partitioning]:
             return change.effect.kind not in (EffectKind.TRUNCATE, EffectKind.EXCHANGE)
@@ -61,21 +61,21 @@ def is_done(change: Change) -> bool:
 
     False where it is exactly as before, too: a swap of tables that are alike is run.
     """
-    if change.before and all(_is_exactly(change, one) for one in change.before):
+    if change.before and all(_is_exactly(change, table) for table in change.before):
         return False
-    after = {change.at(one) for one in change.after}
-    if any(change.there(one) is not None for one in change.before if change.at(one) not in after):
+    after = {change.at(table) for table in change.after}
+    if any(change.there(table) is not None for table in change.before if change.at(table) not in after):
         return False
-    return all(_is_as(change, one) for one in change.after)
+    return all(_is_as(change, table) for table in change.after)
 
 
-def _is_exactly(change: Change, one: Tracked) -> bool:
+def _is_exactly(change: Change, table: Tracked) -> bool:
     """As `_is_as`, with no column or key besides."""
-    present, wanted = change.there(one), definition.read(one.document)
-    if present is None or not _is_as(change, one):
+    present, expected = change.there(table), definition.read(table.document)
+    if present is None or not _is_as(change, table):
         return False
-    return len(present.columns) == len(wanted.columns) and len(present.keys) == len(wanted.keys)
+    return len(present.columns) == len(expected.columns) and len(present.keys) == len(expected.keys)
 
 
-def _is_as(change: Change, one: Tracked) -> bool:
-    return not differences(definition.read(one.document), change.there(one), change.server)
+def _is_as(change: Change, table: Tracked) -> bool:
+    return not differences(definition.read(table.document), change.there(table), change.server)

@@ -55,12 +55,12 @@ def recycled_name(keep: KeepDropped, table_id: int, commit_ts: Ts) -> Name:
 
 def kept(keep: KeepDropped, tables: Iterable[str]) -> dict[int, Name]:
     """Table id -> its newest place, for this upstream's tables among the names in the schema."""
-    found: dict[int, Name] = {}
+    names: dict[int, Name] = {}
     matches = [match for name in tables if (match := _NAME.fullmatch(name)) is not None]
     for match in sorted(matches, key=lambda match: int(match[3])):
         if int(match[1]) == keep.cluster_id:
-            found[int(match[2])] = keep.schema, match[0]
-    return found
+            names[int(match[2])] = keep.schema, match[0]
+    return names
 
 
 def outdated(keep: KeepDropped, tables: Iterable[str], commit_ts: Ts) -> list[Name]:
@@ -76,26 +76,28 @@ def outdated(keep: KeepDropped, tables: Iterable[str], commit_ts: Ts) -> list[Na
 
 
 def take_away(
-    change: Change, keep: KeepDropped, commit_ts: Ts, movable: frozenset[Name], known: Mapping[int, Name]
+    change: Change, keep: KeepDropped, commit_ts: Ts, movable: frozenset[Name], names_kept: Mapping[int, Name]
 ) -> Derived | None:
     """Steps in place of the statement; None where it is to run as it was, since nothing can be kept.
 
-    `movable`: tables downstream that may be renamed. `known`: what is kept already, by table id.
+    `movable`: tables downstream that may be renamed. `names_kept`: what is kept already, by table id.
     """
     moves = {
-        one.id: (change.at(one), recycled_name(keep, one.id, commit_ts))
-        for one in change.before
-        if change.at(one) in movable and one.id not in known and _is_table(change, change.at(one))
+        dropped.id: (change.at(dropped), recycled_name(keep, dropped.id, commit_ts))
+        for dropped in change.before
+        if change.at(dropped) in movable
+        and dropped.id not in names_kept
+        and _is_table(change, change.at(dropped))
     }
     if not moves:
         return None
     steps: list[Step] = []
-    for one in change.before:
-        if one.id not in moves:
+    for dropped in change.before:
+        if dropped.id not in moves:
             continue
-        table, place = moves[one.id]
+        table, place = moves[dropped.id]
         if change.effect.kind is EffectKind.TRUNCATE:
-            steps.append(_empty(keep, one.id, table, place))
+            steps.append(_empty(keep, dropped.id, table, place))
         else:
             drop = step(f"DROP TABLE IF EXISTS {name_of(*table)}")
             steps.append(Step((f"RENAME TABLE {name_of(*table)} TO {name_of(*place)}",), instead=(drop,)))
@@ -107,8 +109,8 @@ def take_away(
 
 
 def _is_table(change: Change, name: Name) -> bool:
-    there = change.present.get(name)
-    return there is not None and there.kind == TABLE and not there.foreign_keys
+    present = change.present.get(name)
+    return present is not None and present.kind == TABLE and not present.foreign_keys
 
 
 def _empty(keep: KeepDropped, table_id: int, table: Name, place: Name) -> Step:
@@ -122,14 +124,14 @@ def _empty(keep: KeepDropped, table_id: int, table: Name, place: Name) -> Step:
     return Step(statements, instead=(step(f"TRUNCATE TABLE {name_of(*table)}"),))
 
 
-def bring_back(change: Change, known: Mapping[int, Name]) -> Derived | None:
+def bring_back(change: Change, names_kept: Mapping[int, Name]) -> Derived | None:
     """Steps that put kept tables under their (new) names; None if none of them is kept.
 
     What is not kept is left to derivation, which sees what is there afterwards.
     """
     steps = [
-        step(f"RENAME TABLE {name_of(*known[one.id])} TO {name_of(*change.at(one))}")
-        for one in change.after
-        if one.id in known and change.there(one) is None
+        step(f"RENAME TABLE {name_of(*names_kept[table.id])} TO {name_of(*change.at(table))}")
+        for table in change.after
+        if table.id in names_kept and change.there(table) is None
     ]
     return of(steps) if steps else None
