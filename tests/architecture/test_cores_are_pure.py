@@ -56,7 +56,6 @@ CORES = (
     "binlogctl.doctor.checks.nodes",
     "binlogctl.doctor.checks.storage",
     "binlogctl.doctor.checks.upstream",
-    "binlogctl.doctor.checks.variables",
     "binlog_playground.arrival",
     "binlog_playground.check.statistics",
     "binlog_playground.check.verify",

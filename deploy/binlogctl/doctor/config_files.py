@@ -27,7 +27,7 @@ from binlogctl.doctor.checks.files import (
     check_unreadable,
 )
 from binlogctl.doctor.checks.storage import check_disk
-from binlogctl.doctor.facts import CertificateFacts, DiskFacts, Replicated
+from binlogctl.doctor.facts import CertificateFacts, Replicated
 from binlogctl.doctor.findings import Check, Finding
 from drainer.checkpoint.value import DEFAULT_TABLE
 from drainer.config import downstream, remarks
@@ -40,6 +40,7 @@ from tidb_binlog.config import loading
 from tidb_binlog.errors import BinlogError, ConfigError
 from tidb_binlog.net.port import split_address
 from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.status.pump import DiskStatus
 
 C = TypeVar("C")
 
@@ -94,9 +95,8 @@ class ConfigFiles:
         findings += self.check_tls("[security]", settings.tls, _hosts(settings.advertised), now_s)
         if (disk := _disk_of(settings.data_dir)) is not None:
             subject = f"data-dir {settings.data_dir} of {file.path}"
-            findings += check_disk(
-                subject, DiskFacts(disk.available, disk.capacity, settings.stop_write_at_bytes)
-            )
+            free = DiskStatus(available=disk.f_bavail * disk.f_frsize, floor=settings.stop_write_at_bytes)
+            findings += check_disk(subject, free, disk.f_blocks * disk.f_frsize)
         return findings
 
     def _check_drainer(self, file: _FileFacts[DrainerConfig], now_s: float) -> list[Finding]:
@@ -204,15 +204,14 @@ def _read_config(cls: type[C], path: str, program: str) -> _FileFacts[C]:
         return _FileFacts(path, error=failure)
 
 
-def _disk_of(data_dir: str) -> DiskFacts | None:
+def _disk_of(data_dir: str) -> os.statvfs_result | None:
     """The file system of a pump's data directory, if that pump has worked on this host."""
     if not os.path.isabs(data_dir) or not os.path.isdir(os.path.join(data_dir, "value")):
         return None
     try:
-        disk = os.statvfs(data_dir)
+        return os.statvfs(data_dir)
     except OSError:
         return None
-    return DiskFacts(disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize)
 
 
 def _read_certificates(option: str, tls: TlsConfig, hosts: Sequence[str] = ()) -> list[CertificateFacts]:

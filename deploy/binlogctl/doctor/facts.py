@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from tidb_binlog.status.pump import PumpStatus
 from tidb_binlog.status.troubles import Trouble
 from tidb_binlog.tso import Ts
 
@@ -100,20 +101,11 @@ class StoreFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class DiskFacts:
-    """File system of a pump's data directory. `floor`: no prewrite enters below it."""
-
-    available: int
-    capacity: int | None = None
-    floor: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Answer:
     """What a node says of itself. `foreign`: it is not one of ours and says little.
 
-    `registered`: ids of the pumps that its registry has. `gc_ts`: binlogs up to it are purged; `age_s`: how
-    long a pump keeps them. `troubles`: what it complains of.
+    `registered`: ids of the pumps that its registry has. `pump`: what a pump says; `capacity`: bytes of its
+    volume. `troubles`: what it complains of.
     """
 
     foreign: bool
@@ -122,11 +114,8 @@ class Answer:
     version: str | None = None
     time_s: float | None = None
     registered: frozenset[str] | None = None
-    disk: DiskFacts | None = None
-    gc_ts: Ts | None = None
-    age_s: float | None = None
-    alarm_s: float | None = None
-    left_s: Mapping[str, float] = field(default_factory=dict)
+    pump: PumpStatus = field(default_factory=PumpStatus)
+    capacity: int | None = None
     troubles: tuple[Trouble, ...] = ()
 
 

@@ -106,7 +106,7 @@ def _row(
             "restore the downstream to the same time, or correct the row",
         )
     for pump in nodes:
-        gc_ts = pump.answer.gc_ts if pump.kind == PUMPS and pump.answer is not None else None
+        gc_ts = pump.answer.pump.gc_ts if pump.kind == PUMPS and pump.answer is not None else None
         if gc_ts is not None and 0 < row.commit_ts < gc_ts:
             return Check(CHECK, name).error(
                 f"commitTS {row.commit_ts} lies before {gc_ts}, up to which {pump.label} has purged",

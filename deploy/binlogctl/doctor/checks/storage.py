@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from binlogctl.doctor.facts import DiskFacts, NodeFacts
+from binlogctl.doctor.facts import NodeFacts
 from binlogctl.doctor.findings import Check, Finding, all_of
 from tidb_binlog import tso
 from tidb_binlog.cluster import node as states
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS
+from tidb_binlog.status.pump import DiskStatus, RetentionStatus
 
 GO_FLOOR: Final = 10 << 30
 """What a Go pump's stop-write-at-available-space is unless its file says otherwise."""
@@ -24,18 +25,19 @@ _NEAR: Final = 1.25
 _KEY: Final = "storage.stop-write-at-available-space"
 
 
-def check_disk(subject: str, disk: DiskFacts, *, floor_is_guess: bool = False) -> list[Finding]:
-    """One pump's file system."""
+def check_disk(subject: str, disk: DiskStatus, capacity: int | None) -> list[Finding]:
+    """One pump's file system. `capacity`: bytes of the whole volume."""
+    assert disk.available is not None
     floor = disk.floor if disk.floor is not None else GO_FLOOR
-    guess = " (assumed, the default)" if floor_is_guess else ""
-    seen = f"{_size(disk.available)} free" + (f" of {_size(disk.capacity)}" if disk.capacity else "")
+    guess = " (assumed, the default)" if disk.floor is None else ""
+    seen = f"{_size(disk.available)} free" + (f" of {_size(capacity)}" if capacity else "")
     seen += f", prewrites are refused below {_size(floor)}{guess}"
-    if disk.capacity is not None and disk.capacity <= floor:
+    if capacity is not None and capacity <= floor:
         return Check("pump.disk", subject).error(
             seen,
             "the whole volume is smaller than the free space that is asked"
             " for: this pump never takes a write, and TiDB with it cannot commit",
-            f'set {_KEY} = "{_size(max(disk.capacity // 10, 1 << 20))}" and reload the pump (SIGHUP),'
+            f'set {_KEY} = "{_size(max(capacity // 10, 1 << 20))}" and reload the pump (SIGHUP),'
             " or give it a larger volume",
         )
     if disk.available <= floor:
@@ -58,15 +60,15 @@ def check_disks(nodes: Sequence[NodeFacts]) -> list[Finding]:
     for node in nodes:
         if node.kind != PUMPS or node.state == states.OFFLINE or node.answer is None:
             continue
-        disk = node.answer.disk
-        if disk is None:
+        disk = node.answer.pump.disk
+        if disk.available is None:
             findings += Check("pump.disk", node.label).unchecked(
                 "does not tell its free space",
                 "a full disk stops TiDB's transactions",
                 f"{node.curl('/metrics')} | grep size_bytes",
             )
         else:
-            findings += check_disk(node.label, disk, floor_is_guess=disk.floor is None)
+            findings += check_disk(node.label, disk, node.answer.capacity)
     return findings
 
 
@@ -86,7 +88,7 @@ def check_retention(nodes: Sequence[NodeFacts], now_s: float) -> list[Finding]:
         lacking = all_of(_pair(pump, drainer, now_s) for pump in pumps)
         if pumps:
             findings += lacking or Check("retention", drainer.label).ok("pumps hold all that it needs")
-    unknown = [pump for pump in pumps if pump.answer is not None and pump.answer.age_s is None]
+    unknown = [pump for pump in pumps if _retention(pump).age_s is None]
     if unknown and drainers:
         findings += Check("retention", ", ".join(pump.label for pump in unknown)).unchecked(
             "does not tell how long it keeps binlogs",
@@ -99,20 +101,21 @@ def check_retention(nodes: Sequence[NodeFacts], now_s: float) -> list[Finding]:
 def _pair(pump: NodeFacts, drainer: NodeFacts, now_s: float) -> list[Finding]:
     answer = pump.answer
     assert answer is not None
-    if answer.gc_ts is not None and drainer.max_commit_ts < answer.gc_ts:
+    gc_ts = answer.pump.gc_ts
+    if gc_ts is not None and drainer.max_commit_ts < gc_ts:
         return Check("retention", drainer.label).error(
-            f"its checkpoint {drainer.max_commit_ts} lies before {answer.gc_ts},"
+            f"its checkpoint {drainer.max_commit_ts} lies before {gc_ts},"
             f" up to which {pump.label} has purged",
             "binlogs that it has not applied are gone: going on would leave a hole",
             f"copy the data of the upstream anew and start {drainer.node_id} from that copy's timestamp,"
             f" or {drainer.forget}",
         )
-    left_s = _left_s(pump, drainer, now_s)
-    age_s = answer.age_s
-    if left_s is None or age_s is None:
+    age_s, alarm_s = _retention(pump).age_s, _retention(pump).alarm_s
+    if age_s is None:
         return []
+    left_s = _left_s(_retention(pump), drainer.node_id, age_s - tso.age_s(drainer.max_commit_ts, now_s))
     # With a short retention a drainer that is up to date must not raise the alarm.
-    if left_s >= min(ALARM_S if answer.alarm_s is None else answer.alarm_s, age_s / 2):
+    if left_s >= min(ALARM_S if alarm_s is None else alarm_s, age_s / 2):
         return []
     behind_s = tso.age_s(drainer.max_commit_ts, now_s)
     idle = drainer.answer is None
@@ -125,12 +128,14 @@ def _pair(pump: NodeFacts, drainer: NodeFacts, now_s: float) -> list[Finding]:
     )
 
 
-def _left_s(pump: NodeFacts, drainer: NodeFacts, now_s: float) -> float | None:
-    answer = pump.answer
-    if answer is None or answer.age_s is None:
-        return None
-    by_age = answer.age_s - tso.age_s(drainer.max_commit_ts, now_s)
-    return min(by_age, answer.left_s.get(drainer.node_id, by_age))
+def _retention(pump: NodeFacts) -> RetentionStatus:
+    return (pump.answer and pump.answer.pump.retention) or RetentionStatus()
+
+
+def _left_s(retention: RetentionStatus, node_id: str, by_age_s: float) -> float:
+    """The pump's own word counts where it is worse."""
+    told = (drainer for drainer in retention.drainers if drainer.node_id == node_id and not drainer.lost)
+    return min((by_age_s, *(drainer.left_s for drainer in told if drainer.left_s is not None)))
 
 
 def _size(size: int) -> str:

@@ -13,11 +13,11 @@ import json
 import re
 from typing import Any, Final
 
-from binlogctl.doctor.facts import Answer, DiskFacts
+from binlogctl.doctor.facts import Answer
 from tidb_binlog.foreign_document import UNREADABLE
 from tidb_binlog.status.codec import read
 from tidb_binlog.status.drainer import DrainerDocument
-from tidb_binlog.status.pump import PumpDocument, RetentionStatus
+from tidb_binlog.status.pump import DiskStatus, PumpDocument, PumpStatus
 from tidb_binlog.status.troubles import WARNING, Trouble, of_drainer, of_pump
 from tidb_binlog.tso import LOGICAL_BITS
 
@@ -36,17 +36,17 @@ def read_pump(status: bytes, exposition: bytes = b"") -> Answer | None:
         return None
     listed = document.get("status")
     registered = frozenset(map(str, listed)) if isinstance(listed, dict) else None
-    sizes = _samples(exposition)
-    size = sizes.get(f'{_SIZE}{{type="capacity"}}')
+    samples = _samples(exposition)
+    size = samples.get(f'{_SIZE}{{type="capacity"}}')
     capacity = None if size is None else int(size)
-    available = sizes.get(f'{_SIZE}{{type="available"}}')
     pump = read(document, PumpDocument).pump
     if pump is None:
-        disk = None if available is None else DiskFacts(int(available), capacity)
-        purged_ms = sizes.get(_GC)
-        gc_ts = None if purged_ms is None else int(purged_ms) << LOGICAL_BITS
-        return Answer(foreign=True, registered=registered, disk=disk, gc_ts=gc_ts)
-    free, retention = pump.disk.available, pump.retention or RetentionStatus()
+        available, purged_ms = samples.get(f'{_SIZE}{{type="available"}}'), samples.get(_GC)
+        told = PumpStatus(
+            disk=DiskStatus(available=None if available is None else int(available)),
+            gc_ts=None if purged_ms is None else int(purged_ms) << LOGICAL_BITS,
+        )
+        return Answer(foreign=True, registered=registered, pump=told, capacity=capacity)
     return Answer(
         foreign=False,
         node_id=pump.node_id or None,
@@ -54,15 +54,8 @@ def read_pump(status: bytes, exposition: bytes = b"") -> Answer | None:
         version=pump.version or None,
         time_s=pump.time_s,
         registered=registered,
-        disk=None if free is None else DiskFacts(free, capacity, pump.disk.floor),
-        gc_ts=pump.gc_ts,
-        age_s=retention.age_s,
-        alarm_s=retention.alarm_s,
-        left_s={
-            drainer.node_id: drainer.left_s
-            for drainer in retention.drainers
-            if not drainer.lost and drainer.left_s is not None
-        },
+        pump=pump,
+        capacity=capacity,
         troubles=tuple(of_pump(read(document, PumpDocument), pump.node_id)),
     )
 

@@ -197,7 +197,9 @@ async def test_nodes_say_their_cluster_and_their_time(doctor: Doctor) -> None:
         assert answer is not None
         assert (answer.node_id, told.endswith(f"cluster {answer.cluster_id}")) == (node.name, True)
         assert abs((answer.time_s or 0) - NOW()) < 30
-        assert (answer.age_s, answer.alarm_s) == (7 * 86400, 20 * 3600)
+        retention = answer.pump.retention
+        assert retention is not None
+        assert (retention.age_s, retention.alarm_s) == (7 * 86400, 20 * 3600)
     own = answers.read_drainer(json.dumps(await doctor.cluster.drainer.status()).encode())
     assert own is not None
     assert (own.node_id, told.endswith(f"cluster {own.cluster_id}")) == ("drainer", True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,6 @@ from binlogctl.doctor.facts import (
     Answer,
     CheckpointFacts,
     ClockFacts,
-    DiskFacts,
     DownstreamFacts,
     MemberFacts,
     NodeFacts,
@@ -41,13 +41,16 @@ from tests.docs.pages import Page
 from tidb_binlog import tso
 from tidb_binlog.cluster.node import OFFLINE, ONLINE, PAUSED
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS
+from tidb_binlog.status.pump import DiskStatus, PumpStatus, PurgeOutlook, RetentionStatus
 from tidb_binlog.status.troubles import WARNING, Trouble
 
 NOW_S = 1_700_000_000.0
 NOW_TS = tso.from_wall_s(NOW_S)
 DAY_S = 86400.0
 GIB = 1 << 30
-OURS = Answer(False, "p", 7, "v1", disk=DiskFacts(50 * GIB, 100 * GIB, 10 * GIB), gc_ts=0, age_s=7 * DAY_S)
+RETENTION = RetentionStatus(age_s=7 * DAY_S)
+STATUS = PumpStatus(disk=DiskStatus(available=50 * GIB, floor=10 * GIB), gc_ts=0, retention=RETENTION)
+OURS = Answer(False, "p", 7, "v1", pump=STATUS, capacity=100 * GIB)
 PUMP = NodeFacts(PUMPS, "p", "10.0.0.1:8250", ONLINE, True, NOW_TS, NOW_TS, ("10.0.0.1",), OURS)
 SECOND = replace(PUMP, node_id="q", host="10.0.0.2:8250", answer=replace(OURS, node_id="q"))
 DRAINER = NodeFacts(
@@ -177,25 +180,30 @@ def test_slow_answer_proves_no_skew() -> None:
 
 
 @pytest.mark.parametrize(
-    ("disk", "expected", "says"),
+    ("disk", "capacity", "expected", "says"),
     [
-        (DiskFacts(50 * GIB, 100 * GIB, 10 * GIB), "ok", ""),
-        (DiskFacts(9 * GIB, 10 * GIB, 10 * GIB), "error", "smaller than the free space"),
-        (DiskFacts(9 * GIB, 10 * GIB, None), "error", "smaller than the free space"),
-        (DiskFacts(10 * GIB, 100 * GIB, 10 * GIB), "error", "refuses prewrites"),
-        (DiskFacts(11 * GIB, 100 * GIB, 10 * GIB), "warning", "little is left"),
-        (DiskFacts(1, None, 0), "ok", ""),
-        (DiskFacts(0, None, 0), "error", "refuses prewrites"),
+        (DiskStatus(available=50 * GIB, floor=10 * GIB), 100 * GIB, "ok", ""),
+        (DiskStatus(available=9 * GIB, floor=10 * GIB), 10 * GIB, "error", "smaller than the free space"),
+        (DiskStatus(available=9 * GIB, floor=None), 10 * GIB, "error", "smaller than the free space"),
+        (DiskStatus(available=10 * GIB, floor=10 * GIB), 100 * GIB, "error", "refuses prewrites"),
+        (DiskStatus(available=11 * GIB, floor=10 * GIB), 100 * GIB, "warning", "little is left"),
+        (DiskStatus(available=1, floor=0), None, "ok", ""),
+        (DiskStatus(available=0, floor=0), None, "error", "refuses prewrites"),
     ],
 )
-def test_disks(disk: DiskFacts, expected: str, says: str) -> None:
-    (found,) = check_disk("p", disk)
+def test_disks(disk: DiskStatus, capacity: int | None, expected: str, says: str) -> None:
+    (found,) = check_disk("p", disk, capacity)
     assert found.severity == expected
     assert says in found.why
 
 
-def retention(behind_s: float, **answer: object) -> dict[str, Severity]:
-    pump = replace(PUMP, answer=replace(OURS, **answer))  # type: ignore[arg-type]
+def answering(gc_ts: int | None = 0, retention: RetentionStatus = RETENTION) -> NodeFacts:
+    status = PumpStatus(disk=STATUS.disk, gc_ts=gc_ts, retention=retention)
+    return replace(PUMP, answer=replace(OURS, pump=status))
+
+
+def retention(behind_s: float, gc_ts: int = 0, **told: Any) -> dict[str, Severity]:
+    pump = answering(gc_ts, RetentionStatus(**{"age_s": 7 * DAY_S} | told))
     return bad(check_retention([pump, replace(DRAINER, max_commit_ts=ts_before(behind_s))], NOW_S))
 
 
@@ -206,7 +214,7 @@ def test_retention() -> None:
     assert retention(6.5 * DAY_S, alarm_s=3600.0) == {}
     assert retention(5, age_s=3600.0) == {}
     assert retention(2000, age_s=3600.0) == {"retention": "warning"}
-    assert retention(5, left_s={"d": 60.0}) == {"retention": "warning"}
+    assert retention(5, drainers=[PurgeOutlook(node_id="d", left_s=60.0)]) == {"retention": "warning"}
     assert retention(6 * DAY_S, gc_ts=ts_before(5 * DAY_S)) == {"retention": "error"}
     assert retention(6 * DAY_S, age_s=None) == {"retention": "unchecked"}
     offline = replace(DRAINER, state=OFFLINE, max_commit_ts=ts_before(30 * DAY_S))
@@ -281,8 +289,8 @@ def test_go_pump_tells_its_disk_and_what_it_purged_in_its_metrics() -> None:
     answer = answers.read_pump(status, exposition)
     assert answer is not None
     assert (answer.foreign, answer.node_id, answer.registered) == (True, None, frozenset({"a:8250"}))
-    assert answer.disk == DiskFacts(2 * GIB, 4 * GIB)
-    assert answer.gc_ts == tso.compose(1_700_000_000_000)
+    assert (answer.pump.disk, answer.capacity) == (DiskStatus(available=2 * GIB), 4 * GIB)
+    assert answer.pump.gc_ts == tso.compose(1_700_000_000_000)
 
 
 def test_go_drainer_is_told_from_ours_and_from_anything_else() -> None:
@@ -490,7 +498,7 @@ def test_hash_of_a_password_in_grants_is_not_shown() -> None:
     ],
 )
 def test_checkpoints(rows: dict[int, str] | None, owner: str | None, expected: dict[str, str]) -> None:
-    pump = replace(PUMP, answer=replace(OURS, gc_ts=ts_before(8 * DAY_S)))
+    pump = answering(gc_ts=ts_before(8 * DAY_S))
     nodes = [pump, DRAINER, replace(DRAINER, node_id="other", host="10.0.0.9:8249")]
     seen = CheckpointFacts("tidb_binlog", "checkpoint", rows, owner)
     assert bad(check_checkpoint(seen, 7, NOW_TS, nodes, WRITTEN)) == expected
