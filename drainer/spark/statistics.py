@@ -1,82 +1,193 @@
 """Statistics: what an archive holds, in numbers.
 
 In     the views `changes` and `transactions`; of `changes` only the columns that are counted
-Out    data frames: changes by table, kind and hour; bytes by hour; transactions' sizes; keys that change most
-Holds  bytes are those of complete rows before and after, as an archive of TiDB rows has them, not of files
-Tests  tests/spark/test_history.py
+Out    tables: changes by table, kind and hour; bytes by hour; transactions' sizes; keys that change most
+Holds  bytes are those of complete rows before and after, as an archive of TiDB rows has them, not of files.
+       In memory is a count for every size of a transaction, and in this process one for every key
+Tests  tests/spark/test_history.py, tests/spark/local/test_same_output.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from heapq import nsmallest
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from drainer.reading.archive import archive_source
+from drainer.reading.archive.archive_source import ArchiveSource, Part
+from drainer.reading.archive.views.view import TIME
+from drainer.spark.engine import Engine, Executors, Rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PERCENTS: Final = (50, 90, 99)
 HOTTEST: Final = 10
-_HOUR: Final = "hour"
+_HOUR_US: Final = 3_600_000_000
+_KEYS_HELD: Final = 200_000
+_COLUMNS: Final = "schema string, table string, name string, hour long, changes long"
+Options = Mapping[str, str]
+Columns = Iterator[list[list[Any]]]
+_NAMES: Final = ("_schema", "_table", "_change_type")
+_KEY: Final = ("_schema", "_table", "key")
 
 
-def rates(spark: SparkSession, archive: str, options: Mapping[str, str]) -> DataFrame:
+def rates(spark: SparkSession, archive: str, options: Options) -> DataFrame:
     """Changes by hour, table and kind."""
-    from pyspark.sql import functions as f
-
-    names = ("_schema", "_table", "_change_type")
-    changes = _load(spark, archive, options, "changes", {"_commit_timestamp": "timestamp", **_texts(names)})
-    hour = f.date_trunc(_HOUR, "_commit_timestamp").alias(_HOUR)
-    return changes.groupBy(hour, *names).agg(f.count("*").alias("changes")).orderBy(_HOUR, *names)
+    return spark.createDataFrame(of_changes(Executors(spark), archive, options, 0)["changes"])
 
 
-def sizes(spark: SparkSession, archive: str, options: Mapping[str, str]) -> DataFrame:
-    """One row: how many transactions, and percentiles of their rows and bytes."""
-    from pyspark.sql import functions as f
-
-    wanted = {"rows": "long", "bytes": "long"}
-    found = _load(spark, archive, options, "transactions", wanted)
-    measures = [f.count("*").alias("transactions")]
-    for name in wanted:
-        measures.append(f.sum(name).alias(name))
-        measures += [f.percentile_approx(name, part / 100).alias(f"{name}_p{part}") for part in PERCENTS]
-        measures.append(f.max(name).alias(f"{name}_max"))
-    return found.agg(*measures)
-
-
-def volumes(spark: SparkSession, archive: str, options: Mapping[str, str]) -> DataFrame:
-    """Transactions, rows and bytes by hour."""
-    from pyspark.sql import functions as f
-
-    wanted = {"_commit_timestamp": "timestamp", "rows": "long", "bytes": "long"}
-    found = _load(spark, archive, options, "transactions", wanted)
-    hour = f.date_trunc(_HOUR, "_commit_timestamp").alias(_HOUR)
-    measures = (
-        f.count("*").alias("transactions"),
-        f.sum("rows").alias("rows"),
-        f.sum("bytes").alias("bytes"),
-    )
-    return found.groupBy(hour).agg(*measures).orderBy(_HOUR)
-
-
-def hottest(
-    spark: SparkSession, archive: str, options: Mapping[str, str], number: int = HOTTEST
-) -> DataFrame:
+def hottest(spark: SparkSession, archive: str, options: Options, number: int = HOTTEST) -> DataFrame:
     """The keys with most changes. Rows of tables without a key have none."""
-    from pyspark.sql import functions as f
-
-    names = ("_schema", "_table", "key")
-    changes = _load(spark, archive, options, "changes", _texts(names)).where("key is not null")
-    counted = changes.groupBy(*names).agg(f.count("*").alias("changes"))
-    return counted.orderBy(f.desc("changes"), *names).limit(number)
+    return spark.createDataFrame(of_changes(Executors(spark), archive, options, number)["hottest"])
 
 
-def _texts(names: tuple[str, ...]) -> dict[str, str]:
-    return dict.fromkeys(names, "string")
+def volumes(spark: SparkSession, archive: str, options: Options) -> DataFrame:
+    """Transactions, rows and bytes by hour."""
+    return spark.createDataFrame(of_transactions(Executors(spark), archive, options)["volumes"])
 
 
-def _load(
-    spark: SparkSession, archive: str, options: Mapping[str, str], view: str, columns: Mapping[str, str]
-) -> DataFrame:
-    """Spark prunes no columns of a Python source: what the schema names is all that is made."""
-    reader = spark.read.format("binlog").options(**{**options, "view": view})
-    return reader.schema(", ".join(f"{name} {kind}" for name, kind in columns.items())).load(archive)
+def sizes(spark: SparkSession, archive: str, options: Options) -> DataFrame:
+    """One row: how many transactions, and percentiles of their rows and bytes."""
+    return spark.createDataFrame(of_transactions(Executors(spark), archive, options)["transactions"])
+
+
+# -- changes ----------------------------------------------------------------------------------------------
+
+
+def of_changes(engine: Engine, archive: str, options: Options, hottest: int) -> dict[str, pa.Table]:
+    """Changes by hour, table and kind; with `hottest` above 0 so many keys with most changes."""
+    names = ("_commit_timestamp", *_NAMES, *(("key",) if hottest > 0 else ()))
+    counts = _over(engine, archive, options, "changes", names, _changes, _COLUMNS)
+    in_order = counts.together(("schema", "table", "name", "hour"), ("changes",))
+    rows = in_order.gather(partial(_most, hottest))
+    by_hour = sorted(row for row in rows if row[0] is not None)
+    tables = {"changes": _table(("hour", *_NAMES, "changes"), by_hour)}
+    if hottest > 0:
+        of_keys = nsmallest(hottest, (row[1:] for row in rows if row[0] is None), key=_hotter)
+        tables["hottest"] = _table((*_KEY, "changes"), of_keys)
+    return tables
+
+
+def _hotter(row: Sequence[Any]) -> tuple[Any, ...]:
+    return -row[-1], *row[:-1]
+
+
+def _changes(batches: Columns) -> Iterator[tuple[Any, ...]]:
+    """Counts of kinds by hour, and of keys, which have none."""
+    rates: Counter[tuple[Any, ...]] = Counter()
+    keys: Counter[tuple[Any, ...]] = Counter()
+    for times, schemas, tables, kinds, *more in batches:
+        rates.update(zip(schemas, tables, kinds, _hours(times), strict=True))
+        for values in more:
+            keys.update(
+                (*key, None) for key in zip(schemas, tables, values, strict=True) if key[2] is not None
+            )
+        if len(keys) >= _KEYS_HELD:
+            yield from ((*key, changes) for key, changes in keys.items())
+            keys.clear()
+    yield from ((*key, changes) for key, changes in chain(rates.items(), keys.items()))
+
+
+def _most(number: int, rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """(hour, schema, table, name, changes): of hours all, of keys so many."""
+    keys: list[tuple[Any, ...]] = []
+    for (*name, hour), some in groupby(rows, itemgetter(0, 1, 2, 3)):
+        row = (hour, *name, sum(one[4] for one in some))
+        if hour is not None:
+            yield row
+            continue
+        keys.append(row)
+        if len(keys) >= number + _KEYS_HELD:
+            keys = nsmallest(number, keys, key=lambda row: _hotter(row[1:]))
+    yield from nsmallest(number, keys, key=lambda row: _hotter(row[1:]))
+
+
+# -- transactions -----------------------------------------------------------------------------------------
+
+
+def of_transactions(engine: Engine, archive: str, options: Options) -> dict[str, pa.Table]:
+    """Transactions, rows and bytes by hour; sizes of transactions."""
+    names = ("_commit_timestamp", "rows", "bytes")
+    parts = _over(engine, archive, options, "transactions", names, _transactions).gather(iter)
+    columns = ("hour", "transactions", *names[1:])
+    totals = [sum((part[place] for part in parts), Counter[int]()) for place in range(5)]
+    by_hour = [(hour, *(counts[hour] for counts in totals[:3])) for hour in sorted(totals[0])]
+    measures: dict[str, int | None] = {"transactions": totals[0].total()}
+    for name, counts in zip(names[1:], totals[3:], strict=True):
+        ordered = sorted(counts.items())
+        measures[name] = sum(value * number for value, number in ordered) if ordered else None
+        for percent in PERCENTS:
+            measures[f"{name}_p{percent}"] = _percentile(ordered, percent / 100 * counts.total())
+        measures[f"{name}_max"] = ordered[-1][0] if ordered else None
+    return {"volumes": _table(columns, by_hour), "transactions": _table(measures, [list(measures.values())])}
+
+
+def _transactions(batches: Columns) -> Iterator[list[Counter[int]]]:
+    """By hour transactions, rows and bytes; how many transactions have so many rows, and bytes."""
+    counts = [Counter[int]() for _ in range(5)]
+    for times, *of_batch in batches:
+        hours = _hours(times)
+        counts[0].update(hours)
+        for of_hours, of_sizes, values in zip(counts[1:3], counts[3:], of_batch, strict=True):
+            of_sizes.update(values)
+            for hour, value in zip(hours, values, strict=True):
+                of_hours[hour] += value
+    yield counts
+
+
+def _percentile(ordered: Sequence[tuple[int, int]], rank: float) -> int | None:
+    """The value that has this rank, which counts from 1."""
+    below = 0
+    for value, number in ordered:
+        below += number
+        if below >= rank:
+            return value
+    return None
+
+
+# -- both -------------------------------------------------------------------------------------------------
+
+
+def _over(
+    engine: Engine,
+    archive: str,
+    options: Options,
+    view: str,
+    names: Sequence[str],
+    count: Callable[[Columns], Iterator[Any]],
+    columns: str = "",
+) -> Rows:
+    """What is counted in the columns of a view. What these names leave out is not made."""
+    source = ArchiveSource({**options, "path": archive, "view": view})
+    task = source.task(pa.schema([source.schema.field(name) for name in names]))
+
+    def read(parts: Iterator[Part]) -> Iterator[Any]:
+        batches = (batch for part in parts for batch in archive_source.read(task, view, part))
+        return count([_values(batch.column(name)) for name in names] for batch in batches)
+
+    return engine.over(source.parts(), read, columns)
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Times as microseconds."""
+    values: list[Any] = (
+        column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+    ).to_pylist()
+    return values
+
+
+def _hours(times: Sequence[int]) -> list[int]:
+    return [time - time % _HOUR_US for time in times]
+
+
+def _table(names: Iterable[str], rows: Iterable[Sequence[Any]]) -> pa.Table:
+    kinds = {"hour": TIME, "key": pa.string(), **dict.fromkeys(_NAMES, pa.string())}
+    schema = pa.schema([(name, kinds.get(name, pa.int64())) for name in names])
+    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
