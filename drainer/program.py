@@ -43,7 +43,7 @@ from tidb_binlog.observe import log, metrics_push, trace
 from tidb_binlog.observe.recent_events import Recorder
 from tidb_binlog.process import daemon
 from tidb_binlog.serving import listener
-from tidb_binlog.serving.notifying import notifying
+from tidb_binlog.serving.notify_options import notifying
 from tidb_binlog.serving.reload import add_logging
 from tidb_binlog.serving.starting import Starting
 from tidb_binlog.serving.status_page import StatusPage

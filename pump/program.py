@@ -57,7 +57,7 @@ from tidb_binlog.observe.recent_events import Recorder
 from tidb_binlog.process import daemon, process_identity
 from tidb_binlog.serving import health, listener
 from tidb_binlog.serving.listener import Listener
-from tidb_binlog.serving.notifying import notifying, tell_of
+from tidb_binlog.serving.notify_options import notifying, tell_of
 from tidb_binlog.serving.reload import Reload
 from tidb_binlog.serving.starting import Starting
 from tidb_binlog.serving.status_page import StatusPage

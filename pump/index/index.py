@@ -27,18 +27,26 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
 from typing import Any, Final, Self
 
 from pump import metrics
-from pump.index.leveldb import plyvel
 from pump.log.record import POINTER, START, LogRecord, ValuePointer, decode_pointer, encode_pointer
 from tidb_binlog.binlog import PREWRITE, Head
 from tidb_binlog.errors import ConfigError, Corruption
 from tidb_binlog.observe import log
 from tidb_binlog.tso import TS_MAX, Ts
+
+if sys.version_info >= (3, 13):
+    import plyvel_next as plyvel
+else:
+    import plyvel
+
+__all__ = ["plyvel"]
+
 
 _PREFIX: Final = b"ts:"
 _BEYOND: Final = b"ts;"

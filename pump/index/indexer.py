@@ -12,16 +12,18 @@ Stops   files what is queued and stores the positions; what the chaser has not r
 from __future__ import annotations
 
 import asyncio
+import queue
+import threading
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
+from typing import Any, TypeVar
 
 from pump import metrics
 from pump.index.index import Index
 from pump.index.recent_commits import RecentCommits
 from pump.index.sorter import Advanced, Effect, GivenUp, Late, Sorter
-from pump.index.worker_thread import WorkerThread
 from pump.log.record import LogRecord, ValuePointer, none_above
 from pump.log.value_log import RecordBatch, ValueLog
 from pump.log.writer import WrittenGroup
@@ -29,6 +31,55 @@ from tidb_binlog.binlog import PREWRITE
 from tidb_binlog.clock import Clock
 from tidb_binlog.observe import log
 from tidb_binlog.tso import TS_MAX, Ts, compose
+
+T = TypeVar("T")
+_Job = tuple["asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...]]
+
+
+class WorkerThread:
+    """Used from one event loop."""
+
+    def __init__(self, name: str) -> None:
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def run(self, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+        """`function(*arguments)` on the thread; the future has what it returns or raises."""
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        if not self._thread.is_alive():
+            self._thread.start()
+        self._jobs.put((result, function, arguments))
+        return result
+
+    async def stop(self) -> None:
+        """Return when the thread has ended. Idempotent."""
+        if self._thread.is_alive():
+            self._jobs.put(None)
+            await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            result, function, arguments = job
+            deliver: Callable[[asyncio.Future[Any], Any], None] = _succeed
+            try:
+                outcome = function(*arguments)
+            except BaseException as error:  # the waiting call gets it, whatever it is
+                deliver, outcome = _fail, error
+            try:
+                result.get_loop().call_soon_threadsafe(deliver, result, outcome)
+            except RuntimeError:
+                return  # the loop is closed: no call waits any more
+
+
+def _succeed(result: asyncio.Future[Any], value: Any) -> None:
+    if not result.done():
+        result.set_result(value)
+
+
+def _fail(result: asyncio.Future[Any], error: BaseException) -> None:
+    if not result.done():
+        result.set_exception(error)
+
 
 _BATCH_RECORDS_MAX = 1024  # large enough for LevelDB, small enough for the event loop
 _RETRY_S = 1.0

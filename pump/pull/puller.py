@@ -28,8 +28,8 @@ from pump import metrics
 from pump.index.index import IndexDamaged
 from pump.pull import replies as pull_replies
 from pump.pull import session as pull_session
-from pump.pull.packer import Packer
 from pump.pull.pages import PullPages, cost
+from pump.pull.replies import Packer
 from pump.pull.session import PartMessage, PullSession
 from pump.storage.history import PositionPurged
 from pump.storage.storage import Storage

@@ -10,14 +10,54 @@ Why    a serializer wants the payload in one piece and copies it again; here eac
 
 from __future__ import annotations
 
+import asyncio
 import operator
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pump.log.delivery import Delivery
 from pump.pull.session import PartMessage
+from tidb_binlog import compression
 from tidb_binlog.rowcodec.varint import put_uvarint
 from tidb_binlog.tso import Ts
+
+
+class Packer:
+    """`share`: what is left of all messages so far, of 1."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._compress = compression.compressor(name)
+        self._head = b"\x0a" + put_uvarint(len(name)) + name.encode() + b"\x10"
+        self._taken = self._made = 0
+
+    @classmethod
+    def of(cls, taken: Iterable[str]) -> Packer | None:
+        """For a puller that takes these; None if it takes none of ours."""
+        name = compression.choose(taken)
+        return cls(name) if name else None
+
+    @property
+    def share(self) -> float:
+        return round(self._made / self._taken, 3) if self._taken else 1.0
+
+    async def packed(self, message: bytes) -> bytes:
+        """The message to send. `PullBatchesResp.compressed`: 32 length { name 10 size 1a length frame }"""
+        size = len(message)
+        if size < compression.SMALL_BYTES:
+            return message
+        if size > compression.INLINE_BYTES_MAX:
+            frame = await asyncio.to_thread(self._compress, message)
+        else:
+            frame = self._compress(message)
+        head = self._head + put_uvarint(size) + b"\x1a" + put_uvarint(len(frame))
+        made = b"".join((b"\x32", put_uvarint(len(head) + len(frame)), head, frame))
+        if len(made) >= size:
+            made = message
+        self._taken += size
+        self._made += len(made)
+        return made
+
 
 _commit_ts = operator.itemgetter(0)
 

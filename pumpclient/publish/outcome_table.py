@@ -26,9 +26,43 @@ from contextlib import closing
 from typing import Any, Final, Protocol
 
 from pumpclient.errors import InvalidDefinition, NoTransaction
-from pumpclient.publish.open_transaction import commits_by_itself
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.tso import Ts
+
+_MYSQL_IN_TRANSACTION: Final = 1
+_POSTGRES_IDLE: Final = 0
+
+
+def commits_by_itself(connection: Any) -> bool:
+    """Whether what is executed on it now is committed at once: autocommit, and no BEGIN before."""
+    return _autocommit(connection) and not _is_open(connection)
+
+
+def _is_open(connection: Any) -> bool:
+    found = getattr(connection, "in_transaction", None)  # sqlite3, MySQL Connector
+    if found is not None and not callable(found):
+        return bool(found)
+    status = getattr(connection, "server_status", None)  # PyMySQL
+    if isinstance(status, int):
+        return bool(status & _MYSQL_IN_TRANSACTION)
+    state = getattr(getattr(connection, "info", None), "transaction_status", None)  # psycopg
+    return state is not None and int(state) != _POSTGRES_IDLE
+
+
+def _autocommit(connection: Any) -> bool:
+    ask = getattr(connection, "get_autocommit", None)  # PyMySQL, mysqlclient, Django
+    if callable(ask):
+        return bool(ask())
+    found = getattr(connection, "autocommit", None)
+    if isinstance(found, bool):
+        return found
+    # sqlite3 as it was before 3.12, and as it is by default still: None stands for autocommit.
+    return (
+        hasattr(connection, "isolation_level")
+        and hasattr(connection, "in_transaction")
+        and (connection.isolation_level is None)
+    )
+
 
 logger: Final = logging.getLogger("pumpclient")
 

@@ -12,19 +12,52 @@ Never   decides by a timer: without an answer a transaction stays prepared, and 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import logging
-from collections.abc import Awaitable
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
-from pumpclient.publish.daemon_call import in_daemon_thread
 from pumpclient.publish.outcome_table import Outcomes
 from tidb_binlog.errors import BinlogError, ConfigError, Conflict
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.standalone import InDoubt
 from tidb_binlog.upstream_port import Committed, RolledBack
+
+T = TypeVar("T")
+
+
+async def in_daemon_thread(function: Callable[..., T], *arguments: object) -> T:
+    """What `function` returns or raises, from a thread of its own."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[T] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if ended.done():
+            return
+        if error is None:
+            ended.set_result(result)  # type: ignore[arg-type]
+        else:  # a future takes no StopIteration
+            ended.set_exception(RuntimeError(repr(error)) if isinstance(error, StopIteration) else error)
+
+    def run() -> None:
+        result: T | None = None
+        failed: BaseException | None = None
+        try:
+            result = context.run(function, *arguments)
+        except BaseException as error:
+            failed = error
+        with suppress(RuntimeError):  # the loop is closed: no call waits any more
+            loop.call_soon_threadsafe(settle, result, failed)
+
+    threading.Thread(target=run, name="pumpclient database", daemon=True).start()
+    return await ended
+
 
 logger: Final = logging.getLogger("pumpclient")
 

@@ -22,8 +22,8 @@ ALLOWED = {
 }
 # One adapter module (or package of them) for each third-party library.
 ADAPTERS = {
-    "plyvel": ("pump.index.leveldb",),
-    "plyvel_next": ("pump.index.leveldb",),
+    "plyvel": ("pump.index.index",),
+    "plyvel_next": ("pump.index.index",),
     "aetcd": ("tidb_binlog.etcd",),
     "confluent_kafka": ("drainer.sink.kafka.client",),
     "pymysql": ("drainer.mysql.connection",),

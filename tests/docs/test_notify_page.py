@@ -16,7 +16,7 @@ from tidb_binlog.clock import SystemClock
 from tidb_binlog.config import loading
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.net.http_client import HttpClient
-from tidb_binlog.notify import notifier, outbox
+from tidb_binlog.notify import notifier
 from tidb_binlog.notify.events import SCHEMA, Condition, Events, Origin, State, Type
 from tidb_binlog.notify.notifier import Notifier
 from tidb_binlog.observe import metrics
@@ -94,5 +94,5 @@ def test_types_states_metrics_and_figures_are_those_of_the_code() -> None:
     names = {name for name in metrics.declared() if "_notify_" in name}
     assert set(re.findall(r"`(binlog_common_notify_\w+)", PAGE)) == names
     assert SECRET_VARIABLE in PAGE
-    assert (notifier.LOOK_S, notifier.END_S, outbox.SIZE_MAX) == (2.0, 5.0, 256)
-    assert (outbox.PAUSE_FIRST_S, outbox.PAUSE_MAX_S) == (1.0, 60.0)
+    assert (notifier.LOOK_S, notifier.END_S, notifier.SIZE_MAX) == (2.0, 5.0, 256)
+    assert (notifier.PAUSE_FIRST_S, notifier.PAUSE_MAX_S) == (1.0, 60.0)

@@ -48,7 +48,7 @@ def test_metrics_status_and_log_are_as_shown() -> None:
 
 
 def test_the_commands_are_those_of_the_units() -> None:
-    """What they do: tests/integration/test_drainer_process.py, tests/common/process/test_systemd.py."""
+    """What they do: tests/integration/test_drainer_process.py, tests/common/process/test_daemon.py."""
     (commands,) = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
     assert commands.splitlines() == [
         "systemctl reload drainer",

@@ -20,7 +20,6 @@ from tests.common.support.other_values import other_value
 from tests.pump.support.payloads import opened
 from tests.pump.support.purging import LIMITS, MINUTE, World, fill
 from tidb_binlog.clock import ManualClock
-from tidb_binlog.config.changes import changes
 from tidb_binlog.config.declaring import options
 from tidb_binlog.door.http.routes import Routes
 from tidb_binlog.door.limits import Limits
@@ -28,7 +27,7 @@ from tidb_binlog.rpc import RpcStatus
 from tidb_binlog.serving import listener
 from tidb_binlog.serving.listener import Listener
 from tidb_binlog.serving.node_config import GRPCIO
-from tidb_binlog.serving.reload import LOG_FIELDS, Reload
+from tidb_binlog.serving.reload import LOG_FIELDS, Reload, changes
 
 OPTIONS = options(PumpConfig)
 CERTIFICATES = ("cert_allowed_cn", "cert_read_cn", "cert_write_cn", "cert_admin_cn")

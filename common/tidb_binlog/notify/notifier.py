@@ -1,6 +1,6 @@
 """Notifier: posts events to the operator's URL.
 
-Drives  `events`, `outbox`
+Drives  `events`
 Holds   the node never waits for it: what cannot be posted waits in a bounded queue and is tried again. At the
         end it has `END_S` in all
 Never   shows more of the URL than scheme, host and port; follows a redirect, uses a proxy of the environment
@@ -16,19 +16,80 @@ import asyncio
 import base64
 import contextlib
 import secrets
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import ConfigError, Unavailable
 from tidb_binlog.net import webhook
 from tidb_binlog.net.http_client import HttpClient, SystemAuthorities
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.notify.events import Condition, Event, Events, Origin, Type
-from tidb_binlog.notify.outbox import Outbox
 from tidb_binlog.observe import log, metrics
 from tidb_binlog.observe.printable import one_line
+
+SIZE_MAX: Final = 256
+PAUSE_FIRST_S: Final = 1.0
+PAUSE_MAX_S: Final = 60.0
+
+
+class Outbox:
+    """Times are monotonic seconds."""
+
+    def __init__(self, size_max: int = SIZE_MAX, backoff: Backoff | None = None) -> None:
+        self._size_max = size_max
+        self._backoff = backoff or Backoff(PAUSE_FIRST_S, PAUSE_MAX_S)
+        self._waiting: deque[Event] = deque()
+        self._due_s = 0.0
+        self.sent = 0
+        self.refused = 0
+        self.dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, event: Event) -> Event | None:
+        """The event that had to go for it."""
+        self._waiting.append(event)
+        if len(self._waiting) <= self._size_max:
+            return None
+        self.dropped += 1
+        return self._waiting.popleft()
+
+    @property
+    def first(self) -> Event | None:
+        """The next one, whether it is due or not."""
+        return self._waiting[0] if self._waiting else None
+
+    def wait_s(self, now_s: float) -> float | None:
+        """How long until the first event is due; None if there is none."""
+        return max(self._due_s - now_s, 0.0) if self._waiting else None
+
+    def taken(self, event: Event) -> None:
+        """It was posted."""
+        self.sent += 1
+        self._done(event)
+
+    def refuse(self, event: Event) -> None:
+        """It will never be taken."""
+        self.refused += 1
+        self._done(event)
+
+    def retry(self, now_s: float) -> float:
+        """It may be taken later; in how many seconds it is tried again."""
+        pause_s = self._backoff.next_s()
+        self._due_s = now_s + pause_s
+        return pause_s
+
+    def _done(self, event: Event) -> None:
+        self._backoff.reset()
+        self._due_s = 0.0
+        if self._waiting and self._waiting[0] is event:  # it may have been dropped meanwhile
+            self._waiting.popleft()
+
 
 LOOK_S: Final = 2.0
 POST_S: Final = 10.0

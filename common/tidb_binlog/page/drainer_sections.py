@@ -12,8 +12,19 @@ import shlex
 from collections.abc import Iterator
 from typing import Final
 
-from tidb_binlog.page.markup import ROWS_MAX, Markup, element, facts, first, join, table
-from tidb_binlog.page.moments import NOTHING, command, place, wall
+from tidb_binlog.page.markup import (
+    NOTHING,
+    ROWS_MAX,
+    Markup,
+    command,
+    element,
+    facts,
+    first,
+    join,
+    place,
+    table,
+    wall,
+)
 from tidb_binlog.page.template import count, size
 from tidb_binlog.page.way import Stage, picture
 from tidb_binlog.quantities import span

@@ -17,8 +17,7 @@ from tidb_binlog import tso
 from tidb_binlog.cluster.liveness import clock_s, life
 from tidb_binlog.cluster.node import OFFLINE, ONLINE
 from tidb_binlog.cluster.registry import KINDS, PUMPS, ClusterView, NodeEntry
-from tidb_binlog.page.markup import Markup, element, join, table
-from tidb_binlog.page.moments import behind, place
+from tidb_binlog.page.markup import Markup, behind, element, join, place, table
 from tidb_binlog.tso import Ts
 
 _ADDRESS: Final = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")

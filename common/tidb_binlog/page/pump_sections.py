@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tidb_binlog.cluster.node import ONLINE
-from tidb_binlog.page.markup import Markup, element, facts, first, join, table
-from tidb_binlog.page.moments import NOTHING, behind, length, place
+from tidb_binlog.page.markup import NOTHING, Markup, behind, element, facts, first, join, length, place, table
 from tidb_binlog.page.template import size
 from tidb_binlog.page.way import Stage, picture
 from tidb_binlog.quantities import span

@@ -16,8 +16,7 @@ from tidb_binlog import version
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS, ClusterView
 from tidb_binlog.observe.recent_events import Event
 from tidb_binlog.page import drainer_sections, nodes, pump_sections, refresh, way
-from tidb_binlog.page.markup import Markup, element, join, table
-from tidb_binlog.page.moments import place, wall
+from tidb_binlog.page.markup import Markup, element, join, place, table, wall
 from tidb_binlog.page.template import STYLE, page, security_policy
 from tidb_binlog.status.drainer import DrainerDocument
 from tidb_binlog.status.pump import PumpDocument

@@ -14,19 +14,100 @@ one that comes before `on_reload` is remembered. A second signal to stop ends th
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
+import socket
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, NoReturn
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Final, NoReturn, Self
 
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import BinlogError
+from tidb_binlog.observe import log
 from tidb_binlog.observe.log import Logger
 from tidb_binlog.observe.printable import one_line
-from tidb_binlog.process.allocator import share_arenas
 from tidb_binlog.process.garbage import collect_rarely
-from tidb_binlog.process.systemd import Notifier
+
+_STATUS_CHARS_MAX: Final = 500
+_logger = log.get("systemd")
+
+
+class Notifier:
+    """Where to send to; `Notifier()` sends nowhere. `watchdog_s`: the silence that ends us, 0: none."""
+
+    def __init__(self, address: str = "", watchdog_s: float = 0.0) -> None:
+        self.watchdog_s = watchdog_s if address else 0.0
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._failed = False
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str], pid: int) -> Self:
+        """What the service manager left for the process `pid`; another one's watchdog is not ours."""
+        period = environ.get("WATCHDOG_USEC", "")
+        owner = environ.get("WATCHDOG_PID", "")
+        ours = period.isascii() and period.isdigit() and owner in ("", str(pid))
+        return cls(environ.get("NOTIFY_SOCKET", ""), int(period) / 1e6 if ours else 0.0)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._address)
+
+    def ready(self, status: str) -> bool:
+        """The start is over. False if that could not be said now: the manager would wait in vain."""
+        return self._send("READY=1", _status(status))
+
+    def status(self, status: str) -> None:
+        """One line for `systemctl status`."""
+        self._send(_status(status))
+
+    def reloading(self, monotonic_s: float) -> None:
+        """The configuration is read again, since then; `ready` ends it."""
+        self._send("RELOADING=1", f"MONOTONIC_USEC={int(monotonic_s * 1e6)}")
+
+    def stopping(self, status: str) -> None:
+        """The end has begun."""
+        self._send("STOPPING=1", _status(status))
+
+    def alive(self) -> None:
+        """Feed the watchdog."""
+        self._send("WATCHDOG=1")
+
+    def extend(self, seconds: float) -> None:
+        """The start or the end may take so long from now on."""
+        self._send(f"EXTEND_TIMEOUT_USEC={round(seconds * 1e6)}")
+
+    def _send(self, *lines: str) -> bool:
+        if not self._address:
+            return True
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.setblocking(False)
+                sender.sendto("\n".join(lines).encode(), self._address)
+        except (OSError, ValueError) as error:
+            if not self._failed:
+                _logger.warning("the service manager cannot be notified", socket=self._address, error=error)
+            self._failed = True
+            return False
+        self._failed = False
+        return True
+
+
+def _status(text: str) -> str:
+    return "STATUS=" + " ".join(text.split())[:_STATUS_CHARS_MAX]
+
+
+_M_ARENA_MAX: Final = -8
+ARENAS: Final = 1
+
+
+def share_arenas() -> bool:
+    """Let all threads share so many arenas; before any other thread is started. False where the C library is
+    another than glibc, whose allocators have no arenas of this kind."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and bool(mallopt(_M_ARENA_MAX, ARENAS))
+
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 EXIT_FORCED: Final = 130

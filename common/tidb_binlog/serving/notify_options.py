@@ -7,17 +7,40 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from tidb_binlog.clock import SystemClock
 from tidb_binlog.config import secret_file
 from tidb_binlog.config.declaring import option
 from tidb_binlog.door.limits import Limits
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.net import webhook
 from tidb_binlog.net.tls import TlsConfig
-from tidb_binlog.notify.notifier import Endpoint
+from tidb_binlog.notify.events import Condition
+from tidb_binlog.notify.notifier import Endpoint, Notifier
+from tidb_binlog.process.daemon import Daemon
+
+
+def notifying(settings: NotifyOptions, kind: str, node_id: str, process: Daemon) -> Notifier | None:
+    """Posts from now on, and the end; None where nobody is to be told. Raises `ConfigError`."""
+    endpoint = settings.notify_endpoint
+    if endpoint is None:
+        return None
+    notifier = Notifier(endpoint, kind, node_id, SystemClock())
+    process.task("notify", notifier.run())
+    process.on_end(notifier.finish)
+    return notifier
+
+
+def tell_of(notifier: Notifier | None, node_id: str, look: Callable[[], Iterable[Condition] | None]) -> None:
+    """Whatever `look` finds, under the node's name; nothing where nobody is to be told."""
+    if notifier is not None:
+        notifier.known_as(node_id)
+        notifier.look = look
+
 
 SECRET_VARIABLE: Final = "BINLOG_NOTIFY_SECRET"
 _HINT: Final = 'notify-url = "https://hooks.example/binlog"'

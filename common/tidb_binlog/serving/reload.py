@@ -1,6 +1,6 @@
 """Reload: a running daemon reads its configuration again (SIGHUP, `PUT /reload`).
 
-Drives  `tidb_binlog.config.changes`
+Drives  `tidb_binlog.serving.reload`
 Holds   a file that cannot be taken changes nothing: every live option that changed is checked and prepared
         before the first one is put in place. What needs a restart is named, one line each, at every reload
         until it is there, and the rest is taken
@@ -11,17 +11,52 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+import dataclasses
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import IO, Any, Final, Generic, TypeVar
 
 from tidb_binlog.clock import Clock
 from tidb_binlog.config import declaring
-from tidb_binlog.config.changes import changes, following
+from tidb_binlog.config.declaring import options
 from tidb_binlog.errors import ConfigError, Rejected
 from tidb_binlog.observe import log, metrics
 from tidb_binlog.status.reload import ReloadStatus
 from tidb_binlog.tso import Ts
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Keys by name of field: options that a reload takes, and options that need a restart."""
+
+    live: dict[str, str]
+    fixed: dict[str, str]
+
+
+def changes(before: Any, after: Any, also_fixed: Collection[str] = ()) -> Changes:
+    """What differs. `also_fixed`: live options that are not in this daemon as it is set up."""
+    found = Changes({}, {})
+    for name, entry in options(type(before)).items():
+        if getattr(before, name) != getattr(after, name):
+            takes = entry.live and name not in also_fixed
+            (found.live if takes else found.fixed)[name] = entry.key or f"-{entry.flag}"
+    return found
+
+
+def following(before: C, after: C, found: Changes) -> C:
+    """What is in force once the live options are taken. Raises `ConfigError` where they do not go together
+    with the ones that stay."""
+    mixed: Any = dataclasses.replace(
+        before,  # type: ignore[type-var]
+        **{name: getattr(after, name) for name in found.live},
+    )
+    validate: Callable[[], None] | None = getattr(mixed, "validate", None)
+    if found.live and validate is not None:
+        validate()
+    return mixed  # type: ignore[no-any-return]
+
 
 SUCCESSFUL: Final = metrics.gauge(
     "binlog_common_config_last_reload_successful",
@@ -37,7 +72,6 @@ SUCCESSFUL.set(1.0)  # the start has read it
 LOG_FIELDS: Final = ("log_level", "log_file", "log_format")
 _logger = log.get("reload")
 
-C = TypeVar("C")
 Commit = Callable[[], Awaitable[int] | None]
 Prepare = Callable[[C], Commit]
 

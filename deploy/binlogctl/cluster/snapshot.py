@@ -19,7 +19,7 @@ from tidb_binlog.errors import BinlogError
 from tidb_binlog.etcd.client import EtcdClient
 from tidb_binlog.etcd.registry import EtcdRegistry
 from tidb_binlog.net.tls import TlsConfig
-from tidb_binlog.upstream.standalone.prepared import prepared
+from tidb_binlog.upstream.standalone.layout import prepared
 
 DEADLINE_S: Final = 3.0
 """A pump answers within two seconds whatever the registry does."""

@@ -45,7 +45,7 @@ async def advance(call: Call) -> int:
     """`advance TIME`: set the clock of a standalone cluster forward, as who knows the time may.
 
     Nodes find the time themselves as long as etcd's hosts tell theirs
-    (`tidb_binlog.upstream.standalone.time_bound`). Raises `Unavailable`, `Rejected` where it makes no sense,
+    (`tidb_binlog.upstream.standalone.oracle`). Raises `Unavailable`, `Rejected` where it makes no sense,
     `FlagError` for what is no time.
     """
     from tidb_binlog.upstream.standalone import StandaloneUpstream

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pump.index.index import key_of
-from pump.index.leveldb import plyvel
+from pump.index.index import key_of, plyvel
 from pump.log.record import ValuePointer, encode_pointer
 from tests.benchmarks.door.children import Child, median
 from tests.benchmarks.pump.prepared import FIRST_TS, PAYLOAD_BYTES, prepared

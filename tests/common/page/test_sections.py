@@ -12,7 +12,7 @@ from tests.common.page.support.reading import Element, read
 from tidb_binlog import tso
 from tidb_binlog.cluster.node import CLOSING, OFFLINE, ONLINE, PAUSED, READER, NodeStatus
 from tidb_binlog.cluster.registry import PUMPS, ClusterView, NodeEntry
-from tidb_binlog.page import drainer_sections, moments, nodes, pump_sections
+from tidb_binlog.page import drainer_sections, markup, nodes, pump_sections
 from tidb_binlog.status.drainer import (
     ArchiveStatus,
     ControlStatus,
@@ -306,7 +306,7 @@ def test_what_protects_and_what_went_wrong_before() -> None:
 
 
 def tso_text(ts: int) -> str:
-    return read(str(moments.place(ts))).text
+    return read(str(markup.place(ts))).text
 
 
 def test_a_drainer_that_says_little_has_a_headline_too() -> None:
@@ -402,12 +402,12 @@ def test_a_go_pump_says_nothing_of_itself() -> None:
 
 @pytest.mark.parametrize("ts", [0, -1, 1 << 63, 1 << 64])
 def test_what_is_no_timestamp_has_no_time(ts: int) -> None:
-    assert (moments.place(ts), moments.behind(NOW_TS, ts)) == ("-", "-")
+    assert (markup.place(ts), markup.behind(NOW_TS, ts)) == ("-", "-")
 
 
 def test_times() -> None:
     assert tso_text(NOW_TS) == f"2023-11-14T22:13:20.000Z {NOW_TS}"
-    assert moments.wall(WALL_S) == "2023-11-14T22:13:20.000Z"
-    assert [moments.wall(time_s) for time_s in (0.0, -5.0, 1e30)] == ["-", "-", "-"]
-    assert moments.behind(0, NOW_TS) == "-"
-    assert moments.length(None) == "-"
+    assert markup.wall(WALL_S) == "2023-11-14T22:13:20.000Z"
+    assert [markup.wall(time_s) for time_s in (0.0, -5.0, 1e30)] == ["-", "-", "-"]
+    assert markup.behind(0, NOW_TS) == "-"
+    assert markup.length(None) == "-"

@@ -16,7 +16,7 @@ from tidb_binlog.config.declaring import option
 from tidb_binlog.errors import ConfigError, Rejected
 from tidb_binlog.observe import log
 from tidb_binlog.observe.metrics import REGISTRY
-from tidb_binlog.serving.reload import Commit, Reload, add_logging
+from tidb_binlog.serving.reload import Commit, Reload, add_logging, changes, following
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,3 +235,43 @@ async def test_a_log_that_cannot_be_had_leaves_the_one_there_is(
     assert living.placed == []
     log.get("test").info("goes on")
     assert "goes on" in file.read_text()
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    low: int = option(1, key="room.low", kind="int", help="", live=True)
+    high: int = option(9, key="room.high", flag="high", kind="int", help="")
+    lone: bool = option(False, key=None, flag="lone", kind="bool", help="")
+
+    def validate(self) -> None:
+        if self.low > self.high:
+            raise ConfigError("room.low is above room.high", hint="")
+
+
+BEFORE = Room()
+
+
+def test_what_is_the_same_is_in_neither() -> None:
+    found = changes(BEFORE, Room())
+    assert (found.live, found.fixed) == ({}, {})
+    assert following(BEFORE, Room(), found) == BEFORE
+
+
+def test_live_options_are_taken_and_others_are_named_as_they_are_given() -> None:
+    after = Room(low=2, high=8, lone=True)
+    found = changes(BEFORE, after)
+    assert (found.live, found.fixed) == ({"low": "room.low"}, {"high": "room.high", "lone": "-lone"})
+    assert following(BEFORE, after, found) == replace(BEFORE, low=2), "what needs a restart stays"
+
+
+def test_a_live_option_may_be_fixed_in_a_daemon_as_it_is_set_up() -> None:
+    found = changes(BEFORE, Room(low=2), {"low"})
+    assert (found.live, found.fixed) == ({}, {"low": "room.low"})
+
+
+def test_what_is_taken_must_go_with_what_stays() -> None:
+    """The file is right as a whole, and half of it would not be."""
+    after = Room(low=20, high=30)
+    after.validate()
+    with pytest.raises(ConfigError, match="above"):
+        following(BEFORE, after, changes(BEFORE, after))

@@ -15,12 +15,11 @@ from drainer.operate.control.pause_and_reload import RATE_FIELDS
 from drainer.stream.rules.rule_set import RULE_FIELDS, Rules
 from tests.common.support.other_values import other_value
 from tidb_binlog.clock import SystemClock
-from tidb_binlog.config.changes import changes
 from tidb_binlog.config.declaring import options
 from tidb_binlog.door.http.routes import Routes
 from tidb_binlog.door.limits import Limits
 from tidb_binlog.errors import ConfigError
-from tidb_binlog.serving.reload import LOG_FIELDS
+from tidb_binlog.serving.reload import LOG_FIELDS, changes
 from tidb_binlog.serving.starting import Starting
 
 OPTIONS = options(DrainerConfig)

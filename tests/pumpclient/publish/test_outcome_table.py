@@ -16,7 +16,7 @@ import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
 from pumpclient import InvalidDefinition, NoTransaction, OutcomeTable
-from pumpclient.publish.open_transaction import commits_by_itself
+from pumpclient.publish.outcome_table import commits_by_itself
 
 
 def drivers() -> Iterator[tuple[str, Any, bool]]:

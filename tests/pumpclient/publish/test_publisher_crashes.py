@@ -28,7 +28,7 @@ from tests.pumpclient.support.publisher_world import world as world
 from tidb_binlog import binlog
 from tidb_binlog.errors import BinlogError, Unavailable
 from tidb_binlog.upstream.standalone import GRACE_S
-from tidb_binlog.upstream.standalone.prepared import entries
+from tidb_binlog.upstream.standalone.layout import entries
 from tidb_binlog.upstream_port import Committed, RolledBack, Undecided
 
 pytestmark = pytest.mark.integration

@@ -17,7 +17,7 @@ from pumpclient import OutcomeUnknown, TransactionLost
 from tests.pumpclient.support.publisher_world import Database, World, commit_or_ddl, interrupted, world
 from tidb_binlog import binlog
 from tidb_binlog.upstream.standalone import StandaloneUpstream
-from tidb_binlog.upstream.standalone.prepared import entries
+from tidb_binlog.upstream.standalone.layout import entries
 from tidb_binlog.upstream_port import Committed, RolledBack, Undecided
 
 __all__ = ["world"]

@@ -4,7 +4,7 @@ Everything that waits when a reservation begins gets its timestamps from that re
 kept for later: a timestamp left over from a window would be smaller than one that another process drew in
 between, and watermarks rest on "drawn later is larger". The window's end is stored by compare-and-set
 before anything is handed out, so a restart, a second process or a clock set back never repeats one. A clock
-that is ahead is not followed: see `time_bound`.
+that is ahead is not followed: see `TimeBound`.
 
 A request may bring a write that belongs to its timestamp (a transaction's first entry, or its end): it goes
 into the same etcd transaction, so both exist or neither, at the price of no further round trip.
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,7 +28,57 @@ from tidb_binlog.etcd.client import EtcdClient, OpResult
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.standalone.layout import PIN, TSO, decode_number
-from tidb_binlog.upstream.standalone.time_bound import TimeBound
+
+SLACK_S: Final = 5.0
+ASK_AGAIN_S: Final = 10.0
+
+
+class TimeBound:
+    """The bound of one process. `now_s` is always its monotonic clock."""
+
+    def __init__(self) -> None:
+        self._stored_s: float | None = None  # what the two moments are when the monotonic clock is zero
+        self._etcd_s: float | None = None
+        self._asked_s: float | None = None
+
+    def stored(self, ts: Ts, now_s: float) -> None:
+        """The clock stood at `ts` (0: there was none) at `now_s` or before."""
+        if ts and (self._stored_s is None or tso.physical_s(ts) - now_s > self._stored_s):
+            self._stored_s = tso.physical_s(ts) - now_s
+
+    def should_ask(self, wall_s: float, now_s: float) -> bool:
+        """Whether this host's time is above what is known, and etcd's hosts were not asked just now."""
+        if self._asked_s is not None and now_s - self._asked_s < ASK_AGAIN_S:
+            return False
+        limit_s = self._limit_s(now_s)
+        return limit_s is None or wall_s > limit_s
+
+    def observe(self, clocks: Iterable[float | None], began_s: float) -> None:
+        """What etcd's hosts said, asked at `began_s`: seconds since 1970, None of one that did not say."""
+        self._asked_s = began_s
+        self._etcd_s = max((clock - began_s for clock in clocks if clock is not None), default=None)
+
+    def _limit_s(self, now_s: float) -> float | None:
+        found = [] if self._stored_s is None else [self._stored_s + now_s]
+        if self._etcd_s is not None:
+            found.append(self._etcd_s + now_s + SLACK_S)
+        return max(found, default=None)
+
+    def physical_s(self, wall_s: float, now_s: float) -> float:
+        """Up to where this process may move the clock, seconds since 1970."""
+        limit_s = self._limit_s(now_s)
+        return wall_s if limit_s is None else min(wall_s, limit_s)
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether etcd's hosts were asked at all."""
+        return self._asked_s is not None
+
+    @property
+    def etcd_is_silent(self) -> bool:
+        """Whether no host of etcd said its time when asked."""
+        return self._asked_s is not None and self._etcd_s is None
+
 
 # etcd takes 128 operations in a transaction; one is the clock's own, a conditional write counts twice.
 WRITES_MAX: Final = 60
@@ -107,7 +157,7 @@ class StandaloneOracle:
     async def advance(self, ts: Ts) -> int:
         """Let the clock stand at `ts` if it is not above it, as an operator says; where it stands now.
 
-        For what no process may do by itself: see `time_bound`. There is no way back.
+        For what no process may do by itself: see `TimeBound`. There is no way back.
         """
         assert 0 < ts <= tso.TS_MAX
         while True:

@@ -48,10 +48,10 @@ from tidb_binlog.upstream.standalone.layout import (
     Prepared,
     decode_entry,
     encode_entry,
+    entries,
     txn_key,
 )
 from tidb_binlog.upstream.standalone.oracle import StandaloneOracle
-from tidb_binlog.upstream.standalone.prepared import entries
 from tidb_binlog.upstream.watched import Watched
 from tidb_binlog.upstream_port import Committed, Outcome, RolledBack, Undecided
 

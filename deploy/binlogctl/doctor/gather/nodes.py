@@ -23,8 +23,7 @@ from tidb_binlog.etcd.registry import EtcdRegistry
 from tidb_binlog.foreign_document import UNREADABLE
 from tidb_binlog.net.http_client import HttpClient, NotHttp, Page
 from tidb_binlog.net.tls import TlsConfig
-from tidb_binlog.upstream.standalone.layout import Prepared
-from tidb_binlog.upstream.standalone.prepared import prepared
+from tidb_binlog.upstream.standalone.layout import Prepared, prepared
 
 TIDB_SERVERS: Final = b"/tidb/server/info/"
 _STATUSES: Final = b"/tidb-binlog/v1/"
