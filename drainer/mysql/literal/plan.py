@@ -11,17 +11,16 @@ from functools import cached_property
 from typing import Any, Final
 
 from drainer.mysql.literal.charset import Charset
-from drainer.mysql.literal.condition import assigned, equals, json_to_compare
 from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.literal.key_literal import key_literal
 from drainer.mysql.literal.keys import Key, KeyList, Keys, Values, find_keys, key_list
 from drainer.mysql.literal.literals import NULL, ColumnSql, column_sql, integer_literal
-from drainer.mysql.literal.quoting import quote_name
+from drainer.mysql.literal.quoting import quote_name, text_literal
 from drainer.mysql.literal.row_source import ROW_NAMES, row_source
 from tidb_binlog.rowcodec.layout import Image
 from tidb_binlog.rowcodec.plan import RowReaders
 from tidb_binlog.rowcodec.row_error import RowError
-from tidb_binlog.table_info import ENUM, JSON, Column, Index, TableInfo
+from tidb_binlog.table_info import ENUM, JSON, STRING_TYPES, Column, Index, TableInfo
 
 _IMAGES: Final = {image.value: image for image in Image}
 
@@ -64,7 +63,7 @@ class SqlPlan:
         def convert(column: Column, place: int) -> Any:
             entry = column_sql(column, place)
             if written.casts_json and column.type.tp == JSON:
-                entry = replace(entry, compare=json_to_compare)
+                entry = replace(entry, compare=_json_to_compare)
             charset = written.charsets.get(column.id)
             if charset is not None and entry.quoted and column.type.tp != JSON:
                 entry = replace(entry, store=charset.literal, compare=charset.literal, charset=charset)
@@ -287,12 +286,12 @@ class SqlPlan:
     def full_row_predicate(self, image: Image | str, row: bytes) -> bytes:
         """`` `a`<=>1 AND `b`<=>'x' ``: exactly the rows that equal the image, byte by byte."""
         values = self._image(image)(row)
-        return b" AND ".join(equals(self._sql[place], values[place]) for place in self._compared)
+        return b" AND ".join(_equals(self._sql[place], values[place]) for place in self._compared)
 
     def assignments(self, image: Image | str, row: bytes) -> bytes:
         """`` `a`=1,`b`='x' ``: what makes any row the image."""
         values = self._image(image)(row)
-        return b",".join(assigned(self._sql[place], values[place]) for place in self._stored)
+        return b",".join(_assigned(self._sql[place], values[place]) for place in self._stored)
 
     def has_enum_zero(self, image: Image | str, row: bytes) -> bool:
         """Whether an ENUM holds no element, which strict mode refuses."""
@@ -415,3 +414,28 @@ def compile_sql(
 ) -> SqlPlan:
     """Plan for a table version; `defaults_from` as in `compile_table`, `kind` says what its rows are."""
     return kind(info, defaults_from, written)
+
+
+# -- conditions on columns of a table without key, and assignments ------------------------------------------
+
+
+def _json_to_compare(raw: bytes) -> bytes:
+    return b"CAST(%b AS JSON)" % text_literal(raw)
+
+
+def _equals(entry: ColumnSql, value: Any) -> bytes:
+    """True for exactly this value, byte by byte."""
+    name = quote_name(entry.column.name)
+    if value is None:
+        return b"%b IS NULL" % name
+    if entry.charset is not None:
+        return entry.charset.predicate(name, value)
+    kind = entry.column.type
+    if kind.tp in STRING_TYPES and not kind.is_binary_string:
+        # Collations take different texts for equal: compare the bytes, in the connection's character set.
+        return b"BINARY CONVERT(%b USING utf8mb4)<=>%b" % (name, entry.store(value))
+    return b"%b<=>%b" % (name, entry.compare(value))
+
+
+def _assigned(entry: ColumnSql, value: Any) -> bytes:
+    return b"%b=%b" % (quote_name(entry.column.name), NULL if value is None else entry.store(value))

@@ -112,19 +112,19 @@ class Lane(threading.Thread):
         self._on_committed = on_committed
         self._on_failed = on_failed
         self._on_table_changed = on_table_changed
-        self._condition = threading.Condition()
-        self._queue: deque[Chunk] = deque()
-        self._queued_bytes = 0
-        self._finishing = False
-        self._abandoned = threading.Event()
+        self._condition = threading.Condition()  # of queue, bytes and end: both threads change them
+        self._queue: deque[Chunk] = deque()  # not taken yet, in the order of the stream
+        self._queued_bytes = 0  # of the queue and of the batch that is being applied; 0 when all is committed
+        self._finishing = False  # the thread ends when the queue is empty; never taken back
+        self._abandoned = threading.Event()  # the thread ends before its next batch or try; never taken back
         self._session = DownstreamSession(target, self._prepare_session)
-        self._bytes_max = STATEMENT_BYTES_MAX
-        self._packet_bytes_max = STATEMENT_BYTES_MAX
+        self._bytes_max = STATEMENT_BYTES_MAX  # of a statement; what the session takes, less some slack
+        self._packet_bytes_max = STATEMENT_BYTES_MAX  # of the session: nothing as long as this is sent
         self._drift = settings.drift or Drift(clock)
         self._replaced: dict[TableTarget, TableTarget] = {}  # tables that were changed downstream
-        self.safe_mode = SafeMode()
-        self._running: TableTarget | None = None
-        self._waiting: Waiting | None = None
+        self.safe_mode = SafeMode()  # set before the thread starts
+        self._running: TableTarget | None = None  # whose statement is made or runs: what an error is about
+        self._waiting: Waiting | None = None  # from the first passing error of a batch to its end; for status
 
     # -- called by the stream --------------------------------------------------------------------
 
