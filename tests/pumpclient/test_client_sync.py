@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import threading
 import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor
@@ -13,6 +12,7 @@ import pytest
 
 from pumpclient import ClientClosed, Failure, PumpClient, SyncPublisher, SyncPumpClient
 from pumpclient.testing import MemoryCluster
+from tests.interrupts import interrupted
 from tidb_binlog import binlog
 from tidb_binlog.errors import Unavailable
 
@@ -105,14 +105,12 @@ def test_an_interrupted_call_is_cancelled() -> None:
     cluster = MemoryCluster(["a"])
     cluster.pumps["a"].hanging = True
 
-    def interrupt() -> None:
+    def is_waited_for() -> None:
         while not cluster.time.sleeping():
             time.sleep(0)
-        os.kill(os.getpid(), signal.SIGINT)
 
     with opened(cluster) as client:
-        threading.Thread(target=interrupt).start()
-        with pytest.raises(KeyboardInterrupt):
+        with interrupted(is_waited_for):
             client.write_prewrite(1, b"k", b"v")
         cluster.pumps["a"].hanging = False
         client.write_prewrite(3, b"k", b"v")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import itertools
-import signal
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from drainer.changes.model import Transaction
 from drainer.reading.errors import StreamEnded
 from drainer.reading.subscribe.named_reader import NameTaken
 from drainer.reading.subscribe.subscription_sync import AHEAD, SyncSubscription, _Handful
+from tests.interrupts import interrupted
 from tidb_binlog.errors import Corruption
 
 _lines, _first = inspect.getsourcelines(SyncSubscription.__next__)
@@ -128,21 +128,12 @@ def test_what_is_made_ahead_is_one_handful() -> None:
 
 def test_an_interrupt_loses_no_change() -> None:
     stream = MemoryStream(4)
-    main = threading.main_thread().ident
-    assert main is not None
     with opened(stream) as face:
         assert [next(face).commit_ts for _ in range(3)] == [1, 2, 3]
         stream.held = True
 
-        def interrupt() -> None:
-            stream.waits.wait(10)
-            signal.pthread_kill(main, signal.SIGINT)
-
-        other = threading.Thread(target=interrupt)
-        other.start()
-        with pytest.raises(KeyboardInterrupt):
+        with interrupted(lambda: stream.waits.wait(10)):
             next(face)
-        other.join()
         stream.release()
         while stream.left:
             time.sleep(0.001)
