@@ -109,27 +109,31 @@ def audit(
     database that does not answer.
     """
     given = ArchiveSource({**(options or {}), "path": archive, "damage": "report"})
-    wanted, survey, definitions = given.options, given.survey, given.definitions
+    read_options, survey, definitions = given.options, given.survey, given.definitions
     if (image or target) and survey.kind == PUMP:
         raise ConfigError(_NO_CONTENTS, hint=_OF_PUMP)
     base = Image(image, Manifest.load(image)) if image else None
     if base is not None:
-        _check_range(base.manifest.commit_ts, wanted.selection, is_base=target is not None)
-        _add_definitions(definitions, [one.version for one in base.manifest.tables])
-    size = size_of(survey.plan(wanted.selection, skip_damage=True)) + (base.size if base is not None else 0)
+        _check_range(base.manifest.commit_ts, read_options.selection, is_base=target is not None)
+        _add_definitions(definitions, [table.version for table in base.manifest.tables])
+    size = size_of(survey.plan(read_options.selection, skip_damage=True)) + (
+        base.size if base is not None else 0
+    )
     if target is not None:
         _add_definitions_of(definitions, target)
-        size += live_rows.data_bytes(target, [(one.schema, one.table) for one in definitions])
+        size += live_rows.data_bytes(
+            target, [(definition.schema, definition.table) for definition in definitions]
+        )
     placement = Placement(size, small_bytes, spark is None or size <= small_bytes)
     logger.info("audit", on_driver=placement.on_driver, bytes=size, limit=small_bytes)
     if announce is not None:
         announce(placement)
     engine = engine_for(spark if not placement.on_driver else None)
-    run = Audit(engine, wanted, survey, definitions, chunks)
+    run = Audit(engine, read_options, survey, definitions, chunks)
     outcome = run.coverage()
     side: ReferenceSide | None = base
     if target is not None:
-        outcome.at_ts = wanted.selection.stop or outcome.figures.last_ts
+        outcome.at_ts = read_options.selection.stop or outcome.figures.last_ts
         outcome.compared_with = repr(target)
         side = Database(target, outcome.at_ts)
     elif base is not None:
@@ -146,13 +150,13 @@ def audit(
     return outcome
 
 
-def _check_range(image_ts: Ts, wanted: Selection, *, is_base: bool) -> None:
+def _check_range(image_ts: Ts, selection: Selection, *, is_base: bool) -> None:
     """An image of that timestamp can be compared with the range, or the range follows it."""
-    if wanted.stop and wanted.stop < image_ts:
-        text = f"the range ends at {wanted.stop}, before the image's timestamp {image_ts}"
+    if selection.stop and selection.stop < image_ts:
+        text = f"the range ends at {selection.stop}, before the image's timestamp {image_ts}"
         raise ConfigError(text, hint="let it end there or later")
-    if is_base and wanted.start > image_ts + 1:
-        text = f"the range begins at {wanted.start}, after the image's timestamp {image_ts}"
+    if is_base and selection.start > image_ts + 1:
+        text = f"the range begins at {selection.start}, after the image's timestamp {image_ts}"
         raise ConfigError(text, hint="let it begin there: what was committed between them matters")
 
 
@@ -169,18 +173,20 @@ def _distance(outcome: Outcome, image_ts: Ts, *, is_base: bool) -> list[Note]:
 
 def _add_definitions(definitions: Definitions, versions: Iterable[TableVersion]) -> None:
     """For tables of which the archive has no definition."""
-    known = {(one.schema, one.table) for one in definitions}
+    defined = {(definition.schema, definition.table) for definition in definitions}
     for version in versions:
-        if version.downstream not in known:
+        if version.downstream not in defined:
             definitions.add(0, *version.downstream, version)
 
 
 def _add_definitions_of(definitions: Definitions, target: Target) -> None:
-    known = {(one.schema, one.table) for one in definitions}
+    defined = {(definition.schema, definition.table) for definition in definitions}
     connection = connect(target)
     try:
-        found = downstream_definitions.read(connection, lambda schema, table: (schema, table) not in known)
-        _add_definitions(definitions, found)
+        versions = downstream_definitions.read(
+            connection, lambda schema, table: (schema, table) not in defined
+        )
+        _add_definitions(definitions, versions)
     finally:
         connection.close()
 
@@ -189,14 +195,14 @@ class Audit:
     """One audit on its way. The checks are called in their order."""
 
     def __init__(
-        self, engine: Engine, wanted: ReadOptions, survey: Survey, definitions: Definitions, chunks: int
+        self, engine: Engine, read_options: ReadOptions, survey: Survey, definitions: Definitions, chunks: int
     ) -> None:
         self._engine = engine
-        self._wanted = wanted
+        self._options = read_options
         self._survey = survey
         self._chunks = chunks
-        self._archive = tasks.TaskInput(survey.location, wanted.selection, definitions)
-        self._slices = survey.plan(wanted.selection, wanted.partition_bytes, skip_damage=True)
+        self._archive = tasks.TaskInput(survey.location, read_options.selection, definitions)
+        self._slices = survey.plan(read_options.selection, read_options.partition_bytes, skip_damage=True)
         self._ddl: list[Slice] = list(self._slices)  # what has schema changes
 
     def _gather(self, slices: Sequence[Slice], work: Callable[[Iterable[Slice]], Iterator[T]]) -> list[T]:
@@ -215,23 +221,30 @@ class Audit:
         if survey.kind == PUMP:
             outcome.findings[COVERAGE] = self._value_logs(figures)
             return outcome
-        described = {one.name: one.described.size for one in survey.segments if one.described is not None}
+        described = {
+            segment.name: segment.described.size
+            for segment in survey.segments
+            if segment.described is not None
+        }
         work = partial(tasks.summaries, survey.location, described, figures.bucket_s)
         summaries = self._gather(self._slices, work)
         looked_at = files(survey, summaries)
         figures.lags = lags(survey, looked_at)
-        found = coverage.check_files(looked_at)
+        findings = coverage.check_files(looked_at)
         kinds = {END: "missing file", DEFINITIONS: "damaged definitions"}
-        for problem in (one for one in survey.problems if one.kind in kinds):
-            name = problem.segment
-            found.add(Finding(COVERAGE, kinds[problem.kind], name, problem.text, file=name))
-        runs = [(one.slice.index, one.order.run) for one in summaries if one.order.run is not None]
+        for problem in survey.problems:
+            if problem.kind in kinds:
+                name = problem.segment
+                findings.add(Finding(COVERAGE, kinds[problem.kind], name, problem.text, file=name))
+        runs = [
+            (summary.slice.index, summary.order.run) for summary in summaries if summary.order.run is not None
+        ]
         misplaced = coverage.join_runs(runs)
-        found.take(coverage.check_order(misplaced, self._places(misplaced)))
-        outcome.findings[COVERAGE] = found
+        findings.take(coverage.check_order(misplaced, self._places(misplaced)))
+        outcome.findings[COVERAGE] = findings
         add_summaries(figures, summaries)
         outcome.at_ts = figures.last_ts
-        by_place = {(one.slice.name, one.slice.start): one.ddl for one in summaries}
+        by_place = {(summary.slice.name, summary.slice.start): summary.ddl for summary in summaries}
         self._ddl = [
             replace(part, start=start, stop=stop)
             for part in self._slices
@@ -242,7 +255,7 @@ class Audit:
     def _value_logs(self, figures: Figures) -> Findings:
         covered = self._gather(self._slices, partial(tasks.covered, self._survey.location))
         add_coverage(figures, covered)
-        looked_at = [of_coverage(one) for one in covered]
+        looked_at = list(map(of_coverage, covered))
         figures.lags = lags(self._survey, looked_at)
         findings = coverage.check_files(looked_at)
         text = "order of records: a value log is in the order of prewrites"
@@ -251,7 +264,7 @@ class Audit:
 
     def _places(self, misplaced: Sequence[Misplaced]) -> dict[int, list[tuple[str, int]]]:
         """Where else the commit_ts of misplaced records are."""
-        searched = frozenset(one.commit_ts for one in misplaced[:_TWINS_MAX])
+        searched = frozenset(record.commit_ts for record in misplaced[:_TWINS_MAX])
         places: dict[int, list[tuple[str, int]]] = defaultdict(list)
         if searched:
             work = partial(tasks.places, self._survey.location, searched)
@@ -270,7 +283,10 @@ class Audit:
             return
         changes = self._gather(self._ddl, partial(tasks.statements, archive))
         lineages = Lineages.of(tasks.in_order(changes))
-        names = {*lineages.names, *(lower((one.schema, one.table)) for one in archive.definitions)}
+        names = {
+            *lineages.names,
+            *(lower((definition.schema, definition.table)) for definition in archive.definitions),
+        }
         work = partial(tasks.steps, archive, lineages.spans(sorted(names)))
         with ExitStack() as stack:
             steps = self._engine.over(self._slices, work, COLUMNS)
@@ -284,24 +300,26 @@ class Audit:
             steps = steps.together(*SORTED)
             if side is not None:
                 steps = stack.enter_context(steps.kept())
-            born = frozenset(one.number for one in lineages.lineages if one.born_ts is not None)
+            born = frozenset(lineage.number for lineage in lineages.lineages if lineage.born_ts is not None)
             self._chains(outcome, steps, profiles, born)
             if side is not None:
                 inputs = table_matching.ArchiveSide(
-                    self._engine, steps, lineages, profiles, archive.definitions, self._wanted.selection
+                    self._engine, steps, lineages, profiles, archive.definitions, self._options.selection
                 )
                 match = Matching(inputs, side, outcome.at_ts, None if side is image else image)
                 outcome.contents = match.run(self._chunks)
-                outcome.findings[CONTENTS] = match.found
+                outcome.findings[CONTENTS] = match.findings
 
     def _chains(self, outcome: Outcome, steps: Rows, profiles: Profiles, born: frozenset[int]) -> None:
-        rekeyed = [number for number, one in profiles.all.items() if len(one.key_ids) > 1]
+        rekeyed = [number for number, profile in profiles.all.items() if len(profile.key_ids) > 1]
         check = ChainCheck(self._archive.definitions, born.difference(rekeyed))
         outcome.chains = chain_check.together(steps.gather(check))
         outcome.findings[CHAINS] = outcome.chains.findings
         notes = outcome.chains.findings.notes
-        keyless = [one for one in profiles.all.values() if one.key_ids == {0}]
-        for one in sorted(keyless, key=lambda one: one.name):
-            notes.append(Note(CHAINS, ".".join(one.name), "not checked: its rows have no key that is known"))
+        keyless = [profile for profile in profiles.all.values() if profile.key_ids == {0}]
+        for profile in sorted(keyless, key=lambda profile: profile.name):
+            notes.append(
+                Note(CHAINS, ".".join(profile.name), "not checked: its rows have no key that is known")
+            )
         for name in sorted(".".join(profiles.all[number].name) for number in rekeyed):
             notes.append(Note(CHAINS, name, "its key was changed: its chains begin again there"))

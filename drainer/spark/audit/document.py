@@ -19,7 +19,7 @@ from tidb_binlog import time_text, tso
 def document(outcome: Outcome, audited_s: float) -> dict[str, Any]:
     """All that can be written as JSON."""
     figures = outcome.figures
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "archive": outcome.archive,
         "kind": outcome.kind,
         "audited": time_text.utc(tso.from_wall_s(audited_s)),
@@ -35,16 +35,16 @@ def document(outcome: Outcome, audited_s: float) -> dict[str, Any]:
         "rows": figures.rows,
         "checks": {check: findings.to_json() for check, findings in outcome.findings.items()},
         "age_s": age_s(figures, audited_s),
-        "lags": [asdict(one) for one in figures.lags],
-        "changes": [asdict(one) for one in figures.changes],
+        "lags": [asdict(lag) for lag in figures.lags],
+        "changes": [asdict(change) for change in figures.changes],
         "rows_per_transaction": _powers(figures.rows_per_transaction),
         "bytes_per_transaction": _powers(figures.bytes_per_transaction),
     }
     if outcome.chains is not None:
-        found["links"] = outcome.chains.links
-        found["beginnings"] = outcome.chains.beginnings
+        facts["links"] = outcome.chains.links
+        facts["beginnings"] = outcome.chains.beginnings
     if outcome.contents is not None:
-        found["tables"] = [
+        facts["tables"] = [
             {
                 **asdict(table),
                 "expected_sum": f"{table.expected_sum:016x}",
@@ -52,7 +52,7 @@ def document(outcome: Outcome, audited_s: float) -> dict[str, Any]:
             }
             for table in outcome.contents.tables
         ]
-    return found
+    return facts
 
 
 def _powers(counts: dict[int, int]) -> list[dict[str, int]]:

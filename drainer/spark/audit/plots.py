@@ -86,19 +86,19 @@ def _svg(figure: Figure, label: str) -> str:
 def _days(seconds: Sequence[int]) -> list[float]:
     zone = datetime.UTC
     number: Any = dates.date2num
-    return [float(number(datetime.datetime.fromtimestamp(one, zone))) for one in seconds]
+    return [float(number(datetime.datetime.fromtimestamp(time_s, zone))) for time_s in seconds]
 
 
 def _time_axis(axes: Any) -> None:
-    made: Any = dates
-    locator = made.AutoDateLocator(tz=datetime.UTC)
+    untyped: Any = dates
+    locator = untyped.AutoDateLocator(tz=datetime.UTC)
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(made.ConciseDateFormatter(locator, tz=datetime.UTC))
+    axes.xaxis.set_major_formatter(untyped.ConciseDateFormatter(locator, tz=datetime.UTC))
 
 
 def plots(outcome: Outcome) -> dict[str, str]:
     """All that there is to show, by title."""
-    found: dict[str, str] = {}
+    by_title: dict[str, str] = {}
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         # Names in any script: the browser has fonts for them, what measures the text here need not.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
@@ -110,26 +110,26 @@ def plots(outcome: Outcome) -> dict[str, str]:
             ("Findings by place", findings),
             ("Compared chunks", chunks),
         ):
-            made = make(outcome)
-            if made is not None:
-                found[title] = made
-    return found
+            svg = make(outcome)
+            if svg is not None:
+                by_title[title] = svg
+    return by_title
 
 
 def changes(outcome: Outcome) -> str | None:
     """Rows changed, stacked by table: the largest tables, and the others as one."""
-    found = outcome.figures.changes
-    if not found:
+    stretches = outcome.figures.changes
+    if not stretches:
         return None
     totals: Counter[str] = Counter()
-    for one in found:
-        totals[one.table] += one.changes
+    for stretch in stretches:
+        totals[stretch.table] += stretch.changes
     named = [table for table, _ in totals.most_common(_TABLES_MAX)]
-    buckets = sorted({one.bucket for one in found})
+    buckets = sorted({stretch.bucket for stretch in stretches})
     place = {bucket: n for n, bucket in enumerate(buckets)}
     heights = {table: [0] * len(buckets) for table in [*named, ""]}
-    for one in found:
-        heights[one.table if one.table in heights else ""][place[one.bucket]] += one.changes
+    for stretch in stretches:
+        heights[stretch.table if stretch.table in heights else ""][place[stretch.bucket]] += stretch.changes
     figure, axes = _figure(10, 3.4)
     below = [0] * len(buckets)
     width = outcome.figures.bucket_s / 86400
@@ -154,7 +154,9 @@ def activity(outcome: Outcome) -> str | None:
     figure, axes = _figure(5.6, 3.0)
     step = outcome.figures.bucket_s
     buckets = sorted(times)
-    axes.bar(_days(buckets), [times[one] for one in buckets], step / 86400, color=_COLORS[0], align="edge")
+    axes.bar(
+        _days(buckets), [times[bucket] for bucket in buckets], step / 86400, color=_COLORS[0], align="edge"
+    )
     quiet = [(a + step, b) for a, b in pairwise(buckets) if b - a > 5 * step]
     for begin, end in quiet:
         left, right = _days([begin, end])
@@ -171,11 +173,11 @@ def sizes(outcome: Outcome) -> str | None:
         return None
     figure, axes = _figure(5.6, 3.0)
     powers = range(max(counts) + 1)
-    axes.bar(list(powers), [counts.get(one, 0) for one in powers], 0.85, color=_COLORS[5])
+    axes.bar(list(powers), [counts.get(power, 0) for power in powers], 0.85, color=_COLORS[5])
     axes.set_yscale("log")
     axes.set_ylim(bottom=0.7)
     axes.yaxis.set_major_formatter(lambda number, _place: short(int(number)))
-    labels = [_range(one) for one in powers]
+    labels = [_range(power) for power in powers]
     every = len(labels) // 5 + 1
     axes.set_xticks(list(powers)[::every], labels[::every])
     axes.set_xlabel("rows")
@@ -185,12 +187,12 @@ def sizes(outcome: Outcome) -> str | None:
 
 def lag(outcome: Outcome) -> str | None:
     """Every file a point, in a scale in which seconds and days are both seen."""
-    found = outcome.figures.lags
-    if not found:
+    file_lags = outcome.figures.lags
+    if not file_lags:
         return None
     figure, axes = _figure(10, 2.4)
-    at = _days([int(tso.physical_s(one.last_ts)) for one in found])
-    values = [max(one.lag_s, 0.0) for one in found]
+    at = _days([int(tso.physical_s(file_lag.last_ts)) for file_lag in file_lags])
+    values = [max(file_lag.lag_s, 0.0) for file_lag in file_lags]
     axes.plot(at, values, color=_COLORS[0], linewidth=0.8, marker="o", markersize=3.5)
     axes.set_yscale("symlog", linthresh=1, linscale=0.6)
     ticks = [0, *(tick for tick in _LAG_TICKS if tick <= 3 * max(values))] if max(values) else [0, 1]
@@ -213,8 +215,8 @@ def findings(outcome: Outcome) -> str | None:
     """How many findings of which kind are where."""
     totals: Counter[str] = Counter()
     kinds: dict[str, Counter[str]] = {}
-    for found in outcome.findings.values():
-        for (kind, place), number in found.counts.items():
+    for of_check in outcome.findings.values():
+        for (kind, place), number in of_check.counts.items():
             totals[place] += number
             kinds.setdefault(kind, Counter())[place] += number
     if not totals:
@@ -236,18 +238,18 @@ def findings(outcome: Outcome) -> str | None:
 def chunks(outcome: Outcome) -> str | None:
     """Every table a row, every chunk of its keys a cell: equal, different, or without rows."""
     tables = outcome.contents.tables if outcome.contents else []
-    tables = sorted(tables, key=lambda one: (-_differing(one), one.table))[:_CHUNK_ROWS_MAX]
+    tables = sorted(tables, key=lambda table: (-_differing(table), table.table))[:_CHUNK_ROWS_MAX]
     if not tables:
         return None
-    wide = max((chunk.chunk for one in tables for chunk in one.chunks), default=0) + 1
+    wide = max((chunk.chunk for table in tables for chunk in table.chunks), default=0) + 1
     cells = [[0] * wide for _ in tables]
-    for row, one in zip(cells, tables, strict=True):
-        for chunk in one.chunks:
+    for row, table in zip(cells, tables, strict=True):
+        for chunk in table.chunks:
             row[chunk.chunk] = 2 if chunk.differing else 1
     figure, axes = _figure(10, 0.9 + 0.24 * len(tables))
     colors = ListedColormap([_NOTHING, GOOD, BAD])
     axes.pcolormesh(cells, cmap=colors, vmin=0, vmax=2, edgecolors="white", linewidth=1)
-    axes.set_yticks([n + 0.5 for n in range(len(tables))], [one.table for one in tables])
+    axes.set_yticks([n + 0.5 for n in range(len(tables))], [table.table for table in tables])
     axes.invert_yaxis()
     axes.grid(visible=False)
     axes.tick_params(length=0)

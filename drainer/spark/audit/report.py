@@ -62,8 +62,8 @@ def _head(outcome: Outcome, audited_s: float) -> str:
 
 
 def _verdict(outcome: Outcome) -> str:
-    total = sum(found.total for found in outcome.findings.values())
-    notes = sum(len(found.notes) for found in outcome.findings.values())
+    total = sum(findings.total for findings in outcome.findings.values())
+    notes = sum(len(findings.notes) for findings in outcome.findings.values())
     limits = f"{count(notes, 'note')} below on what was not or only partly checked." if notes else ""
     if not total:
         missing = [_TITLES[check].lower() for check in CHECKS if check not in outcome.findings]
@@ -73,23 +73,23 @@ def _verdict(outcome: Outcome) -> str:
             f"<p>{limits}{also}</p></div>"
         )
     where = ", ".join(
-        f"{count(found.total, 'finding')} in {_TITLES[check].lower()}"
-        for check, found in outcome.findings.items()
-        if found.total
+        f"{count(findings.total, 'finding')} in {_TITLES[check].lower()}"
+        for check, findings in outcome.findings.items()
+        if findings.total
     )
     return f'<div class="verdict bad">{escape(where)}<p>{limits}</p></div>'
 
 
 def _card(outcome: Outcome, check: str) -> str:
-    found = outcome.findings.get(check)
-    if found is None:
+    findings = outcome.findings.get(check)
+    if findings is None:
         return (
             f'<div class="card"><span class="tag">not asked for</span><h3>{_TITLES[check]}</h3>'
             '<span class="soft">Give a database or an image to compare the archive with.</span></div>'
         )
     state, tag = "", "not checked"
-    if found.total:
-        state, tag = "wrong", count(found.total, "finding")
+    if findings.total:
+        state, tag = "wrong", count(findings.total, "finding")
     elif check == COVERAGE or getattr(outcome, check) is not None:
         state, tag = "ok", "nothing wrong"
     lines = "".join(f"<li>{escape(line)}</li>" for line in _checked(outcome, check))
@@ -110,9 +110,9 @@ def _checked(outcome: Outcome, check: str) -> Iterable[str]:
         yield f"{count(outcome.chains.beginnings, 'row')} followed from their first change"
     elif check == CONTENTS and outcome.contents is not None:
         tables = outcome.contents.tables
-        rows = sum(one.states.get("equal", 0) for one in tables)
+        rows = sum(table.states.get("equal", 0) for table in tables)
         yield f"{count(len(tables), 'table')} at {moment(outcome.at_ts)}"
-        whole = sum(one.whole for one in tables)
+        whole = sum(table.whole for table in tables)
         yield (
             "all their rows" if whole == len(tables) else f"{whole:,} whole, the others in rows that changed"
         )
@@ -122,33 +122,37 @@ def _checked(outcome: Outcome, check: str) -> Iterable[str]:
 
 
 def _findings(by_check: dict[str, Findings]) -> str:
-    listed = [one for found in by_check.values() for one in found.listed]
+    listed = [finding for findings in by_check.values() for finding in findings.listed]
     if not listed:
         return ""
-    total = sum(found.total for found in by_check.values())
+    total = sum(findings.total for findings in by_check.values())
     more = f'<p class="soft">{len(listed):,} of {total:,} are listed.</p>' if total > len(listed) else ""
     rows = "".join(map(_finding, listed))
     heads = ("check", "what", "where", "key", "commit time (UTC)", "says", "expected / found")
     return f"<h2>Findings</h2>{more}{table_of(heads, rows)}"
 
 
-def _finding(one: Finding) -> str:
-    place = f"<br><span class='soft mono file'>{escape(one.file)} @ {one.pos}</span>" if one.pos >= 0 else ""
+def _finding(finding: Finding) -> str:
+    place = (
+        f"<br><span class='soft mono file'>{escape(finding.file)} @ {finding.pos}</span>"
+        if finding.pos >= 0
+        else ""
+    )
     when = ""
-    if one.commit_ts:
-        when = f"{moment(one.commit_ts)}<br><span class='soft mono'>{one.commit_ts}</span>"
+    if finding.commit_ts:
+        when = f"{moment(finding.commit_ts)}<br><span class='soft mono'>{finding.commit_ts}</span>"
     values = ""
-    if one.expected or one.actual:
+    if finding.expected or finding.actual:
         values = (
-            f"<span class='want mono'>{escape(one.expected)}</span><br>"
-            f"<span class='have mono'>{escape(one.actual)}</span>"
+            f"<span class='want mono'>{escape(finding.expected)}</span><br>"
+            f"<span class='have mono'>{escape(finding.actual)}</span>"
         )
-    cells = (one.check, one.kind, one.place, one.key)
+    cells = (finding.check, finding.kind, finding.place, finding.key)
     check, kind, where, key = map(escape, cells)
     cells_of_place = f'<td class="place">{where}{place}</td><td class="mono key">{key}</td>'
     return (
         f"<tr><td class=nowrap>{check}</td><td class=nowrap><b>{kind}</b></td>{cells_of_place}"
-        f"<td class=nowrap>{when}</td><td>{escape(one.text)}</td><td>{values}</td></tr>"
+        f"<td class=nowrap>{when}</td><td>{escape(finding.text)}</td><td>{values}</td></tr>"
     )
 
 
@@ -169,8 +173,8 @@ def _tables(outcome: Outcome) -> str:
     return f"<h2>Compared tables</h2>{table_of(heads, ''.join(map(_compared, tables)))}"
 
 
-def _compared(one: TableOutcome) -> str:
-    states = one.states
+def _compared(table: TableOutcome) -> str:
+    states = table.states
     wrong = sum(number for state, number in states.items() if state in ("differs", "missing", "surplus"))
     numbers = (
         states.get("equal", 0),
@@ -179,22 +183,22 @@ def _compared(one: TableOutcome) -> str:
         states.get("not in the archive", 0),
     )
     cells = "".join(f"<td class=number>{number:,}</td>" for number in numbers)
-    same = one.expected_sum == one.actual_sum
-    sums = f"{one.expected_sum:016x}" if same else f"{one.expected_sum:016x}<br>{one.actual_sum:016x}"
-    extent = "all rows" if one.whole else "rows that changed"
+    same = table.expected_sum == table.actual_sum
+    sums = f"{table.expected_sum:016x}" if same else f"{table.expected_sum:016x}<br>{table.actual_sum:016x}"
+    extent = "all rows" if table.whole else "rows that changed"
     return (
-        f"<tr><td>{escape(one.table)}</td><td>{extent}</td>{cells}"
+        f"<tr><td>{escape(table.table)}</td><td>{extent}</td>{cells}"
         f"<td class='mono {'want' if same else 'have'}'>{sums}</td></tr>"
     )
 
 
 def _notes(by_check: dict[str, Findings]) -> str:
-    notes = [one for found in by_check.values() for one in found.notes]
+    notes = [note for findings in by_check.values() for note in findings.notes]
     if not notes:
         return ""
     rows = "".join(
-        f"<tr><td>{_TITLES[one.check]}</td><td>{escape(one.place)}</td><td>{escape(one.text)}</td></tr>"
-        for one in notes
+        f"<tr><td>{_TITLES[note.check]}</td><td>{escape(note.place)}</td><td>{escape(note.text)}</td></tr>"
+        for note in notes
     )
     shown = table_of(("check", "where", "note"), rows)
     return (

@@ -73,7 +73,7 @@ class ChainCheck:
     def _findings(self, suspects: Iterable[tuple[RowStep, RowStep]]) -> Iterator[Finding]:
         projections, version_of = Projections(), self.definitions.version
         for pair in suspects:
-            step, last = (RowStep._make(one) for one in pair)
+            step, last = (RowStep._make(values) for values in pair)
             left = None if pair[0] is pair[1] else last.after
             wrong = judge(
                 Link(True, step.before, step.definition, left, last.definition), version_of, projections
@@ -107,4 +107,8 @@ def key_text(version: TableVersion, image: bytes, projections: Projections) -> s
     by_id = {
         column.id: (column.name, value) for column, value in zip(projection.columns, values, strict=True)
     }
-    return ", ".join(f"{by_id[one][0]}={canonical.show(by_id[one][1])}" for one in ids if one in by_id)
+    return ", ".join(
+        f"{by_id[column_id][0]}={canonical.show(by_id[column_id][1])}"
+        for column_id in ids
+        if column_id in by_id
+    )

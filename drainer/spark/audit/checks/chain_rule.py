@@ -34,9 +34,10 @@ _SHOWN: Final = 4
 @dataclass(frozen=True, slots=True)
 class Link:
     """A step of a row and the one before it. `before` is what the step found, `left` what the previous step
-    left: each None for no row. `known`: there is a previous step, or the row cannot have been there."""
+    left: each None for no row. `is_left_known`: there is a previous step, or the row cannot have
+    been there."""
 
-    known: bool
+    is_left_known: bool
     before: bytes | None
     definition: int
     left: bytes | None
@@ -47,7 +48,7 @@ def judge(
     link: Link, version_of: Callable[[int], TableVersion], projections: Projections
 ) -> tuple[str, str, str, str] | None:
     """(kind, text, expected, actual) of what is wrong with a link, None for nothing."""
-    if not link.known:
+    if not link.is_left_known:
         return None
     if link.before is None:
         if link.left is None:
@@ -81,16 +82,16 @@ def _compare(
     unknown = old.unknown | old.newer
     if is_guessed:
         unknown |= {place for place, pair in enumerate(zip(left, before, strict=True)) if None in pair}
-    found = differences(names, left, before, unknown)
-    if not found:
+    differing = differences(names, left, before, unknown)
+    if not differing:
         return None
-    listed = ", ".join(one.column for one in found[:_SHOWN])
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    listed = ", ".join(difference.column for difference in differing[:_SHOWN])
+    more = f" and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
     return (
         BROKEN,
         f"the image before the change is not what the previous change of the row left: {listed}{more}",
-        "; ".join(f"{one.column} = {show(one.expected)}" for one in found[:_SHOWN]),
-        "; ".join(f"{one.column} = {show(one.actual)}" for one in found[:_SHOWN]),
+        "; ".join(f"{difference.column} = {show(difference.expected)}" for difference in differing[:_SHOWN]),
+        "; ".join(f"{difference.column} = {show(difference.actual)}" for difference in differing[:_SHOWN]),
     )
 
 

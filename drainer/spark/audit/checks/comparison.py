@@ -108,7 +108,7 @@ def _is_text(value: bytes) -> bool:
 def plan(
     number: int,
     version: TableVersion,
-    there: DownstreamTable,
+    downstream: DownstreamTable,
     *,
     whole: bool,
     written: Iterable[TableVersion] = (),
@@ -122,41 +122,41 @@ def plan(
     except RowError as error:
         return None, [f"its rows cannot be read: {error.message}"]
     columns = sorted(
-        (one for one in version.info.columns if one.is_writable), key=lambda column: column.offset
+        (column for column in version.info.columns if column.is_writable), key=lambda column: column.offset
     )
     places, live = [], []
     for place, column in enumerate(columns):
-        found = there.column(column.name)
+        downstream_column = downstream.column(column.name)
         form = form_of(column.type)
-        if found is None:
+        if downstream_column is None:
             notes.append(f"column {column.name} is not in {side}")
-        elif found.generated:
+        elif downstream_column.generated:
             notes.append(f"column {column.name} is computed by {side}")
-        elif not comparable(form, found):
-            notes.append(f"column {column.name} is {found.type} in {side}: another kind of value")
+        elif not comparable(form, downstream_column):
+            notes.append(f"column {column.name} is {downstream_column.type} in {side}: another kind of value")
         else:
             places.append(place)
-            live.append(LiveColumn(found.name, form))
+            live.append(LiveColumn(downstream_column.name, form))
     defined = {column.name.lower(): column for column in version.info.columns}
-    for one in there.columns:
-        column_here = defined.get(one.name.lower())
+    for downstream_column in downstream.columns:
+        column_here = defined.get(downstream_column.name.lower())
         if column_here is None:
-            notes.append(f"column {one.name} is not in the archive's rows")
+            notes.append(f"column {downstream_column.name} is not in the archive's rows")
         elif column_here.generated:
-            notes.append(f"column {one.name} is computed, from columns that are compared")
+            notes.append(f"column {downstream_column.name} is computed, from columns that are compared")
     key = _key_places([columns[place] for place in places], sql.key_columns)
     if key is None:
         return None, [*notes, "a column of its key cannot be compared"]
     if not key and not whole:
         return None, [*notes, "it has no key, and the archive does not go back to its creation"]
     name = ".".join(version.downstream)
-    charsets = tuple(_charset(there, columns[place]) for place in places)
+    charsets = tuple(_charset(downstream, columns[place]) for place in places)
     narrow = tuple(
         (n, charset.name in THREE_BYTES)
         for n in key or range(len(live))
         if (charset := charsets[n]) is not None
     )
-    live_table = LiveTable(number, there.schema, there.name, tuple(live), key, narrow)
+    live_table = LiveTable(number, downstream.schema, downstream.name, tuple(live), key, narrow)
     comparison = Comparison(number, name, version, whole, live_table, tuple(places), charsets, side)
     identity = key or tuple(range(len(live)))
     projections = Projections()
@@ -175,8 +175,8 @@ def _key_places(compared: list[Column], key: tuple[Column, ...]) -> tuple[int, .
     return tuple(ids.index(column.id) for column in key)
 
 
-def _charset(there: DownstreamTable, column: Column) -> Charset | None:
-    found = there.column(column.name)
-    if found is None or there.dialect is Dialect.TIDB or not Charset.is_narrow(found.charset):
+def _charset(downstream: DownstreamTable, column: Column) -> Charset | None:
+    target = downstream.column(column.name)
+    if target is None or downstream.dialect is Dialect.TIDB or not Charset.is_narrow(target.charset):
         return None
-    return Charset(found.charset, found.length)
+    return Charset(target.charset, target.length)

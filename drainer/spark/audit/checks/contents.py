@@ -100,11 +100,11 @@ class TableOutcome:
 
     @property
     def expected_sum(self) -> int:
-        return sum(one.expected_sum for one in self.chunks) % _MODULUS
+        return sum(chunk.expected_sum for chunk in self.chunks) % _MODULUS
 
     @property
     def actual_sum(self) -> int:
-        return sum(one.actual_sum for one in self.chunks) % _MODULUS
+        return sum(chunk.actual_sum for chunk in self.chunks) % _MODULUS
 
 
 @dataclass(slots=True)
@@ -116,13 +116,14 @@ class Contents:
 
 
 class Judged(NamedTuple):
-    """A row of one key beside that of the other side. `here`, `there`: how often it is there."""
+    """A row of one key beside that of the other side. `expected_rows`, `actual_rows`: how often it
+    is in the archive and there."""
 
     number: int
     key: bytes
     state: str
-    here: int
-    there: int
+    expected_rows: int
+    actual_rows: int
     expected: bytes | None
     actual: bytes | None
     unknown: str | None
@@ -172,7 +173,8 @@ class LastRows:
 
     def __call__(self, steps: Iterator[RowStep]) -> Iterator[SideRow]:
         readers = {
-            number: RowReader(one, self.definitions.version) for number, one in self.comparisons.items()
+            number: RowReader(comparison, self.definitions.version)
+            for number, comparison in self.comparisons.items()
         }
         for last in self._last(steps):
             yield from archived(last, readers[last[0]])
@@ -243,7 +245,7 @@ class Judge:
             beside = judged()
             while some := list(islice(beside, _BATCH)):
                 _add(sums, some, self.chunks)
-                yield from (one for one in some if one.state not in (EQUAL, UNSEEN))
+                yield from (row for row in some if row.state not in (EQUAL, UNSEEN))
 
         findings = Findings.of(_findings(differing(), self.comparisons))
         yield ContentsPart(findings, sums, passed_over)
@@ -251,40 +253,43 @@ class Judge:
     def _judge(self, number: int, key: bytes, rows: Iterable[SideRow]) -> Judged:
         how = self.comparisons[number]
         only_last = self.has_beginning and how.keyed
-        here = there = 0
+        expected_rows = actual_rows = 0
         is_known, row, actual, unknown = False, None, None, None
         for _, _, side, _, image, times, places in rows:  # of several rows of a side the largest
             if side:
-                actual, there = image, there + 1
+                actual, actual_rows = image, actual_rows + 1
             else:
-                is_known, row, here = True, image, times if only_last else here + times
+                is_known, row, expected_rows = True, image, times if only_last else expected_rows + times
                 unknown = places if only_last else max(unknown or "", places or "") or None
-        if here == there:
-            if unknown is not None and here == 1:
+        if expected_rows == actual_rows:
+            if unknown is not None and expected_rows == 1:
                 state = PARTLY
             else:
-                state = EQUAL if not here or row == actual else DIFFERS
+                state = EQUAL if not expected_rows or row == actual else DIFFERS
         elif not is_known and not how.whole:
             state = UNSEEN
         else:
-            state = MISSING if there < here else SURPLUS
-        return Judged(number, key, state, here, there, row, actual, unknown)
+            state = MISSING if actual_rows < expected_rows else SURPLUS
+        return Judged(number, key, state, expected_rows, actual_rows, row, actual, unknown)
 
 
 def _add(sums: dict[Group, list[int]], judged: Sequence[Judged], chunks: int) -> None:
     """Equal rows, nearly all of them, are hashed once; those that are not known whole not at all."""
-    of_chunk = (xxhash64.of_keys([one.key for one in judged]).view(np.int64) % chunks).tolist()
-    counted = [one for one in judged if one.state not in (PARTLY, UNSEEN)]
-    here = _hashes([(one.key, one.expected) for one in counted if one.here > 0])
-    there = _hashes([(one.key, one.actual) for one in counted if one.there > 0 and one.state != EQUAL])
-    for one, chunk in zip(judged, of_chunk, strict=True):
+    of_chunk = (xxhash64.of_keys([row.key for row in judged]).view(np.int64) % chunks).tolist()
+    counted = [row for row in judged if row.state not in (PARTLY, UNSEEN)]
+    expected_hashes = _hashes([(row.key, row.expected) for row in counted if row.expected_rows > 0])
+    actual_hashes = _hashes(
+        [(row.key, row.actual) for row in counted if row.actual_rows > 0 and row.state != EQUAL]
+    )
+    for row, chunk in zip(judged, of_chunk, strict=True):
         hashes = [0, 0]
-        if one.state not in (PARTLY, UNSEEN):
-            hashes[0] = next(here) if one.here > 0 else 0
-            if one.there > 0:
-                hashes[1] = hashes[0] if one.state == EQUAL else next(there)
-        parts = sums.setdefault((one.number, chunk, one.state), [0, 0, 0, 0, 0])
-        of_row = 1, one.here, one.there, one.here * hashes[0], one.there * hashes[1]
+        if row.state not in (PARTLY, UNSEEN):
+            hashes[0] = next(expected_hashes) if row.expected_rows > 0 else 0
+            if row.actual_rows > 0:
+                hashes[1] = hashes[0] if row.state == EQUAL else next(actual_hashes)
+        parts = sums.setdefault((row.number, chunk, row.state), [0, 0, 0, 0, 0])
+        times = row.expected_rows, row.actual_rows
+        of_row = 1, *times, times[0] * hashes[0], times[1] * hashes[1]
         for place, value in enumerate(of_row):
             parts[place] += value
 
@@ -313,7 +318,8 @@ def _tables(
     groups: Iterable[tuple[Group, list[int]]], comparisons: Mapping[int, Comparison]
 ) -> list[TableOutcome]:
     tables = {
-        number: TableOutcome(one.table, one.whole, one.keyed) for number, one in sorted(comparisons.items())
+        number: TableOutcome(comparison.table, comparison.whole, comparison.keyed)
+        for number, comparison in sorted(comparisons.items())
     }
     sums: dict[tuple[int, int], list[int]] = {}
     for (number, chunk, state), (rows, *of_sides) in sorted(groups):
@@ -324,17 +330,21 @@ def _tables(
         parts = sums.setdefault((number, chunk), [0, 0, 0, 0, 0])
         for place, value in enumerate((*of_sides, rows if state != EQUAL else 0)):
             parts[place] += value
-    for (number, chunk), (here, there, expected_sum, actual_sum, wrong) in sorted(sums.items()):
-        chunk_sum = ChunkSum(chunk, here, there, expected_sum % _MODULUS, actual_sum % _MODULUS, wrong)
+    for (number, chunk), (expected_rows, actual_rows, expected_sum, actual_sum, wrong) in sorted(
+        sums.items()
+    ):
+        chunk_sum = ChunkSum(
+            chunk, expected_rows, actual_rows, expected_sum % _MODULUS, actual_sum % _MODULUS, wrong
+        )
         tables[number].chunks.append(chunk_sum)
     return list(tables.values())
 
 
 def _findings(rows: Iterable[Judged], comparisons: Mapping[int, Comparison]) -> Iterator[Finding]:
     for row in rows:
-        found = _finding(row, comparisons[row.number])
-        if found is not None:
-            yield found
+        finding = _finding(row, comparisons[row.number])
+        if finding is not None:
+            yield finding
 
 
 def _finding(row: Judged, how: Comparison) -> Finding | None:
@@ -346,23 +356,29 @@ def _finding(row: Judged, how: Comparison) -> Finding | None:
     if row.state in (DIFFERS, PARTLY):
         assert row.expected is not None
         assert row.actual is not None
-        unknown = frozenset(int(one) for one in (row.unknown or "").split(",") if one)
+        unknown = frozenset(int(place) for place in (row.unknown or "").split(",") if place)
         pair = canonical.unpack(row.expected), canonical.unpack(row.actual)
-        found = canonical.differences(how.columns, *pair, unknown)
-        if not found:
+        differing = canonical.differences(how.columns, *pair, unknown)
+        if not differing:
             return None
-        names = ", ".join(one.column for one in found[:_SHOWN])
+        names = ", ".join(difference.column for difference in differing[:_SHOWN])
         return Finding(
             CONTENTS,
             "row differs",
             how.table,
             f"the row differs in {names}"
-            + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""),
+            + (f" and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""),
             key,
-            expected="; ".join(f"{one.column} = {canonical.show(one.expected)}" for one in found[:_SHOWN]),
-            actual="; ".join(f"{one.column} = {canonical.show(one.actual)}" for one in found[:_SHOWN]),
+            expected="; ".join(
+                f"{difference.column} = {canonical.show(difference.expected)}"
+                for difference in differing[:_SHOWN]
+            ),
+            actual="; ".join(
+                f"{difference.column} = {canonical.show(difference.actual)}"
+                for difference in differing[:_SHOWN]
+            ),
         )
-    rows = [_rows(row.here), _rows(row.there)]
+    rows = [_rows(row.expected_rows), _rows(row.actual_rows)]
     if row.state == MISSING:
         text = f"the archive has it, {how.side} not"
         return Finding(CONTENTS, "row is missing", how.table, text, key, expected=rows[0], actual=rows[1])

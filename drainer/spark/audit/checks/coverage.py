@@ -54,17 +54,17 @@ class Misplaced:
 
 def check_files(files: Sequence[File]) -> Findings:
     """What the files alone tell."""
-    found = Findings()
-    ordered = sorted(files, key=lambda one: (one.index, one.name))
-    found.extend(_numbers(ordered))
+    findings = Findings()
+    ordered = sorted(files, key=lambda file: (file.index, file.name))
+    findings.extend(_numbers(ordered))
     newest = ordered[-1].name if ordered else ""
     for file in ordered:
-        found.extend(_damage(file))
+        findings.extend(_damage(file))
         if file.torn_bytes and file.name == newest:
             text = f"its last {file.torn_bytes} bytes are the beginning of a record; its writer may continue"
-            found.notes.append(Note(COVERAGE, file.name, text))
+            findings.notes.append(Note(COVERAGE, file.name, text))
         elif file.torn_bytes:
-            found.add(
+            findings.add(
                 Finding(
                     COVERAGE,
                     "damaged bytes",
@@ -74,8 +74,8 @@ def check_files(files: Sequence[File]) -> Findings:
                     pos=file.size - file.torn_bytes,
                 )
             )
-        found.extend(_described(file))
-    return found
+        findings.extend(_described(file))
+    return findings
 
 
 def _numbers(files: Sequence[File]) -> Iterable[Finding]:
@@ -114,21 +114,21 @@ def _described(file: File) -> Iterable[Finding]:
 
 def check_order(misplaced: Iterable[Misplaced], places: dict[int, list[tuple[str, int]]]) -> Findings:
     """`places`: (file, position) of all records that have the commit_ts of a misplaced one."""
-    found = Findings()
+    findings = Findings()
     by_ts: defaultdict[int, list[Misplaced]] = defaultdict(list)
-    for one in misplaced:
-        by_ts[one.commit_ts].append(one)
-    for commit_ts, ones in sorted(by_ts.items()):
+    for record in misplaced:
+        by_ts[record.commit_ts].append(record)
+    for commit_ts, records in sorted(by_ts.items()):
         twins = places.get(commit_ts, [])
-        for one in ones:
-            others = [place for place in twins if place != (one.file, one.pos)]
+        for record in records:
+            others = [place for place in twins if place != (record.file, record.pos)]
             if others:
                 file, pos = others[0]
                 kind, text = "doubled record", f"the record at {file} {pos} has the same commit_ts"
             else:
-                kind, text = "swapped order", f"it comes after a record with commit_ts {one.before}"
-            found.add(Finding(COVERAGE, kind, one.file, text, "", commit_ts, one.file, one.pos))
-    return found
+                kind, text = "swapped order", f"it comes after a record with commit_ts {record.before}"
+            findings.add(Finding(COVERAGE, kind, record.file, text, "", commit_ts, record.file, record.pos))
+    return findings
 
 
 @dataclass(slots=True)
@@ -167,13 +167,13 @@ class OrderWatch:
 
 def join_runs(runs: Iterable[tuple[int, RecordRun]]) -> list[Misplaced]:
     """All misplaced records of an archive; `runs` with the number of their file, in any order."""
-    found: list[Misplaced] = []
+    misplaced: list[Misplaced] = []
     max_ts, is_ddl = -1, False
-    for _, run in sorted(runs, key=lambda one: (one[0], one[1].file, one[1].pos)):
+    for _, run in sorted(runs, key=lambda numbered: (numbered[0], numbered[1].file, numbered[1].pos)):
         is_late = run.first_ts < max_ts or (run.first_ts == max_ts and not (run.first_is_ddl and is_ddl))
         if is_late:
-            found.append(Misplaced(run.file, run.pos, run.first_ts, max_ts))
-        found += run.misplaced
+            misplaced.append(Misplaced(run.file, run.pos, run.first_ts, max_ts))
+        misplaced += run.misplaced
         if run.max_ts >= max_ts:
             max_ts, is_ddl = run.max_ts, run.max_is_ddl
-    return found
+    return misplaced

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from drainer.reading.archive.decode.coverage import FileCoverage
-from drainer.reading.archive.files.segments import Slice, Survey
+from drainer.reading.archive.files.segments import Segment, Slice, Survey
 from drainer.spark.audit.checks.coverage import File, OrderWatch
 from tidb_binlog import tso
 from tidb_binlog.record import FILE_OVERHEAD
@@ -101,61 +101,64 @@ class SliceSummary:
 
 def bucket_s(survey: Survey) -> int:
     """Seconds of one bar of the plots, by the first timestamps of the files."""
-    known = [ts for one in survey.segments for ts in (one.first_ts, one.last_ts) if ts]
-    span = tso.physical_s(max(known)) - tso.physical_s(min(known)) if known else 0.0
+    timestamps = [ts for segment in survey.segments for ts in (segment.first_ts, segment.last_ts) if ts]
+    span = tso.physical_s(max(timestamps)) - tso.physical_s(min(timestamps)) if timestamps else 0.0
     return max(1, int(span / BUCKETS))
 
 
 def files(survey: Survey, summaries: Sequence[SliceSummary]) -> list[File]:
     """Files with what their slices' summaries say of them."""
     by_name: dict[str, list[SliceSummary]] = defaultdict(list)
-    for one in summaries:
-        by_name[one.slice.name].append(one)
-    found = []
-    for segment in survey.segments:
-        parts = sorted(by_name[segment.name], key=lambda one: one.slice.start)
-        counted = [sum(part.counted[n] for part in parts) for n in range(3)]
-        wrong = next((part for part in parts if part.problem), None)
-        described = segment.described
-        rows = sum(map(sum, described.rows.values())) if described is not None else 0
-        found.append(
-            File(
-                segment.name,
-                segment.index,
-                segment.size,
-                first_ts=segment.first_ts or 0,
-                last_ts=max((part.last_ts for part in parts), default=segment.last_ts or 0),
-                torn_bytes=parts[-1].torn if parts else 0,
-                problem=wrong.problem if wrong else "",
-                problem_pos=wrong.end if wrong else -1,
-                counted=(counted[0], counted[1], counted[2]),
-                described=None
-                if described is None or not parts
-                else (described.transactions, described.ddl, rows),
-            )
-        )
-    return found
+    for summary in summaries:
+        by_name[summary.slice.name].append(summary)
+    return [
+        _file(segment, sorted(by_name[segment.name], key=lambda summary: summary.slice.start))
+        for segment in survey.segments
+    ]
+
+
+def _file(segment: Segment, parts: Sequence[SliceSummary]) -> File:
+    counted = [sum(part.counted[n] for part in parts) for n in range(3)]
+    wrong = next((part for part in parts if part.problem), None)
+    described = segment.described
+    rows = sum(map(sum, described.rows.values())) if described is not None else 0
+    return File(
+        segment.name,
+        segment.index,
+        segment.size,
+        first_ts=segment.first_ts or 0,
+        last_ts=max((part.last_ts for part in parts), default=segment.last_ts or 0),
+        torn_bytes=parts[-1].torn if parts else 0,
+        problem=wrong.problem if wrong else "",
+        problem_pos=wrong.end if wrong else -1,
+        counted=(counted[0], counted[1], counted[2]),
+        described=None if described is None or not parts else (described.transactions, described.ddl, rows),
+    )
 
 
 def lags(survey: Survey, files: Sequence[File]) -> list[Lag]:
     """Of the files of which a time is known. What compressed them wrote later than the writer."""
-    written = {one.name: one.mtime_ns / 1e9 for one in survey.segments if one.mtime_ns and not one.compressed}
+    written = {
+        segment.name: segment.mtime_ns / 1e9
+        for segment in survey.segments
+        if segment.mtime_ns and not segment.compressed
+    }
     return [
-        Lag(one.name, one.last_ts, round(written[one.name] - tso.physical_s(one.last_ts), 3))
-        for one in files
-        if one.last_ts and one.name in written
+        Lag(file.name, file.last_ts, round(written[file.name] - tso.physical_s(file.last_ts), 3))
+        for file in files
+        if file.last_ts and file.name in written
     ]
 
 
 def add_summaries(figures: Figures, summaries: Sequence[SliceSummary]) -> None:
-    for one in summaries:
-        if one.order.run is not None:
-            first = one.order.run.first_ts
+    for summary in summaries:
+        if summary.order.run is not None:
+            first = summary.order.run.first_ts
             figures.first_ts = min(figures.first_ts or first, first)
-        figures.last_ts = max(figures.last_ts, one.last_ts)
-        figures.rows_per_transaction.update(one.sizes)
-        figures.bytes_per_transaction.update(one.bytes)
-        for bucket, (transactions, rows, size, ddl) in one.times.items():
+        figures.last_ts = max(figures.last_ts, summary.last_ts)
+        figures.rows_per_transaction.update(summary.sizes)
+        figures.bytes_per_transaction.update(summary.bytes)
+        for bucket, (transactions, rows, size, ddl) in summary.times.items():
             figures.transactions += transactions
             figures.rows += rows
             figures.ddl += ddl
@@ -166,23 +169,23 @@ def add_summaries(figures: Figures, summaries: Sequence[SliceSummary]) -> None:
 # -- value logs -----------------------------------------------------------------------------------------
 
 
-def of_coverage(one: FileCoverage) -> File:
+def of_coverage(coverage: FileCoverage) -> File:
     """A file of a value log."""
     return File(
-        one.file,
-        one.index,
-        one.size,
-        first_ts=one.first_ts or 0,
-        last_ts=one.last_ts or 0,
-        problem=one.problem or "",
-        problem_pos=-1 if one.problem_pos is None else one.problem_pos,
+        coverage.file,
+        coverage.index,
+        coverage.size,
+        first_ts=coverage.first_ts or 0,
+        last_ts=coverage.last_ts or 0,
+        problem=coverage.problem or "",
+        problem_pos=-1 if coverage.problem_pos is None else coverage.problem_pos,
     )
 
 
 def add_coverage(figures: Figures, files: Iterable[FileCoverage]) -> None:
-    for one in files:
-        figures.first_ts = min(figures.first_ts or one.first_ts or 0, one.first_ts or figures.first_ts)
-        figures.last_ts = max(figures.last_ts, one.last_ts or 0)
-        figures.transactions += one.transactions
-        figures.ddl += one.ddl
-        figures.rows += one.inserts + one.updates + one.deletes
+    for file in files:
+        figures.first_ts = min(figures.first_ts or file.first_ts or 0, file.first_ts or figures.first_ts)
+        figures.last_ts = max(figures.last_ts, file.last_ts or 0)
+        figures.transactions += file.transactions
+        figures.ddl += file.ddl
+        figures.rows += file.inserts + file.updates + file.deletes

@@ -105,12 +105,12 @@ class Findings:
     def to_json(self) -> dict[str, Any]:
         return {
             "findings": self.total,
-            "listed": [asdict(one) for one in self.listed],
+            "listed": [asdict(finding) for finding in self.listed],
             "counts": [
                 {"kind": kind, "place": place, "findings": number}
                 for (kind, place), number in sorted(self.counts.items())
             ],
-            "notes": [asdict(one) for one in self.notes],
+            "notes": [asdict(note) for note in self.notes],
         }
 
 

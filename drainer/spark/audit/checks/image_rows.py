@@ -65,7 +65,9 @@ class ImageFile:
 def described(version: TableVersion) -> DownstreamTable:
     """A table of an image, in the words in which a database describes one."""
     columns = tuple(
-        DownstreamColumn(one.name, _TYPES[form_of(one.type)]) for one in _columns(version) if one.is_writable
+        DownstreamColumn(column.name, _TYPES[form_of(column.type)])
+        for column in _columns(version)
+        if column.is_writable
     )
     return DownstreamTable(*version.downstream, columns, (), dialect=Dialect.TIDB)
 
@@ -115,19 +117,19 @@ def rows(file: ImageFile) -> Iterator[Compared]:
 
 def _rows(file: ImageFile) -> Iterator[Compared]:
     how = file.comparison
-    read = [None if one is None else _Value(one) for one in file.columns]
-    absent = frozenset(place for place, one in enumerate(read) if one is None)
-    wanted = [one.name for one in read if one is not None]
+    readers = [None if column is None else _Value(column) for column in file.columns]
+    absent = frozenset(place for place, reader in enumerate(readers) if reader is None)
+    names = [reader.name for reader in readers if reader is not None]
     with parquet.ParquetFile(file.path, coerce_int96_timestamp_unit="us") as opened:
-        for batch in opened.iter_batches(_BATCH_ROWS, columns=[*wanted, file.notes]):
+        for batch in opened.iter_batches(_BATCH_ROWS, columns=[*names, file.notes]):
             notes = batch.column(file.notes).to_pylist()
-            arrays = [[None] * len(notes) if one is None else one.array(batch) for one in read]
+            arrays = [[None] * len(notes) if reader is None else reader.array(batch) for reader in readers]
             for note, *values in zip(notes, *arrays, strict=True):
                 if note is not None:
                     texts = json.loads(note)
                     values = [
-                        value if one is None else one.noted(texts, value)
-                        for one, value in zip(read, values, strict=True)
+                        value if reader is None else reader.noted(texts, value)
+                        for reader, value in zip(readers, values, strict=True)
                     ]
                 compared = how.compared(values, absent)
                 if compared is not None:

@@ -95,21 +95,21 @@ class Profiles:
 
     @classmethod
     def of(cls, until_ts: Ts, groups: Iterable[StepGroup]) -> Profiles:
-        found = cls(until_ts)
-        for one in sorted(groups):
-            found._add(one)
-        return found
+        profiles = cls(until_ts)
+        for group in sorted(groups):
+            profiles._add(group)
+        return profiles
 
     def _add(self, group: StepGroup) -> None:
         name = (group.schema, group.table)
         self._changes[".".join(name), group.bucket] += group.changes
         for profiles in (self.all, self.until if group.is_until else self.after):
-            one = profiles.setdefault(group.lineage, Profile(name))
-            one.add(name, group.last_ts, group.definition, group.key_id)
+            profile = profiles.setdefault(group.lineage, Profile(name))
+            profile.add(name, group.last_ts, group.definition, group.key_id)
 
     @property
     def last_ts(self) -> Ts:
-        return max((one.last_ts for one in self.all.values()), default=0)
+        return max((profile.last_ts for profile in self.all.values()), default=0)
 
     @property
     def changes(self) -> list[TableChanges]:

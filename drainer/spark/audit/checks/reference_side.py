@@ -88,7 +88,9 @@ class Database:
         return self._reader.tables(schema)
 
     def rows(self, engine: Engine, comparisons: Iterable[Comparison]) -> Rows:
-        chunks = [chunk for one in comparisons for chunk in self._reader.cut(one.live, _CHUNK_ROWS)]
+        chunks = [
+            chunk for comparison in comparisons for chunk in self._reader.cut(comparison.live, _CHUNK_ROWS)
+        ]
         target = self._target
 
         def work(some: Iterable[Chunk]) -> Iterator[SideRow]:
@@ -127,7 +129,7 @@ class Image:
     def __init__(self, directory: str, manifest: Manifest) -> None:
         self.directory = directory
         self.manifest = manifest
-        self._tables = {lower((one.schema, one.table)): one for one in manifest.tables}
+        self._tables = {lower((table.schema, table.table)): table for table in manifest.tables}
         self._selection = Selection(tables=manifest.selected)
 
     @property
@@ -136,8 +138,8 @@ class Image:
         return sum(path.stat().st_size for path in Path(self.directory).glob("*/*.parquet"))
 
     def describe(self, name: Name) -> DownstreamTable | None:
-        found = self._tables.get(lower(name))
-        return image_rows.described(found.version) if found else None
+        table = self._tables.get(lower(name))
+        return image_rows.described(table.version) if table else None
 
     def should_have(self, name: Name) -> bool:
         return self._selection.wants_table(*name)
@@ -151,16 +153,18 @@ class Image:
     def rows(self, engine: Engine, comparisons: Iterable[Comparison]) -> Rows:
         files = [
             file
-            for one in comparisons
+            for comparison in comparisons
             for file in image_rows.image_files(
-                self.directory, self._tables[lower((one.live.schema, one.live.name))], one
+                self.directory,
+                self._tables[lower((comparison.live.schema, comparison.live.name))],
+                comparison,
             )
         ]
 
         def work(some: Iterable[ImageFile]) -> Iterator[SideRow]:
             for file in some:
-                for one in image_rows.rows(file):
-                    yield SideRow(file.comparison.number, one.key, 1, 0, one.row)
+                for row in image_rows.rows(file):
+                    yield SideRow(file.comparison.number, row.key, 1, 0, row.row)
 
         return engine.over(files, work, COLUMNS, together=True)
 
@@ -186,8 +190,8 @@ def beginning(
 
     def work(some: Iterable[ImageFile]) -> Iterator[SideRow]:
         for file in some:
-            for one in image_rows.rows(file):
-                yield expected(file.comparison.number, one, 1, 0)
+            for row in image_rows.rows(file):
+                yield expected(file.comparison.number, row, 1, 0)
 
     rows = engine.over(files, work, COLUMNS, together=True)
     return Beginning(image.manifest.commit_ts, frozenset(tables), rows)

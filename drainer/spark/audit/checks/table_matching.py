@@ -53,17 +53,17 @@ class Matching:
     side: ReferenceSide
     at_ts: Ts
     base: Image | None = None
-    found: Findings = field(default_factory=Findings)
+    findings: Findings = field(default_factory=Findings)
 
     def run(self, chunks: int) -> Contents | None:
-        """None where no table can be compared. `found` has all findings and notes."""
+        """None where no table can be compared. All findings and notes are in `findings`."""
         begun = self._begun()
         comparisons = self._comparisons(begun)
         self._others()
         result = self._compare(comparisons, begun, chunks) if comparisons else None
         if result is not None:
-            self.found.take(result.findings)
-        self.found.notes += self.side.notes()
+            self.findings.take(result.findings)
+        self.findings.notes += self.side.notes()
         return result
 
     def _begun(self) -> dict[int, TableImage]:
@@ -72,9 +72,10 @@ class Matching:
             return {}
         lineages, since = self.archive.lineages, self.base.manifest.commit_ts
         tables = {
-            lineages.lineage_at((one.schema, one.table), since + 1): one for one in self.base.manifest.tables
+            lineages.lineage_at((table.schema, table.table), since + 1): table
+            for table in self.base.manifest.tables
         }
-        return {lineage.number: one for lineage, one in tables.items() if lineage.born_ts is None}
+        return {lineage.number: table for lineage, table in tables.items() if lineage.born_ts is None}
 
     def _compare(
         self, comparisons: dict[int, Comparison], begun: dict[int, TableImage], chunks: int
@@ -95,12 +96,12 @@ class Matching:
             lineage = self.archive.lineages.lineage_at(name, self.at_ts + 1)
             base = begun.get(lineage.number)
             profile = self._profile(lineage, base)
-            there = self.side.describe(name)
-            if lineage.gone or there is None:
-                self._absent(name, lineage, is_there=there is not None, has_rows=profile is not None)
+            downstream = self.side.describe(name)
+            if lineage.gone or downstream is None:
+                self._absent(name, lineage, is_there=downstream is not None, has_rows=profile is not None)
             elif profile is None:
                 self._empty(name, born=lineage.born_ts is not None)
-            elif how := self._plan(lineage, profile, there, is_begun=base is not None):
+            elif how := self._plan(lineage, profile, downstream, is_begun=base is not None):
                 comparisons[lineage.number] = how
         return comparisons
 
@@ -119,21 +120,21 @@ class Matching:
         label, noun = ".".join(name), self.side.noun
         if lineage.gone and is_there:
             text = f"{noun} has a table that was dropped or renamed: {lineage.reason}"
-            self.found.add(Finding(CONTENTS, "table too many", label, text))
+            self.findings.add(Finding(CONTENTS, "table too many", label, text))
         elif not lineage.gone and has_rows and self.side.should_have(name):
-            self.found.add(Finding(CONTENTS, "table is missing", label, f"{noun} has no such table"))
+            self.findings.add(Finding(CONTENTS, "table is missing", label, f"{noun} has no such table"))
 
     def _empty(self, name: Name, *, born: bool) -> None:
         label = ".".join(name)
         if not born:
-            self.found.notes.append(Note(CONTENTS, label, "not compared: the archive has no row of it"))
+            self.findings.notes.append(Note(CONTENTS, label, "not compared: the archive has no row of it"))
         elif rows := self.side.count(name):
             text = f"the table is empty in the archive, {self.side.noun} has {rows} rows"
             has = f"{rows} rows"
-            self.found.add(Finding(CONTENTS, "row too many", label, text, expected="0 rows", actual=has))
+            self.findings.add(Finding(CONTENTS, "row too many", label, text, expected="0 rows", actual=has))
 
     def _plan(
-        self, lineage: Lineage, profile: Profile, there: DownstreamTable, *, is_begun: bool
+        self, lineage: Lineage, profile: Profile, downstream: DownstreamTable, *, is_begun: bool
     ) -> Comparison | None:
         version_of = self.archive.definitions.version
         whole = lineage.born_ts is not None or is_begun
@@ -142,7 +143,7 @@ class Matching:
             how, notes = comparison.plan(
                 lineage.number,
                 version_of(profile.last_definition),
-                there,
+                downstream,
                 whole=whole,
                 written=map(version_of, profile.definitions),
                 side=self.side.noun,
@@ -151,12 +152,12 @@ class Matching:
             notes = [f"not compared: {'; '.join(notes)}"]
         elif not whole:
             notes.append(_IN_PART)
-        self.found.notes += [Note(CONTENTS, ".".join(profile.name), note) for note in notes]
+        self.findings.notes += [Note(CONTENTS, ".".join(profile.name), note) for note in notes]
         return how
 
     def _names(self) -> list[Name]:
         """Names of tables that the archive knows, as their rows have them, and those of the base."""
-        names = {lower(one.name): one.name for one in self.archive.profiles.all.values()}
+        names = {lower(profile.name): profile.name for profile in self.archive.profiles.all.values()}
         for table in self.base.manifest.tables if self.base is not None else ():
             names.setdefault(lower((table.schema, table.table)), (table.schema, table.table))
         for name in self.archive.lineages.names:
@@ -166,9 +167,9 @@ class Matching:
 
     def _others(self) -> None:
         """Tables of the same databases of which the archive says nothing."""
-        known = {lower(name) for name in self._names()}
-        for schema in sorted({name[0] for name in known}):
-            for name in sorted(self.side.names(schema) - known):
+        archived = {lower(name) for name in self._names()}
+        for schema in sorted({name[0] for name in archived}):
+            for name in sorted(self.side.names(schema) - archived):
                 if self.archive.selection.wants_table(*name):
                     text = "not compared: the archive has nothing of it"
-                    self.found.notes.append(Note(CONTENTS, ".".join(name), text))
+                    self.findings.notes.append(Note(CONTENTS, ".".join(name), text))

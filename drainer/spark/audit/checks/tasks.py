@@ -58,8 +58,8 @@ def statements(archive: TaskInput, parts: Iterable[Slice]) -> Iterator[tuple[int
 def in_order(changes: Iterable[tuple[int, Statement]]) -> list[Statement]:
     """Schema changes in their order, each once."""
     return [
-        one
-        for _, one in sorted(
+        statement
+        for _, statement in sorted(
             set(changes), key=lambda each: (each[1].commit_ts, each[0], each[1].schema, each[1].query)
         )
     ]

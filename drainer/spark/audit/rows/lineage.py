@@ -94,20 +94,20 @@ def lower(name: Name) -> Name:
 def effects(statement: Statement) -> list[TableEffect]:
     """What a DDL does to rows without row changes; [] for nothing."""
     done = statement_effect(statement.query, statement.schema, statement.action)
-    known = [name for name in statement.tables if name[1]]
+    named = [name for name in statement.tables if name[1]]
     if done is None:
         return [TableEffect(ENDS, lower(name)) for name in statement.tables or ((statement.schema, ""),)]
     if done.object != TABLE:
         return []
     names = list(done.tables)
     if done.kind in (EffectKind.RECOVER, EffectKind.REWIND):
-        names = names or known or [("", "")]  # a cluster, or a table named by its job
+        names = names or named or [("", "")]  # a cluster, or a table named by its job
     elif done.replaces_rows and done.kind in (EffectKind.ALTER, EffectKind.EXCHANGE):
-        names += known
+        names += named
     what = _WHAT.get(done.kind) or (ENDS if done.replaces_rows else "")
-    found = [TableEffect(what, lower(name)) for name in names] if what else []
-    found += [TableEffect(MOVES, lower(old), lower(new)) for old, new in done.renamed]
-    return list(dict.fromkeys(found))
+    table_effects = [TableEffect(what, lower(name)) for name in names] if what else []
+    table_effects += [TableEffect(MOVES, lower(old), lower(new)) for old, new in done.renamed]
+    return list(dict.fromkeys(table_effects))
 
 
 # -- lineages -------------------------------------------------------------------------------------------
@@ -124,11 +124,11 @@ class Lineages:
 
     @classmethod
     def of(cls, statements: Iterable[Statement]) -> Lineages:
-        found = cls()
+        lineages = cls()
         for statement in statements:
             for effect in effects(statement):
-                found._take(statement, effect)
-        return found
+                lineages._take(statement, effect)
+        return lineages
 
     def _take(self, statement: Statement, effect: TableEffect) -> None:
         ts, reason = statement.commit_ts, " ".join(statement.query.split())[:120]
@@ -137,7 +137,7 @@ class Lineages:
         schema, table = effect.name
         if effect.what == MOVES:
             # Names of one RENAME move one after the other: what counts is where they are by now.
-            moved = self._known(effect.name, ts)[-1][1]
+            moved = self._history(effect.name, ts)[-1][1]
             self._begin(effect.to, ts, moved)
             self._begin(effect.name, ts, self._new(ts, reason, gone=gone))
         elif table:
@@ -147,7 +147,7 @@ class Lineages:
                 self._databases.setdefault(schema, []).append((ts, born))
             else:
                 self._everything.append(ts)
-            for name in [one for one in self._since if not schema or one[0] == schema]:
+            for name in [name for name in self._since if not schema or name[0] == schema]:
                 self._begin(name, ts, self._new(born, reason, gone=gone))
 
     def _new(self, born_ts: Ts | None, reason: str, *, gone: bool = False) -> int:
@@ -155,25 +155,25 @@ class Lineages:
         return len(self.lineages) - 1
 
     def _begin(self, name: Name, ts: Ts, lineage: int) -> None:
-        self._known(name, ts).append((ts, lineage))
+        self._history(name, ts).append((ts, lineage))
 
-    def _known(self, name: Name, before_ts: Ts) -> list[tuple[int, int]]:
+    def _history(self, name: Name, before_ts: Ts) -> list[tuple[int, int]]:
         if name not in self._since:
             self._since[name] = self._first(name, before_ts)
         return self._since[name]
 
     def _first(self, name: Name, before_ts: Ts) -> list[tuple[int, int]]:
         """What a name that is met for the first time was until then."""
-        found = [(-1, self._new(None, "before the archive"))]
+        history = [(-1, self._new(None, "before the archive"))]
         schema = [(ts, born) for ts, born in self._databases.get(name[0], ()) if ts < before_ts]
         for ts, born in sorted([*schema, *((ts, None) for ts in self._everything if ts < before_ts)]):
-            found.append((ts, self._new(born, "database")))
-        return found
+            history.append((ts, self._new(born, "database")))
+        return history
 
     def lineage_at(self, name: Name, ts: Ts) -> Lineage:
         """Of rows of a name with this commit_ts."""
-        since = self._known(lower(name), TS_MAX)
-        at = bisect_right(since, ts - 1, key=lambda one: one[0])
+        since = self._history(lower(name), TS_MAX)
+        at = bisect_right(since, ts - 1, key=lambda begin: begin[0])
         return self.lineages[since[at - 1][1]]
 
     @property
@@ -183,17 +183,17 @@ class Lineages:
 
     def spans(self, names: Iterable[Name]) -> list[Span]:
         """Spans of names, in order."""
-        found = []
+        spans = []
         for name in names:
             self.lineage_at(name, TS_MAX)
             since: Sequence[tuple[int, int]] = self._since[lower(name)]
             ends = [*(ts for ts, _ in since[1:]), TS_MAX]
-            found += [
+            spans += [
                 Span(name, ts, end, lineage)
                 for (ts, lineage), end in zip(since, ends, strict=True)
                 if ts < end
             ]
-        return found
+        return spans
 
 
 class LineageOf:
@@ -219,6 +219,6 @@ class LineageOf:
         spans = self._spans.get(lower(name), ())
         schema, table = (part.encode() for part in lower(name))
         unnamed = -1 - (zlib.crc32(schema) << 31 ^ zlib.crc32(table))
-        of_name = [one.last_ts for one in spans], [one.lineage for one in spans], unnamed
+        of_name = [span.last_ts for span in spans], [span.lineage for span in spans], unnamed
         self._by_name[name] = of_name
         return of_name

@@ -83,12 +83,15 @@ class Chunk:
 
 def comparable(form: str, column: DownstreamColumn) -> bool:
     """Whether a column downstream is of a type that shows values of this form."""
-    there = FORMS.get(column.type)
-    there = _SAME.get(there, there) if there else None
-    here = _SAME.get(form, form)
-    if there == here or {there, here} == {canonical.INTEGER, canonical.UNSIGNED}:
+    downstream_form = FORMS.get(column.type)
+    downstream_form = _SAME.get(downstream_form, downstream_form) if downstream_form else None
+    archive_form = _SAME.get(form, form)
+    if downstream_form == archive_form or {downstream_form, archive_form} == {
+        canonical.INTEGER,
+        canonical.UNSIGNED,
+    }:
         return True
-    return here == canonical.DOCUMENT and there == canonical.TEXT  # MariaDB's JSON
+    return archive_form == canonical.DOCUMENT and downstream_form == canonical.TEXT  # MariaDB's JSON
 
 
 def at_snapshot(target: Target, at_ts: Ts) -> Target:
@@ -105,8 +108,8 @@ def at_snapshot(target: Target, at_ts: Ts) -> Target:
 
 def data_bytes(target: Target, names: Iterable[tuple[str, str]]) -> int:
     """What tables of these names hold, about: as the database's own statistics have it."""
-    wanted = {(schema.lower(), table.lower()) for schema, table in names}
-    schemas = b",".join(string_literal(schema) for schema in sorted({schema for schema, _ in wanted}))
+    lower_names = {(schema.lower(), table.lower()) for schema, table in names}
+    schemas = b",".join(string_literal(schema) for schema in sorted({schema for schema, _ in lower_names}))
     if not schemas:
         return 0
     query = (
@@ -115,12 +118,14 @@ def data_bytes(target: Target, names: Iterable[tuple[str, str]]) -> int:
     )
     connection = connect(target)
     try:
-        found = connection.rows(query)
+        sizes = connection.rows(query)
     except SessionError as error:
         raise _refused(error) from None
     finally:
         connection.close()
-    return sum(int(size or 0) for schema, table, size in found if (schema.lower(), table.lower()) in wanted)
+    return sum(
+        int(size or 0) for schema, table, size in sizes if (schema.lower(), table.lower()) in lower_names
+    )
 
 
 class Reader:
@@ -146,11 +151,11 @@ class Reader:
 
     def tables(self, schema: str) -> set[tuple[str, str]]:
         """Base tables of a database, in lower case."""
-        found = self._all(
+        rows = self._all(
             b"SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES"
             b" WHERE TABLE_TYPE='BASE TABLE' AND LOWER(TABLE_SCHEMA)=" + string_literal(schema.lower())
         )
-        return {(str(one[0]).lower(), str(one[1]).lower()) for one in found}
+        return {(str(row[0]).lower(), str(row[1]).lower()) for row in rows}
 
     def count(self, schema: str, name: str) -> int:
         """Rows of a table."""
@@ -184,9 +189,11 @@ class Reader:
     def rows(self, chunk: Chunk) -> Iterator[tuple[bytes, bytes]]:
         """(key, row) of every row, packed."""
         table = chunk.table
-        shown = b",".join(canonical.expression(quote_name(one.name), one.form) for one in table.columns)
+        shown = b",".join(
+            canonical.expression(quote_name(column.name), column.form) for column in table.columns
+        )
         query = b"SELECT %b FROM %b%b" % (shown, _name(table), _where(chunk))
-        forms, key = [one.form for one in table.columns], table.key
+        forms, key = [column.form for column in table.columns], table.key
         of_server, pack = canonical.of_server, canonical.pack
         for row in self._stream(query):
             values = [of_server(value, form) for value, form in zip(row, forms, strict=True)]

@@ -45,15 +45,15 @@ def keeps_values(old: FieldType, new: FieldType) -> bool:
 
 
 class Projection:
-    """Reads images of `written` as rows of `wanted`.
+    """Reads images of `written` as rows of `target`.
 
     `unknown` are places (among `columns`) whose values are not known for images of `written`, `newer` those
     of columns that it did not have.
     """
 
-    def __init__(self, written: TableVersion, wanted: TableVersion) -> None:
-        self.columns = tuple(_compared(wanted))
-        mark = _mark(written, wanted)
+    def __init__(self, written: TableVersion, target: TableVersion) -> None:
+        self.columns = tuple(_compared(target))
+        mark = _mark(written, target)
         olds = {mark(column): column for column in written.info.columns}
         then = [olds.get(mark(column)) for column in self.columns]
         self.newer = frozenset(place for place, old in enumerate(then) if old is None)
@@ -61,10 +61,10 @@ class Projection:
             place for place, old in enumerate(then) if not _is_known(old, self.columns[place])
         )
         merged = tuple(
-            _merged(olds.get(mark(column)), column, is_named=not (written.id and wanted.id))
-            for column in wanted.info.columns
+            _merged(olds.get(mark(column)), column, is_named=not (written.id and target.id))
+            for column in target.info.columns
         )
-        self._plan = compile_table(replace(wanted.info, columns=merged))
+        self._plan = compile_table(replace(target.info, columns=merged))
         names = [column.name for column in self._plan.columns]
         self._places = tuple(names.index(column.name) for column in self.columns)
         kinds = [self._plan.columns[place].type for place in self._places]
@@ -73,39 +73,38 @@ class Projection:
     def values(self, image: bytes) -> list[Canonical]:
         """Canonical values of `columns`. Raises `RowError`."""
         row = self._plan.decode_delete(image)
-        found: list[Canonical] = []
-        for place, form in zip(self._places, self._forms, strict=True):
-            value = row[place]
-            found.append(None if value is None else form(value))
-        return found
+        return [
+            None if (value := row[place]) is None else form(value)
+            for place, form in zip(self._places, self._forms, strict=True)
+        ]
 
 
 class Projections:
     """Made when they are needed, and kept."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[TableVersion, TableVersion], Projection | None] = {}
+        self._projections: dict[tuple[TableVersion, TableVersion], Projection | None] = {}
 
-    def of(self, written: TableVersion, wanted: TableVersion) -> Projection | None:
+    def of(self, written: TableVersion, target: TableVersion) -> Projection | None:
         """None where rows of the one cannot be read as rows of the other at all."""
-        key = (written, wanted)
-        if key not in self._made:
+        key = (written, target)
+        if key not in self._projections:
             try:
-                self._made[key] = Projection(written, wanted)
+                self._projections[key] = Projection(written, target)
             except RowError:
-                self._made[key] = None
-        return self._made[key]
+                self._projections[key] = None
+        return self._projections[key]
 
 
 def _compared(version: TableVersion) -> list[Column]:
     """Columns whose values images hold and a statement may name."""
     columns = sorted(version.info.columns, key=lambda column: column.offset)
-    return [one for one in columns if one.is_writable and one.id not in version.left_out]
+    return [column for column in columns if column.is_writable and column.id not in version.left_out]
 
 
-def _mark(written: TableVersion, wanted: TableVersion) -> Callable[[Column], int | str]:
+def _mark(written: TableVersion, target: TableVersion) -> Callable[[Column], int | str]:
     """What columns are told apart by."""
-    if written.id and wanted.id:
+    if written.id and target.id:
         return lambda column: column.id
     return lambda column: column.name.lower()
 

@@ -56,7 +56,9 @@ class _Keys:
         self.definition = definition
         self.name = version.downstream
         self.key: Callable[[bytes], bytes] | None = sql.delete_key if sql.key_columns else None
-        self.key_id = _id_of(tuple((one.id, one.name) for one in sql.key_columns)) if sql.key_columns else 0
+        self.key_id = (
+            _id_of(tuple((column.id, column.name) for column in sql.key_columns)) if sql.key_columns else 0
+        )
 
 
 def _id_of(columns: tuple[tuple[int, str], ...]) -> int:
@@ -100,8 +102,8 @@ class RowSteps:
         if len(self._keys) >= _PLANS_MAX:
             self._keys.clear()
         try:
-            found = _Keys(version, self._number_of(version))
+            keys = _Keys(version, self._number_of(version))
         except RowError as error:
             raise RowError(f"table {'.'.join(version.downstream)}: {error.message}") from None
-        self._keys[version] = found
-        return found
+        self._keys[version] = keys
+        return keys

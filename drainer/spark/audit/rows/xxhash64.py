@@ -60,34 +60,34 @@ def _hashes(values: Sequence[bytes], seeds: Numbers) -> Numbers:
     words: Numbers = np.frombuffer(padded, "<u8")
     counts = -(-sizes // _WORD)
     at = np.cumsum(counts) - counts
-    found = seeds + _P5
+    hashes = seeds + _P5
     stripes = sizes // _STRIPE
     if longer := int(np.count_nonzero(stripes)):
-        found[:longer] = _of_stripes(words, at[:longer], stripes[:longer], seeds[:longer])
-    found += sizes.astype(np.uint64)
+        hashes[:longer] = _of_stripes(words, at[:longer], stripes[:longer], seeds[:longer])
+    hashes += sizes.astype(np.uint64)
     at, rest = at + stripes * (_STRIPE // _WORD), sizes % _STRIPE
     for _ in range(3):
         some = np.flatnonzero(rest >= _WORD)
-        found[some] ^= _round(np.zeros(len(some), np.uint64), words[at[some]])
-        found[some] = _turned(found[some], 27) * _P1 + _P4
+        hashes[some] ^= _round(np.zeros(len(some), np.uint64), words[at[some]])
+        hashes[some] = _turned(hashes[some], 27) * _P1 + _P4
         at[some] += 1
         rest[some] -= _WORD
-    last = np.zeros(len(found), np.uint64)
+    last = np.zeros(len(hashes), np.uint64)
     left = np.flatnonzero(rest)
     last[left] = words[at[left]]
     some = np.flatnonzero(rest >= 4)
-    found[some] ^= (last[some] & np.uint64(0xFFFFFFFF)) * _P1
-    found[some] = _turned(found[some], 23) * _P2 + _P3
+    hashes[some] ^= (last[some] & np.uint64(0xFFFFFFFF)) * _P1
+    hashes[some] = _turned(hashes[some], 23) * _P2 + _P3
     last[some] >>= np.uint64(32)
     rest[some] -= 4
     for byte in range(3):
         some = np.flatnonzero(rest > byte)
-        found[some] ^= (last[some] >> np.uint64(8 * byte) & np.uint64(0xFF)) * _P5
-        found[some] = _turned(found[some], 11) * _P1
-    found = _mixed(found)
-    made = np.empty_like(found)
-    made[order] = found
-    return made
+        hashes[some] ^= (last[some] >> np.uint64(8 * byte) & np.uint64(0xFF)) * _P5
+        hashes[some] = _turned(hashes[some], 11) * _P1
+    hashes = _mixed(hashes)
+    in_order = np.empty_like(hashes)
+    in_order[order] = hashes
+    return in_order
 
 
 def _of_stripes(words: Numbers, at: Any, stripes: Any, seeds: Numbers) -> Numbers:
@@ -97,10 +97,10 @@ def _of_stripes(words: Numbers, at: Any, stripes: Any, seeds: Numbers) -> Number
         some = int(np.searchsorted(-stripes, -number))
         for lane, values in enumerate(lanes):
             values[:some] = _round(values[:some], words[at[:some] + (4 * number + lane)])
-    found = _turned(lanes[0], 1) + _turned(lanes[1], 7) + _turned(lanes[2], 12) + _turned(lanes[3], 18)
+    hashes = _turned(lanes[0], 1) + _turned(lanes[1], 7) + _turned(lanes[2], 12) + _turned(lanes[3], 18)
     for values in lanes:
-        found = (found ^ _round(np.zeros(len(values), np.uint64), values)) * _P1 + _P4
-    return found
+        hashes = (hashes ^ _round(np.zeros(len(values), np.uint64), values)) * _P1 + _P4
+    return hashes
 
 
 def _round(values: Numbers, words: Numbers) -> Numbers:
