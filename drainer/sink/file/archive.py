@@ -74,10 +74,10 @@ class ArchiveFiles:
     def _open(self, stored_ts: Ts) -> SegmentIndex:
         self._take_back(stored_ts)
         file = self._directory.newest
-        known = self._segments.index_of(os.path.basename(file.path))
+        stored = self._segments.index_of(os.path.basename(file.path))
         described = self._segments.up_to_date(file)
         self.last_ts = described.last_ts or self._last_before(file.index)
-        if described.size and (known is None or known.time_zone != UTC):
+        if described.size and (stored is None or stored.time_zone != UTC):
             # A Go drainer's, whose times are in an unknown zone: ours go into another segment.
             described.closed, described.cluster_id = True, self._cluster_id
             self._store(file.index, described.to_json())
@@ -105,14 +105,14 @@ class ArchiveFiles:
         """The last commit_ts of the segment before an empty one; its index if a kill came before it."""
         for index, name in reversed(self._segments.in_order()):
             if index < newest:
-                known = self._segments.index_of(name)
-                if known is not None and known.closed:
-                    return known.last_ts
-                found = self._segments.described(index, name)
-                found.closed = True
-                self._segments.store(name, found.to_json())
-                if found.last_ts:
-                    return found.last_ts
+                stored = self._segments.index_of(name)
+                if stored is not None and stored.closed:
+                    return stored.last_ts
+                rebuilt = self._segments.described(index, name)
+                rebuilt.closed = True
+                self._segments.store(name, rebuilt.to_json())
+                if rebuilt.last_ts:
+                    return rebuilt.last_ts
         return 0
 
     def give(
@@ -258,13 +258,13 @@ class Archive:
         metrics.RELAY_RECORD_BYTES.add(counts, total)
         metrics.RELAY_WRITE_SECONDS.observe(self._clock.monotonic_s() - started_s)
 
-    def _due(self, wanted: bool) -> dict[int, bytes]:
+    def _due(self, force: bool) -> dict[int, bytes]:
         """Indexes that are to be stored now."""
         records, (index, size) = self._records, self._indexed
-        if not (wanted or records.newest != index or records.described - size >= INDEX_EVERY):
+        if not (force or records.newest != index or records.described - size >= INDEX_EVERY):
             return {}
         self._indexed = records.newest, records.described
-        return {number: one.to_json() for number, one in records.indexes().items()}
+        return {number: segment_index.to_json() for number, segment_index in records.indexes().items()}
 
     async def _patiently(self, step: Callable[[], T]) -> T:
         """A step on the thread that a full disk may hold up."""

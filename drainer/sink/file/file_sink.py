@@ -118,12 +118,12 @@ class FileSink(Sink):
     # -- beside the stream -----------------------------------------------------------------------
 
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
-        found: dict[str, Coroutine[Any, Any, None]] = {}
+        tasks: dict[str, Coroutine[Any, Any, None]] = {}
         if self._retention_days > 0:
-            found["retention"] = self._keep_retention()
+            tasks["retention"] = self._keep_retention()
         if self._compresses:
-            found["compression"] = self._keep_compressing()
-        return found
+            tasks["compression"] = self._keep_compressing()
+        return tasks
 
     async def _keep_retention(self) -> None:
         """Remove what is older than wanted, once an hour."""

@@ -54,16 +54,16 @@ class ArchiveRecords(RelayRecords):
 
         Not the newest one in the middle of a record: rows of it are counted already.
         """
-        found, self._closed = self._closed, {}
+        indexes, self._closed = self._closed, {}
         if self._open is None:
             self._described.count(self._encode.take_counts())
-            found[self._index] = self._described
-        return found
+            indexes[self._index] = self._described
+        return indexes
 
     def take_tables(self) -> dict[int, list[bytes]]:
         """By segment: lines of definitions that records since the last call need."""
-        found, self._tables = self._tables, {}
-        return found
+        lines, self._tables = self._tables, {}
+        return lines
 
     def _record_ended(self, commit_ts: Ts, payload_size: int) -> None:
         super()._record_ended(commit_ts, payload_size)

@@ -65,10 +65,10 @@ class ArchiveSegments:
         for index, name in self.in_order():
             if index >= newest or binlog_file.is_compressed(name):
                 continue
-            known = self.index_of(name)
-            if known is None or not known.closed or not known.size:
+            stored = self.index_of(name)
+            if stored is None or not stored.closed or not stored.size:
                 continue
-            before, after = segment_compression.compress(self.path, name, known.first_ts, stopped)
+            before, after = segment_compression.compress(self.path, name, stored.first_ts, stopped)
             logger.info("segment compressed", segment=name, bytes=before, compressed=after)
             done += 1
         return done
@@ -113,13 +113,13 @@ class ArchiveSegments:
     def described(self, index: int, name: str) -> SegmentIndex:
         """The index of a segment that is not being written, made if need be. Raises `Corruption`."""
         if binlog_file.is_compressed(name):
-            known = self.index_of(name)
-            if known is None:
+            stored = self.index_of(name)
+            if stored is None:
                 raise Corruption(
                     f"{self.path}/{name} is compressed and has no index",
                     hint="unpack it under the same index",
                 )
-            return known
+            return stored
         descriptor = os.open(os.path.join(self.path, name), os.O_RDONLY | os.O_CLOEXEC)
         file = BinlogFile(os.path.join(self.path, name), index, descriptor, os.fstat(descriptor).st_size)
         try:
@@ -129,22 +129,22 @@ class ArchiveSegments:
 
     def up_to_date(self, file: BinlogFile) -> SegmentIndex:
         """The index of the segment with all its records. Raises `Corruption`."""
-        known = self.index_of(os.path.basename(file.path))
-        if known is None or known.size > file.size:
-            zone = "" if known is None else known.time_zone
-            known = SegmentIndex(known.cluster_id if known else 0, zone)
-        at = known.size
+        described = self.index_of(os.path.basename(file.path))
+        if described is None or described.size > file.size:
+            zone = "" if described is None else described.time_zone
+            described = SegmentIndex(described.cluster_id if described else 0, zone)
+        at = described.size
 
         def read(offset: int, size: int) -> bytes:
             return file.read(at + offset, size)
 
         try:
             for place in binlog_file.places(read, file.size - at):
-                add_record(known, file, Place(at + place.start, place.size))
+                add_record(described, file, Place(at + place.start, place.size))
         except RecordError as error:
             moved = RecordError(at + error.offset, error.reason, error.torn)
             raise binlog_file.damage(file.path, moved) from None
-        return known
+        return described
 
     def remove_older(self, than_s: float, than_ts: Ts, newest: int) -> int:
         """Remove segments that were written last before that time (seconds since 1970, by this host's clock)
@@ -155,8 +155,8 @@ class ArchiveSegments:
             path = os.path.join(self.path, name)
             if index >= newest or os.stat(path).st_mtime >= than_s:
                 break
-            known = self.index_of(name)
-            if known is not None and known.last_ts >= than_ts:
+            stored = self.index_of(name)
+            if stored is not None and stored.last_ts >= than_ts:
                 break
             os.unlink(path)
             for beside in (self._index_path(name), self._tables_path(name)):

@@ -64,17 +64,17 @@ def line(first_ts: Ts, version: TableVersion) -> bytes:
 
 def read(text: bytes) -> Iterator[ArchivedTable]:
     """The definitions in a file's text, oldest first, each once; without those that are damaged."""
-    known: set[bytes] = set()
-    for one in text.splitlines():
-        found = _parsed(one) if _state(one) is _State.WHOLE else None
-        if found is not None and (definition := definition_json(found.version)) not in known:
-            known.add(definition)
-            yield found
+    definitions: set[bytes] = set()
+    for text_line in text.splitlines():
+        archived = _parsed(text_line) if _state(text_line) is _State.WHOLE else None
+        if archived is not None and (definition := definition_json(archived.version)) not in definitions:
+            definitions.add(definition)
+            yield archived
 
 
 def damage(text: bytes, least: int) -> str:
     """What is wrong with a file's text, "" if nothing is. `least`: so many definitions were in it."""
-    states = Counter(_state(one.rstrip(b"\0")) for one in text.splitlines())
+    states = Counter(_state(text_line.rstrip(b"\0")) for text_line in text.splitlines())
     if states[_State.DAMAGED]:
         return "is damaged: a definition does not fit its checksum"
     if states[_State.WHOLE] < least:
@@ -82,30 +82,30 @@ def damage(text: bytes, least: int) -> str:
     return ""
 
 
-def _state(one: bytes) -> _State:
-    head = _HEAD.match(one)
-    body = one[head.end() :] if head else b""
+def _state(text_line: bytes) -> _State:
+    head = _HEAD.match(text_line)
+    body = text_line[head.end() :] if head else b""
     if head and crc32c(body) == int(head[1], 16):
         return _State.WHOLE
-    if _is_json(one):
+    if _is_json(text_line):
         # Without a checksum it is of an older release: that it can be read is all that can be known of it.
-        return _State.DAMAGED if head or _parsed(one) is None else _State.WHOLE
-    begun = b'{"'.startswith(one[:2]) and not one.endswith(b"}")
+        return _State.DAMAGED if head or _parsed(text_line) is None else _State.WHOLE
+    begun = b'{"'.startswith(text_line[:2]) and not text_line.endswith(b"}")
     is_torn = begun and (head is None or len(body) < int(head[2], 16))
     return _State.TORN if is_torn else _State.DAMAGED
 
 
-def _is_json(one: bytes) -> bool:
+def _is_json(text_line: bytes) -> bool:
     try:
-        json.loads(one)
+        json.loads(text_line)
     except UNREADABLE:
         return False
     return True
 
 
-def _parsed(one: bytes) -> ArchivedTable | None:
+def _parsed(text_line: bytes) -> ArchivedTable | None:
     try:
-        document = json.loads(one)
+        document = json.loads(text_line)
         version = obinlog_read.definition(json.dumps(document["definition"]).encode())
         first_ts = int(document["first_commit_ts"])
         return ArchivedTable(first_ts, str(document["schema"]), str(document["table"]), version)

@@ -114,7 +114,7 @@ def error_of(error: KafkaError, what: str) -> BinlogError:
 
 
 def _common(settings: ClientSettings) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    config: dict[str, Any] = {
         "bootstrap.servers": settings.servers,
         "client.id": settings.client_id,
         "broker.version.fallback": settings.version,
@@ -123,21 +123,23 @@ def _common(settings: ClientSettings) -> dict[str, Any]:
         "logger": _SILENT,
     }
     if settings.tls is not None:
-        found["ssl.ca.location"] = settings.tls.ca
+        config["ssl.ca.location"] = settings.tls.ca
         if settings.tls.cert:
-            found["ssl.certificate.location"] = settings.tls.cert
-            found["ssl.key.location"] = settings.tls.key
+            config["ssl.certificate.location"] = settings.tls.cert
+            config["ssl.key.location"] = settings.tls.key
     if settings.sasl is not None:
-        found["sasl.mechanism"] = settings.sasl.mechanism
-        found["sasl.username"] = settings.sasl.user
-        found["sasl.password"] = settings.sasl.password
-    found["security.protocol"] = ("SASL_" if settings.sasl else "") + ("SSL" if settings.tls else "PLAINTEXT")
-    return found
+        config["sasl.mechanism"] = settings.sasl.mechanism
+        config["sasl.username"] = settings.sasl.user
+        config["sasl.password"] = settings.sasl.password
+    config["security.protocol"] = ("SASL_" if settings.sasl else "") + (
+        "SSL" if settings.tls else "PLAINTEXT"
+    )
+    return config
 
 
 def producer_config(settings: ClientSettings) -> dict[str, Any]:
     """What librdkafka is told for a producer."""
-    found = _common(settings) | {
+    config = _common(settings) | {
         "acks": "all",
         "enable.idempotence": settings.idempotent or bool(settings.transactional_id),
         "linger.ms": 2,
@@ -149,18 +151,18 @@ def producer_config(settings: ClientSettings) -> dict[str, Any]:
         "queue.buffering.max.kbytes": QUEUE_KIB,
     }
     if settings.transactional_id:
-        found["transactional.id"] = settings.transactional_id
-        found["transaction.timeout.ms"] = TRANSACTION_MS
+        config["transactional.id"] = settings.transactional_id
+        config["transaction.timeout.ms"] = TRANSACTION_MS
     else:
-        found["message.timeout.ms"] = 0
-        found["enable.gapless.guarantee"] = found["enable.idempotence"]
-    if not found["enable.idempotence"]:
-        found["max.in.flight.requests.per.connection"] = 1
-        found["message.send.max.retries"] = 10_000
-    return found
+        config["message.timeout.ms"] = 0
+        config["enable.gapless.guarantee"] = config["enable.idempotence"]
+    if not config["enable.idempotence"]:
+        config["max.in.flight.requests.per.connection"] = 1
+        config["message.send.max.retries"] = 10_000
+    return config
 
 
-def _made(make: Callable[[], Any]) -> Any:
+def _configured(make: Callable[[], Any]) -> Any:
     """Raises `ConfigError` for settings that librdkafka refuses."""
     try:
         return make()
@@ -187,7 +189,9 @@ class Client:
         self._last_trouble: KafkaError | None = None
         self._ends = self._refused = False
         self._tells_facts: bool | None = None  # None until brokers were asked how a topic is configured
-        self._producer = _made(lambda: Producer(producer_config(settings) | {"error_cb": self._on_error}))
+        self._producer = _configured(
+            lambda: Producer(producer_config(settings) | {"error_cb": self._on_error})
+        )
         self._thread = threading.Thread(target=self._serve, name="kafka", daemon=True)
         self._thread.start()
 
@@ -291,24 +295,24 @@ class Client:
         """How many partitions a topic has; brokers may make it. Raises `Unavailable`, `Denied`,
         `DownstreamError`."""
         try:
-            found = self._producer.list_topics(topic, timeout=ANSWER_S).topics[topic]
+            metadata = self._producer.list_topics(topic, timeout=ANSWER_S).topics[topic]
         except KafkaException as error:
             raise self._unavailable(error.args[0]) from None
-        if found.error is not None:
-            code = found.error.code()
+        if metadata.error is not None:
+            code = metadata.error.code()
             if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE):
                 raise Unavailable(
                     f"Kafka at {self._settings.servers} has no topic {topic}",
                     hint="create it, or let brokers do it (auto.create.topics.enable)",
                 )
-            raise error_of(found.error, f"topic {topic}")
-        if not found.partitions:
+            raise error_of(metadata.error, f"topic {topic}")
+        if not metadata.partitions:
             raise Unavailable(f"topic {topic} has no partitions yet", hint="check the brokers")
-        return len(found.partitions)
+        return len(metadata.partitions)
 
     @functools.cached_property
     def _admin(self) -> Any:
-        return _made(lambda: AdminClient(_common(self._settings)))
+        return _configured(lambda: AdminClient(_common(self._settings)))
 
     def topic_facts(self, topic: str) -> TopicFacts:
         """How the topic is configured. Brokers that do not answer the first request get no second one."""
@@ -337,10 +341,10 @@ class Client:
             "fetch.wait.max.ms": 10,
             "receive.message.max.bytes": (1 << 31) - 1,
         }
-        consumer = _made(lambda: Consumer(config))
+        consumer = _configured(lambda: Consumer(config))
         try:
-            found = (self._end(consumer, topic, number) for number in range(count))
-            return [end for end in found if end is not None]
+            ends = (self._end(consumer, topic, number) for number in range(count))
+            return [end for end in ends if end is not None]
         except KafkaException as error:
             failure = error_of(error.args[0], f"reading the end of topic {topic}")
             if isinstance(failure, DeliveryBroken):
@@ -351,8 +355,8 @@ class Client:
 
     def _end(self, consumer: Any, topic: str, partition: int) -> End | None:
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_S)
-        back, found = 1, None
-        while found is None and low < high:
+        back, end = 1, None
+        while end is None and low < high:
             begin = max(low, high - back)
             consumer.assign([TopicPartition(topic, partition, begin)])
             while (message := consumer.poll(ANSWER_S)) is not None:
@@ -362,7 +366,7 @@ class Client:
                 if error is not None:
                     raise KafkaException(error)
                 position = position_of(message.headers(), message.value())
-                found = End(partition, position, message.offset())
+                end = End(partition, position, message.offset())
             else:
                 raise Unavailable(
                     f"the end of topic {topic}, partition {partition}, cannot be read",
@@ -371,7 +375,7 @@ class Client:
             if begin == low:
                 break
             back *= 16
-        return found
+        return end
 
     def _unavailable(self, error: KafkaError) -> BinlogError:
         trouble = self._last_trouble or error

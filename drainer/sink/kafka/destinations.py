@@ -42,13 +42,13 @@ class Brokers(Protocol):
 
 
 class Place(NamedTuple):
-    """`there`: what the partition had when the sink began. `limit` of a message in bytes. `compacted`: what
+    """`stored`: what the partition had when the sink began. `limit` of a message in bytes. `compacted`: what
     has no key is refused, and a key whose last message has no value is forgotten.
     """
 
     topic: str
     partition: int
-    there: Position
+    stored: Position
     limit: int
     compacted: bool
 
@@ -65,8 +65,8 @@ class Topic:
     grown: int | None = None
 
     def place(self, partition: int) -> Place:
-        there = self.ends.get(partition, NOTHING)
-        return Place(self.name, partition, there, self.limit, self.compacted)
+        stored = self.ends.get(partition, NOTHING)
+        return Place(self.name, partition, stored, self.limit, self.compacted)
 
 
 class Destinations:
@@ -111,23 +111,23 @@ class Destinations:
         return topic.place(partition_of(self._by, topic.count, schema, table, key, commit_ts))
 
     async def topic(self, name: str, commit_ts: Ts) -> Topic:
-        found = self._open.get(name)
-        if found is None:
-            found = await self._opened(name, is_past=commit_ts <= self.past_ts)
-            self._open[name] = found
-        return found
+        topic = self._open.get(name)
+        if topic is None:
+            topic = await self._opened(name, is_past=commit_ts <= self.past_ts)
+            self._open[name] = topic
+        return topic
 
     async def _opened(self, name: str, *, is_past: bool) -> Topic:
-        there = await self._patiently(lambda: self._brokers.partitions(name))
+        partitions = await self._patiently(lambda: self._brokers.partitions(name))
         kept = self._counts.of(name)
-        count = min(kept or there, there) if self._by else 1
+        count = min(kept or partitions, partitions) if self._by else 1
         facts = await asyncio.to_thread(self._brokers.topic_facts, name)
         limit = min(self._limit, facts.limit or self._limit)
         topic = Topic(
-            name, count, limit, facts.compacted, grown=there if self._by and there > count else None
+            name, count, limit, facts.compacted, grown=partitions if self._by and partitions > count else None
         )
-        if kept is not None and there < kept:
-            logger.warning("a topic has fewer partitions than it had", topic=name, had=kept, has=there)
+        if kept is not None and partitions < kept:
+            logger.warning("a topic has fewer partitions than it had", topic=name, had=kept, has=partitions)
         if self._by and kept != count:
             await asyncio.to_thread(self._counts.store, name, count)
         if is_past:
@@ -182,7 +182,7 @@ class Destinations:
             self._report("")
             return answer
 
-    async def known(self) -> list[Topic]:
+    async def every_topic(self) -> list[Topic]:
         """Every topic that this life or an earlier one sent something to."""
         for name in self._counts.topics:
             await self.topic(name, 0)
@@ -196,11 +196,11 @@ class Destinations:
             return
         for topic in self.opened:
             try:
-                there = await asyncio.to_thread(self._brokers.partitions, topic.name)
+                partitions = await asyncio.to_thread(self._brokers.partitions, topic.name)
             except Unavailable:
                 return
-            if there > topic.count:
-                topic.grown = there
+            if partitions > topic.count:
+                topic.grown = partitions
 
     async def spread(self) -> None:
         """Everything sent is acknowledged, and the checkpoint stored: use what has grown."""

@@ -59,7 +59,7 @@ def concerned(ddl: Ddl, route: Route) -> list[tuple[str, str]]:
 
 
 async def to_all_partitions(destinations: Destinations, envelope: Envelope) -> AsyncIterator[Sendable]:
-    for topic in await destinations.known():
+    for topic in await destinations.every_topic():
         for partition in range(topic.count):
             yield topic.place(partition), envelope
 
@@ -79,17 +79,17 @@ class ObinlogFeed:
         self._size = 0
 
     async def transaction(self, transaction: Transaction) -> AsyncIterator[Sendable]:
-        for sendable in await self._made(transaction, cut=False):
+        for sendable in await self._sendables(transaction, cut=False):
             yield sendable
 
-    async def _made(self, transaction: Transaction, *, cut: bool) -> list[Sendable]:
-        found = []
+    async def _sendables(self, transaction: Transaction, *, cut: bool) -> list[Sendable]:
+        sendables = []
         for schema, table, part in self._messages.units(transaction):
             place = await self._destinations.place(schema, table, None, transaction.commit_ts)
-            for envelope in self._messages.transaction(part, place.there, place.limit, cut=cut):
+            for envelope in self._messages.transaction(part, place.stored, place.limit, cut=cut):
                 sent = await self._kept(place, envelope) if envelope.claim else envelope
-                found.append((place, sent))
-        return found
+                sendables.append((place, sent))
+        return sendables
 
     async def _kept(self, place: Place, envelope: Envelope) -> Envelope:
         claim = await self._open_claim(place, envelope.position)
@@ -133,12 +133,12 @@ class ObinlogFeed:
         messages = self._messages
         if self._whole is not None:
             self._whole.append(piece)
-            made = await self._made(merged(self._whole), cut=False) if piece.last else []
+            sendables = await self._sendables(merged(self._whole), cut=False) if piece.last else []
         elif messages.oversize == CLAIM_CHECK and not messages.by_table:
-            made = await self._claimed(piece)
+            sendables = await self._claimed(piece)
         else:
-            made = await self._cut(piece)
-        for sendable in made:
+            sendables = await self._cut(piece)
+        for sendable in sendables:
             yield sendable
 
     async def _cut(self, piece: Transaction) -> list[Sendable]:
@@ -149,18 +149,18 @@ class ObinlogFeed:
                 self._waiting = waiting
                 return []
             piece = waiting = replace(waiting, last=True) if waiting else piece
-            return await self._made(piece, cut=True)
-        made = await self._made(waiting, cut=True) if waiting else []
+            return await self._sendables(piece, cut=True)
+        sendables = await self._sendables(waiting, cut=True) if waiting else []
         if piece.last:
-            return made + await self._made(piece, cut=True)
+            return sendables + await self._sendables(piece, cut=True)
         self._waiting = piece
-        return made
+        return sendables
 
     async def _claimed(self, piece: Transaction) -> list[Sendable]:
         messages = self._messages
         place = await self._destinations.place("", "", None, piece.commit_ts)
         position = Position(piece.commit_ts)
-        if place.there >= position:
+        if place.stored >= position:
             return []
         if self._claim is None:
             self._claim = await self._open_claim(place, position)
@@ -176,7 +176,7 @@ class ObinlogFeed:
     async def ddl(self, ddl: Ddl, statements: Sequence[Statement], route: Route) -> AsyncIterator[Sendable]:
         names = concerned(ddl, route)
         schema = route(ddl.schema, "")[0] if ddl.schema else names[0][0]
-        texts = [one.text for one in statements]
+        texts = [statement.text for statement in statements]
         places = {}
         for name in names if self._messages.by_table else [("", "")]:
             place = await self._destinations.place(*name, None, ddl.commit_ts)

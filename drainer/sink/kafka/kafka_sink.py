@@ -222,7 +222,7 @@ class KafkaSink(Sink):
 
     async def _send_all(self, messages: AsyncIterator[Sendable]) -> None:
         async for place, envelope in messages:
-            if envelope.position > place.there:
+            if envelope.position > place.stored:
                 if not self._has_room():
                     await self.background.until(self._may_send)
                 if self._settings.transactions and not self._in_transaction:

@@ -94,12 +94,12 @@ class ObinlogMessages:
         ]
 
     def transaction(
-        self, unit: Transaction, there: Position, limit: int, *, cut: bool = False
+        self, unit: Transaction, stored: Position, limit: int, *, cut: bool = False
     ) -> Iterator[Envelope]:
-        """Of a unit, what is above `there`. `cut`: it is a piece of a larger transaction. Raises
+        """Of a unit, what is above `stored`. `cut`: it is a piece of a larger transaction. Raises
         `DownstreamError` for what is too large."""
-        if there.commit_ts >= unit.commit_ts:
-            unit = after(unit, there) if there.commit_ts == unit.commit_ts else replace(unit, tables=())
+        if stored.commit_ts >= unit.commit_ts:
+            unit = after(unit, stored) if stored.commit_ts == unit.commit_ts else replace(unit, tables=())
             cut = True
         if unit.tables:
             yield from self._fitting(unit, limit, cut=cut)
@@ -184,12 +184,12 @@ def rows_of(transaction: Transaction) -> int:
 
 def _halves(transaction: Transaction) -> tuple[Transaction, Transaction]:
     """Its rows in two parts, in order; there are at least two."""
-    wanted = rows_of(transaction) // 2
+    left = rows_of(transaction) // 2
     first: list[TableEvents] = []
     second: list[TableEvents] = []
     for events in transaction.tables:
-        here = min(wanted, len(events.rows))
-        wanted -= here
+        here = min(left, len(events.rows))
+        left -= here
         if here:
             first.append(
                 TableEvents(events.table, events.kinds[:here], events.rows[:here], events.first_ordinal)
@@ -216,7 +216,7 @@ def merged(pieces: Sequence[Transaction]) -> Transaction:
                 tables[-1].rows = [*tables[-1].rows, *events.rows]
             else:
                 tables.append(replace(events))
-    return replace(pieces[-1], tables=tuple(tables), size_bytes=sum(one.size_bytes for one in pieces))
+    return replace(pieces[-1], tables=tuple(tables), size_bytes=sum(piece.size_bytes for piece in pieces))
 
 
 def _goes_on(before: TableEvents, events: TableEvents) -> bool:

@@ -37,21 +37,21 @@ NOTHING: Final = Position(-1, -1)
 
 
 def headers_of(position: Position) -> Headers:
-    found = [(COMMIT_TS, b"%d" % position.commit_ts)]
+    headers = [(COMMIT_TS, b"%d" % position.commit_ts)]
     if position.seq != WHOLE:
-        found.append((SEQ, b"%d" % position.seq))
+        headers.append((SEQ, b"%d" % position.seq))
         if position.half != 1:
-            found.append((MORE, b"%d" % (1 - position.half)))
-    return found
+            headers.append((MORE, b"%d" % (1 - position.half)))
+    return headers
 
 
 def position_of(headers: Iterable[tuple[str, bytes | None]] | None, value: bytes | None) -> Position | None:
     """None: no drainer wrote the message. Without headers it may be an obinlog."""
-    known = dict(headers or ())
+    header = dict(headers or ())
     try:
-        if (ts := known.get(COMMIT_TS)) is not None:
-            seq = known.get(SEQ)
-            return Position(int(ts), WHOLE if seq is None else int(seq), 1 - int(known.get(MORE) or 0))
+        if (ts := header.get(COMMIT_TS)) is not None:
+            seq = header.get(SEQ)
+            return Position(int(ts), WHOLE if seq is None else int(seq), 1 - int(header.get(MORE) or 0))
         return Position(commit_ts_of(value or b""))
     except (ValueError, Corruption):
         return None
@@ -63,9 +63,9 @@ def after(transaction: Transaction, position: Position) -> Transaction:
         return transaction
     left = []
     for events in transaction.tables:
-        there = min(max(position.seq + 1 - events.first_ordinal, 0), len(events.rows))
-        if there < len(events.rows):
-            left.append(_from(events, there))
+        stored_rows = min(max(position.seq + 1 - events.first_ordinal, 0), len(events.rows))
+        if stored_rows < len(events.rows):
+            left.append(_from(events, stored_rows))
     return replace(transaction, tables=tuple(left))
 
 

@@ -69,10 +69,10 @@ class Topics:
 
     def of(self, schema: str, table: str) -> str:
         """Raises `DownstreamError` where another table has the topic."""
-        found = self._known.get((schema, table))
-        if found is None:
-            found = self._known[schema, table] = self._named(schema, table)
-        return found
+        name = self._known.get((schema, table))
+        if name is None:
+            name = self._known[schema, table] = self._named(schema, table)
+        return name
 
     def _named(self, schema: str, table: str) -> str:
         values = {"schema": schema, "table": table}

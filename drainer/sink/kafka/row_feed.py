@@ -66,7 +66,7 @@ class RowFeed:
             envelope = Envelope(message.key, message.value, own, headers_of(own))
             if place.compacted and message.key is None:
                 raise _without_key(message, place.topic)
-            if envelope.size > place.limit and own > place.there:
+            if envelope.size > place.limit and own > place.stored:
                 envelope = await self._smaller(transaction, message, place, envelope)
             yield place, envelope
             if ends_key:
@@ -93,10 +93,10 @@ class RowFeed:
             raise _refused(
                 message, envelope.size, place.limit, more, f", or choose syncer.to.oversize = {forms}"
             )
-        found = envelope._replace(value=small.value)
-        if found.size > place.limit:
-            raise _refused(message, found.size, place.limit, ", its key alone")
-        return found
+        smaller = envelope._replace(value=small.value)
+        if smaller.size > place.limit:
+            raise _refused(message, smaller.size, place.limit, ", its key alone")
+        return smaller
 
     async def begin_large(self, pieces: AsyncIterator[Transaction]) -> None:
         """Rows need not know of each other."""

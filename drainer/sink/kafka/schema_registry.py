@@ -48,10 +48,10 @@ class SchemaRegistry:
 
     def register(self, subject: str, schema: str) -> int:
         """The id of a schema under a subject. Raises `Unavailable`; `Rejected` when the registry says no."""
-        known = self._ids.get((subject, schema))
-        if known is None:
-            known = self._ids[subject, schema] = self._register(subject, schema)
-        return known
+        schema_id = self._ids.get((subject, schema))
+        if schema_id is None:
+            schema_id = self._ids[subject, schema] = self._register(subject, schema)
+        return schema_id
 
     def _register(self, subject: str, schema: str) -> int:
         path = f"{self._path}/subjects/{urllib.parse.quote(subject, safe='')}/versions"
