@@ -4,6 +4,7 @@
     binlog.Pump/PullBinlogs       one entity a message
     binlog.PumpBatch/WriteBinlogs many binlogs a message, see `write.batch_stream`
     binlog.PumpBatch/PullBatches  many payloads a message
+    binlog.PumpBatch/CutRange     where a range may be cut for several readers
 
 Start   `services_before_start` answers for a pump that cannot serve yet, so that clients go elsewhere
 Never   answers a write before it is durable, and never in the reply's `errmsg`: a failed call carries a
@@ -34,6 +35,7 @@ PERMISSIONS: Final = {
     "PullBinlogs": Permission.READ,
     "WriteBinlogs": Permission.WRITE,
     "PullBatches": Permission.READ,
+    "CutRange": Permission.READ,
 }
 
 
@@ -66,6 +68,7 @@ class PumpServer:
             ),
             rpc.Service(
                 "binlog.PumpBatch",
+                {"CutRange": self._pullers.cut_range},
                 bidi_streams={
                     "WriteBinlogs": self._batch_writes.write_binlogs,
                     "PullBatches": self._pullers.pull_batches,

@@ -10,12 +10,13 @@ from field 5 on of the prewrite. Both halves are slices of stored bytes; nothing
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Sequence, Set
+from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from tidb_binlog.errors import Corruption, Rejected
+from tidb_binlog.protobuf_fields import MalformedMessage, Read, fields, varint
 from tidb_binlog.table_info import SchemaState
 from tidb_binlog.tso import Ts
 from tidb_binlog.wire import binlog_pb2
@@ -297,3 +298,48 @@ def halves(
     else:
         tail = memoryview(prewrite_payload)[boundary:]
     return commit_payload[: _field_boundary(commit_payload, 5)], tail
+
+
+NO_TABLE: Final = 0
+"""The id of none: who chooses it alone gets DDL."""
+
+_PREWRITE_VALUE, _QUERY, _JOB_ID = 0x2A, 0x32, 0x38
+_MUTATION, _TABLE_ID = 0x12, 0x08
+_SMALL_BYTES: Final = 16 << 10
+
+
+def touches(tables: Set[int], payload: bytes | memoryview) -> bool:
+    """Whether a joined binlog, or its fields from 5 on, has rows of one of these tables. True for a DDL, too,
+    and for what cannot be read: who decodes it says why."""
+    if len(payload) > _SMALL_BYTES:
+        return touches_stored(tables, lambda at, size: bytes(payload[at : at + size]), 0, len(payload))
+    try:
+        message = binlog_pb2.Binlog.FromString(bytes(payload))
+        if message.ddl_job_id or message.ddl_query:
+            return True
+        mutations = binlog_pb2.PrewriteValue.FromString(message.prewrite_value).mutations
+    except DecodeError:
+        return True
+    return any(mutation.table_id in tables for mutation in mutations)
+
+
+def touches_stored(tables: Set[int], read: Read, start: int, stop: int) -> bool:
+    """As `touches`, of one of any size: rows are stepped over, not read."""
+    try:
+        for tag, value, at in fields(read, start, stop):
+            if tag == _PREWRITE_VALUE:
+                for inner, size, begin in fields(read, at, at + value):
+                    if inner == _MUTATION and _table_id(read, begin, size) in tables:
+                        return True
+            elif tag == _QUERY or (tag == _JOB_ID and value):
+                return True
+    except MalformedMessage:
+        return True
+    return False
+
+
+def _table_id(read: Read, begin: int, size: int) -> int:
+    head = read(begin, min(size, 11))
+    if head[:1] == b"\x08":  # where all writers put it
+        return varint(head, 1)[0]
+    return next((value for tag, value, _ in fields(read, begin, begin + size) if tag == _TABLE_ID), NO_TABLE)

@@ -265,6 +265,11 @@ class Index:
         except plyvel.Error as error:
             raise self._damaged(self._path, error) from None
 
+    def places_after(self, ts: Ts, count: int) -> list[ValuePointer]:
+        """Where the first records with a timestamp after this one are, so many at most."""
+        _, places = next(self.runs(ts, TS_MAX, records_max=count), ([], []))
+        return [ValuePointer(*place) for place in places]
+
     def _malformed(self, keys: Sequence[bytes], values: Sequence[bytes]) -> IndexDamaged:
         wrong = [
             key

@@ -169,13 +169,14 @@ class RecentCommits:
             self._drop_oldest()
         self.floor = max(self.floor, ts)
 
-    def after(self, position: int, bytes_max: int) -> list[Delivery] | None:
-        """Commits after `position`, at least one if there is any; None below the floor."""
+    def after(self, position: int, bytes_max: int, upto: Ts = TS_MAX) -> list[Delivery] | None:
+        """Commits after `position`, up to `upto`, at least one if there is any; None below the floor."""
         if position < self.floor:
             return None
         at = bisect_right(self._timestamps, position, self._dropped)
+        end = bisect_right(self._timestamps, upto, at)
         total, stop = 0, at
-        while stop < len(self._deliveries) and (total < bytes_max or stop == at):
+        while stop < end and (total < bytes_max or stop == at):
             total += self._deliveries[stop].size
             stop += 1
         return self._deliveries[at:stop]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 from pump.log import recovery, segment
@@ -262,6 +263,12 @@ class ValueLog:
     def size(self) -> int:
         """Bytes of all files."""
         return sum([segment.end for segment in tuple(self._segments.values())])
+
+    def starts(self) -> dict[int, int]:
+        """Bytes of the files before each one."""
+        segments = tuple(self._segments.values())
+        ends = accumulate([segment.end for segment in segments], initial=0)
+        return dict(zip([segment.fid for segment in segments], ends, strict=False))
 
     def end_of(self, fid: int) -> int:
         """Bytes of a file, a footer included where the file was there at start."""

@@ -1,5 +1,8 @@
 """Pull pages: what one pull stream reads, each time with a ticket for its octets before it is read.
 
+Transactions that have no rows of the tables that a puller chose are left out here, before anything is made of
+them; what is left out was read and is whole.
+
 Drives  `tidb_binlog.budget`, through the caller
 Owns    the stream's reader of history
 Holds   of a stream that is not read, a page is in memory at most; a transaction larger than that is read
@@ -9,6 +12,7 @@ Tests   tests/pump/pull/test_parts.py
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Final
 
 from pump.log.delivery import Delivery, LargeDelivery, Oversized, Page
@@ -18,6 +22,7 @@ from pump.storage.storage import Storage
 from tidb_binlog import binlog
 from tidb_binlog.budget import Ticket
 from tidb_binlog.rpc import Caller
+from tidb_binlog.tso import TS_MAX, Ts
 
 ALONE_BYTES: Final = 1 << 20
 """A larger transaction is read by itself, or in parts. A page may be larger than asked for by one smaller."""
@@ -29,8 +34,19 @@ _RECORDS_BYTES: Final = 1 << 20  # and all of them, before they are counted
 class PullPages:
     """The pages of one stream. Each call gives a ticket too, to be closed by the caller whatever happens."""
 
-    def __init__(self, storage: Storage, caller: Caller, *, copies: int = 1) -> None:
-        """`copies`: how often what was read is made into something else before the transport has it."""
+    def __init__(
+        self,
+        storage: Storage,
+        caller: Caller,
+        *,
+        copies: int = 1,
+        until_ts: Ts = TS_MAX,
+        tables: frozenset[int] | None = None,
+    ) -> None:
+        """`copies`: how often what was read is made into something else before the transport has it.
+        `until_ts`: nothing above it is read. `tables`: rows of these alone; None: of all."""
+        self._until_ts = until_ts
+        self._tables = tables
         self._extra = copies - 1
         self._storage = storage
         self._caller = caller
@@ -46,7 +62,11 @@ class PullPages:
         while True:
             ticket = await self._caller.room(usual + single - ALONE_BYTES)
             try:
-                page = await self._storage.page(self._history, position, bytes_max, above, single)
+                page = await self._storage.page(
+                    self._history, position, bytes_max, above, single, self._until_ts
+                )
+                if self._tables is not None:
+                    page = await self._storage.in_thread(self._chosen, page, position, self._tables)
                 large = page.large
                 if large is not None and not 0 < parts_above < large.size:
                     if page.deliveries:
@@ -62,6 +82,16 @@ class PullPages:
                 ticket.close()
                 raise
             return page, ticket
+
+    def _chosen(self, page: Page, position: int, tables: Set[int]) -> Page:
+        """The page without what has no rows of the tables. Blocks."""
+        deliveries = [delivery for delivery in page.deliveries if binlog.touches(tables, delivery.tail)]
+        large = page.large
+        if large is not None and self._history.passes_over(
+            self._storage.part_reader(large), position, tables
+        ):
+            large = None
+        return Page(deliveries, page.covered, large)
 
     async def _whole(self, large: LargeDelivery, position: int) -> tuple[Page, Ticket]:
         """The page of one large transaction."""

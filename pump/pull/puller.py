@@ -29,6 +29,7 @@ from pump.index.index import IndexDamaged
 from pump.pull import replies as pull_replies
 from pump.pull import session as pull_session
 from pump.pull.pages import PullPages, cost
+from pump.pull.range_cuts import range_cuts
 from pump.pull.replies import Packer
 from pump.pull.session import PartMessage, PullSession
 from pump.storage.history import PositionPurged
@@ -46,6 +47,7 @@ from tidb_binlog.net.abandonable_thread import in_abandonable_thread
 from tidb_binlog.net.port import split_address
 from tidb_binlog.observe import log
 from tidb_binlog.status.pump import PullerStatus
+from tidb_binlog.tso import TS_MAX
 from tidb_binlog.upstream.upstream_time import UpstreamTime
 from tidb_binlog.wire import pump_pb2
 
@@ -193,7 +195,9 @@ class Pullers:
             request = _decode(pump_pb2.PullBatchesReq, first)
             self._check_cluster(request.cluster_id)
             await self._check_position(request.after_ts)
-            session = PullSession(request.after_ts)
+            until_ts = request.until_ts if request.until_ts > 0 else TS_MAX
+            hurries = until_ts < TS_MAX or bool(request.table_ids)
+            session = PullSession(request.after_ts, until_ts, hurries=hurries)
             self._take_request(session, request)
             stream.packer = Packer.of(request.takes_compression)
             stream.open(request.after_ts, session)
@@ -208,7 +212,14 @@ class Pullers:
         opening: pump_pb2.PullBatchesReq,
     ) -> AsyncIterator[bytes]:
         packer = stream.packer
-        pages = PullPages(self._storage, stream.caller, copies=2 if packer else 1)
+        tables = frozenset(opening.table_ids) if opening.table_ids else None
+        pages = PullPages(
+            self._storage,
+            stream.caller,
+            copies=2 if packer else 1,
+            until_ts=session.until_ts,
+            tables=tables,
+        )
         silence_s = max(opening.silence_ms, SILENCE_MS_MIN) / 1000 if opening.silence_ms > 0 else None
         now_s = asyncio.get_running_loop().time
         said_s = now_s()
@@ -227,6 +238,8 @@ class Pullers:
                             if ticket is not None:
                                 ticket.hand_over(ticket.size)  # from here on the transport counts it
                             yield reply
+                            if session.is_over:
+                                return
                             continue
                     finally:
                         if reply:
@@ -235,7 +248,11 @@ class Pullers:
                         if ticket is not None:
                             ticket.close()
                     if ticket is not None and session.position < self._storage.watermark:
-                        continue  # a page that says nothing by itself
+                        # A page that says nothing by itself, as many may that a filter has emptied.
+                        if silence_s is not None and now_s() >= said_s + silence_s:
+                            yield _encoded(session.sign_of_life(0))
+                            said_s = now_s()
+                        continue
                     if reader.done():
                         reader.result()
                         return  # the puller sends nothing more: it has left
@@ -282,7 +299,7 @@ class Pullers:
                     reply = await pages.part(session)
                     if reply is not None:
                         message, ticket = reply
-                elif session.page_bytes and session.position < self._storage.watermark:
+                elif session.page_bytes and session.position < min(self._storage.watermark, session.until_ts):
                     page, ticket = await pages.page(session.position, session.page_bytes, parts_above)
                     message = session.page(page)
             message = message or session.reached()
@@ -298,6 +315,20 @@ class Pullers:
             return 0
         longest = next(self._storage.open_prewrites(), None)
         return 0 if longest is None else longest.start_ts
+
+    # -- binlog.PumpBatch/CutRange ---------------------------------------------------------------
+
+    async def cut_range(self, data: bytes) -> bytes:
+        """Where a range may be cut, and the bytes between."""
+        request = _decode(pump_pb2.CutRangeReq, data)
+        self._check_cluster(request.cluster_id)
+        await self._check_position(request.after_ts)
+        with _reporting_failures(request.after_ts):
+            until_ts = min(request.until_ts, self._storage.watermark)
+            cuts, sizes = await self._storage.in_thread(
+                range_cuts, self._storage, request.after_ts, until_ts, request.pieces
+            )
+        return pump_pb2.CutRangeResp(cuts=cuts, sizes=sizes).SerializeToString()
 
     # -- both ------------------------------------------------------------------------------------
 

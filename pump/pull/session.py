@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pump.log.delivery import Delivery, LargeDelivery, Page
-from tidb_binlog.tso import Ts
+from tidb_binlog.tso import TS_MAX, Ts
 
 MESSAGE_BYTES_MAX = 1 << 20
 FIRST_MESSAGE_BYTES_MAX = 16 << 10  # a puller that begins gets something soon, then ever more at a time
@@ -44,29 +44,36 @@ class PartMessage:
 
 
 class PullSession:
-    """`position`: everything at or below it has been sent, or was consumed before the session began."""
+    """`position`: everything at or below it has been sent, or was consumed before the session began.
+    `until_ts`: nothing above it is; `hurries`: for a puller that reads a range, not what comes."""
 
-    def __init__(self, position: int) -> None:
+    def __init__(self, position: int, until_ts: Ts = TS_MAX, *, hurries: bool = False) -> None:
         self.position = position
+        self.until_ts = until_ts
         self.credit = 0
         self.large: LargeDelivery | None = None
         """The transaction that is being sent in parts; nothing else is sent meanwhile."""
-        self.awaited = 0
+        self.awaited = until_ts if until_ts < TS_MAX else 0
         self._told = position
         self._given = 0
-        self._page_bytes_max = FIRST_MESSAGE_BYTES_MAX
+        self._page_bytes_max = MESSAGE_BYTES_MAX if hurries else FIRST_MESSAGE_BYTES_MAX
 
     def request(self, credit_bytes: int, wait_watermark: int, given_ts: Ts = 0) -> None:
         """The puller adds credit and may raise what it waits for. `given_ts`: it has commits up to there that
         wait for this pump, so each rise of the watermark may let one of them go."""
         self.credit += max(credit_bytes, 0)
-        self.awaited = max(self.awaited, wait_watermark)
+        self.awaited = max(self.awaited, min(wait_watermark, self.until_ts))
         self._given = max(self._given, given_ts)
 
     @property
     def page_bytes(self) -> int:
         """How much the next page may hold; 0 if the puller can take nothing now."""
         return max(min(self.credit, self._page_bytes_max), 0)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all up to `until_ts` was sent; the message after which it is said so, too."""
+        return self.position >= self.until_ts
 
     @property
     def waits_for(self) -> int:

@@ -13,6 +13,7 @@ Tests  tests/pump/storage/test_storage.py
 from __future__ import annotations
 
 import sys
+from collections.abc import Set
 from typing import Final
 
 from pump.index.index import Index, IndexDamaged
@@ -31,6 +32,7 @@ from tidb_binlog.tso import Ts
 
 _PREWRITES_MAX = 1 << 12
 _NEVER_LARGE: Final = sys.maxsize
+_PART_BYTES: Final = 1 << 20
 _BEGIN_BYTES: Final = (
     64 << 10
 )  # of a large prewrite: its fields in front of the rows are nearly always in them
@@ -76,21 +78,34 @@ class History:
         """
         self._parts_above, self._whole_max = parts_above or _NEVER_LARGE, whole_max
         self._large = None
-        self._check_kept(position)
+        self.check_kept(position)
         try:
             return self._read(position, watermark, bytes_max, records_max)
         finally:
             # What went while this read may be missing from it: the purged timestamp rises first.
-            self._check_kept(position)
+            self.check_kept(position)
 
     def part(self, reader: PartReader, position: int, size: int) -> bytes:
         """The next part of a large delivery; `position`: as for its page. Raises as `page`."""
         try:
             return reader.next(size)
         finally:
-            self._check_kept(position)
+            self.check_kept(position)
 
-    def _check_kept(self, position: int) -> None:
+    def passes_over(self, reader: PartReader, position: int, tables: Set[int]) -> bool:
+        """Whether a large delivery has no rows of these tables; it was read then, and is not damaged. Raises
+        as `page`."""
+        try:
+            if reader.touches(tables):
+                return False
+            while reader.offset < reader.large.size:
+                reader.next(_PART_BYTES)
+            return True
+        finally:
+            self.check_kept(position)
+
+    def check_kept(self, position: int) -> None:
+        """Raises `PositionPurged` where something after it may be gone."""
         gc_ts = self._index.gc_ts
         if position < gc_ts:
             raise PositionPurged(

@@ -15,10 +15,13 @@ Tests  tests/pump/pull/test_parts.py
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from pump.log.block_cache import BLOCK_BYTES
 from pump.log.delivery import LargeDelivery, StoredTail
 from pump.log.record import ValuePointer
 from pump.log.value_log import ValueLog
+from tidb_binlog import binlog
 from tidb_binlog.record import VALUE_HEADER_SIZE, RecordError, crc32c, crc32c_extend, decode_value
 
 
@@ -66,6 +69,16 @@ class PartReader:
     def begin_bytes(self) -> int:
         """The first part must hold more than this: the fields in front of the rows."""
         return len(self.large.head)
+
+    def touches(self, tables: Set[int]) -> bool:
+        """Tell whether it has rows of one of these tables; rows are stepped over."""
+        tail = self.large.tail
+        if not isinstance(tail, StoredTail):
+            return binlog.touches(tables, tail)
+        file, payload = self._log.segment(tail.fid).file, tail.offset + VALUE_HEADER_SIZE
+        return binlog.touches_stored(
+            tables, lambda at, size: file.read(payload + at, size), tail.begin, tail.length
+        )
 
     def next(self, size: int) -> bytes:
         """The next `size` bytes, fewer at the end. Raises `Corruption`, `OSError`."""

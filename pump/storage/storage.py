@@ -329,14 +329,16 @@ class Storage:
         bytes_max: int,
         parts_above: int = 0,
         whole_max: int = sys.maxsize,
+        upto: Ts = TS_MAX,
     ) -> Page:
-        """The next commits after `position` up to the watermark; one of more than `parts_above` bytes (0:
-        none) is the page's `large`. Raises `PositionPurged`, `Corruption` or `Oversized` as `History.page`.
+        """The next commits after `position` up to the watermark, and to `upto`; one of more than
+        `parts_above` bytes (0: none) is the page's `large`. Raises `PositionPurged`, `Corruption` or
+        `Oversized` as `History.page`.
 
         A large one is always read from the log: sent for minutes, it would stay in memory otherwise.
         """
-        watermark = self.watermark
-        recent = self._recent.after(position, bytes_max)
+        watermark = min(self.watermark, upto)
+        recent = self._recent.after(position, bytes_max, upto)
         if recent is not None:
             total = sum(delivery.size for delivery in recent)
             large = large_among(recent, parts_above) if 0 < parts_above < total else None

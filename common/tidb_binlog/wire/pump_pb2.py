@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btidb_binlog/wire/pump.proto\x12\x06\x62inlog\"4\n\x0eWriteBinlogReq\x12\x11\n\tclusterID\x18\x01 \x01(\x04\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\"!\n\x0fWriteBinlogResp\x12\x0e\n\x06\x65rrmsg\x18\x01 \x01(\t\"%\n\x03Pos\x12\x0e\n\x06suffix\x18\x01 \x01(\x04\x12\x0e\n\x06offset\x18\x02 \x01(\x03\"B\n\rPullBinlogReq\x12\x11\n\tclusterID\x18\x01 \x01(\x04\x12\x1e\n\tstartFrom\x18\x02 \x01(\x0b\x32\x0b.binlog.Pos\")\n\x04Meta\x12\x0f\n\x07startTs\x18\x01 \x01(\x03\x12\x10\n\x08\x63ommitTs\x18\x02 \x01(\x03\"a\n\x06\x45ntity\x12\x18\n\x03pos\x18\x01 \x01(\x0b\x32\x0b.binlog.Pos\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\x12\x10\n\x08\x63hecksum\x18\x03 \x01(\x0c\x12\x1a\n\x04meta\x18\x04 \x01(\x0b\x32\x0c.binlog.Meta\"0\n\x0ePullBinlogResp\x12\x1e\n\x06\x65ntity\x18\x01 \x01(\x0b\x32\x0e.binlog.Entity\"\xba\x01\n\x0ePullBatchesReq\x12\x12\n\ncluster_id\x18\x01 \x01(\x04\x12\x10\n\x08\x61\x66ter_ts\x18\x02 \x01(\x03\x12\x14\n\x0c\x63redit_bytes\x18\x03 \x01(\x03\x12\x16\n\x0ewait_watermark\x18\x04 \x01(\x03\x12\x13\n\x0bparts_above\x18\x05 \x01(\x03\x12\x12\n\nsilence_ms\x18\x06 \x01(\x03\x12\x10\n\x08given_ts\x18\x07 \x01(\x03\x12\x19\n\x11takes_compression\x18\x08 \x03(\t\"\xa9\x01\n\x0fPullBatchesResp\x12\x10\n\x08payloads\x18\x01 \x03(\x0c\x12\x11\n\twatermark\x18\x02 \x01(\x03\x12\x1a\n\x04part\x18\x03 \x01(\x0b\x32\x0c.binlog.Part\x12\x1a\n\x12waits_for_start_ts\x18\x04 \x01(\x03\x12\x11\n\tcommit_ts\x18\x05 \x03(\x10\x12&\n\ncompressed\x18\x06 \x01(\x0b\x32\x12.binlog.Compressed\"=\n\nCompressed\x12\x13\n\x0b\x63ompression\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"E\n\x04Part\x12\x11\n\tcommit_ts\x18\x01 \x01(\x03\x12\x0c\n\x04size\x18\x02 \x01(\x03\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\"7\n\x0fWriteBinlogsReq\x12\x12\n\ncluster_id\x18\x01 \x01(\x04\x12\x10\n\x08payloads\x18\x02 \x03(\x0c\"\xa8\x01\n\x0cWriteFailure\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12+\n\x06reason\x18\x02 \x01(\x0e\x32\x1b.binlog.WriteFailure.Reason\x12\x0c\n\x04text\x18\x03 \x01(\t\"M\n\x06Reason\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x0b\n\x07PAYLOAD\x10\x01\x12\t\n\x05STATE\x10\x02\x12\x08\n\x04\x44ISK\x10\x03\x12\n\n\x06WRITER\x10\x04\x12\x08\n\x04SIZE\x10\x05\"L\n\x10WriteBinlogsResp\x12\x10\n\x08\x61nswered\x18\x01 \x01(\x04\x12&\n\x08\x66\x61ilures\x18\x02 \x03(\x0b\x32\x14.binlog.WriteFailure2\x86\x01\n\x04Pump\x12>\n\x0bWriteBinlog\x12\x16.binlog.WriteBinlogReq\x1a\x17.binlog.WriteBinlogResp\x12>\n\x0bPullBinlogs\x12\x15.binlog.PullBinlogReq\x1a\x16.binlog.PullBinlogResp0\x01\x32\x96\x01\n\tPumpBatch\x12\x45\n\x0cWriteBinlogs\x12\x17.binlog.WriteBinlogsReq\x1a\x18.binlog.WriteBinlogsResp(\x01\x30\x01\x12\x42\n\x0bPullBatches\x12\x16.binlog.PullBatchesReq\x1a\x17.binlog.PullBatchesResp(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btidb_binlog/wire/pump.proto\x12\x06\x62inlog\"4\n\x0eWriteBinlogReq\x12\x11\n\tclusterID\x18\x01 \x01(\x04\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\"!\n\x0fWriteBinlogResp\x12\x0e\n\x06\x65rrmsg\x18\x01 \x01(\t\"%\n\x03Pos\x12\x0e\n\x06suffix\x18\x01 \x01(\x04\x12\x0e\n\x06offset\x18\x02 \x01(\x03\"B\n\rPullBinlogReq\x12\x11\n\tclusterID\x18\x01 \x01(\x04\x12\x1e\n\tstartFrom\x18\x02 \x01(\x0b\x32\x0b.binlog.Pos\")\n\x04Meta\x12\x0f\n\x07startTs\x18\x01 \x01(\x03\x12\x10\n\x08\x63ommitTs\x18\x02 \x01(\x03\"a\n\x06\x45ntity\x12\x18\n\x03pos\x18\x01 \x01(\x0b\x32\x0b.binlog.Pos\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\x12\x10\n\x08\x63hecksum\x18\x03 \x01(\x0c\x12\x1a\n\x04meta\x18\x04 \x01(\x0b\x32\x0c.binlog.Meta\"0\n\x0ePullBinlogResp\x12\x1e\n\x06\x65ntity\x18\x01 \x01(\x0b\x32\x0e.binlog.Entity\"\xdf\x01\n\x0ePullBatchesReq\x12\x12\n\ncluster_id\x18\x01 \x01(\x04\x12\x10\n\x08\x61\x66ter_ts\x18\x02 \x01(\x03\x12\x14\n\x0c\x63redit_bytes\x18\x03 \x01(\x03\x12\x16\n\x0ewait_watermark\x18\x04 \x01(\x03\x12\x13\n\x0bparts_above\x18\x05 \x01(\x03\x12\x12\n\nsilence_ms\x18\x06 \x01(\x03\x12\x10\n\x08given_ts\x18\x07 \x01(\x03\x12\x19\n\x11takes_compression\x18\x08 \x03(\t\x12\x10\n\x08until_ts\x18\t \x01(\x03\x12\x11\n\ttable_ids\x18\n \x03(\x03\"\xa9\x01\n\x0fPullBatchesResp\x12\x10\n\x08payloads\x18\x01 \x03(\x0c\x12\x11\n\twatermark\x18\x02 \x01(\x03\x12\x1a\n\x04part\x18\x03 \x01(\x0b\x32\x0c.binlog.Part\x12\x1a\n\x12waits_for_start_ts\x18\x04 \x01(\x03\x12\x11\n\tcommit_ts\x18\x05 \x03(\x10\x12&\n\ncompressed\x18\x06 \x01(\x0b\x32\x12.binlog.Compressed\"=\n\nCompressed\x12\x13\n\x0b\x63ompression\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"E\n\x04Part\x12\x11\n\tcommit_ts\x18\x01 \x01(\x03\x12\x0c\n\x04size\x18\x02 \x01(\x03\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\"7\n\x0fWriteBinlogsReq\x12\x12\n\ncluster_id\x18\x01 \x01(\x04\x12\x10\n\x08payloads\x18\x02 \x03(\x0c\"\xa8\x01\n\x0cWriteFailure\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12+\n\x06reason\x18\x02 \x01(\x0e\x32\x1b.binlog.WriteFailure.Reason\x12\x0c\n\x04text\x18\x03 \x01(\t\"M\n\x06Reason\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x0b\n\x07PAYLOAD\x10\x01\x12\t\n\x05STATE\x10\x02\x12\x08\n\x04\x44ISK\x10\x03\x12\n\n\x06WRITER\x10\x04\x12\x08\n\x04SIZE\x10\x05\"L\n\x10WriteBinlogsResp\x12\x10\n\x08\x61nswered\x18\x01 \x01(\x04\x12&\n\x08\x66\x61ilures\x18\x02 \x03(\x0b\x32\x14.binlog.WriteFailure\"U\n\x0b\x43utRangeReq\x12\x12\n\ncluster_id\x18\x01 \x01(\x04\x12\x10\n\x08\x61\x66ter_ts\x18\x02 \x01(\x03\x12\x10\n\x08until_ts\x18\x03 \x01(\x03\x12\x0e\n\x06pieces\x18\x04 \x01(\x03\"+\n\x0c\x43utRangeResp\x12\x0c\n\x04\x63uts\x18\x01 \x03(\x10\x12\r\n\x05sizes\x18\x02 \x03(\x03\x32\x86\x01\n\x04Pump\x12>\n\x0bWriteBinlog\x12\x16.binlog.WriteBinlogReq\x1a\x17.binlog.WriteBinlogResp\x12>\n\x0bPullBinlogs\x12\x15.binlog.PullBinlogReq\x1a\x16.binlog.PullBinlogResp0\x01\x32\xcd\x01\n\tPumpBatch\x12\x45\n\x0cWriteBinlogs\x12\x17.binlog.WriteBinlogsReq\x1a\x18.binlog.WriteBinlogsResp(\x01\x30\x01\x12\x42\n\x0bPullBatches\x12\x16.binlog.PullBatchesReq\x1a\x17.binlog.PullBatchesResp(\x01\x30\x01\x12\x35\n\x08\x43utRange\x12\x13.binlog.CutRangeReq\x1a\x14.binlog.CutRangeRespb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,23 +46,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PULLBINLOGRESP']._serialized_start=377
   _globals['_PULLBINLOGRESP']._serialized_end=425
   _globals['_PULLBATCHESREQ']._serialized_start=428
-  _globals['_PULLBATCHESREQ']._serialized_end=614
-  _globals['_PULLBATCHESRESP']._serialized_start=617
-  _globals['_PULLBATCHESRESP']._serialized_end=786
-  _globals['_COMPRESSED']._serialized_start=788
-  _globals['_COMPRESSED']._serialized_end=849
-  _globals['_PART']._serialized_start=851
-  _globals['_PART']._serialized_end=920
-  _globals['_WRITEBINLOGSREQ']._serialized_start=922
-  _globals['_WRITEBINLOGSREQ']._serialized_end=977
-  _globals['_WRITEFAILURE']._serialized_start=980
-  _globals['_WRITEFAILURE']._serialized_end=1148
-  _globals['_WRITEFAILURE_REASON']._serialized_start=1071
-  _globals['_WRITEFAILURE_REASON']._serialized_end=1148
-  _globals['_WRITEBINLOGSRESP']._serialized_start=1150
-  _globals['_WRITEBINLOGSRESP']._serialized_end=1226
-  _globals['_PUMP']._serialized_start=1229
-  _globals['_PUMP']._serialized_end=1363
-  _globals['_PUMPBATCH']._serialized_start=1366
-  _globals['_PUMPBATCH']._serialized_end=1516
+  _globals['_PULLBATCHESREQ']._serialized_end=651
+  _globals['_PULLBATCHESRESP']._serialized_start=654
+  _globals['_PULLBATCHESRESP']._serialized_end=823
+  _globals['_COMPRESSED']._serialized_start=825
+  _globals['_COMPRESSED']._serialized_end=886
+  _globals['_PART']._serialized_start=888
+  _globals['_PART']._serialized_end=957
+  _globals['_WRITEBINLOGSREQ']._serialized_start=959
+  _globals['_WRITEBINLOGSREQ']._serialized_end=1014
+  _globals['_WRITEFAILURE']._serialized_start=1017
+  _globals['_WRITEFAILURE']._serialized_end=1185
+  _globals['_WRITEFAILURE_REASON']._serialized_start=1108
+  _globals['_WRITEFAILURE_REASON']._serialized_end=1185
+  _globals['_WRITEBINLOGSRESP']._serialized_start=1187
+  _globals['_WRITEBINLOGSRESP']._serialized_end=1263
+  _globals['_CUTRANGEREQ']._serialized_start=1265
+  _globals['_CUTRANGEREQ']._serialized_end=1350
+  _globals['_CUTRANGERESP']._serialized_start=1352
+  _globals['_CUTRANGERESP']._serialized_end=1395
+  _globals['_PUMP']._serialized_start=1398
+  _globals['_PUMP']._serialized_end=1532
+  _globals['_PUMPBATCH']._serialized_start=1535
+  _globals['_PUMPBATCH']._serialized_end=1740
 # @@protoc_insertion_point(module_scope)

@@ -185,8 +185,9 @@ Global___PullBinlogResp: _TypeAlias = PullBinlogResp  # noqa: Y015
 
 @_typing.final
 class PullBatchesReq(_message.Message):
-    """The first message opens the stream: cluster_id, after_ts, parts_above, silence_ms and takes_compression are read
-    from it alone.
+    """The first message opens the stream: cluster_id, after_ts, parts_above, silence_ms, takes_compression, until_ts and
+    table_ids are read from it alone. Pumps of before know neither of the last two: who sends them must stop and filter
+    by itself.
     Every message may add credit, raise the watermark that the puller waits for, and say what the oracle has given.
     """
 
@@ -200,6 +201,8 @@ class PullBatchesReq(_message.Message):
     SILENCE_MS_FIELD_NUMBER: _builtins.int
     GIVEN_TS_FIELD_NUMBER: _builtins.int
     TAKES_COMPRESSION_FIELD_NUMBER: _builtins.int
+    UNTIL_TS_FIELD_NUMBER: _builtins.int
+    TABLE_IDS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.int
     after_ts: _builtins.int
     """last commit_ts already consumed"""
@@ -213,10 +216,20 @@ class PullBatchesReq(_message.Message):
     """"say something at least this often, so that I know you are there"; 0: no need"""
     given_ts: _builtins.int
     """a commit_ts at another pump, that is, one the oracle has given: "draw one now, and tell"""
+    until_ts: _builtins.int
+    """they are. The pump compresses with the first one that it has, or with none
+    "nothing above it": the stream ends with OK after a message with this watermark, which
+    """
     @_builtins.property
     def takes_compression(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """me each rise of your watermark until it is there"; 0: none
         "zstd", "gzip": what the puller reads, the best first; none: messages as
+        """
+
+    @_builtins.property
+    def table_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """the pump waits for; 0: no end
+        "rows of these only": transactions without any are not sent, DDL always is; of a
         """
 
     def __init__(
@@ -230,10 +243,12 @@ class PullBatchesReq(_message.Message):
         silence_ms: _builtins.int = ...,
         given_ts: _builtins.int = ...,
         takes_compression: _abc.Iterable[_builtins.str] | None = ...,
+        until_ts: _builtins.int = ...,
+        table_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_ts", b"after_ts", "cluster_id", b"cluster_id", "credit_bytes", b"credit_bytes", "given_ts", b"given_ts", "parts_above", b"parts_above", "silence_ms", b"silence_ms", "takes_compression", b"takes_compression", "wait_watermark", b"wait_watermark"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_ts", b"after_ts", "cluster_id", b"cluster_id", "credit_bytes", b"credit_bytes", "given_ts", b"given_ts", "parts_above", b"parts_above", "silence_ms", b"silence_ms", "table_ids", b"table_ids", "takes_compression", b"takes_compression", "until_ts", b"until_ts", "wait_watermark", b"wait_watermark"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -477,3 +492,65 @@ class WriteBinlogsResp(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WriteBinlogsResp: _TypeAlias = WriteBinlogsResp  # noqa: Y015
+
+@_typing.final
+class CutRangeReq(_message.Message):
+    """Where to cut a range so that several readers have about as many bytes each. Told from places in the log, at which
+    timestamps rise nearly as they do in time; nothing is read for it but a few entries of the index.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    AFTER_TS_FIELD_NUMBER: _builtins.int
+    UNTIL_TS_FIELD_NUMBER: _builtins.int
+    PIECES_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.int
+    after_ts: _builtins.int
+    """as of PullBatchesReq; OUT_OF_RANGE where it was purged"""
+    until_ts: _builtins.int
+    pieces: _builtins.int
+    """into so many at most"""
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.int = ...,
+        after_ts: _builtins.int = ...,
+        until_ts: _builtins.int = ...,
+        pieces: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_ts", b"after_ts", "cluster_id", b"cluster_id", "pieces", b"pieces", "until_ts", b"until_ts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CutRangeReq: _TypeAlias = CutRangeReq  # noqa: Y015
+
+@_typing.final
+class CutRangeResp(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CUTS_FIELD_NUMBER: _builtins.int
+    SIZES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def cuts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """ascending, inside the range: a piece ends with its cut, the last one with until_ts"""
+
+    @_builtins.property
+    def sizes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """of each piece in the log, bytes: one more than there are cuts. About what comes out"""
+
+    def __init__(
+        self,
+        *,
+        cuts: _abc.Iterable[_builtins.int] | None = ...,
+        sizes: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cuts", b"cuts", "sizes", b"sizes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CutRangeResp: _TypeAlias = CutRangeResp  # noqa: Y015

@@ -36,6 +36,7 @@ METHODS = {
     "/binlog.Pump/PullBinlogs": READ,
     "/binlog.PumpBatch/WriteBinlogs": WRITE,
     "/binlog.PumpBatch/PullBatches": READ,
+    "/binlog.PumpBatch/CutRange": READ,
     "/binlog.Cistern/Notify": WRITE,
 }
 ROUTES = {
@@ -90,7 +91,7 @@ async def test_every_method_that_is_served_says_who_may_call_it(tmp_path: Path) 
             assert found == METHODS
             named = {name for service in served for name in service.permissions}
             assert named == {path.rpartition("/")[2] for path in METHODS}, "none has one by default"
-    assert len(PERMISSIONS) == 4
+    assert len(PERMISSIONS) == 5
 
 
 def routes_of(package: str) -> Iterator[tuple[tuple[str, str], Permission]]:
