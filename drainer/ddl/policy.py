@@ -56,11 +56,11 @@ class Policy:
         """What becomes of the statement."""
         if ddl.skip:
             return Ruling(SKIP, ddl.skip)
-        found = self._first(ddl.action, ddl.tables, ddl.query)
-        if found is None:
+        rule = self._first(ddl.action, ddl.tables, ddl.query)
+        if rule is None:
             return by_default(ddl.action)
-        text = found.rewritten(ddl) if found.action == REWRITE else ""
-        return Ruling(found.action, str(found), text, found.number)
+        text = rule.rewritten(ddl) if rule.action == REWRITE else ""
+        return Ruling(rule.action, str(rule), text, rule.number)
 
     def explain(self, action: int, names: Sequence[tuple[str, str]], query: str) -> Ruling:
         """What would become of such a statement if it came now and the filter let it pass."""

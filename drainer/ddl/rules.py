@@ -56,9 +56,9 @@ def kinds() -> tuple[str, ...]:
 def kind_of(word: str) -> str | None:
     """The kind or group that a word means; None for none."""
     plain = " ".join(re.split(r"[\s_-]+", word.strip().lower()))
-    for known in kinds():
-        if plain == " ".join(re.split(r"[\s_-]+", known)):
-            return known
+    for kind in kinds():
+        if plain == " ".join(re.split(r"[\s_-]+", kind)):
+            return kind
     return None
 
 
@@ -144,7 +144,7 @@ def _rule(number: int, document: Mapping[str, Any]) -> Rule:
 
 def _kinds(document: Mapping[str, Any], where: str) -> tuple[str, ...]:
     given = document.get("kind", [])
-    found = []
+    names = []
     for word in [given] if isinstance(given, str) else given:
         kind = kind_of(word) if isinstance(word, str) else None
         if kind is None:
@@ -152,10 +152,10 @@ def _kinds(document: Mapping[str, Any], where: str) -> tuple[str, ...]:
                 f"{where}: kind {word!r} is unknown",
                 hint="one of " + ", ".join(kinds()),
             )
-        found.append(kind)
-    if not found and "kind" in document:
+        names.append(kind)
+    if not names and "kind" in document:
         raise ConfigError(f"{where}: kind is empty", hint="leave it out, or name a kind of DDL")
-    return tuple(found)
+    return tuple(names)
 
 
 def _names(

@@ -105,12 +105,12 @@ def ddl_statements(ddl: Ddl, text: str | None, route: Route) -> tuple[Statement,
     elif ddl.instead:
         statements = ddl.instead
     elif any(route(*name) != name for name in ddl.tables):
-        return tuple(Statement(None, one) for one in _derived(ddl, route))
+        return tuple(Statement(None, statement) for statement in _derived(ddl, route))
     else:
         statements = (ddl.query,)
     schema = ddl.schema or (ddl.tables[0][0] if ddl.tables else "")
     target = route(schema, "")[0] if schema else ""
-    return tuple(Statement(target, one) for one in statements)
+    return tuple(Statement(target, statement) for statement in statements)
 
 
 def _in_database(schema: str, statement: str) -> str:
@@ -128,7 +128,7 @@ def _derived(ddl: Ddl, route: Route) -> tuple[str, ...]:
         ddl.before,
         ddl.after,
         derive.database_of(ddl.job),
-        present={route(one.schema, one.name): _present(one) for one in ddl.before},
+        present={route(table.schema, table.name): _present(table) for table in ddl.before},
         server=_SERVER,
         route=route,
     )
@@ -137,5 +137,5 @@ def _derived(ddl: Ddl, route: Route) -> tuple[str, ...]:
 
 
 def _present(tracked: Tracked) -> Present:
-    found = definition.read(tracked.document)
-    return Present(VIEW if found.view else SEQUENCE if found.sequence else TABLE)
+    defined = definition.read(tracked.document)
+    return Present(VIEW if defined.view else SEQUENCE if defined.sequence else TABLE)

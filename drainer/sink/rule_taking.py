@@ -61,7 +61,7 @@ class RuleTaking:
     # -- the stream, between two transactions ---------------------------------------------------------
 
     @property
-    def wanted(self) -> bool:
+    def pending(self) -> bool:
         """Whether a reload waits for `take`."""
         return self._change.asked and self.boundary_ts == NEVER
 

@@ -222,7 +222,7 @@ class Runner(Generic[S]):
         rules = self.rules
         if self.sink.handed_over_ts >= rules.boundary_ts:
             await rules.leave_past()
-        if rules.wanted:
+        if rules.pending:
             await rules.take()
         while self.sink.handed_over_ts >= self._hold.state.boundary_ts:
             await self._stand_still()
@@ -291,10 +291,10 @@ class Runner(Generic[S]):
         control, rules, hold = self._control, self.rules, self._hold.state
 
         def is_wanted() -> bool:
-            return rules.wanted or self.sink.handed_over_ts >= hold.boundary_ts
+            return rules.pending or self.sink.handed_over_ts >= hold.boundary_ts
 
         while control.holds and control.paused:
-            if rules.wanted:
+            if rules.pending:
                 await rules.take()
             if self.sink.handed_over_ts >= hold.boundary_ts:
                 await self._stand_still()

@@ -74,9 +74,9 @@ class PullPages:
                     else:
                         ticket.close()
                         return await self._whole(large, position)
-            except Oversized as found:
+            except Oversized as oversized:
                 ticket.close()
-                single = found.size
+                single = oversized.size
                 continue
             except BaseException:
                 ticket.close()

@@ -51,12 +51,12 @@ class Packer:
         else:
             frame = self._compress(message)
         head = self._head + put_uvarint(size) + b"\x1a" + put_uvarint(len(frame))
-        made = b"".join((b"\x32", put_uvarint(len(head) + len(frame)), head, frame))
-        if len(made) >= size:
-            made = message
+        packed = b"".join((b"\x32", put_uvarint(len(head) + len(frame)), head, frame))
+        if len(packed) >= size:
+            packed = message
         self._taken += size
-        self._made += len(made)
-        return made
+        self._made += len(packed)
+        return packed
 
 
 _commit_ts = operator.itemgetter(0)

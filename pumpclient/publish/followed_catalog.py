@@ -34,7 +34,7 @@ class FollowedCatalog:
                 for job in page:
                     version = max(version, job_number(job, "SchemaVersion"))
                     last_id = max(last_id, job_last_id(job))
-            await self._upstream.catalog.found(Catalog(0, version, last_id).head())
+            await self._upstream.catalog.begin(Catalog(0, version, last_id).head())
 
     async def refresh(self) -> None:
         """Read everything. Raises `Unavailable`."""

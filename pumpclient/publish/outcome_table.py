@@ -39,9 +39,9 @@ def commits_by_itself(connection: Any) -> bool:
 
 
 def _is_open(connection: Any) -> bool:
-    found = getattr(connection, "in_transaction", None)  # sqlite3, MySQL Connector
-    if found is not None and not callable(found):
-        return bool(found)
+    inside = getattr(connection, "in_transaction", None)  # sqlite3, MySQL Connector
+    if inside is not None and not callable(inside):
+        return bool(inside)
     status = getattr(connection, "server_status", None)  # PyMySQL
     if isinstance(status, int):
         return bool(status & _MYSQL_IN_TRANSACTION)
@@ -53,9 +53,9 @@ def _autocommit(connection: Any) -> bool:
     ask = getattr(connection, "get_autocommit", None)  # PyMySQL, mysqlclient, Django
     if callable(ask):
         return bool(ask())
-    found = getattr(connection, "autocommit", None)
-    if isinstance(found, bool):
-        return found
+    autocommit = getattr(connection, "autocommit", None)
+    if isinstance(autocommit, bool):
+        return autocommit
     # sqlite3 as it was before 3.12, and as it is by default still: None stands for autocommit.
     return (
         hasattr(connection, "isolation_level")

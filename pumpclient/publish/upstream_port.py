@@ -84,7 +84,7 @@ class Definition(Protocol):
         """When it was changed last; 0 where there is none."""
         ...
 
-    async def found(self, head: bytes) -> bool:
+    async def begin(self, head: bytes) -> bool:
         """Begin one. False where there is one."""
         ...
 

@@ -216,7 +216,7 @@ class MemoryCatalog:
     async def revision(self) -> int:
         return self._upstream.head_revision
 
-    async def found(self, head: bytes) -> bool:
+    async def begin(self, head: bytes) -> bool:
         if self._upstream.head is not None:
             return False
         self._upstream.head, self._upstream.head_revision = head, 1

@@ -37,23 +37,23 @@ class Changes:
 
 def changes(before: Any, after: Any, also_fixed: Collection[str] = ()) -> Changes:
     """What differs. `also_fixed`: live options that are not in this daemon as it is set up."""
-    found = Changes({}, {})
+    differences = Changes({}, {})
     for name, entry in options(type(before)).items():
         if getattr(before, name) != getattr(after, name):
             takes = entry.live and name not in also_fixed
-            (found.live if takes else found.fixed)[name] = entry.key or f"-{entry.flag}"
-    return found
+            (differences.live if takes else differences.fixed)[name] = entry.key or f"-{entry.flag}"
+    return differences
 
 
-def following(before: C, after: C, found: Changes) -> C:
+def following(before: C, after: C, changed: Changes) -> C:
     """What is in force once the live options are taken. Raises `ConfigError` where they do not go together
     with the ones that stay."""
     mixed: Any = dataclasses.replace(
         before,  # type: ignore[type-var]
-        **{name: getattr(after, name) for name in found.live},
+        **{name: getattr(after, name) for name in changed.live},
     )
     validate: Callable[[], None] | None = getattr(mixed, "validate", None)
-    if found.live and validate is not None:
+    if changed.live and validate is not None:
         validate()
     return mixed  # type: ignore[no-any-return]
 

@@ -72,16 +72,16 @@ _INTEGERS: Final = _AS_NUMBER | {ColumnKind.SIGNED, ColumnKind.UNSIGNED}
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """One column whose values are converted. `there`: as it is downstream; `beside`: the column that takes
+    """One column whose values are converted. `present`: as it is downstream; `beside`: the column that takes
     its place; `target`: its definition then, under the name that it has there."""
 
-    there: PresentColumn
+    present: PresentColumn
     beside: str
     source: Column
     target: Column
 
     def __str__(self) -> str:
-        return f"column {self.there.name} from {type_of(self.source)} to {type_of(self.target)}"
+        return f"column {self.present.name} from {type_of(self.source)} to {type_of(self.target)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Plan:
 
     @property
     def undo(self) -> str:
-        return self.without(one.beside for one in self.conversions)
+        return self.without(conversion.beside for conversion in self.conversions)
 
     def without(self, names: Iterable[str]) -> str:
         drops = ", ".join(f"DROP COLUMN {name_of(name)}" for name in names)
@@ -151,62 +151,71 @@ def convert(
 
 def plans(change: Change) -> list[Plan]:
     """What is to be converted yet, by table. Raises `NotDerivable`."""
-    return [plan for one in change.after if (plan := _plan(change, one)) is not None]
+    return [plan for table in change.after if (plan := _plan(change, table)) is not None]
 
 
-def _plan(change: Change, one: Any) -> Plan | None:
-    there, was = change.there(one), before_of(change, one)
-    if there is None or was is None or not change.effect.modifies_columns:
+def _plan(change: Change, tracked: Any) -> Plan | None:
+    present, was = change.present_of(tracked), before_of(change, tracked)
+    if present is None or was is None or not change.effect.modifies_columns:
         return None
     before = definition.read(was.document)
-    after = fitting(definition.read(one.document), change.server, [])
+    after = fitting(definition.read(tracked.document), change.server, [])
     if not after.is_table:
         return None
-    found = []
+    conversions = []
     names_upstream = {column.name.lower() for column in (*before.columns, *after.columns)}
     for number, old in counterparts(before, after, modified=True, apart=change.apart).items():
         new = next(column for column in after.columns if column.id == number)
         names = (new.name, old.name) if change.ran else (old.name, new.name)
-        present = there.column(names[0]) or there.column(names[1])
-        if present is None or old.generated or new.generated:
+        column = present.column(names[0]) or present.column(names[1])
+        if column is None or old.generated or new.generated:
             continue
         # JSON and LONGTEXT are one type in some servers: whichever it is there, a second time changes nothing
-        both = old.type.tp != new.type.tp and same_type(old, present, change.server)
-        if same_type(new, present, change.server) and not both:
+        both = old.type.tp != new.type.tp and same_type(old, column, change.server)
+        if same_type(new, column, change.server) and not both:
             continue
         if not is_same(old.type, new.type, change.server.dialect):
-            if _family(present.type) != _family(type_of(old)):
+            if _family(column.type) != _family(type_of(old)):
                 raise NotDerivable(
-                    f"column {present.name} is {present.type} downstream and was {type_of(old)} upstream:"
+                    f"column {column.name} is {column.type} downstream and was {type_of(old)} upstream:"
                     " its values cannot be converted as those of the upstream were"
                 )
             beside = f"{_BESIDE}{number}"
             while beside in names_upstream:
                 beside += "_"
-            found.append(Conversion(present, beside, old, replace(new, name=present.name)))
-    if not found:
+            conversions.append(Conversion(column, beside, old, replace(new, name=column.name)))
+    if not conversions:
         return None
-    _refuse_own(there, after, found, {check.name.lower() for check in (*before.checks, *after.checks)})
-    table = change.at(one)
-    left = tuple(one.beside for one in found if there.column(one.beside) is not None)
-    add, swap = _add(change, table, left, found), _swap(change, table, there, (before, after), found)
-    return Plan(change, table, tuple(found), add, swap, left)
+    _refuse_own(
+        present, after, conversions, {check.name.lower() for check in (*before.checks, *after.checks)}
+    )
+    table = change.at(tracked)
+    left = tuple(
+        conversion.beside for conversion in conversions if present.column(conversion.beside) is not None
+    )
+    add, swap = (
+        _add(change, table, left, conversions),
+        _swap(change, table, present, (before, after), conversions),
+    )
+    return Plan(change, table, tuple(conversions), add, swap, left)
 
 
-def _refuse_own(there: Present, after: Definition, found: list[Conversion], checks: set[str]) -> None:
+def _refuse_own(present: Present, after: Definition, conversions: list[Conversion], checks: set[str]) -> None:
     """What only the downstream has may hang on a converted column: a stored column would not be computed
     anew, a CHECK would go with the column. `checks`: those of the upstream."""
-    for column in there.columns:
+    for column in present.columns:
         stored = re.search("STORED|PERSISTENT", column.extra.upper()) and after.column(column.name) is None
         if stored:  # TiDB changes no column that one hangs on, but this one is not TiDB's
             raise NotDerivable(
                 f"the downstream's own stored column {column.name} may hang on a converted one"
             )
     converted = {
-        one.there.name.lower() for one in found if ti.JSON not in (one.source.type.tp, one.target.type.tp)
+        conversion.present.name.lower()
+        for conversion in conversions
+        if ti.JSON not in (conversion.source.type.tp, conversion.target.type.tp)
     }
-    of_columns = {column.name.lower() for column in there.columns} - converted  # a JSON's, in MariaDB
-    if own := sorted(there.checks - checks - of_columns):
+    of_columns = {column.name.lower() for column in present.columns} - converted  # a JSON's, in MariaDB
+    if own := sorted(present.checks - checks - of_columns):
         raise NotDerivable(f"the downstream's own CHECK {own[0]} may hang on a converted column")
 
 
@@ -222,42 +231,43 @@ def _family(text: str) -> str:
     )
 
 
-def _add(change: Change, table: tuple[str, str], left: tuple[str, ...], found: list[Conversion]) -> str:
+def _add(change: Change, table: tuple[str, str], left: tuple[str, ...], conversions: list[Conversion]) -> str:
     """The columns beside; what an earlier attempt left goes."""
     clauses = [f"DROP COLUMN {name_of(name)}" for name in left]
-    for one in found:
-        collation = collate_clause(one.target, change.server, [])
-        clauses.append(f"ADD COLUMN {name_of(one.beside)} {type_of(one.target)}{collation} NULL DEFAULT NULL")
+    for conversion in conversions:
+        collation = collate_clause(conversion.target, change.server, [])
+        kind = type_of(conversion.target)
+        clauses.append(f"ADD COLUMN {name_of(conversion.beside)} {kind}{collation} NULL DEFAULT NULL")
     return f"ALTER TABLE {name_of(*table)} {', '.join(clauses)}"
 
 
 def _swap(
     change: Change,
     table: tuple[str, str],
-    there: Present,
+    present: Present,
     both: tuple[Definition, Definition],
-    found: list[Conversion],
+    conversions: list[Conversion],
 ) -> str:
     """New columns in the places of the old ones, with the keys that the old ones had and that stay."""
-    was, after = ({key.name.lower(): key for key in one.keys} for one in both)
-    checks = [check for check in both[change.ran].checks if check.name.lower() in there.checks]
-    besides = {one.beside for one in found}
-    order = [column.name for column in there.columns if column.name.lower() not in besides]
-    names = {one.there.name.lower() for one in found}
-    keys = [key for key in there.keys if any(column in names for column, _ in key.parts)]
+    was, after = ({key.name.lower(): key for key in definition_.keys} for definition_ in both)
+    checks = [check for check in both[change.ran].checks if check.name.lower() in present.checks]
+    besides = {conversion.beside for conversion in conversions}
+    order = [column.name for column in present.columns if column.name.lower() not in besides]
+    names = {conversion.present.name.lower() for conversion in conversions}
+    keys = [key for key in present.keys if any(column in names for column, _ in key.parts)]
     clauses = [f"{change.server.drop_check} {name_of(check.name)}" for check in checks]
     clauses += [f"DROP {_key_name(key)}" for key in keys]
-    clauses += [f"DROP COLUMN {name_of(one.there.name)}" for one in found]
-    for one in sorted(found, key=lambda one: order.index(one.there.name)):
-        at = order.index(one.there.name)
+    clauses += [f"DROP COLUMN {name_of(conversion.present.name)}" for conversion in conversions]
+    for conversion in sorted(conversions, key=lambda conversion: order.index(conversion.present.name)):
+        at = order.index(conversion.present.name)
         place = f"AFTER {name_of(order[at - 1])}" if at else "FIRST"
-        text = column_clause(one.target, change.server, [], auto_increment=bool(keys))
-        clauses.append(f"CHANGE COLUMN {name_of(one.beside)} {text} {place}")
+        text = column_clause(conversion.target, change.server, [], auto_increment=bool(keys))
+        clauses.append(f"CHANGE COLUMN {name_of(conversion.beside)} {text} {place}")
     for key in keys:
         name = key.name.lower()
         if name in after or name not in was:
             unused = "" if key.used else f" {change.server.invisible}"
-            clauses.append(f"ADD {_key_again(key, after.get(name), found)}{unused}")
+            clauses.append(f"ADD {_key_again(key, after.get(name), conversions)}{unused}")
     clauses += [f"ADD {check_clause(check)}" for check in checks]
     return f"ALTER TABLE {name_of(*table)} {', '.join(clauses)}"
 
@@ -266,11 +276,11 @@ def _key_name(key: PresentKey) -> str:
     return "PRIMARY KEY" if key.name.upper() == "PRIMARY" else f"INDEX {name_of(key.name)}"
 
 
-def _key_again(key: PresentKey, later: Key | None, found: list[Conversion]) -> str:
+def _key_again(key: PresentKey, later: Key | None, conversions: list[Conversion]) -> str:
     """The key as it was; prefixes of columns that are converted are those that they have `later`."""
     if any(not column for column, _ in key.parts):
         raise NotDerivable(f"key {key.name} has an expression besides a column whose values are converted")
-    kinds = {one.there.name.lower(): one.target.type for one in found}
+    kinds = {conversion.present.name.lower(): conversion.target.type for conversion in conversions}
     parts = []
     for number, (column, length) in enumerate(key.parts):
         kind = kinds.get(column)
@@ -305,7 +315,11 @@ def fill(connection: Connection, plan: Plan, job: Moments) -> list[str]:
     table = read_table(connection, *plan.table)
     if table is None:
         raise NotDerivable(f"table {'.'.join(plan.table)} is not there")
-    long = any(kind.tp in _LONG for one in plan.conversions for kind in (one.source.type, one.target.type))
+    long = any(
+        kind.tp in _LONG
+        for conversion in plan.conversions
+        for kind in (conversion.source.type, conversion.target.type)
+    )
     splitter = Splitter(table, key_to_copy(table), _LONG_ROWS if long else _ROWS)
     lost = dict.fromkeys(plan.conversions, 0)
     present = plan.change.present.get(plan.table)
@@ -314,47 +328,53 @@ def fill(connection: Connection, plan: Plan, job: Moments) -> list[str]:
     packet = connection.packet_bytes_max()
     batch_bytes = min(_STATEMENT_BYTES, packet // 2)
     for chunk in splitter.chunks(connection):
-        for one in plan.conversions:
+        for conversion in plan.conversions:
             where = b" AND ".join(
-                part for part in (chunk.condition(), b"%b IS NOT NULL" % quote_name(one.there.name)) if part
+                part
+                for part in (chunk.condition(), b"%b IS NOT NULL" % quote_name(conversion.present.name))
+                if part
             )
-            for values in _distinct(connection, plan.table, one, where, splitter.rows_wanted):
-                for some in _batches(one, values, job, batch_bytes):
-                    statement = _update(plan.table, one, kept, where, some)
+            for values in _distinct(connection, plan.table, conversion, where, splitter.rows_wanted):
+                for some in _batches(conversion, values, job, batch_bytes):
+                    statement = _update(plan.table, conversion, kept, where, some)
                     if len(statement) >= packet:  # it would end the session, each time anew
                         raise NotDerivable(
-                            f"a value of {one} needs a statement of {len(statement)} bytes, and"
+                            f"a value of {conversion} needs a statement of {len(statement)} bytes, and"
                             f" max_allowed_packet of the downstream is {packet}"
                         )
                     connection.run(statement)
-                    if one.target.type.kind is not ColumnKind.ENUM:  # its member 0 is meant
-                        lost[one] += int(connection.rows(b"SELECT @@warning_count")[0][0])
-    return [f"{one}: {count} values that the downstream cannot have" for one, count in lost.items() if count]
+                    if conversion.target.type.kind is not ColumnKind.ENUM:  # its member 0 is meant
+                        lost[conversion] += int(connection.rows(b"SELECT @@warning_count")[0][0])
+    return [
+        f"{conversion}: {count} values that the downstream cannot have"
+        for conversion, count in lost.items()
+        if count
+    ]
 
 
 def _distinct(
-    connection: Connection, table: tuple[str, str], one: Conversion, where: bytes, limit: int
+    connection: Connection, table: tuple[str, str], conversion: Conversion, where: bytes, limit: int
 ) -> Iterator[list[tuple[bytes, bytes]]]:
     """(digest, old value as `_form` shows it), each once, in the order of digests, so many at a time. By the
     values themselves a server would sort, and it takes no more than `max_sort_length` bytes of them."""
-    form = _form(one)
+    form = _form(conversion)
     query = b"SELECT DISTINCT SHA1(%b),%b FROM %b WHERE %b" % (form, form, qualified(*table), where)
     after = b""
     while True:
-        found = connection.printed(query + after + b" ORDER BY 1 LIMIT %d" % limit)
-        values = [(digest, value) for digest, value in found if digest is not None and value is not None]
-        if len(values) < len(found):  # none of them is NULL
-            raise NotDerivable(f"values of {one} are too large for the downstream to show them")
+        shown = connection.printed(query + after + b" ORDER BY 1 LIMIT %d" % limit)
+        values = [(digest, value) for digest, value in shown if digest is not None and value is not None]
+        if len(values) < len(shown):  # none of them is NULL
+            raise NotDerivable(f"values of {conversion} are too large for the downstream to show them")
         if values:
             yield values
-        if len(found) < limit:
+        if len(shown) < limit:
             return
         after = b" AND SHA1(%b)>'%b'" % (form, values[-1][0])
 
 
-def _form(one: Conversion) -> bytes:
+def _form(conversion: Conversion) -> bytes:
     """The old value as bytes that are equal only where values are."""
-    name, kind = quote_name(one.there.name), one.source.type.kind
+    name, kind = quote_name(conversion.present.name), conversion.source.type.kind
     if kind is ColumnKind.BINARY:
         return b"CONVERT(%b USING binary)" % name  # CAST gives NULL for more than max_allowed_packet
     if kind in (ColumnKind.TEXT, ColumnKind.JSON):
@@ -366,8 +386,8 @@ def _form(one: Conversion) -> bytes:
     return b"CAST(CAST(%b AS CHAR) AS BINARY)" % name
 
 
-def _value(one: Conversion, shown: bytes) -> Value:
-    kind = one.source.type.kind
+def _value(conversion: Conversion, shown: bytes) -> Value:
+    kind = conversion.source.type.kind
     if kind in (ColumnKind.TEXT, ColumnKind.BINARY, ColumnKind.JSON):
         return shown
     try:
@@ -381,20 +401,20 @@ def _value(one: Conversion, shown: bytes) -> Value:
 
 
 def _batches(
-    one: Conversion, values: list[tuple[bytes, bytes]], job: Moments, bytes_max: int
+    conversion: Conversion, values: list[tuple[bytes, bytes]], job: Moments, bytes_max: int
 ) -> Iterator[list[tuple[bytes, bytes]]]:
     """(digest of the old value, literal of the new one), as many as a statement takes."""
     batch: list[tuple[bytes, bytes]] = []
     size = 0
     for digest, shown in values:
         try:
-            new = cast(_value(one, shown), one.source.type, one.target.type, job)
+            new = cast(_value(conversion, shown), conversion.source.type, conversion.target.type, job)
         except (NoCast, ArithmeticError, ValueError) as error:  # errors of Python's have the value in them
             reason = error if isinstance(error, NoCast) else "one is of a form that is not known"
-            raise NotDerivable(f"values of {one} cannot be converted: {reason}") from None
-        literal = _literal(new, one.target.type)
-        if new is None and not one.target.nullable:
-            raise NotDerivable(f"values of {one} cannot be converted: one becomes NULL")
+            raise NotDerivable(f"values of {conversion} cannot be converted: {reason}") from None
+        literal = _literal(new, conversion.target.type)
+        if new is None and not conversion.target.nullable:
+            raise NotDerivable(f"values of {conversion} cannot be converted: one becomes NULL")
         needs = len(digest) + len(literal) + _CASE_BYTES
         if batch and size + needs > bytes_max:
             yield batch
@@ -406,11 +426,15 @@ def _batches(
 
 
 def _update(
-    table: tuple[str, str], one: Conversion, kept: list[str], where: bytes, some: list[tuple[bytes, bytes]]
+    table: tuple[str, str],
+    conversion: Conversion,
+    kept: list[str],
+    where: bytes,
+    some: list[tuple[bytes, bytes]],
 ) -> bytes:
-    form = b"SHA1(%b)" % _form(one)
+    form = b"SHA1(%b)" % _form(conversion)
     cases = b" ".join(b"WHEN '%b' THEN %b" % each for each in some)
-    sets = [b"%b=CASE %b %b END" % (quote_name(one.beside), form, cases)]
+    sets = [b"%b=CASE %b %b END" % (quote_name(conversion.beside), form, cases)]
     sets += [b"%b=%b" % (quote_name(name), quote_name(name)) for name in kept]
     bounds = b"%b BETWEEN '%b' AND '%b'" % (form, some[0][0], some[-1][0])
     return b"UPDATE %b SET %b WHERE %b AND %b" % (qualified(*table), b",".join(sets), where, bounds)

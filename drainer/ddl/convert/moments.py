@@ -147,14 +147,14 @@ def to_utc(moment: Moment, zone: tzinfo) -> Moment:
         return moment
     try:
         local = datetime(*moment, tzinfo=zone)
-        found = local.astimezone(UTC)
+        moment_utc = local.astimezone(UTC)
     except OverflowError:
         return moment  # as far away as it was: no downstream has it in a TIMESTAMP
     except ValueError:
         raise NoCast("an invalid date as TIMESTAMP") from None
-    if found.astimezone(zone).replace(tzinfo=None) != local.replace(tzinfo=None):
+    if moment_utc.astimezone(zone).replace(tzinfo=None) != local.replace(tzinfo=None):
         raise NoCast(f"a time that the clock of {zone} leaves out")
-    return of(found)
+    return of(moment_utc)
 
 
 def is_timestamp(moment: Moment, zone: tzinfo) -> bool:
@@ -192,10 +192,10 @@ def from_number(number: int) -> Moment | None:
                 number = (number + added) * (1_000_000 if short else 1)
                 break
     date, clock = divmod(number, 1_000_000)
-    found = Moment(
+    moment = Moment(
         date // 10000, date // 100 % 100, date % 100, clock // 10000, clock // 100 % 100, clock % 100
     )
-    return found if is_valid(found) else None
+    return moment if is_valid(moment) else None
 
 
 def to_number(moment: Moment) -> int:
@@ -209,11 +209,11 @@ def from_text(text: str, digits: int, zone: tzinfo) -> Moment | None:
     text = text.strip()
     zoned = _ZONED.match(text)
     if zoned and ":" in zoned[1]:
-        found = from_text(zoned[1], digits, zone)
-        if found is None or found.is_zero:
+        moment = from_text(zoned[1], digits, zone)
+        if moment is None or moment.is_zero:
             return None
         own = UTC if zoned[2] == "Z" else zone_of(zoned[2], "")
-        return to_zone(to_utc(found, own), zone)
+        return to_zone(to_utc(moment, own), zone)
     if not text or not (text[0].isdigit() and text[-1].isdigit()) or not text.isascii():
         return None
     if re.search(r"[A-SU-Za-z]|T.*T", text):
@@ -225,18 +225,18 @@ def from_text(text: str, digits: int, zone: tzinfo) -> Moment | None:
             whole, fraction = text, ""
     parts = _PARTS.findall(whole)
     if len(parts) == 1:
-        found = _compact(parts[0], fraction)
+        moment = _compact(parts[0], fraction)
         fraction = fraction if len(parts[0]) in (12, 14) else ""
     else:
-        found = _delimited(parts)
-    if found is None or not is_valid(found):
+        moment = _delimited(parts)
+    if moment is None or not is_valid(moment):
         return None
     micro = int(fraction[:7].ljust(7, "0")) if fraction else 0
     unit = 10 ** (7 - digits)
     micro = (micro + unit // 2) // unit * unit // 10
     if micro >= SECOND_US:
-        return rounded(found._replace(micro=SECOND_US - 1), 0)
-    return found._replace(micro=micro)
+        return rounded(moment._replace(micro=SECOND_US - 1), 0)
+    return moment._replace(micro=micro)
 
 
 def _year(text: str) -> int:
@@ -268,12 +268,12 @@ def _delimited(parts: list[str]) -> Moment | None:
 def time_from_text(text: str, digits: int, zone: tzinfo) -> int:
     """A time of day or a duration as somebody wrote it; 0 for what is none."""
     text = text.strip()
-    found, is_right = _time(text, digits)
+    time, is_right = _time(text, digits)
     if is_right:
-        return found
+        return time
     number = _DIGITS.match(text)
     if not (number and len(number[0]) in (12, 14)) and not _LIKE_A_DATE.match(text):
-        return found
+        return time
     moment = from_text(text, 6, zone)
     return 0 if moment is None else time_of(moment, digits)
 

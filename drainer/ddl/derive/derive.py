@@ -65,7 +65,7 @@ class Change:
         """Where the table is downstream."""
         return self.route(tracked.schema, tracked.name)
 
-    def there(self, tracked: Tracked) -> Present | None:
+    def present_of(self, tracked: Tracked) -> Present | None:
         return self.present.get(self.at(tracked))
 
 
@@ -149,7 +149,7 @@ def _create(change: Change) -> Derived:
     gone = {table.id: table for table in change.before if table.id not in {new.id for new in change.after}}
     parts = []
     for table in change.after:
-        present, definition_after = change.there(table), definition.read(table.document)
+        present, definition_after = change.present_of(table), definition.read(table.document)
         replaced = any(change.at(old) == change.at(table) for old in gone.values())
         if present is None or replaced or not definition_after.is_table:
             if not (present is not None and change.ran):
@@ -169,7 +169,7 @@ def _recover(change: Change) -> Derived:
     parts += [
         Derived(missing=(f"rows that table {table.schema}.{table.name} had when it was dropped",))
         for table in change.after
-        if change.there(table) is None
+        if change.present_of(table) is None
     ]
     return _together(parts)
 
@@ -177,7 +177,7 @@ def _recover(change: Change) -> Derived:
 def _drop(change: Change) -> Derived:
     steps = []
     for table in change.before:
-        present = change.there(table)
+        present = change.present_of(table)
         if present is not None:
             steps.append(step(f"DROP {_KIND_WORDS[present.kind]} IF EXISTS {name_of(*change.at(table))}"))
     return of(steps)
@@ -186,7 +186,7 @@ def _drop(change: Change) -> Derived:
 def _truncate(change: Change) -> Derived:
     parts = []
     for table in change.after:
-        if change.there(table) is None:
+        if change.present_of(table) is None:
             parts.append(
                 create(definition.read(table.document), change.at(table), change.server, change.route)
             )
@@ -258,7 +258,7 @@ def _alteration(change: Change, table: Tracked, present: Present) -> Alteration:
 
 
 def _alter(change: Change, table: Tracked) -> Derived:
-    present = change.there(table)
+    present = change.present_of(table)
     if present is None:
         raise NotDerivable(f"table {'.'.join(change.at(table))} is not there")
     alteration = _alteration(change, table, present)
@@ -281,7 +281,7 @@ def _exchange(change: Change) -> Derived:
     plain = [table for table in change.after if not table.document.get("partition")]
     if len(with_partitions) != 1 or len(plain) != 1:
         raise NotDerivable("the definitions of the two tables are not known")
-    present, other = change.there(with_partitions[0]), change.there(plain[0])
+    present, other = change.present_of(with_partitions[0]), change.present_of(plain[0])
     if present is None or other is None:
         raise NotDerivable("one of the two tables is not there")
     alteration = _alteration(change, with_partitions[0], present)
@@ -322,7 +322,7 @@ def lacking(change: Change, named: Iterable[str]) -> list[str]:
         after, was = definition.read(table.document), before_of(change, table)
         before = _subjects(definition.read(was.document)) if was else {}
         changed = [subject for subject, value in _subjects(after).items() if before.get(subject, "") != value]
-        for line in differences(after, change.there(table), change.server) if after.is_table else ():
+        for line in differences(after, change.present_of(table), change.server) if after.is_table else ():
             subject = next((subject for subject in changed if line.startswith(f"{subject} ")), None)
             name = re.escape((subject or "").partition(" ")[2] or subject or "")
             if subject is not None and not re.search(rf"(?<!\w){name}(?!\w)", said):

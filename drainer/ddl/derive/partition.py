@@ -122,7 +122,7 @@ def condition_of(definition: Definition, partition: Partition) -> str:
     if partitioning is None:
         raise NotDerivable("the table had no partitions")
     by = partitioning.expression or ",".join(map(name_of, partitioning.columns))
-    number = [one.name for one in partitioning.partitions].index(partition.name)
+    number = [part.name for part in partitioning.partitions].index(partition.name)
     if partitioning.kind == PARTITION_HASH:
         return f"IFNULL(ABS(MOD(({by}),{len(partitioning.partitions)})),0)={number}"
     if len(partitioning.columns) > 1 or partitioning.kind not in (PARTITION_RANGE, PARTITION_LIST):
@@ -131,7 +131,7 @@ def condition_of(definition: Definition, partition: Partition) -> str:
         return _range(by, partitioning.partitions, number)
     if partition.values in ((), (("DEFAULT",),)):
         raise NotDerivable(f"which rows belong to the default partition {partition.name} cannot be said")
-    values = [one[0] for one in partition.values]
+    values = [bounds[0] for bounds in partition.values]
     plain = ",".join(value for value in values if value.upper() != "NULL")
     texts = [f"({by}) IN ({plain})"] if plain else []
     if any(value.upper() == "NULL" for value in values):

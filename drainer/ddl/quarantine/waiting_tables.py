@@ -173,10 +173,14 @@ class Quarantine:
         names = {name_of(*name) for name in ddl.names}
         owners = [self._owner(name, ddl.commit_ts) for name in names]
         touched = {owner[1]: owner[0] for owner in owners if owner is not None}
-        back = {one.id for one in ddl.after}
+        back = {table.id for table in ddl.after}
         for kept in (kept for queue in self._queues for kept in queue.ddls):
-            for one in _taken_away(kept):
-                owner = self._owner(name_of(one.schema, one.name), ddl.commit_ts) if one.id in back else None
+            for table in _taken_away(kept):
+                owner = (
+                    self._owner(name_of(table.schema, table.name), ddl.commit_ts)
+                    if table.id in back
+                    else None
+                )
                 if owner is not None:
                     touched[owner[1]] = owner[0]
         databases = {schema for schema, table in names if not table}

@@ -64,18 +64,18 @@ def is_done(change: Change) -> bool:
     if change.before and all(_is_exactly(change, table) for table in change.before):
         return False
     after = {change.at(table) for table in change.after}
-    if any(change.there(table) is not None for table in change.before if change.at(table) not in after):
+    if any(change.present_of(table) is not None for table in change.before if change.at(table) not in after):
         return False
     return all(_is_as(change, table) for table in change.after)
 
 
 def _is_exactly(change: Change, table: Tracked) -> bool:
     """As `_is_as`, with no column or key besides."""
-    present, expected = change.there(table), definition.read(table.document)
+    present, expected = change.present_of(table), definition.read(table.document)
     if present is None or not _is_as(change, table):
         return False
     return len(present.columns) == len(expected.columns) and len(present.keys) == len(expected.keys)
 
 
 def _is_as(change: Change, table: Tracked) -> bool:
-    return not differences(definition.read(table.document), change.there(table), change.server)
+    return not differences(definition.read(table.document), change.present_of(table), change.server)

@@ -132,6 +132,6 @@ def bring_back(change: Change, names_kept: Mapping[int, Name]) -> Derived | None
     steps = [
         step(f"RENAME TABLE {name_of(*names_kept[table.id])} TO {name_of(*change.at(table))}")
         for table in change.after
-        if table.id in names_kept and change.there(table) is None
+        if table.id in names_kept and change.present_of(table) is None
     ]
     return of(steps) if steps else None

@@ -61,10 +61,10 @@ class PositionTable:
             " (name VARCHAR(128) PRIMARY KEY, position BIGINT NOT NULL)"
         )
         cursor.execute(f"SELECT position FROM {self._table} WHERE name = '{self._name}'")
-        found = cursor.fetchone()
-        if found is None:
+        row = cursor.fetchone()
+        if row is None:
             cursor.execute(f"INSERT INTO {self._table} (name, position) VALUES ('{self._name}', 0)")
-        self._position = int(found[0]) if found is not None else 0
+        self._position = int(row[0]) if row is not None else 0
         return self._position
 
     def move(self, cursor: Cursor, position: int) -> None:

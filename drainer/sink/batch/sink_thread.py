@@ -63,8 +63,8 @@ class SinkThread:
 
 async def _called(method: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     try:
-        found = method(*arguments)
-        return await found if inspect.isawaitable(found) else found
+        result = method(*arguments)
+        return await result if inspect.isawaitable(result) else result
     except asyncio.CancelledError as error:
         if (task := asyncio.current_task()) is not None and task.cancelling():
             raise

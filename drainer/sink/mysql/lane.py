@@ -203,8 +203,8 @@ class Lane(threading.Thread):
         self._session.close()
         try:
             self._session.open()  # finds out whether the server went back
-        except Conflict as found:
-            return found
+        except Conflict as conflict:
+            return conflict
         except (SessionError, BinlogError):
             pass
         return error
@@ -268,8 +268,8 @@ class Lane(threading.Thread):
         except TooLarge:
             self._session.close()  # a new session has the limit of now
             return self._wait(Trouble.CONNECTION, "max_allowed_packet was raised")
-        except Overwritten as found:
-            self._ask(work, Refusal(found.table, "", False, work.first_ts, work.position.commit_ts))
+        except Overwritten as overwritten:
+            self._ask(work, Refusal(overwritten.table, "", False, work.first_ts, work.position.commit_ts))
             return self._wait(Trouble.INTERRUPTED, "rows collided with others on a unique key")
         except (SessionError, Unavailable) as error:
             trouble = trouble_of(error)
@@ -350,12 +350,12 @@ class Lane(threading.Thread):
                 for net in folds:
                     if net.doubled and not net.table.version.partial:
                         work.ask_about(net.table)
-            made: list[Statement] = []
+            prepared: list[Statement] = []
             for net in folds:
                 self._running = net.table
-                made += statements((net,), self._bytes_max, replaying=work.replaying, cut=work.cut)
+                prepared += statements((net,), self._bytes_max, replaying=work.replaying, cut=work.cut)
             self._running = None
-            return made
+            return prepared
         except Corruption as error:
             raise Corruption(f"{work.range_text}: {error.message}", hint=error.hint) from None
         except DownstreamError as error:
@@ -440,9 +440,9 @@ class Lane(threading.Thread):
         return True
 
     def _fresh(self, connection: Connection, target: TableTarget) -> TableTarget | None:
-        if (found := read_table(connection, *target.version.downstream)) is None:
+        if (table := read_table(connection, *target.version.downstream)) is None:
             raise missing(target.version)
-        return refreshed(target, found, sync_mode=self._settings.sync_mode)
+        return refreshed(target, table, sync_mode=self._settings.sync_mode)
 
     # -- the connection --------------------------------------------------------------------------
 

@@ -85,11 +85,11 @@ class Lanes:
     @property
     def wants_other(self) -> bool:
         """Whether another number of them is to be tried."""
-        return self.count.wanted != len(self.now)
+        return self.count.goal != len(self.now)
 
     async def resize(self) -> None:
         """At a drained point: end these lanes, continue with as many as are wanted."""
-        number, position = self.count.wanted, Position(self.now.resolved_ts)
+        number, position = self.count.goal, Position(self.now.resolved_ts)
         await self.now.end(drained=True)
         await self._keeper.call(self._keeper.store.resize, number, position)
         self.now = self._lane_set((position,) * number)
@@ -98,12 +98,12 @@ class Lanes:
 
 
 class LaneCount:
-    """`wanted` lanes; `lanes_max` bounds what `run` tries. `lanes` and `rows` say what is there now."""
+    """`goal` lanes; `lanes_max` bounds what `run` tries. `lanes` and `rows` say what is there now."""
 
     def __init__(
         self, count: int, lanes_max: int, lanes: Callable[[], LaneSet], rows: Callable[[], int], clock: Clock
     ) -> None:
-        self.wanted = count
+        self.goal = count
         self._tuning = LaneTuning(count, lanes_max)
         self._lanes = lanes
         self._rows = rows
@@ -115,7 +115,7 @@ class LaneCount:
         """Try other counts while there is work, until cancelled."""
         while True:
             await asyncio.sleep(TUNE_S)
-            self.wanted = self._tuning.decide(self._sample())
+            self.goal = self._tuning.decide(self._sample())
 
     def _sample(self) -> LaneSample:
         now_s, now_rows, lanes = self._clock.monotonic_s(), self._rows(), self._lanes()

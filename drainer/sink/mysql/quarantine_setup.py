@@ -53,15 +53,15 @@ def load_waiting(store: CheckpointStore, *, foreign: bool) -> Waiting:
     """
     lanes = store.lane_table()
     table = QuarantineTable(lanes.schema, lanes.cluster_id, lanes.epoch)
-    found: list[Entry] = []
+    entries: list[Entry] = []
     numbers: list[int] = []
 
     def work(connection: Any) -> None:
-        found[:] = table.claim_entries(connection, foreign=foreign)
+        entries[:] = table.claim_entries(connection, foreign=foreign)
         numbers[:] = [table.last_number(connection)]
 
     store.together(work)
-    return Waiting(table, tuple(found), numbers[0])
+    return Waiting(table, tuple(entries), numbers[0])
 
 
 @dataclass(frozen=True, slots=True)

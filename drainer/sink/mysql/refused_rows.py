@@ -42,14 +42,14 @@ def described(connection: Connection, work: Work, refusal: Refusal, execute: Exe
         table = read_table(connection, *refusal.table.version.downstream)
         broken = [key for key in table.unique_keys if refusal.is_about(key.name)] if table else []
         nets = [net for net in fold(work.changes) if net.table.fold_id == refusal.table.fold_id]
-        found = _refused(connection, nets[0], work, refusal, execute) if nets else None
-        if found is None:
+        change = _refused(connection, nets[0], work, refusal, execute) if nets else None
+        if change is None:
             return ""
-        when = work.range_of(found)
+        when = work.range_of(change)
         if not refusal.is_check and broken:
-            return _both(connection, found, when, broken[0], values=values)
+            return _both(connection, change, when, broken[0], values=values)
         return (
-            f"; it is {f'the row {_named(connection, found, values=values)}' if values else 'one'} of {when}"
+            f"; it is {f'the row {_named(connection, change, values=values)}' if values else 'one'} of {when}"
         )
     except (SessionError, BinlogError):
         return ""
@@ -65,8 +65,8 @@ def _refused(
     again = work.replaying or net.table.repeats
     for statement in removals(net, 1, replaying=again, cut=work.cut):
         execute(connection, statement)
-    for change, one in _alone(net):
-        for statement in writes(one, 1, replaying=again, cut=work.cut):
+    for change, row_fold in _alone(net):
+        for statement in writes(row_fold, 1, replaying=again, cut=work.cut):
             try:
                 execute(connection, statement)
             except SessionError as error:
@@ -89,17 +89,17 @@ def _alone(net: TableFold) -> Iterator[tuple[Change, TableFold]]:
 
 
 def _both(connection: Connection, change: Change, when: str, key: UniqueKey, *, values: bool) -> str:
-    there = _holder(connection, change, key)
+    holder = _holder(connection, change, key)
     columns = ", ".join(one_line(part.column or "an expression") for part in key.parts)
     under = f"under the key {one_line(key.name)} ({columns})"
     if not values:
-        way = "a row that is there has its values" if there is not None else "another has its values"
+        way = "a row that is there has its values" if holder is not None else "another has its values"
         return f"; of a row of {when} {way} {under}; with syncer.log-values = true both are named"
     refused = f"; the row {_named(connection, change, values=values)} of {when} is refused"
-    if there is None:
+    if holder is None:
         return f"{refused}, another has its values {under}"
     names = [column.name for column in change[TABLE].sql.key_columns]
-    return f"{refused}: the row {_shown(names, there)} is there with the same values {under}"
+    return f"{refused}: the row {_shown(names, holder)} is there with the same values {under}"
 
 
 def _holder(connection: Connection, change: Change, key: UniqueKey) -> tuple[Any, ...] | None:
@@ -125,10 +125,10 @@ def _named(connection: Connection, change: Change, *, values: bool) -> str:
     if not values:
         return f"({', '.join(map(one_line, names))})"
     literals = _literals(change)
-    ((*found,),) = connection.rows(
+    ((*key_values,),) = connection.rows(
         b"SELECT " + b",".join(literals[name.lower()] or b"NULL" for name in names)
     )
-    return _shown(names, found)
+    return _shown(names, key_values)
 
 
 def _literals(change: Change) -> dict[str, bytes | None]:

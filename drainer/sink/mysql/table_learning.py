@@ -94,21 +94,21 @@ class TableLearning:
     async def _learn_past(self, unknown: list[TableVersion]) -> None:
         lanes = self._lanes.now
         # The downstream may have a DDL that comes later in the stream.
-        found = await self._keeper.call(self._tables.targets_of_the_past, unknown, len(lanes))
+        past = await self._keeper.call(self._tables.targets_of_the_past, unknown, len(lanes))
         targets = []
-        for target in found:
-            known = self._basis.of_past(target)
+        for target in past:
+            record = self._basis.of_past(target)
             if not self._is_recorded:
                 target = lane_basis.as_version_1(target, len(lanes))
-            elif known is not None:
-                if target.spread is Spread.BY_TABLE and not known.pinned:
+            elif record is not None:
+                if target.spread is Spread.BY_TABLE and not record.pinned:
                     logger.warning(
                         "rows of before the start are spread as they were, one transaction at a time",
                         table=target.label,
                         upto_ts=self._past_ts,
                     )
                     self._one_by_one = True
-                target = lane_basis.spread_as(target, known, len(lanes))
+                target = lane_basis.spread_as(target, record, len(lanes))
             targets.append(target)
         lanes.learn(targets)
 

@@ -36,8 +36,8 @@ class TableReader:
     def _target_of(self, version: TableVersion, lanes: int) -> TableTarget:
         with self._session.connection() as connection:
             try:
-                found = read_table(connection, *version.downstream)
-                target = target_of(version, lanes, found, sync_mode=self._sync_mode)
+                table = read_table(connection, *version.downstream)
+                target = target_of(version, lanes, table, sync_mode=self._sync_mode)
             except DownstreamError as error:
                 raise TableUnfit(error, version) from error
         if target.repeats and target.label not in self._warned:
@@ -46,22 +46,22 @@ class TableReader:
                 "a table downstream has no transactions: after a crash others see parts of batches until they"
                 " have come again",
                 table=target.label,
-                engine=found.engine if found else "",
+                engine=table.engine if table else "",
                 hint=f"ALTER TABLE {target.label} ENGINE=InnoDB",
             )
         return target
 
     def targets_of_the_past(self, versions: Sequence[TableVersion], lanes: int) -> list[TableTarget]:
         """As `targets`, for rows that all lanes may have applied: a table that does not fit is no error."""
-        found = []
+        targets = []
         for version in versions:
             try:
-                found += self.targets([version], lanes)
+                targets += self.targets([version], lanes)
             except TableUnfit as unfit:
                 if isinstance(unfit.__cause__, NotTransactional):
                     raise
-                found.append(target_of(version, lanes))
-        return found
+                targets.append(target_of(version, lanes))
+        return targets
 
     def close(self) -> None:
         self._session.close()

@@ -69,7 +69,7 @@ class StandaloneCatalog:
         stored = await self._client.get(SCHEMA)
         return stored.mod_revision if stored else 0
 
-    async def found(self, head: bytes) -> bool:
+    async def begin(self, head: bytes) -> bool:
         """Write the first head; False when another process did. Raises `Unavailable`."""
         return (await self._client.txn([etcd.mod_is(SCHEMA, 0)], [etcd.put(SCHEMA, head)])).succeeded
 

@@ -59,10 +59,10 @@ class TimeBound:
         self._etcd_s = max((clock - began_s for clock in clocks if clock is not None), default=None)
 
     def _limit_s(self, now_s: float) -> float | None:
-        found = [] if self._stored_s is None else [self._stored_s + now_s]
+        limits_s = [] if self._stored_s is None else [self._stored_s + now_s]
         if self._etcd_s is not None:
-            found.append(self._etcd_s + now_s + SLACK_S)
-        return max(found, default=None)
+            limits_s.append(self._etcd_s + now_s + SLACK_S)
+        return max(limits_s, default=None)
 
     def physical_s(self, wall_s: float, now_s: float) -> float:
         """Up to where this process may move the clock, seconds since 1970."""

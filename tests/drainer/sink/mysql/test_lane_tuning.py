@@ -139,7 +139,7 @@ async def test_lanes_are_looked_at_each_second_and_as_many_wanted_as_do_most(
         nonlocal rows, looks
         if (looks := looks + 1) > 100:
             raise asyncio.CancelledError
-        lanes.count = counter.wanted
+        lanes.count = counter.goal
         clock.advance(seconds)
         rows += int(curve(lanes.count) * seconds)
 

@@ -134,7 +134,7 @@ async def test_the_number_of_lanes_changes_while_rows_go_on(target: Target, name
 
     async def batches(life: Life) -> AsyncIterator[MergedBatch]:
         async for batch in life.batches(7):
-            life.sink.lanes.count.wanted = rng.randint(1, 5)
+            life.sink.lanes.count.goal = rng.randint(1, 5)
             yield batch
 
     for dies in (True, True, False):
