@@ -16,7 +16,8 @@ Holds  every start raises the epoch in `drainer_state`, in every lane's row and 
 Order  a start ends the sessions in which an older drainer may hold locks (`mysql/session_lock.py`), raises
        the epoch, and then ends its idle DDL sessions: DDL commits by itself and is guarded by no UPDATE. Who
        reconnects takes the session's lock first and reads the epoch then
-Never  replaces a living drainer that has another node id: that is a mistake of configuration. One
+Never  replaces a living drainer that has another node id: that is a mistake of configuration. Nor a stream of
+       Spark, living or not, which owns the checkpoint until it gives it back. One
        with the same id is replaced, as a standby replaces an active drainer that was frozen or cut off
 """
 
@@ -30,6 +31,9 @@ from drainer.mysql.rows.change import Position
 from tidb_binlog.errors import Conflict
 from tidb_binlog.tso import Ts
 
+SPARK_OWNER: Final = "binlog-spark/"
+"""What the owner begins with while a stream of `binlog-spark` works on the checkpoint, its name follows. It
+stays after a kill: rows of half a batch may be downstream, and only that stream knows which."""
 _HINT: Final = "the drainer resumes from what is stored there; Pumps must still have what comes after it"
 
 
@@ -44,7 +48,16 @@ def next_epoch(last: int, now_ts: Ts) -> int:
 
 
 def check_owner(cluster_id: int, last_owner: str, owner: str, living: Collection[str]) -> None:
-    """Raises `Conflict` if the drainer that started last has another id and is running."""
+    """Raises `Conflict` if the drainer that started last has another id and is running, or is a stream of
+    Spark that did not end between two batches."""
+    if last_owner != owner and last_owner.startswith(SPARK_OWNER):
+        name = last_owner.removeprefix(SPARK_OWNER)
+        raise Conflict(
+            f"binlog-spark stream {name} works on the checkpoint of cluster {cluster_id}, or was killed and"
+            " left a batch half done",
+            hint=f"stop it, or start it once more with `--name {name} --once`: it finishes its batch and"
+            " gives the checkpoint back",
+        )
     if last_owner and owner and last_owner != owner and last_owner in living:
         raise Conflict(
             f"drainer {last_owner} is running and works on the checkpoint of cluster {cluster_id}, which"

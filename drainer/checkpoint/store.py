@@ -307,6 +307,11 @@ class CheckpointStore:
         position = Position(checkpoint.commit_ts if lanes_at is None else lanes_at)
         self._update(position=position, checkpoint=checkpoint)
 
+    def release(self, checkpoint: Checkpoint) -> None:
+        """As `settle`, and the checkpoint is nobody's: whoever starts next goes on from there."""
+        position = Position(checkpoint.commit_ts)
+        self._update(position=position, checkpoint=checkpoint, owner="")
+
     def resize(self, lane_count: int, position: Position) -> None:
         """Another number of lanes, which all stand at `position`. All lanes are drained."""
         self._update(position=position, lane_count=lane_count)
@@ -351,6 +356,7 @@ class CheckpointStore:
         position: Position | None = None,
         checkpoint: Checkpoint | None = None,
         lane_count: int | None = None,
+        owner: str | None = None,
         also: Callable[[Connection], None] | None = None,
     ) -> None:
         """One transaction: the state if the epoch is still ours, the lanes, the snapshot, the row."""
@@ -359,6 +365,8 @@ class CheckpointStore:
             settings = [b"lane_count=%d" % lane_count]
             if intent is not None:
                 settings.append(b"intent=" + intent)
+            if owner is not None:
+                settings.append(b"owner=" + string_literal(owner))
             if checkpoint is not None:
                 self._check_order(checkpoint)
                 settings.append(b"checkpoint=" + string_literal(checkpoint.to_json()))

@@ -58,17 +58,18 @@ class Parser(argparse.ArgumentParser):
 # What commands add -----------------------------------------------------------------------------------------
 
 
-def add_archive(parser: argparse.ArgumentParser) -> None:
-    """`--archive` and what tells how to read it."""
+def add_archive(parser: argparse.ArgumentParser, *, required: bool = True, pumps: bool = False) -> None:
+    """`--archive` and what tells how to read it. `pumps`: it may be those of a cluster, too."""
     group = parser.add_argument_group("archive")
     group.add_argument(
         "--archive",
         "--from",
         dest="archive",
-        required=True,
+        required=required,
+        default="",
         metavar="DIR",
         help="directory of an archive (db-type = file), a relay log or a Pump's value log; a path or a URI"
-        " (s3://, gs://, hdfs://)",
+        " (s3://, gs://, hdfs://)" + ("; or the Pumps of a cluster: pumps://HOST:2379" if pumps else ""),
     )
     group.add_argument("--kind", choices=KINDS, default="auto", help="what it is (default: found out)")
     group.add_argument(

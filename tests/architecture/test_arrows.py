@@ -83,7 +83,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("history", "statistics", "export"),
         ("effects", "source"),
         ("replay", "session"),
-        ("image", "flashback"),
+        ("live", "image", "flashback"),
         ("audit", "arguments"),
         ("output", "local"),
         ("commands",),
@@ -171,7 +171,8 @@ BORDERS = {
     ("drainer.reading.archive", "drainer.spark"): (),
     ("drainer.spark", "drainer"): (
         *("txn", "changes", "checkpoint", "compare", "ddl", "formats", "mysql", "relay", "stream"),
-        *("config.password", "points.image", "points.restore", "sink.file", "sink.runner"),
+        *("config", "points.image", "points.restore", "sink.file", "sink.runner"),
+        *("app.build_mysql", "app.load_schema"),
     ),
     ("binlogctl", "drainer"): (
         *("txn", "changes", "checkpoint", "compare", "config", "formats", "mysql", "points", "reading"),

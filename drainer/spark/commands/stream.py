@@ -1,4 +1,4 @@
-"""binlog-spark stream: a growing archive goes downstream as it is written, batch by batch, each once.
+"""binlog-spark stream: what Pumps have, or a growing archive, goes downstream batch by batch, each once.
 
 Tests  tests/spark/test_readme_spark.py
 """
@@ -6,8 +6,10 @@ Tests  tests/spark/test_readme_spark.py
 from __future__ import annotations
 
 import argparse
+import os
 import signal
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
@@ -16,36 +18,49 @@ from drainer.spark import arguments
 from drainer.spark.replay.plan import ReplayOptions
 from drainer.spark.source.stream_offsets import BATCH_BYTES, INTERVAL_S
 from tidb_binlog import quantities
+from tidb_binlog.errors import FlagError
 from tidb_binlog.observe import show
 
 if TYPE_CHECKING:
-    from drainer.spark.replay.stream_apply import Batch
+    from drainer.config.options import DrainerConfig
+    from drainer.spark.live.stream import PumpStream
+    from drainer.spark.replay.stream_apply import ArchiveStream, Batch
 
 HELP: Final = """\
-apply an archive downstream while a drainer writes it, and resume where the last run ended
+apply what Pumps have, or an archive that a drainer writes, over many cores, and resume where the last run
+ended
 
+    binlog-spark stream --from pumps://HOST:2379 --to mysql://root@127.0.0.1:3306/
+    binlog-spark stream --config drainer.toml
     binlog-spark stream --from DIR --to mysql://root@127.0.0.1:3306/ --checkpoint DIR
 
-The checkpoint directory remembers which batch comes next, the downstream (tidb_binlog.spark_jobs) what of it
-is there: killed at any time, the same command resumes, nothing is lost or done twice. Each batch is a line.
-Ctrl-C or SIGTERM ends it; --once ends it when all that is there now is applied.
+From Pumps, it takes the place of a Drainer: it goes on from the Drainer's checkpoint downstream, by its rules
+(--config), and a Drainer goes on from what it leaves. Both at once are refused. While it runs, Pumps keep for
+the reader --name what it has not applied.
+From an archive, the checkpoint directory remembers which batch comes next, the downstream what of it is
+there. Killed at any time, the same command resumes, nothing is lost or done twice. Each batch is a line.
+Ctrl-C or SIGTERM ends it after the batch at hand; --once ends it when all that is there now is applied.
 """
+_PUMPS: Final = "pumps://"
+NAME: Final = "spark"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    arguments.add_archive(parser)
-    arguments.add_database(parser, "--to", required=True, purpose="where to apply it")
+    arguments.add_archive(parser, required=False, pumps=True)
+    arguments.add_database(parser, "--to", required=False, purpose="where to apply it")
     add = parser.add_argument_group("stream").add_argument
-    add("--checkpoint", required=True, metavar="DIR", help="of this stream alone; kept over restarts")
+    add("--config", default="", metavar="FILE", help="a Drainer's: Pumps, downstream, rules, TLS, ddl-rule")
+    add("--name", default=NAME, metavar="NAME", help=f"of the reader that Pumps keep for (default {NAME})")
+    add("--checkpoint", default="", metavar="DIR", help="of a stream from an archive; kept over restarts")
     add("--once", action="store_true", help="apply what is there now, then end")
     add("--start", type=_bound, default=0, metavar="TIME", help="begin there, with a new checkpoint")
     add("--interval", type=_span, default=INTERVAL_S, metavar="SPAN", help="between batches (default 1s)")
     add(
         "--batch-bytes",
         type=arguments.size_bytes,
-        default=BATCH_BYTES,
+        default=0,
         metavar="SIZE",
-        help="of the archive in a batch at most, but one transaction at least (default 64 MiB)",
+        help="read for a batch at most, but one transaction at least (default 64 MiB, from Pumps 256 MiB)",
     )
     add("--safe", action="store_true", help="rows may be downstream already, or be gone: write over them")
     add(
@@ -59,10 +74,79 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    show = _as_json if args.output == arguments.JSON else _as_text
+
+    def done(batch: Batch) -> None:
+        args.job_metrics.note_batch(batch)
+        show(batch)
+
+    stream = (_from_pumps if args.config or args.archive.startswith(_PUMPS) else _from_archive)(args, done)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        stream.stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    stream.wait()
+    return 0
+
+
+def _from_pumps(args: argparse.Namespace, done: Callable[[Batch], None]) -> PumpStream:
+    from drainer.spark.live.stream import LIVE_BATCH_BYTES, LiveSettings, PumpStream
+
+    settings = LiveSettings(
+        _drainer(args),
+        args.name,
+        once=args.once,
+        interval_s=args.interval,
+        batch_bytes=args.batch_bytes or LIVE_BATCH_BYTES,
+    )
+    return PumpStream(settings, lambda: arguments.open_session(args, "binlog-spark stream"), on_batch=done)
+
+
+def _drainer(args: argparse.Namespace) -> DrainerConfig:
+    """The Drainer's configuration that the command line stands for. Raises `ConfigError`, `FlagError`."""
+    from drainer.config.options import ENV_PREFIX, DrainerConfig
+    from tidb_binlog.config import loading
+
+    argv = ["-config", args.config] if args.config else []
+    settings = loading.load(DrainerConfig, argv, os.environ, program="drainer", env_prefix=ENV_PREFIX)
+    if args.archive:
+        if not args.archive.startswith(_PUMPS):
+            raise FlagError("--config is about Pumps", hint="leave --from away, or give pumps://HOST:2379")
+        settings = replace(settings, pd_urls=args.archive.removeprefix(_PUMPS))
+    if args.start:
+        settings = replace(settings, initial_commit_ts=args.start - 1)
+    if args.safe:
+        settings = replace(settings, safe_mode=True)
+    if args.database:
+        target = arguments.database(args)
+        settings = replace(
+            settings,
+            db_type="mysql",
+            to_host=target.host,
+            to_port=target.port,
+            to_user=target.user,
+            to_password=target.password,
+            to_socket=target.socket,
+            to_ssl_ca=args.ssl_ca,
+            to_ssl_cert=args.ssl_cert,
+            to_ssl_key=args.ssl_key,
+        )
+    if not settings.to_database:
+        raise FlagError(
+            "there is no downstream", hint="--to mysql://USER@HOST:PORT/, or [syncer.to] in --config"
+        )
+    return settings
+
+
+def _from_archive(args: argparse.Namespace, done: Callable[[Batch], None]) -> ArchiveStream:
     # It needs what PySpark has since 4.2: the other commands do without, and so does --help.
     from drainer.spark.replay.stream_apply import ArchiveStream, StreamSettings
 
-    target = arguments.database(args)
+    for flag, value in (("--from", args.archive), ("--to", args.database), ("--checkpoint", args.checkpoint)):
+        if not value:
+            raise FlagError(f"{flag} is missing", hint="see binlog-spark stream --help")
     options = ReplayOptions(
         tables=Selection.of(tables=args.tables).tables,
         safe=args.safe,
@@ -72,26 +156,13 @@ def run(args: argparse.Namespace) -> int:
         start=args.start,
         once=args.once,
         interval_s=args.interval,
-        batch_bytes=args.batch_bytes,
+        batch_bytes=args.batch_bytes or BATCH_BYTES,
         fail_on_data_loss=not args.skip_lost,
         options=options,
     )
+    target = arguments.database(args)
     spark = arguments.open_session(args, "binlog-spark stream")
-    show = _as_json if args.output == arguments.JSON else _as_text
-
-    def done(batch: Batch) -> None:
-        args.job_metrics.note_batch(batch)
-        show(batch)
-
-    stream = ArchiveStream(spark, args.archive, target, args.checkpoint, settings, on_batch=done)
-
-    def end(number: int, frame: FrameType | None) -> None:
-        stream.stop()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end)
-    stream.wait()
-    return 0
+    return ArchiveStream(spark, args.archive, target, args.checkpoint, settings, on_batch=done)
 
 
 def _as_json(batch: Batch) -> None:

@@ -86,7 +86,7 @@ def replay(
     made = plan(_maker(spark), archive, start, stop, options, begun)
     summary = _summary(made, job)
     if dry_run:
-        estimated_s = round(made.outline.rows / ESTIMATED_RATE, 1)
+        estimated_s = round(made.changes / ESTIMATED_RATE, 1)
         return replace(summary, dry_run=True, estimated_s=estimated_s)
     run = ReplayRun(_maker(spark), target, made, summary.job, show_progress=show_progress)
     try:
@@ -125,5 +125,5 @@ def _summary(made: ReplayPlan, job: str) -> ReplaySummary:
         steps=len(made.tasks),
         ddl=sum(isinstance(task.step, Ddl) for task in made.tasks),
         bytes=made.size,
-        changes=made.outline.rows,
+        changes=made.changes,
     )

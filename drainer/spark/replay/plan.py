@@ -66,21 +66,28 @@ class ReplayTask:
 
 @dataclass(frozen=True)
 class ReplayPlan:
-    """`survey`: of the archive when the job was planned."""
+    """What is to be done, and from where rows are read.
 
-    survey: Survey
+    `location`: the directory of the slices. `oldest`: index of its first segment, None without one.
+    `with_rows`: the tables that rows may be of, None: of any. `changes`: rows in the files that were read,
+    before any selection.
+    """
+
+    location: Location
     selection: Selection
     definitions: Definitions
-    outline: Outline
     tasks: tuple[ReplayTask, ...]
-    damage: str
     frozen: Frozen
-    skip_ddl: frozenset[int]
+    damage: str = FAIL
+    skip_ddl: frozenset[int] = frozenset()
+    oldest: int | None = None
+    with_rows: frozenset[tuple[str, str]] | None = None
+    changes: int = 0
 
     def refuse_gap(self) -> None:
         """Raises `Corruption` if segments are gone that were there when the job began: chunks would be cut
         from other rows than those that are marked as written."""
-        oldest = min((segment.index for segment in self.survey.segments), default=None)
+        oldest = self.oldest
         if self.frozen.first >= 0 and (oldest is None or oldest > self.frozen.first):
             raise Corruption(
                 f"{self.frozen.archive}: segment {self.frozen.first} is gone, where this job began to read",
@@ -151,7 +158,26 @@ def plan(
         damage=damage,
         time_zone=zone,
     )
-    return ReplayPlan(found, selection, definitions, outlined, tuple(tasks), damage, frozen, options.skip_ddl)
+    return ReplayPlan(
+        found.location,
+        selection,
+        definitions,
+        tuple(tasks),
+        frozen,
+        damage,
+        options.skip_ddl,
+        oldest=min((segment.index for segment in found.segments), default=None),
+        with_rows=_with_rows(found),
+        changes=outlined.rows,
+    )
+
+
+def _with_rows(survey: Survey) -> frozenset[tuple[str, str]] | None:
+    if not all(segment.is_covered for segment in survey.segments):
+        return None
+    return frozenset(
+        name for segment in survey.segments if segment.described for name in segment.described.rows
+    )
 
 
 def _first(tasks: list[ReplayTask]) -> int:
@@ -172,13 +198,13 @@ def _tasks(
             continue
         parts = between(slices, begin, places.get(step.stop + 1))
         size = size_of(parts)
-        buckets = 0 if size <= options.small_bytes or not with_spark else _buckets(size)
+        buckets = 0 if size <= options.small_bytes or not with_spark else buckets_of(size)
         tasks.append(ReplayTask(step, tuple(parts), buckets))
     return tasks
 
 
-def _buckets(size: int) -> int:
-    """A power of two."""
+def buckets_of(size: int) -> int:
+    """Into how many buckets the effects of so many bytes go: a power of two."""
     least, most = _BUCKETS
     return min(most, max(least, 1 << (size // _BUCKET_BYTES).bit_length()))
 

@@ -9,13 +9,15 @@ Holds   tasks run in their order; within one every key is written once, with its
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from drainer.checkpoint.value import Intent
+from drainer.ddl.policy import Ruling
+from drainer.ddl.rules import APPLY, SKIP, STOP
 from drainer.ddl.run.recycle_bin import KeepDropped
-from drainer.ddl.run.runner import DdlRunner
+from drainer.ddl.run.runner import DdlRunner, Refused
 from drainer.mysql.connection import Target, connect
 from drainer.reading.archive.decode.definitions import KnownTables
 from drainer.reading.archive.decode.reading import read
@@ -43,11 +45,35 @@ KEPT_S: Final = 1800.0
 _PARTITIONS_PER_CORE: Final = 2
 
 
+@dataclass(frozen=True)
+class DdlSteps:
+    """What runs schema changes. `ruling`: what is to become of one; `passes` is told of each, also of those
+    that an earlier life has run."""
+
+    runner: DdlRunner
+    ruling: Callable[[Ddl], Ruling]
+    passes: Callable[[Ddl], None] = lambda ddl: None
+
+    @classmethod
+    def of_archive(cls, target: Target) -> DdlSteps:
+        """Everything that the archive has runs, by what it says itself of databases."""
+        schema = RelaySchema()
+        runner = DdlRunner(target, schema, keep=KeepDropped(SCHEMA, 0, KEPT_S))
+        return cls(runner, lambda ddl: Ruling(APPLY, "it is in the archive"), schema.pass_ddl)
+
+
 class ReplayRun:
     """One life of a job. Raises `Conflict` if another one is at it, or if it was begun for something else."""
 
     def __init__(
-        self, spark: SparkOf | None, target: Target, plan: ReplayPlan, name: str, *, show_progress: bool
+        self,
+        spark: SparkOf | None,
+        target: Target,
+        plan: ReplayPlan,
+        name: str,
+        *,
+        show_progress: bool,
+        ddl: DdlSteps | None = None,
     ) -> None:
         self._spark = spark
         self._target = target
@@ -55,15 +81,13 @@ class ReplayRun:
         self._skipped = plan.skip_ddl
         self._connection = connect(target)
         self._connection.run(b"SET SESSION wait_timeout=%d" % _LOCK_HOLDS_S)
-        self._schema = RelaySchema()
-        keep = KeepDropped(SCHEMA, 0, KEPT_S)
-        self._runner = DdlRunner(target, self._schema, keep=keep)
+        self._ddl = ddl or DdlSteps.of_archive(target)
         self._catalog = DownstreamTables(plan.definitions, self._connection, plan.selection)
         self.job = Job(self._connection, name)
         self._show_progress = show_progress
 
     def close(self) -> None:
-        self._runner.close()
+        self._ddl.runner.close()
         self._connection.close()
 
     def work(self) -> JobState:
@@ -76,28 +100,31 @@ class ReplayRun:
         for number, task in enumerate(tasks):
             step = task.step
             if isinstance(step, Ddl):
-                self._schema.pass_ddl(step)
+                self._ddl.passes(step)
             if number < state.step:
                 continue
             if isinstance(step, Rows):
                 self._rows(number, task, step)
             else:
-                self._ddl(step, state.intent if number == state.step else None)
+                self._change_schema(step, state.intent if number == state.step else None)
             self.job.reach(number + 1)
         self.job.finish()
         return state
 
     # -- schema changes ----------------------------------------------------------------------------
 
-    def _ddl(self, ddl: Ddl, intent: Intent | None) -> None:
-        runner = self._runner
-        if ddl.commit_ts in self._skipped:
-            logger.warning("DDL is left out", commit_ts=ddl.commit_ts, query=ddl.query)
+    def _change_schema(self, ddl: Ddl, intent: Intent | None) -> None:
+        runner, ruling = self._ddl.runner, self._ddl.ruling(ddl)
+        if ddl.commit_ts in self._skipped or ruling.action == SKIP:
+            logger.warning("DDL is left out", commit_ts=ddl.commit_ts, query=ddl.query, reason=ruling.reason)
             return
-        if intent is None or intent.commit_ts != ddl.commit_ts or not runner.had_run(intent, ddl, None):
+        if ruling.action == STOP or ddl.refused:
+            raise Refused(ddl, ddl.refused or ruling.reason)
+        text = ruling.text or None
+        if intent is None or intent.commit_ts != ddl.commit_ts or not runner.had_run(intent, ddl, text):
             before = intent.before if intent is not None else runner.before(ddl)
             self.job.intend(Intent(ddl.commit_ts, ddl.job_id, ddl.query, before))
-            runner.run(ddl)
+            runner.run(ddl, text)
         self._catalog.forget()
 
     # -- rows ---------------------------------------------------------------------------------------
@@ -131,7 +158,7 @@ class ReplayRun:
         try:
             for part in task.slices:
                 selection = self._selection(step)
-                records = read(plan.survey.location, part, selection, plan.definitions, damage=plan.damage)
+                records = read(plan.location, part, selection, plan.definitions, damage=plan.damage)
                 for record in records:
                     if not isinstance(record, Changes):
                         continue
@@ -172,7 +199,7 @@ class ReplayRun:
         tables = replace(tables, apart=self.job.settle(tables.apart))
         selection = self._selection(step)
         reading = Reading(
-            plan.survey.location,
+            plan.location,
             shares(task.slices, cores),
             selection,
             plan.definitions,
@@ -212,11 +239,7 @@ class ReplayRun:
 
     def _versions(self, step: Rows) -> list[TableVersion]:
         """Of the tables that rows of the step may be of."""
-        plan = self._plan
-        segments = plan.survey.segments
-        names: set[tuple[str, str]] | None = None
-        if all(segment.is_covered for segment in segments):
-            names = {name for segment in segments if segment.described for name in segment.described.rows}
+        plan, names = self._plan, self._plan.with_rows
         return [
             table.version
             for table in plan.definitions

@@ -11,6 +11,9 @@ Tests   tests/spark/replay/test_stream_apply.py
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from drainer.mysql.connection import Connection
@@ -68,8 +71,12 @@ def forget(connection: Connection, query: str, batch: int) -> None:
     """What came before this batch, which is done: it never comes again."""
     prefix = _prefix_of(query)
     older = [job for job, _ in _known(connection) if job.startswith(prefix) and job != job_of(query, batch)]
-    for table in (PROGRESS, JOBS):
-        for job in older:
+    _delete(connection, older)
+
+
+def _delete(connection: Connection, jobs: Iterable[str]) -> None:
+    for job in jobs:
+        for table in (PROGRESS, JOBS):
             connection.run(b"DELETE FROM " + table + b" WHERE job=" + string_literal(job))
     connection.commit()
 
@@ -87,3 +94,30 @@ def _rows(connection: Connection, query: bytes) -> list[tuple[Any, ...]]:
         return []
     finally:
         connection.rollback()
+
+
+@dataclass(frozen=True, slots=True)
+class LiveJobs:
+    """Names of the batches of a stream from Pumps: by where they begin, so the next one is known from the
+    checkpoint alone."""
+
+    prefix: str
+
+    @classmethod
+    def of(cls, cluster_id: int, checkpoint_schema: str) -> LiveJobs:
+        """Of the stream that owns this checkpoint."""
+        digest = hashlib.sha256(f"{cluster_id}/{checkpoint_schema}".encode()).hexdigest()
+        return cls(f"live-{digest[:16]}-")
+
+    def job_at(self, position: Ts) -> str:
+        """The batch that begins after a position."""
+        return f"{self.prefix}{position}"
+
+    def forget_before(self, connection: Connection, position: Ts) -> None:
+        """Batches that ended at or below it never come again."""
+        pattern = string_literal(self.prefix.replace("_", "\\_") + "%")
+        names = [
+            str(job)
+            for (job,) in _rows(connection, b"SELECT job FROM " + JOBS + b" WHERE job LIKE " + pattern)
+        ]
+        _delete(connection, [job for job in names if int(job.removeprefix(self.prefix)) < position])

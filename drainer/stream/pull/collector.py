@@ -26,29 +26,42 @@ import contextlib
 import functools
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from drainer.metrics import note_arrival
 from drainer.stream.pull.merged import Merged, MergedBatch
 from drainer.stream.pull.merger import Merger
 from drainer.stream.pull.pull_message import Arrival, DdlMark
-from drainer.stream.pull.pump_source import BinlogsGone, PullClient, PumpSource
+from drainer.stream.pull.pump_source import BinlogsGone, PullChoice, PullClient, PumpSource
 from drainer.stream.pull.spill import SpillDirectory
 from tidb_binlog import binlog, ddl_job, rpc, tso
 from tidb_binlog.clock import Clock
 from tidb_binlog.cluster import node
-from tidb_binlog.cluster.registry import ClusterView, NodeEntry, Registry
+from tidb_binlog.cluster.registry import ClusterView, NodeEntry
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.observe import log, metrics, trace
 from tidb_binlog.status.drainer import SourceStatus
 from tidb_binlog.table_info import SchemaState
 from tidb_binlog.tso import Ts
-from tidb_binlog.upstream_port import SchemaHistory
 
 PAUSE_FIRST_S: Final = 0.01
 PAUSE_MAX_S: Final = 1.0
 
 _logger = log.get("collector")
+
+
+class PumpListing(Protocol):
+    """What a collector needs of the registry."""
+
+    async def view(self) -> ClusterView: ...
+
+    def watch(self) -> AsyncIterator[ClusterView]: ...
+
+
+class JobHistory(Protocol):
+    """What it needs of the upstream's DDL history."""
+
+    async def job(self, job_id: int) -> bytes | None: ...
 
 
 class JobReader:
@@ -57,7 +70,7 @@ class JobReader:
     `waits_for` says what is waited for, "" while nothing is.
     """
 
-    def __init__(self, history: SchemaHistory) -> None:
+    def __init__(self, history: JobHistory) -> None:
         self._history = history
         self.waits_for = ""
 
@@ -228,12 +241,12 @@ class BoundedQueue(Generic[T]):
 class Collector:
     """`after_ts`: everything at or below it is applied. `queue_bytes_max` bounds what waits for the applier;
     a pump may send a quarter of it ahead of the others. `compressor`: "zstd" or "gzip", what pumps are asked
-    to compress with; "": with nothing."""
+    to compress with; "": with nothing. `history`: None where nobody needs the jobs of DDL."""
 
     def __init__(
         self,
-        registry: Registry,
-        history: SchemaHistory,
+        registry: PumpListing,
+        history: JobHistory | None,
         *,
         cluster_id: int,
         after_ts: Ts,
@@ -245,9 +258,10 @@ class Collector:
         unbroken: Callable[[], int | None] = lambda: 0,
         finds_pumps: bool = False,
         compressor: str = "",
+        choice: PullChoice = PullChoice(),  # noqa: B008 -- it is frozen
     ) -> None:
         self._registry = registry
-        self._jobs = JobReader(history)
+        self._jobs = JobReader(history) if history is not None else None
         self._clock = clock
         self._spill = spill
         self.asking = IdleAsking(self._ask_idle, idle_ask_s)
@@ -269,6 +283,7 @@ class Collector:
             connect=connect,
             spill=spill,
             compressor=compressor,
+            choice=choice,
         )
         self._queue: BoundedQueue[MergedBatch] = BoundedQueue(
             bytes_max=queue_bytes_max, items_max=BATCHES_QUEUED_MAX
@@ -380,7 +395,7 @@ class Collector:
             return "the registry: until it hears from us, pumps may join without telling us"
         if self._list_trouble:
             return f"the registry, for pumps that may have joined: {self._list_trouble}"
-        if self._jobs.waits_for:
+        if self._jobs is not None and self._jobs.waits_for:
             return self._jobs.waits_for
         if self._spill.waiting:
             return self._spill.waiting
@@ -586,7 +601,7 @@ class Collector:
                 if mark.query.startswith(binlog.SEQUENCE_VALUE):
                     continue  # a sequence's value moved: its job does not exist, nothing runs downstream
                 job = None
-                if mark.schema_state != SchemaState.DELETE_ONLY:  # the job is still under way then
+                if self._jobs is not None and mark.schema_state != SchemaState.DELETE_ONLY:  # else under way
                     with trace.span("reads a DDL job", "merge", job_id=mark.job_id):
                         job = await self._jobs.read(mark)
                     DDL_JOBS.inc()

@@ -24,6 +24,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -83,6 +84,16 @@ class BinlogsGone(Corruption):
         self.lowest = lowest
 
 
+@dataclass(frozen=True, slots=True)
+class PullChoice:
+    """What is wanted of Pumps, where that is not everything. `until_ts`: nothing above it, 0: no end.
+    `table_ids`: transactions that have rows of one of them, and DDL; none: all. Pumps that do not know it
+    send everything."""
+
+    until_ts: Ts = 0
+    table_ids: tuple[int, ...] = ()
+
+
 class PullClient(Protocol):
     """What a source needs of a connection; `tidb_binlog.rpc.Client` is one."""
 
@@ -112,6 +123,7 @@ class PumpSource:
         deliver: Deliver,
         spill: SpillDirectory,
         compressor: str = "",
+        choice: PullChoice = PullChoice(),
         silence_max_s: float = SILENCE_MAX_S,
         rng: random.Random | None = None,
     ) -> None:
@@ -126,6 +138,7 @@ class PumpSource:
         self.waits_for_start_ts = 0  # the open prewrite that keeps its watermark back; 0 if there is none
         self.compression = ""  # how the pump compresses what it sends in this session; "" if it does not
         self._cluster_id = cluster_id
+        self._choice = choice
         self._credit_bytes = credit_bytes
         self._connect = connect
         self._deliver = deliver
@@ -218,6 +231,8 @@ class PumpSource:
                 continue
             if error is not None and not isinstance(error, Unavailable | rpc.RpcStatus):
                 raise error
+            if error is None and 0 < self._choice.until_ts <= self.position:
+                return
             if isinstance(error, rpc.RpcStatus) and error.code in (OUT_OF_RANGE, rpc.DATA_LOSS):
                 raise self._refused(error)
             self._note_down(str(error) if error else "the pump ended the stream")
@@ -300,7 +315,7 @@ class PumpSource:
     async def _requests(self) -> AsyncGenerator[bytes, None]:
         """The opening, then credit and waits as they come up. Asks at once: the answer tells of life."""
         self._owed_bytes = 0
-        self._asked_ts = max(self._wanted_ts, self.position + 1)
+        self._asked_ts = max(self._wanted_ts, self.position + 1, self._choice.until_ts)
         self._told_ts = self._given_ts if self._given_ts > self.position else 0
         yield pump_pb2.PullBatchesReq(
             cluster_id=self._cluster_id,
@@ -311,6 +326,8 @@ class PumpSource:
             silence_ms=SILENCE_ASKED_MS,
             given_ts=self._told_ts,
             takes_compression=self._compressed.takes,
+            until_ts=self._choice.until_ts,
+            table_ids=self._choice.table_ids,
         ).SerializeToString()
         while True:
             await self._changed.wait()

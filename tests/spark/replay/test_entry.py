@@ -243,7 +243,7 @@ def test_what_a_drainer_wrote_again_into_another_file_is_not_replayed_twice(
     found = [
         record.commit_ts
         for part in made.tasks[0].slices
-        for record in read(made.survey.location, part, made.selection, made.definitions)
+        for record in read(made.location, part, made.selection, made.definitions)
         if isinstance(record, Changes)
     ]
     assert found == [item.commit_ts for item in items]

@@ -11,18 +11,21 @@ Tests  tests/drainer/reading/archive/test_typed_values.py
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 from drainer.changes.values import RawReader, shown
-from drainer.reading.archive.decode.records import Row
-from drainer.txn import DELETE, INSERT, TableEvents, TableVersion
+from drainer.reading.archive.decode.records import Row, RowRun
+from drainer.txn import DELETE, INSERT, TableEvents, TableVersion, Transaction
 from tidb_binlog.rowcodec.codegen import Conversion, Shape
 from tidb_binlog.rowcodec.datum import NULL_DATUM, read_bytes, read_duration, read_int, read_unsigned, skip
 from tidb_binlog.rowcodec.plan import RowReaders
 from tidb_binlog.rowcodec.put import put_bytes, put_int
 from tidb_binlog.rowcodec.varint import UINT64_END, put_svarint, put_uvarint
 from tidb_binlog.table_info import Column, ColumnKind, TableInfo
+
+if TYPE_CHECKING:
+    from drainer.reading.archive.decode.definitions import Definitions
 
 _PLANS_MAX: Final = 10_000
 _EMPTY: Final = b"\x00"
@@ -138,3 +141,10 @@ class Images:
                 before, after = plan.update(row)
                 images.append((table, kind, before, after))
         return images
+
+    def runs(self, item: Transaction, definitions: Definitions) -> Iterator[RowRun]:
+        """The rows of a transaction, of each table under the definition that stands for its version. Raises
+        `RowError`."""
+        for events in item.tables:
+            version = definitions.of_upstream(events.table)
+            yield events.first_ordinal, [(version, *row[1:]) for row in self.rows(events)]

@@ -17,8 +17,10 @@ from typing import Final
 from drainer.changes.statement_effect import pb_ddl
 from drainer.formats import binlog_file
 from drainer.formats.segment_index import UTC
+from drainer.reading.archive.decode import pump_range
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.pb_walk import PbWalker
+from drainer.reading.archive.decode.pump_range import PumpSlice
 from drainer.reading.archive.decode.records import Changes, Piece, Record, SchemaChange, changes
 from drainer.reading.archive.decode.relay_rows import RelayRows
 from drainer.reading.archive.decode.value_log import PumpReader
@@ -51,6 +53,9 @@ def read(
     _check(damage)
     if part.kind == PUMP:
         yield from PumpReader(location, part, definitions, skip_damage=damage == REPORT).records(selection)
+        return
+    if isinstance(part, PumpSlice):
+        yield from pump_range.records(part, selection, definitions)
         return
     reader = PbReader if part.kind == PB else _RelayReader
     with location.open(part.name) as file:

@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple
 
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.images import Images
-from drainer.reading.archive.decode.records import Changes, Record, RowRun, SchemaChange, changes
+from drainer.reading.archive.decode.records import Changes, Record, SchemaChange, changes
 from drainer.reading.archive.files.framing import CHUNK, value_records
 from drainer.reading.archive.files.location import File, Location
 from drainer.reading.archive.files.payload import PayloadHead
@@ -254,18 +254,12 @@ class PumpReader(ValueLog):
             item = translator.translate(entry)
             if isinstance(item, Transaction):
                 begin = Changes(item.commit_ts, item.start_ts, name, pos, 0, [])
-                yield from changes(self._runs(item), selection, begin)
+                yield from changes(self._images.runs(item, self._definitions), selection, begin)
             elif not item.skip and selection.wants_ddl(item.tables):
                 yield SchemaChange(item, name, pos)
         except (Corruption, RowError) as error:
             path = self._location.path_of(name)
             raise Corruption(f"{path}: offset {pos}: {error.message}", hint=error.hint) from None
-
-    def _runs(self, item: Transaction) -> Iterator[RowRun]:
-        for events in item.tables:
-            version = self._definitions.of_upstream(events.table)
-            rows = self._images.rows(events)
-            yield events.first_ordinal, [(version, *row[1:]) for row in rows]
 
     def heads(self) -> Iterator[PayloadHead]:
         """Of the transactions that were committed."""

@@ -1,0 +1,97 @@
+"""Pump range: what Pumps have between two timestamps, read from them as if it were a slice of an archive.
+
+In      where the Pumps of a cluster are, a range of commit_ts without a finished DDL in it, the schema and
+        the rules of there
+Out     `Changes` in commit order, each transaction once
+Holds   all Pumps are read together: a transaction that two of them have is dropped here, where both are seen
+        A range that lies at or below the watermark of every Pump is the same whenever it is read
+Why     a task of Spark needs no more than this to read a part of a live stream
+Tests   tests/spark/live/test_stream.py
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from drainer.reading.archive.decode.definitions import Definitions
+from drainer.reading.archive.decode.images import Images
+from drainer.reading.archive.decode.records import Changes, changes
+from drainer.reading.archive.files.segments import Slice
+from drainer.reading.archive.files.selection import Selection
+from drainer.stream.pull.range_reader import PumpSet, merged_range
+from drainer.stream.rules.rule_history import rules_from
+from drainer.stream.rules.rule_set import Rules
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.translate.translator import Translator
+from drainer.txn import Transaction
+from tidb_binlog.errors import Corruption
+from tidb_binlog.rowcodec.row_error import RowError
+from tidb_binlog.tso import Ts
+
+PUMPS: Final = "pumps"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """What rows of a stream are read by at one place of it; travels to tasks. `tables`: see `PumpSet`."""
+
+    pumps: PumpSet
+    tracker: bytes = field(repr=False)
+    rules: str = ""
+
+    @classmethod
+    def of(cls, pumps: PumpSet, tracker: SchemaTracker, rules: Rules) -> StreamState:
+        """The tracker as it is now."""
+        return cls(pumps, pickle.dumps(tracker), rules.text)
+
+    def translator(self) -> Translator:
+        """One that begins there."""
+        return Translator(pickle.loads(self.tracker), rules_from(self.rules) if self.rules else Rules())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PumpSlice(Slice):
+    """Everything with `after_ts` < commit_ts <= `until_ts`."""
+
+    after_ts: Ts
+    until_ts: Ts
+    state: StreamState
+
+    @classmethod
+    def of(cls, state: StreamState, after_ts: Ts, until_ts: Ts, size: int) -> PumpSlice:
+        """`size`: in bytes, about."""
+        return cls(
+            name=f"{after_ts}-{until_ts}",
+            index=0,
+            kind=PUMPS,
+            size=size,
+            after_ts=after_ts,
+            until_ts=until_ts,
+            state=state,
+        )
+
+
+def records(part: PumpSlice, selection: Selection, definitions: Definitions) -> Iterator[Changes]:
+    """Rows of the range. Raises `Corruption`, `Unavailable`."""
+    translator, images = part.state.translator(), Images()
+
+    def pieces(item: Transaction) -> Iterator[Changes]:
+        begin = Changes(item.commit_ts, item.start_ts, part.name, 0, 0, [])
+        yield from changes(images.runs(item, definitions), selection, begin, last=item.last)
+
+    for entry in merged_range(part.state.pumps, part.after_ts, part.until_ts):
+        try:
+            if entry.spilled is not None:
+                for piece in translator.pieces(entry.spilled):
+                    yield from pieces(piece)
+                continue
+            item = translator.translate(entry)
+            if isinstance(item, Transaction):
+                yield from pieces(item)
+        except (Corruption, RowError) as error:
+            raise Corruption(
+                f"pumps, commit_ts {entry.commit_ts}: {error.message}", hint=error.hint
+            ) from None

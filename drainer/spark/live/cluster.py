@@ -1,0 +1,212 @@
+"""Live cluster: what the driver of a stream asks of upstream, registry and Pumps.
+
+Drives  the upstream's oracle and DDL history, the survey of the Pumps, the reader with a name
+Out     `Bound`: where the next batch ends, and how it is cut for tasks
+Holds   the reader's name is ours from the beginning to the end: Pumps keep what is not done, and those that
+        join wait until the survey has them
+Stops   the end of the `async with`; a reader whose name was taken, or that was told to end, raises it at the
+        next `bound`
+Tests   tests/spark/live/test_stream.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+from collections import deque
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from drainer.config.options import DrainerConfig
+from drainer.reading.subscribe.named_reader import NamedReader, open_reader
+from drainer.spark.live import cuts
+from drainer.spark.live.cuts import Part
+from drainer.stream.pull.collector import Collector
+from drainer.stream.pull.merged import Merged
+from drainer.stream.pull.pump_source import PullChoice
+from drainer.stream.pull.range_reader import PumpSet
+from drainer.stream.pull.spill import SpillDirectory
+from tidb_binlog import rpc
+from tidb_binlog.binlog import NO_TABLE
+from tidb_binlog.clock import Clock
+from tidb_binlog.cluster import node
+from tidb_binlog.cluster.registry import Registry
+from tidb_binlog.etcd.registry import connect_registry
+from tidb_binlog.tso import Ts
+from tidb_binlog.upstream import choice
+from tidb_binlog.upstream.upstream_time import UpstreamTime
+from tidb_binlog.upstream_port import Upstream
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A batch: everything up to `stop_ts`. `ddl`: the finished DDL that ends it, with its job; `more`: Pumps
+    have what comes next already."""
+
+    stop_ts: Ts
+    parts: tuple[Part, ...]
+    ddl: Merged | None
+    more: bool
+
+
+class LiveCluster:
+    """`settings`: where the cluster is, TLS; large DDL never lie on disk, but what Go Pumps send besides may,
+    in its data-dir. `name`: of the reader."""
+
+    upstream: Upstream
+    registry: Registry
+    pumps: PumpSet
+    """As the registry has them now."""
+
+    def __init__(self, settings: DrainerConfig, name: str, clock: Clock) -> None:
+        self._settings = settings
+        self._name = name
+        self._clock = clock
+        self._ends = contextlib.AsyncExitStack()
+        self._reader: NamedReader | None = None  # from the beginning on
+        self._collector: Collector | None = None  # from `begin` on
+        self._running: asyncio.Future[Any] | None = None  # collector and reader; never ends by itself
+        # What the collector has given: everything at or below `_watermark` has been looked at, `_ddl` are the
+        # finished DDL of it that no batch has reached, in order.
+        self._watermark = 0
+        self._ddl: deque[Merged] = deque()
+        self._moved = asyncio.Event()  # `_watermark` has risen
+
+    @property
+    def shown(self) -> str:
+        """What it is called in messages, and in the downstream's record of jobs."""
+        return f"pumps://{self.upstream.cluster_id}"
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._open()
+        except BaseException:
+            await self._ends.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._ends.aclose()
+
+    async def _open(self) -> None:
+        settings, tls = self._settings, self._settings.tls
+        kind = choice.check_kind(settings.upstream)
+        self.upstream = await choice.connect(kind, settings.pd_urls, tls=tls, create=False)
+        self._ends.push_async_callback(self.upstream.close)
+        self._time = UpstreamTime(self.upstream.oracle, self._clock)
+        await self._time.draw()
+        self.registry = await connect_registry(settings.pd_urls, tls=tls)
+        self._ends.push_async_callback(self.registry.close)
+        self._reader = await open_reader(
+            self._name,
+            self.registry,
+            settings.pd_urls,
+            now_ts=lambda: self._time.now_ts,
+            clock=self._clock,
+            doing=lambda: self._collector.waits_for if self._collector is not None else "its checkpoint",
+            tls=tls,
+        )
+        self._ends.push_async_callback(self._reader.close)
+
+    async def now_ts(self) -> Ts:
+        """A timestamp of the upstream."""
+        return await self._time.draw()
+
+    async def begin(self, after_ts: Ts) -> None:
+        """The stream goes on after a commit_ts. DDL alone is pulled here: the rows are read by tasks."""
+        assert self._reader is not None
+        settings = self._settings
+        self._collector = collector = Collector(
+            self.registry,
+            self.upstream.history,
+            cluster_id=self.upstream.cluster_id,
+            after_ts=after_ts,
+            clock=self._clock,
+            queue_bytes_max=settings.pull_bytes,
+            spill=SpillDirectory(os.path.join(settings.data_dir, "spill")),
+            connect=functools.partial(rpc.Client, tls=settings.tls),
+            unbroken=lambda: self._reader.unbroken if self._reader is not None else None,
+            choice=PullChoice(table_ids=(NO_TABLE,)),
+        )
+        self._watermark = after_ts
+        self._reader.begin(after_ts, collector.notify)
+        running = asyncio.gather(collector.run(), self._reader.run(), self._time.run(), self._take(collector))
+        self._running = running
+        self._ends.push_async_callback(_end, running)
+        await self._see_pumps()
+
+    async def _take(self, collector: Collector) -> None:
+        async for batch in collector.batches():
+            self._ddl.extend(entry for entry in batch.entries if entry.job is not None)
+            self._watermark = max(self._watermark, batch.watermark)
+            self._moved.set()
+
+    async def _see_pumps(self) -> None:
+        view = await self.registry.view()
+        here = {name: entry for name, entry in view.pumps.items() if entry.status.state != node.OFFLINE}
+        self.pumps = PumpSet(self.upstream.cluster_id, here, self._settings.tls)
+
+    # -- batches -----------------------------------------------------------------------------------
+
+    async def bound(self, position: Ts, bytes_max: int, wait_s: float) -> Bound | None:
+        """The next batch after a position; None where nothing has come within that time. Raises why the
+        stream cannot go on."""
+        self._check()
+        if self._watermark <= position:
+            self._moved.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._moved.wait()
+            self._check()
+        watermark = self._watermark
+        if watermark <= position:
+            return None
+        await self._see_pumps()  # before the end is chosen: one that joins later commits above it
+        return await self._bound(position, watermark, bytes_max)
+
+    async def bound_at(self, position: Ts, stop_ts: Ts) -> Bound:
+        """A batch as it was, when it was begun: it is read again."""
+        while self._watermark < stop_ts:
+            self._check()
+            self._moved.clear()
+            await self._moved.wait()
+        await self._see_pumps()
+        bound = await self._bound(position, stop_ts, 0)
+        assert bound.stop_ts == stop_ts, (bound.stop_ts, stop_ts)
+        return bound
+
+    async def _bound(self, position: Ts, stop_ts: Ts, bytes_max: int) -> Bound:
+        while self._ddl and self._ddl[0].commit_ts <= position:
+            self._ddl.popleft()
+        ddl = self._ddl[0] if self._ddl and self._ddl[0].commit_ts <= stop_ts else None
+        rows_stop = ddl.commit_ts - 1 if ddl is not None else stop_ts
+        parts = await cuts.parts(self.pumps, position, rows_stop)
+        kept, size = list[Part](), 0
+        for part in parts:
+            if kept and bytes_max and size + part.size > bytes_max:
+                return Bound(kept[-1].until_ts, tuple(kept), None, more=True)
+            kept.append(part)
+            size += part.size
+        end_ts = ddl.commit_ts if ddl is not None else stop_ts
+        return Bound(end_ts, tuple(kept), ddl, more=self._watermark > end_ts)
+
+    def _check(self) -> None:
+        if self._running is not None and self._running.done():
+            self._running.result()
+
+    def done(self, commit_ts: Ts) -> None:
+        """Everything up to there is downstream: Pumps need not keep it for this reader."""
+        assert self._reader is not None
+        self._reader.passed(commit_ts)
+
+
+async def _end(running: asyncio.Future[Any]) -> None:
+    running.cancel()
+    await asyncio.wait({running})
+    if not running.cancelled():
+        running.exception()  # it was raised, or the stream has ended

@@ -1,0 +1,130 @@
+"""A stream from real Pumps into a real MariaDB, in this process and in Spark's tasks, over several lives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from drainer.config.options import DrainerConfig
+from drainer.mysql.connection import Connection, Target
+from drainer.spark.live.stream import LiveSettings, PumpStream
+from drainer.spark.replay.stream_apply import Batch
+from pumpclient import Publisher, column
+from tests.integration.support.subscribed_shop import shop, write
+from tests.pump.conftest import pump as pump
+from tests.pump.support.process import Start
+from tidb_binlog.errors import Conflict
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+async def publisher(pump: Start, etcd_clean: str) -> Publisher:
+    for name in ("p1", "p2"):
+        await pump(f"-node-id={name}", "-heartbeat-interval=200ms", directory=name).start_and_wait()
+    return await shop(etcd_clean)
+
+
+@pytest.fixture
+def settings(
+    etcd_clean: str, target: Target, connection: Connection, tmp_path: Path
+) -> Iterator[LiveSettings]:
+    connection.run(b"DROP DATABASE IF EXISTS shop")
+    drainer = replace(
+        DrainerConfig(),
+        pd_urls=etcd_clean,
+        data_dir=str(tmp_path / "data"),
+        initial_commit_ts=0,
+        to_user=target.user,
+        to_password=target.password,
+        to_socket=target.socket,
+    )
+    (tmp_path / "data").mkdir()
+    yield LiveSettings(drainer, "spark", once=True, interval_s=0.05)
+    connection.run(b"DROP DATABASE IF EXISTS shop")
+
+
+async def life(settings: LiveSettings, spark: SparkSession | None = None) -> list[Batch]:
+    batches: list[Batch] = []
+    stream = PumpStream(settings, (lambda: spark) if spark else None, on_batch=batches.append)
+    await asyncio.to_thread(stream.wait)
+    return batches
+
+
+def orders(connection: Connection) -> list[tuple[object, ...]]:
+    return list(connection.rows(b"SELECT id, item FROM shop.orders ORDER BY id"))
+
+
+async def test_rows_and_ddl_arrive_once_over_several_lives(
+    publisher: Publisher, settings: LiveSettings, connection: Connection
+) -> None:
+    for number in range(20):
+        await write(publisher, number)
+    first = await life(settings)
+    assert orders(connection) == [(number, f"pen {number}") for number in range(20)]
+    assert sum(batch.ddl for batch in first) == 3
+    await publisher.add_column("shop.orders", column("note", "varchar(10)", default="new"))
+    await write(publisher, 20, 21)
+    second = await life(settings)
+    assert second[0].start_ts == first[-1].stop_ts + 1
+    assert connection.rows(b"SELECT id, note FROM shop.orders WHERE id > 18 ORDER BY id") == [
+        (19, "new"),
+        (20, "new"),
+        (21, "new"),
+    ]
+    await publisher.close()
+
+
+async def test_tasks_of_spark_read_the_pumps(
+    publisher: Publisher, settings: LiveSettings, connection: Connection, spark: SparkSession
+) -> None:
+    """A step of any size goes to Spark: each of its tasks reads a part of the range from both Pumps."""
+    await publisher.create_table(
+        "shop.log", [column("line", "varchar(40)")], primary_key=[], if_not_exists=True
+    )
+    for number in range(60):
+        async with publisher.transaction() as txn:
+            txn.insert("shop.orders", {"id": number, "item": "x"})
+            txn.insert("shop.log", {"line": "the same"}, rowid=number + 1)
+        if number % 3 == 0:
+            async with publisher.transaction() as txn:
+                txn.update("shop.orders", {"id": number, "item": "x"}, {"id": number, "item": "y"})
+    await life(replace(settings, small_bytes=0, chunk_rows=7), spark)
+    expected = [(number, "y" if number % 3 == 0 else "x") for number in range(60)]
+    assert orders(connection) == expected
+    assert connection.rows(b"SELECT line, COUNT(*) FROM shop.log GROUP BY line") == [("the same", 60)]
+    await publisher.close()
+
+
+async def test_a_batch_that_was_cut_is_finished_by_its_own_stream(
+    publisher: Publisher, settings: LiveSettings, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed around its checkpoint: rows are downstream, and whoever comes next must know which."""
+    await life(settings)
+    for number in range(30):
+        async with publisher.transaction() as txn:
+            txn.insert("shop.items", {"id": number, "item": "x"})
+
+    class Killed(Exception):
+        pass
+
+    async def dies(self: object, commit_ts: int) -> None:
+        raise Killed
+
+    monkeypatch.setattr("drainer.spark.live.stream._Life._reach", dies)
+    with pytest.raises(Killed):
+        await life(settings)
+    monkeypatch.undo()
+    with pytest.raises(Conflict, match="binlog-spark stream spark works on the checkpoint"):
+        await life(replace(settings, name="another"))
+    async with publisher.transaction() as txn:
+        txn.delete("shop.items", {"id": 0, "item": "x"})
+    await life(settings)
+    assert connection.rows(b"SELECT COUNT(*), MIN(id) FROM shop.items") == [(29, 1)]
+    await life(replace(settings, name="another"))
+    await publisher.close()
