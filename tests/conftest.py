@@ -17,6 +17,8 @@ from binlog_playground.cluster import etcd_server
 from binlog_playground.cluster.mariadb import MariaDbServer
 from tests.downstreams import server as server
 from tests.fakes.etcd_keys import remove_keys
+from tests.object_store import _s3_port as _s3_port
+from tests.object_store import s3 as s3
 from tidb_binlog.etcd.client import EtcdClient
 from tidb_binlog.net.port import free_ports
 from tidb_binlog.observe import log

@@ -21,7 +21,7 @@ from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy
 from drainer.formats.messages.message import FormatOptions, MessageFormat, open_format
 from drainer.sink.background import Background
-from drainer.sink.kafka.claim_store import open_store
+from drainer.sink.kafka.claim_store import ClaimStore
 from drainer.sink.kafka.client import Answered, Client
 from drainer.sink.kafka.destinations import Destinations
 from drainer.sink.kafka.feed import Feed, ObinlogFeed
@@ -133,7 +133,7 @@ def assembled(
         insists=settings.exactly_once,
         report=lambda text: reports[0](text),
     )
-    claims = open_store(claim_check) if claim_check else None
+    claims = ClaimStore(claim_check) if claim_check else None
     feed: Feed
     if form is None:
         by_table = topics.only is None or settings.partition == TABLE

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from drainer.config import password, sink_class
 from drainer.config.database_options import DatabaseOptions
 from drainer.config.relay_format import FORMATS, PAYLOAD
+from drainer.places.place import APPEND, READ, WRITE, Place
 from tidb_binlog.config import secret_file
 from tidb_binlog.config.declaring import option
 from tidb_binlog.errors import ConfigError
@@ -84,6 +85,8 @@ class ArchiveOptions(DatabaseOptions):
                 f"unknown compression: {self.compression}",
                 hint="syncer.to.compression is zstd, or empty: none",
             )
+        if self.to_dir:
+            Place(self.to_dir).require("syncer.to.dir", READ | WRITE | APPEND)
         if self.retention_days < 0:
             raise ConfigError(f"retention-time is {self.retention_days}", hint="days; 0 keeps everything")
         if self.to_file_size < 1:
@@ -228,7 +231,7 @@ class KafkaOptions(ArchiveOptions):
     claim_check: str = option(
         "",
         key="syncer.to.claim-check",
-        help="Kafka: directory or URI (pyarrow.fs) where too large values are kept",
+        help="Kafka: directory, or s3://, gs:// or hdfs:// URI, where too large values are kept",
     )
     sasl_mechanism: str = option(
         "",
@@ -345,6 +348,8 @@ class KafkaOptions(ArchiveOptions):
                 'syncer.to.format = "avro" and syncer.to.schema-registry belong together',
                 hint="set both or none",
             )
+        if self.claim_check:
+            Place(self.claim_check).require("syncer.to.claim-check", WRITE)
         if (self.oversize == "claim-check") != bool(self.claim_check):
             raise ConfigError(
                 'syncer.to.oversize = "claim-check" and syncer.to.claim-check belong together',

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from drainer.places.place import Place
 from drainer.reading.archive.decode import reading
 from drainer.reading.archive.decode.records import Piece, SchemaChange
-from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.segments import PUMP, Slice, Survey, survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.reparo.options import ReparoConfig
@@ -88,7 +88,7 @@ class _Repeated:
 
 def surveyed(config: ReparoConfig) -> Survey:
     """Blocks. Raises `ConfigError` for a directory without an archive."""
-    archive = survey(Location.of(config.data_dir, {}), config.kind, config.archive_zone)
+    archive = survey(Place.of(config.data_dir, {}), config.kind, config.archive_zone)
     if archive.kind == PUMP:
         raise ConfigError(
             f"{config.data_dir} has value logs of a Pump, which are not in order of commit_ts",

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from drainer.formats.segment_index import UTC
 from drainer.mysql.connection import Target
+from drainer.places.file_system import EXTRA_HINT
+from drainer.places.place import Place
 from drainer.reading.archive import read_options
 from drainer.reading.archive.files import selection
-from drainer.reading.archive.files.location import EXTRA_HINT, Location
 from drainer.spark import session
 from drainer.spark.engine import SMALL_BYTES
 from tidb_binlog import quantities
@@ -263,7 +264,7 @@ def small_bytes(args: argparse.Namespace) -> int:
 def check(args: argparse.Namespace) -> None:
     """What is wrong with the archive and the range. Raises `ConfigError`."""
     selection.Selection(getattr(args, "start", 0), getattr(args, "stop", 0)).asked()
-    archive = Location(args.archive)
+    archive = Place(args.archive)
     if archive.local is not None:
         archive.list()
 

@@ -19,9 +19,9 @@ from typing import Final
 
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.ddl.policy import Policy
+from drainer.places.place import Place
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.value_log import PumpLogs
-from drainer.reading.archive.files.location import Location
 from drainer.sink.file.archive import Archive
 from drainer.sink.file.file_sink import FileSink, where_to_go_on
 from drainer.sink.runner import Runner
@@ -66,7 +66,7 @@ async def _batches(logs: PumpLogs, after_ts: Ts, stop_ts: Ts) -> AsyncIterator[M
 
 
 async def export(
-    pumps: Sequence[Location],
+    pumps: Sequence[Place],
     history: Sequence[bytes],
     directory: str,
     clock: Clock,

@@ -46,14 +46,15 @@ ADAPTERS = {
         "drainer.spark",
         "drainer.reading.archive",
         "drainer.points.image",
-        "drainer.sink.kafka.claim_store",
+        "drainer.places",
     ),
+    "obstore": ("drainer.places.object_store",),
     "pyspark": ("drainer.spark",),
-    "zstandard": ("tidb_binlog.compression", "drainer.formats.compression", "drainer.reading.archive.files"),
+    "zstandard": ("tidb_binlog.compression", "drainer.formats.compression", "drainer.places.open_file"),
 }
 ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     "drainer": (
-        ("txn", "metrics"),
+        ("txn", "metrics", "places"),
         ("mysql",),
         ("changes",),
         ("formats", "checkpoint", "config"),
@@ -170,12 +171,13 @@ BORDERS = {
     ("drainer", "drainer.spark"): (),
     ("drainer.reading.archive", "drainer.spark"): (),
     ("drainer.spark", "drainer"): (
-        *("txn", "changes", "checkpoint", "compare", "ddl", "formats", "mysql", "relay", "stream"),
+        *("txn", "changes", "checkpoint", "compare", "ddl", "formats", "mysql", "places", "relay", "stream"),
         *("config", "points.image", "points.restore", "sink.file", "sink.runner"),
         *("app.build_mysql", "app.load_schema"),
     ),
     ("binlogctl", "drainer"): (
-        *("txn", "changes", "checkpoint", "compare", "config", "formats", "mysql", "points", "reading"),
+        *("txn", "changes", "checkpoint", "compare", "config", "formats", "mysql", "places", "points"),
+        *("reading",),
         *("reparo.ordered_records", "stream.rules"),
     ),
     ("binlogctl", "pump"): ("config",),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from drainer.formats.binlog_file import in_order
-from drainer.reading.archive.files.location import Location
+from drainer.places.place import Place
 from drainer.spark import program as program
 from drainer.spark.export import export
 from tests.drainer.reading.archive.support import corpus
@@ -47,7 +47,7 @@ async def test_pumps_come_together_and_what_both_have_comes_once(tmp_path: Path)
     twice = tmp_path / "twice"
     shutil.copytree(Path(pumps[0].uri), twice)
     jobs, archive = recorded.jobs("multi-pump"), str(tmp_path / "archive")
-    first = await export([*pumps, Location(str(twice))], jobs, archive, ManualClock(), finished=True)
+    first = await export([*pumps, Place(str(twice))], jobs, archive, ManualClock(), finished=True)
     everything = await drained("multi-pump", tmp_path / "drained")
     assert payloads(tmp_path / "archive") == everything
     again = await export(pumps, jobs, archive, ManualClock(), finished=True)
@@ -75,7 +75,7 @@ async def test_nothing_is_lost_that_pumps_write_while_they_are_read(tmp_path: Pa
 
 
 async def test_a_directory_without_a_value_log_is_refused(tmp_path: Path) -> None:
-    pumps = [*corpus.pumps("basic", tmp_path / "pumps"), Location(str(tmp_path))]
+    pumps = [*corpus.pumps("basic", tmp_path / "pumps"), Place(str(tmp_path))]
     with pytest.raises(ConfigError, match="has no value log"):
         await export(pumps, recorded.jobs("basic"), str(tmp_path / "archive"), ManualClock())
 

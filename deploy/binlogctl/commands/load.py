@@ -76,7 +76,7 @@ def _to_archive(call: Call) -> bool:
 
 
 async def _to_image(call: Call, settings: DrainerConfig) -> int:
-    from drainer.reading.archive.files.location import EXTRA_HINT
+    from drainer.places.file_system import EXTRA_HINT
 
     try:
         from drainer.points.dump.dump import Dump

@@ -35,7 +35,7 @@ SHOW_EVERY_S: Final = 0.5
 
 async def run(call: Call) -> int:
     """Raises `FlagError`, and whatever ends a restore."""
-    from drainer.reading.archive.files.location import EXTRA_HINT
+    from drainer.places.file_system import EXTRA_HINT
 
     try:
         from drainer.points.restore.restoring import Restoration

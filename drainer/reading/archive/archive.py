@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Final
 
 from drainer.changes.model import Ddl, Table, Transaction
 from drainer.changes.row_reader import table_of
+from drainer.places.file_system import EXTRA_HINT
+from drainer.places.place import OPTION_PREFIX, Place
 from drainer.reading.archive.decode import coverage, ddl_history, definitions, reading
 from drainer.reading.archive.decode.coverage import FileCoverage
 from drainer.reading.archive.decode.definitions import Definitions
@@ -30,7 +32,6 @@ from drainer.reading.archive.decode.reading import Reach
 from drainer.reading.archive.decode.records import Record
 from drainer.reading.archive.decode.value_log import PumpLogs
 from drainer.reading.archive.files import segments
-from drainer.reading.archive.files.location import EXTRA_HINT, OPTION_PREFIX, Location
 from drainer.reading.archive.files.payload import PB, RELAY
 from drainer.reading.archive.files.segments import AUTO, PUMP, Slice, Survey
 from drainer.reading.archive.files.selection import Selection
@@ -80,7 +81,7 @@ def open_archive(
     given |= {"kind": kind, "damage": damage, "ddl-history": ddl_history, "time-zone": time_zone}
     given |= {"path": os.fspath(places[0]), "tables": _patterns(tables)}
     given |= {"start": _text(start), "stop": _text(stop)}
-    archive = Archive(given, [Location.of(os.fspath(place), given) for place in places])
+    archive = Archive(given, [Place.of(os.fspath(place), given) for place in places])
     archive.check()
     return archive
 
@@ -88,7 +89,7 @@ def open_archive(
 class Archive:
     """An archive as it was when opened. Made by `open_archive`; iterating it gives what was selected."""
 
-    def __init__(self, given: Mapping[str, str], locations: Sequence[Location]) -> None:
+    def __init__(self, given: Mapping[str, str], locations: Sequence[Place]) -> None:
         self._given = dict(given)
         self._options = ReadOptions.of(given)
         self._locations = locations

@@ -28,11 +28,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from drainer.formats.segment_index import UTC
+from drainer.places.place import OPTION_PREFIX, Place
 from drainer.reading.archive.decode import reading
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.reading import DAMAGE, FAIL
 from drainer.reading.archive.decode.records import Changes
-from drainer.reading.archive.files.location import OPTION_PREFIX, Location
 from drainer.reading.archive.files.segments import AUTO, SLICE_BYTES, Survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.txn import TableVersion
@@ -64,7 +64,7 @@ CHANGES: Final = "changes"
 class ReadOptions:
     """`table`: schema and name, ("", "") for none. `definitions`: text, "" for those of the archive."""
 
-    location: Location
+    location: Place
     kind: str
     view: str
     selection: Selection
@@ -101,7 +101,7 @@ class ReadOptions:
             options.get("ops", ""),
         )
         return cls(
-            location=Location.of(options["path"], options),
+            location=Place.of(options["path"], options),
             kind=options.get("kind", AUTO),
             view=view,
             selection=selection,

@@ -11,8 +11,8 @@ import asyncio
 from dataclasses import asdict
 from typing import Final
 
+from drainer.places.place import Place
 from drainer.reading.archive.decode import ddl_history
-from drainer.reading.archive.files.location import Location
 from drainer.spark import arguments
 from drainer.spark.driver import TaskProgress
 from drainer.spark.export import export
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    pumps = [Location.of(each, {}) for each in args.pumps]
+    pumps = [Place.of(each, {}) for each in args.pumps]
     with TaskProgress("export"):
         history = ddl_history.load(pumps[0], arguments.history_file(args.ddl_history))
         done = asyncio.run(export(pumps, history, args.to, SystemClock(), finished=args.finished))

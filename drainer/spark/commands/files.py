@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from drainer.reading.archive.files.location import Location
+from drainer.places.place import Place
 from drainer.spark import arguments
 from drainer.spark.driver import TaskProgress
 from tidb_binlog import time_text
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         rows = [_cells(row) for row in found]
         total = [sum(row[name] or 0 for row in found) for name in _COUNTS]
         rows.append(("total", "", str(total[0]), "", "", *map(str, total[1:]), ""))
-        shown = Location(args.archive).shown
+        shown = Place(args.archive).shown
         show.print_table(f"files of {shown}", _HEADINGS, rows)
     return FINDINGS if any(row["problem"] for row in found) else 0
 

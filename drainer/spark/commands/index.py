@@ -11,7 +11,7 @@ import argparse
 import os
 from typing import Final
 
-from drainer.reading.archive.files.location import Location
+from drainer.places.place import Place
 from drainer.reading.archive.files.segments import Segment, survey
 from drainer.sink.file.segments import ArchiveSegments
 from drainer.spark import arguments
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    location = Location.of(args.archive, {})
+    location = Place.of(args.archive, {})
     path = location.local
     if path is None:
         raise ConfigError(f"{location.shown} is not local", hint="run this where the archive is written")

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from drainer.reading.archive.files.location import Location
+from drainer.places.place import Place
 from drainer.spark import arguments
 from drainer.spark.driver import TaskProgress
 from drainer.spark.output import print_frame, print_rows
@@ -123,7 +123,7 @@ def _run_here(args: argparse.Namespace) -> None:
 
 
 def _title(args: argparse.Namespace) -> str:
-    return f"{args.view} of {Location(args.archive).shown}"
+    return f"{args.view} of {Place(args.archive).shown}"
 
 
 def _again(

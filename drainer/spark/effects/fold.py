@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from drainer.places.place import Place
 from drainer.reading.archive.columns.pb_arrays import together
 from drainer.reading.archive.decode import reading
 from drainer.reading.archive.decode.definitions import Definitions, KnownTables
 from drainer.reading.archive.decode.reading import PbReader, read
 from drainer.reading.archive.decode.records import Changes
-from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.payload import PB
 from drainer.reading.archive.files.segments import Slice
 from drainer.reading.archive.files.selection import Selection
@@ -41,7 +41,7 @@ _TOGETHER_BYTES: Final = 32 << 20
 class Reading:
     """What a task does with the numbers of its shares."""
 
-    location: Location
+    location: Place
     shares: tuple[tuple[Slice, ...], ...]
     selection: Selection
     definitions: Definitions

@@ -35,9 +35,9 @@ from drainer.ddl.policy import Policy
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
 from drainer.mysql.connection import connect
+from drainer.places.place import Place
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.pump_range import PUMPS, PumpSlice, StreamState
-from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.selection import Selection
 from drainer.sink.file.table_definitions import ArchivedTable
 from drainer.spark.engine import SparkOf
@@ -276,7 +276,7 @@ class _Life:
             buckets=tuple(task.buckets for task in tasks),
         )
         return ReplayPlan(
-            Location(self._cluster.shown),
+            Place(self._cluster.shown),
             Selection(first_ts, bound.stop_ts),
             known.definitions,
             tuple(tasks),

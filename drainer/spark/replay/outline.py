@@ -16,10 +16,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
+from drainer.places.open_file import COMPRESSED
+from drainer.places.place import Place
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.reading import heads, read
 from drainer.reading.archive.decode.records import SchemaChange
-from drainer.reading.archive.files.location import COMPRESSED, Location
 from drainer.reading.archive.files.payload import PB
 from drainer.reading.archive.files.segments import Slice, Survey
 from drainer.reading.archive.files.selection import Selection
@@ -55,7 +56,7 @@ class Outline:
 
 
 def _heads(
-    location: Location, selection: Selection, parts: Iterable[tuple[int, Slice]]
+    location: Place, selection: Selection, parts: Iterable[tuple[int, Slice]]
 ) -> Iterator[tuple[int, int, int, int]]:
     """(number of the slice, position, commit_ts, rows) of schema changes. Position -1: the last commit_ts and
     the rows of a slice, -2: its first commit_ts."""
@@ -182,7 +183,7 @@ def _covered_by_indexes(survey: Survey, selection: Selection) -> tuple[set[str],
 
 
 def _changes(
-    location: Location, part: Slice, commit_ts: Ts, selection: Selection, definitions: Definitions
+    location: Place, part: Slice, commit_ts: Ts, selection: Selection, definitions: Definitions
 ) -> Iterator[SchemaChange]:
     only = replace(selection, start=commit_ts, stop=commit_ts, ops=())
     for record in read(location, part, only, definitions):

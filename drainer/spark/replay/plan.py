@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from drainer.places.place import Place
 from drainer.reading.archive.decode import definitions as archived_definitions
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.reading import FAIL, REPORT
-from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.segments import AUTO, PUMP, Slice, Survey, survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.reading.archive.read_options import time_zone
@@ -73,7 +73,7 @@ class ReplayPlan:
     before any selection.
     """
 
-    location: Location
+    location: Place
     selection: Selection
     definitions: Definitions
     tasks: tuple[ReplayTask, ...]
@@ -102,7 +102,7 @@ class ReplayPlan:
 
 def job_of(archive: str, start: int, stop: int, options: ReplayOptions) -> str:
     """The name of a job that was given none: the same for the same request."""
-    shown = Location.of(archive, options.source).shown
+    shown = Place.of(archive, options.source).shown
     asked = [shown, start, stop, options.tables, options.safe, options.source.get("time-zone", "")]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
 
@@ -119,7 +119,7 @@ def plan(
 
     Raises `ConfigError`, `Corruption`.
     """
-    location = Location.of(archive, options.source)
+    location = Place.of(archive, options.source)
     unknown = [name for name in options.source if name not in _READ_OPTIONS and not name.startswith("fs.")]
     if unknown:
         raise ConfigError(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import SessionError, safe_text
-from drainer.reading.archive.files.location import Location
+from drainer.places.place import Place
 from drainer.spark.replay import stream_jobs
 from drainer.spark.replay.entry import replay
 from drainer.spark.replay.plan import ReplayOptions
@@ -140,7 +140,7 @@ class ArchiveStream:
 
     def _batch(self, number: int, start_ts: Ts, stop_ts: Ts, segment: int) -> Batch:
         began_s, options = self._clock.monotonic_s(), self._settings.options
-        location = Location.of(self._archive, options.source)
+        location = Place.of(self._archive, options.source)
         with contextlib.closing(connect(self._target)) as connection:
             stream_jobs.check(connection, self.id, number, location.shown, start_ts, options.tables)
             known = stream_jobs.is_done(connection, self.id, number)
@@ -162,7 +162,7 @@ class ArchiveStream:
         lag_s = tso.age_s(stop_ts, self._clock.wall_s())
         return Batch(number, start_ts, stop_ts, done.rows, done.ddl, done.drift, seconds, lag_s)
 
-    def _check_that_all_is_there(self, location: Location, segment: int, *, known: bool) -> None:
+    def _check_that_all_is_there(self, location: Place, segment: int, *, known: bool) -> None:
         """Before and after, for a segment that goes before it is opened is missing without an error. What was
         applied already may be gone."""
         if self._settings.fail_on_data_loss and not known:

@@ -16,9 +16,10 @@ from typing import Final, TypeVar
 from drainer.formats import binlog_file
 from drainer.formats.binlog_file import SYNCED, SYNCED_SIZE, Synced
 from drainer.formats.segment_index import UTC
+from drainer.places.open_file import COMPRESSED
+from drainer.places.place import Entry, Place
 from drainer.reading.archive.files import segments
 from drainer.reading.archive.files.framing import file_records
-from drainer.reading.archive.files.location import COMPRESSED, Entry, Location
 from drainer.reading.archive.files.payload import HEADS, PB, RELAY
 from drainer.reading.archive.files.segments import AUTO, Segment, Slice, Survey
 from drainer.spark.source.stream_offsets import (
@@ -69,7 +70,7 @@ class StreamArchive:
 
     def __init__(
         self,
-        location: Location,
+        location: Place,
         kind: str = AUTO,
         *,
         keep_going: bool = False,

@@ -9,9 +9,9 @@ import pytest
 
 from drainer.formats.pb import PbEncoder
 from drainer.mysql.connection import Target
+from drainer.places.place import Place
 from drainer.reading.archive.decode.definitions import of_archive
 from drainer.reading.archive.files.framing import file_records
-from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.segments import survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.reparo import archive_source
@@ -35,7 +35,7 @@ def shown(item: Item) -> tuple[int, str, bytes]:
 
 
 def source_of(path: Path, after_ts: int = 0, **range_: int) -> ArchiveSource:
-    found = survey(Location.of(str(path), {}))
+    found = survey(Place.of(str(path), {}))
     tables = ArchivedTables(of_archive(found.location, found), NOWHERE, Rules().router.route)
     source = ArchiveSource(found, Selection(**range_), tables, Rules())
     source.take(after_ts)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from drainer.mysql.connection import Target
+from drainer.places.place import Place
 from drainer.reading.archive.decode.definitions import Definitions
-from drainer.reading.archive.files.location import Location
 from drainer.spark.audit.auditing import audit
 from drainer.spark.audit.checks.findings import CHAINS, COVERAGE, exit_code
 from drainer.spark.audit.document import document
@@ -27,7 +27,7 @@ NOW_S = 1_800_000_000.0
 WRONG_NAMES = {"ddl-swap": 2, "ddl-rename-db": 1}
 
 
-def wrong(location: Location, known: Definitions | None = None) -> int:
+def wrong(location: Place, known: Definitions | None = None) -> int:
     """Findings of an archive whose records are in order."""
     found = coverage(Path(location.uri))
     assert (found.listed, found.notes) == ([], [])

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from drainer.places.place import Place
 from drainer.reading.archive.decode import definitions, reading
 from drainer.reading.archive.decode.definitions import Definitions, KnownTables
 from drainer.reading.archive.decode.reading import PbReader
 from drainer.reading.archive.decode.records import Changes
-from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.segments import Slice, survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.spark.effects.batches import batches
@@ -31,14 +31,14 @@ SCENARIOS = sorted(path.name for path in recorded.ROOT.iterdir() if path.is_dir(
 BUCKETS = 16
 
 
-def at_once(location: Location, part: Slice, selection: Selection, known: Definitions) -> list[Any] | None:
+def at_once(location: Place, part: Slice, selection: Selection, known: Definitions) -> list[Any] | None:
     reader = PbReader(part, selection, known, location.path_of(part.name))
     number_of = KnownTables(known).number_of
     found = PbEffects(reader.walker, number_of, frozenset(), selection.wants_table, known.is_one, BUCKETS)
     return found.read(list(reading.pieces(location, part, reader)))
 
 
-def row_by_row(location: Location, part: Slice, selection: Selection, known: Definitions) -> list[Any]:
+def row_by_row(location: Place, part: Slice, selection: Selection, known: Definitions) -> list[Any]:
     operations = Operations(KnownTables(known).number_of)
     for record in reading.read(location, part, selection, known):
         if isinstance(record, Changes):

@@ -11,10 +11,10 @@ import pytest
 
 from drainer.formats import binlog_file, compression
 from drainer.formats.binlog_file import Synced
+from drainer.places.place import Place
 from drainer.reading.archive.decode.definitions import of_archive
 from drainer.reading.archive.decode.reading import read
 from drainer.reading.archive.decode.records import SchemaChange
-from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.selection import Selection
 from drainer.spark.source.stream_archive import StreamArchive, StreamPart
 from drainer.spark.source.stream_offsets import START, Admission, Offset
@@ -29,7 +29,7 @@ def taken(path: Path, archive: StreamArchive, start: Offset, end: Offset, size: 
 
 
 def read_of(path: Path, archive: StreamArchive, parts: list[StreamPart]) -> list[int]:
-    location = Location(str(path))
+    location = Place(str(path))
     known = of_archive(location, archive.survey(parts))
     return [
         record.ddl.commit_ts if isinstance(record, SchemaChange) else record.commit_ts
@@ -43,7 +43,7 @@ def read_of(path: Path, archive: StreamArchive, parts: list[StreamPart]) -> list
 def test_all_is_read_once_whatever_writer_and_retention_do(kind: str, seed: int, tmp_path: Path) -> None:
     rng, history = random.Random(seed), History(seed, ddl_at=40)
     writer = WRITERS[kind](tmp_path)
-    archive = StreamArchive(Location(str(tmp_path)))
+    archive = StreamArchive(Place(str(tmp_path)))
     at, found, written = START, [], []
     for _ in range(60):
         what = rng.choice(("write", "write", "more", "remove", "read", "read", "restart"))
@@ -73,7 +73,7 @@ def test_all_is_read_once_whatever_writer_and_retention_do(kind: str, seed: int,
 @pytest.mark.parametrize("kind", ["pb", "relay"])
 def test_what_is_not_synced_is_not_read(kind: str, tmp_path: Path) -> None:
     history, writer = History(1), WRITERS[kind](tmp_path, 1 << 20)
-    archive = StreamArchive(Location(str(tmp_path)))
+    archive = StreamArchive(Place(str(tmp_path)))
     writer.write(history.items(3))
     synced = archive.latest(START, Admission())
     writer.write(history.items(3), sync=False)
@@ -88,7 +88,7 @@ def test_of_a_go_drainers_archive_whole_records_count(tmp_path: Path) -> None:
     writer.write(history.items(5))
     writer.close()
     (tmp_path / ".synced").unlink()
-    archive = StreamArchive(Location(str(tmp_path)))
+    archive = StreamArchive(Place(str(tmp_path)))
     whole = archive.latest(START, Admission())
     assert whole.commit_ts == history.last_ts
     (name,) = (path for path in tmp_path.glob("binlog-*"))
@@ -100,7 +100,7 @@ def test_of_a_go_drainers_archive_whole_records_count(tmp_path: Path) -> None:
 
 def test_a_relay_logs_records_that_were_written_anew_are_read_once(tmp_path: Path) -> None:
     history, writer = History(1), RelayLogWriter(tmp_path)
-    archive = StreamArchive(Location(str(tmp_path)))
+    archive = StreamArchive(Place(str(tmp_path)))
     first, second, third = (list(history.items(10)) for _ in range(3))
     writer.write(iter(first))
     at = archive.latest(START, Admission())
@@ -115,7 +115,7 @@ def test_a_relay_logs_records_that_were_written_anew_are_read_once(tmp_path: Pat
 
 def test_a_segment_that_was_read_and_closed_may_go(tmp_path: Path) -> None:
     history, writer = History(1), ArchiveWriter(tmp_path, 1000)
-    archive = StreamArchive(Location(str(tmp_path)))
+    archive = StreamArchive(Place(str(tmp_path)))
     writer.write(history.items(30))
     at = archive.latest(START, Admission())
     assert remove_before(tmp_path, at.segment) > 3
@@ -127,7 +127,7 @@ def test_a_segment_that_was_read_and_closed_may_go(tmp_path: Path) -> None:
 
 def test_a_segment_that_went_unread_is_an_error_or_is_said(tmp_path: Path) -> None:
     history, writer = History(1), ArchiveWriter(tmp_path, 1000)
-    location = Location(str(tmp_path))
+    location = Place(str(tmp_path))
     archive, going_on = StreamArchive(location), StreamArchive(location, keep_going=True)
     writer.write(history.items(10))
     at = archive.latest(START, Admission(max_rows=1))
@@ -150,7 +150,7 @@ def test_a_segment_that_is_missing_in_the_middle_is_an_error(tmp_path: Path) -> 
     writer.close()
     (tmp_path / sorted(path.name for path in tmp_path.glob("binlog-*"))[2]).unlink()
     with pytest.raises(Corruption, match="after segment 1 comes 3"):
-        StreamArchive(Location(str(tmp_path))).latest(START, Admission())
+        StreamArchive(Place(str(tmp_path))).latest(START, Admission())
 
 
 def test_damage_is_an_error_or_left_out_with_the_rest_of_its_segment(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_damage_is_an_error_or_left_out_with_the_rest_of_its_segment(tmp_path: P
     data[-3] ^= 1
     names[1].write_bytes(data)
     (tmp_path / "index" / f"{names[1].name}.json").unlink()
-    location = Location(str(tmp_path))
+    location = Place(str(tmp_path))
     with pytest.raises(Corruption, match="checksum mismatch"):
         StreamArchive(location).latest(START, Admission(max_rows=1000))
     end = StreamArchive(location, damage="report").latest(START, Admission(max_rows=1000))
@@ -174,7 +174,7 @@ def test_an_archive_that_was_replaced_by_an_older_copy_is_an_error(tmp_path: Pat
     history, writer = History(1), ArchiveWriter(tmp_path, 1000)
     writer.write(history.items(30))
     writer.close()
-    archive = StreamArchive(Location(str(tmp_path)))
+    archive = StreamArchive(Place(str(tmp_path)))
     at = archive.latest(START, Admission())
     names = sorted(tmp_path.glob("binlog-*"))
     for path in names[3:]:
@@ -189,7 +189,7 @@ def test_a_ddl_that_a_restarted_writer_takes_back_is_waited_for(tmp_path: Path) 
     history, writer = History(1, ddl_at=6), ArchiveWriter(tmp_path, 1 << 20)
     items = list(history.items(6))
     writer.write(iter(items))
-    archive = StreamArchive(Location(str(tmp_path)))
+    archive = StreamArchive(Place(str(tmp_path)))
     at = archive.latest(START, Admission())
     writer.close()
     writer = ArchiveWriter(tmp_path, 1 << 20, stored_ts=items[-2].commit_ts)
@@ -206,7 +206,7 @@ def test_following_begins_at_a_segment_and_ends_where_it_was_asked_to(tmp_path: 
     history, writer = History(1), ArchiveWriter(tmp_path, 1000)
     items = [item for item in history.items(40) if isinstance(item, Transaction)]
     writer.write(iter(items))
-    archive = StreamArchive(Location(str(tmp_path)))
+    archive = StreamArchive(Place(str(tmp_path)))
     begin = archive.beginning(items[25].commit_ts)
     assert begin.segment > 2
     found = taken(tmp_path, archive, begin, archive.latest(begin, Admission()))
@@ -223,11 +223,11 @@ def test_following_begins_at_a_segment_and_ends_where_it_was_asked_to(tmp_path: 
 
 
 def test_an_empty_archive_is_waited_for(tmp_path: Path) -> None:
-    archive = StreamArchive(Location(str(tmp_path)))
+    archive = StreamArchive(Place(str(tmp_path)))
     assert archive.latest(START, Admission()) == START
     assert archive.parts(START, START, 100) == []
     with pytest.raises(ConfigError, match="cannot be followed"):
-        StreamArchive(Location(str(tmp_path)), "pump")
+        StreamArchive(Place(str(tmp_path)), "pump")
 
 
 def test_a_segment_may_be_compressed_between_being_planned_and_being_read(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_a_segment_may_be_compressed_between_being_planned_and_being_read(tmp_pa
     items = list(history.items(30))
     writer.write(iter(items))
     writer.close()
-    location = Location(str(tmp_path))
+    location = Place(str(tmp_path))
     archive = StreamArchive(location)
     start = archive.latest(START, Admission(max_rows=10))
     end = archive.latest(start, Admission())
@@ -249,7 +249,7 @@ def test_a_segment_may_be_compressed_between_being_planned_and_being_read(tmp_pa
 
 
 def test_a_directory_is_listed_while_files_come_and_go(tmp_path: Path) -> None:
-    location, done = Location(str(tmp_path)), threading.Event()
+    location, done = Place(str(tmp_path)), threading.Event()
 
     def churn() -> None:
         while not done.is_set():

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from drainer.places.place import Place
 from drainer.reading.archive.archive_source import ArchiveSource
 from drainer.reading.archive.decode import reading
 from drainer.reading.archive.decode.records import Changes, Row
 from drainer.reading.archive.files import segments
-from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.selection import Selection
 from drainer.reading.archive.read_options import ReadOptions
 from drainer.spark.arguments import source_options
@@ -88,12 +88,12 @@ def rewritten(kind: str, directory: Path, change: Callable[[str], str] = local) 
 
 
 def rows(path: Path, time_zone: str = "UTC") -> list[Row]:
-    seen = segments.survey(Location(str(path)), time_zone=time_zone)
+    seen = segments.survey(Place(str(path)), time_zone=time_zone)
     return rows_of(path, seen.plan(Selection()))
 
 
 def rows_of(path: Path, parts: list[segments.Slice]) -> list[Row]:
-    location = Location(str(path))
+    location = Place(str(path))
     records = (one for part in parts for one in reading.read(location, part, Selection(), KNOWN))
     return [row for record in records if isinstance(record, Changes) for row in record.rows]
 
@@ -143,7 +143,7 @@ def test_every_reader_knows_the_zone(tmp_path: Path) -> None:
     replayed = plan(None, str(there), 0, 0, ReplayOptions(source=source))
     parts = [part for task in replayed.tasks for part in task.slices]
     assert sorted(rows_of(there, parts), key=repr) == sorted(wanted, key=repr)
-    followed = StreamArchive(Location(str(there)), time_zone=ZONE)
+    followed = StreamArchive(Place(str(there)), time_zone=ZONE)
     stretches = followed.parts(START, followed.end(), 1 << 30)
     assert rows_of(there, [part.slice for part in stretches]) == wanted
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from drainer.formats.relay_payload import in_memory, is_payload_record
+from drainer.places.open_file import File
+from drainer.places.place import Place
 from drainer.reading.archive.decode.reading import is_end
 from drainer.reading.archive.decode.value_log import ValueLog, payload_at
 from drainer.reading.archive.files import payload as payloads
 from drainer.reading.archive.files.framing import after_damage, file_records
-from drainer.reading.archive.files.location import File, Location
 from drainer.reading.archive.files.payload import Counts
 from drainer.reading.archive.files.segments import PUMP, Segment, Slice, Survey
 from drainer.relay.record_readers import RecordReaders
@@ -83,7 +84,7 @@ def slices(survey: Survey) -> list[Slice]:
 
 
 def cover(
-    location: Location, part: Slice, segment: Segment | None = None, *, verify: bool = False
+    location: Place, part: Slice, segment: Segment | None = None, *, verify: bool = False
 ) -> FileCoverage:
     """One file. `segment`: what the survey knows of it, so that its index counts."""
     coverage = FileCoverage(part.name, part.index, part.size, part.kind)
@@ -109,7 +110,7 @@ def cover(
     return coverage
 
 
-def _records(location: Location, file: File, part: Slice, coverage: FileCoverage, at: int) -> None:
+def _records(location: Place, file: File, part: Slice, coverage: FileCoverage, at: int) -> None:
     counts = Counts()
     after: int | None = at
     while after is not None:
@@ -153,7 +154,7 @@ def _count_sent(payload: bytes, sent: RecordReaders, coverage: FileCoverage) -> 
             coverage.count(*(events.kinds.count(kind) for kind in range(3)))
 
 
-def _value_log(location: Location, part: Slice, coverage: FileCoverage) -> None:
+def _value_log(location: Place, part: Slice, coverage: FileCoverage) -> None:
     log = ValueLog(location, part)
     try:
         transactions = log.transactions()

@@ -15,14 +15,14 @@ import zlib
 from dataclasses import replace
 from typing import Final
 
-from drainer.reading.archive.files.location import Location
+from drainer.places.place import Place
 from tidb_binlog.errors import ConfigError
 
 NAMES: Final = ("ddl_jobs.jsonl", "ddl_jobs.jsonl.gz")
 _GZIP: Final = b"\x1f\x8b"
 
 
-def load(location: Location, name: str = "") -> list[bytes]:
+def load(location: Place, name: str = "") -> list[bytes]:
     """`name`: a file beside the archive, or a path; a local one, or one of the archive's file system.
 
     Nothing where no name was given and none of the usual ones is there. Raises `ConfigError`.

@@ -24,9 +24,9 @@ from drainer.formats.obinlog import reader
 from drainer.formats.obinlog.writer import definition_json
 from drainer.formats.relay_payload import in_memory, is_payload_record, record_head
 from drainer.mysql.literal.plan import compile_sql
+from drainer.places.place import Place
 from drainer.reading.archive.decode.pb_walk import Shape, ShapeColumn, fits
 from drainer.reading.archive.files.framing import file_records
-from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.payload import PB, RELAY
 from drainer.reading.archive.files.segments import Survey
 from drainer.relay.table_definitions import BINARY_TYPES
@@ -257,7 +257,7 @@ class KnownTables:
 # -- of an archive ---------------------------------------------------------------------------------------
 
 
-def of_archive(location: Location, survey: Survey, *, ddl_history: Sequence[bytes] = ()) -> Definitions:
+def of_archive(location: Place, survey: Survey, *, ddl_history: Sequence[bytes] = ()) -> Definitions:
     """The definitions that an archive brings: what lies beside a file archive, or is in a relay log."""
     if survey.kind == PB:
         return Definitions(_beside(location, survey))
@@ -266,18 +266,18 @@ def of_archive(location: Location, survey: Survey, *, ddl_history: Sequence[byte
     return Definitions(_of_history(ddl_history), ddl_history)
 
 
-def _beside(location: Location, survey: Survey) -> Iterator[ArchivedTable]:
+def _beside(location: Place, survey: Survey) -> Iterator[ArchivedTable]:
     with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
         texts = pool.map(lambda segment: _definitions_of(location, segment.plain_name), survey.segments)
         for text in texts:
             yield from table_definitions.read(text or b"")
 
 
-def _definitions_of(location: Location, name: str) -> bytes | None:
+def _definitions_of(location: Place, name: str) -> bytes | None:
     return location.content(f"{segment_index.DIRECTORY}/{table_definitions.file_name(name)}")
 
 
-def _inside(location: Location, survey: Survey) -> Iterator[ArchivedTable]:
+def _inside(location: Place, survey: Survey) -> Iterator[ArchivedTable]:
     for segment in survey.segments:
         with location.open(segment.name) as file:
             try:

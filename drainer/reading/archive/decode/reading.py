@@ -17,6 +17,8 @@ from typing import Final
 from drainer.changes.statement_effect import pb_ddl
 from drainer.formats import binlog_file
 from drainer.formats.segment_index import UTC
+from drainer.places.open_file import File
+from drainer.places.place import Place
 from drainer.reading.archive.decode import pump_range
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.pb_walk import PbWalker
@@ -26,7 +28,6 @@ from drainer.reading.archive.decode.relay_rows import RelayRows
 from drainer.reading.archive.decode.value_log import PumpReader
 from drainer.reading.archive.files import payload as payloads
 from drainer.reading.archive.files.framing import after_damage, file_records
-from drainer.reading.archive.files.location import File, Location
 from drainer.reading.archive.files.payload import DDL, PB, Body, PayloadHead
 from drainer.reading.archive.files.segments import PUMP, Slice
 from drainer.reading.archive.files.selection import Selection
@@ -41,7 +42,7 @@ _NO_TS: Final = -1
 
 
 def read(
-    location: Location,
+    location: Place,
     part: Slice,
     selection: Selection,
     definitions: Definitions,
@@ -68,7 +69,7 @@ def _check(damage: str) -> None:
         raise ConfigError(f"{damage!r} is no way to treat damage", hint=f"choose from {', '.join(DAMAGE)}")
 
 
-def pieces(location: Location, part: Slice, reader: PbReader, damage: str = FAIL) -> Iterator[Piece]:
+def pieces(location: Place, part: Slice, reader: PbReader, damage: str = FAIL) -> Iterator[Piece]:
     """The records of a file archive that `read` would decode, as they are. Raises `Corruption`."""
     _check(damage)
     with location.open(part.name) as file:
@@ -76,7 +77,7 @@ def pieces(location: Location, part: Slice, reader: PbReader, damage: str = FAIL
 
 
 def undecoded(
-    location: Location, part: Slice, selection: Selection, damage: str = FAIL
+    location: Place, part: Slice, selection: Selection, damage: str = FAIL
 ) -> Iterator[Piece | SchemaChange]:
     """The records of a slice of a file archive in the range, rows as they stand there: whoever reads them may
     know of their tables only what schema changes before have made of them. Raises `Corruption`."""
@@ -86,7 +87,7 @@ def undecoded(
         yield from reader.undecoded(file, damage)
 
 
-def heads(location: Location, part: Slice) -> Iterator[PayloadHead]:
+def heads(location: Place, part: Slice) -> Iterator[PayloadHead]:
     """Every record of a slice, compared with its checksum, its rows counted. Raises `Corruption`."""
     if part.kind == PUMP:
         yield from PumpReader(location, part, Definitions()).heads()

@@ -26,11 +26,12 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, Final, NamedTuple
 
+from drainer.places.open_file import File
+from drainer.places.place import Place
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.images import Images
 from drainer.reading.archive.decode.records import Changes, Record, SchemaChange, changes
 from drainer.reading.archive.files.framing import CHUNK, value_records
-from drainer.reading.archive.files.location import File, Location
 from drainer.reading.archive.files.payload import PayloadHead
 from drainer.reading.archive.files.segments import PUMP, Slice, survey
 from drainer.reading.archive.files.selection import Selection
@@ -79,7 +80,7 @@ class Transactions:
 class ValueLog:
     """One file and what lies after it. With `skip_damage` what cannot be read is left out."""
 
-    def __init__(self, location: Location, part: Slice, *, skip_damage: bool = False) -> None:
+    def __init__(self, location: Place, part: Slice, *, skip_damage: bool = False) -> None:
         self._location = location
         self._part = part
         self._skip_damage = skip_damage
@@ -201,7 +202,7 @@ class PumpReader(ValueLog):
     out."""
 
     def __init__(
-        self, location: Location, part: Slice, definitions: Definitions, *, skip_damage: bool = False
+        self, location: Place, part: Slice, definitions: Definitions, *, skip_damage: bool = False
     ) -> None:
         super().__init__(location, part, skip_damage=skip_damage)
         self._definitions = definitions
@@ -288,7 +289,7 @@ class PumpLogs:
     """
 
     def __init__(
-        self, pumps: Sequence[Location], definitions: Definitions, *, skip_damage: bool = False
+        self, pumps: Sequence[Place], definitions: Definitions, *, skip_damage: bool = False
     ) -> None:
         self._definitions = definitions
         self._logs: list[PumpReader] = []

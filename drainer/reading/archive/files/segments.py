@@ -25,8 +25,8 @@ from drainer.formats import binlog_file, segment_index
 from drainer.formats.binlog_file import SYNCED, Synced
 from drainer.formats.relay_payload import commit_ts_of
 from drainer.formats.segment_index import UTC, SegmentIndex
+from drainer.places.place import Entry, Place
 from drainer.reading.archive.files.framing import file_records
-from drainer.reading.archive.files.location import Entry, Location
 from drainer.reading.archive.files.payload import PB, RELAY, kind_of
 from drainer.reading.archive.files.selection import Selection
 from drainer.sink.file import table_definitions
@@ -123,7 +123,7 @@ class Slice:
 class Survey:
     """An archive as it was when it was surveyed. `time_zone`: of TIMESTAMPs where nothing says it."""
 
-    location: Location
+    location: Place
     kind: str
     segments: tuple[Segment, ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -238,7 +238,7 @@ def _cut(whole: Slice, segment: Segment, selection: Selection, target_bytes: int
 # -- looking it over -------------------------------------------------------------------------------------
 
 
-def survey(location: Location, kind: str = AUTO, time_zone: str = UTC) -> Survey:
+def survey(location: Place, kind: str = AUTO, time_zone: str = UTC) -> Survey:
     """Survey a directory. `time_zone`: that of a Go drainer. Raises `ConfigError` for a directory that is
     not there, or of another kind."""
     if kind != AUTO and kind not in KINDS:
@@ -261,7 +261,7 @@ def zone_of(described: SegmentIndex | None, otherwise: str) -> str:
     return UTC if described is not None and described.time_zone == UTC else otherwise
 
 
-def _listed(location: Location) -> tuple[bytes, list[Entry]]:
+def _listed(location: Place) -> tuple[bytes, list[Entry]]:
     """The writer's mark and the files. A writer that is at it may have come between the two: then again."""
     for _ in range(3):
         mark, entries = location.content(SYNCED) or b"", location.list()
@@ -300,7 +300,7 @@ def named(entries: Iterable[Entry]) -> list[tuple[int, Entry]]:
     return [(index, by_name[name]) for index, name in binlog_file.named(by_name)]
 
 
-def kind_of_files(location: Location, names: Sequence[str]) -> str | None:
+def kind_of_files(location: Place, names: Sequence[str]) -> str | None:
     """What the first record says that can be read; None where there is none. Readers find the damage."""
     for name in names:
         with contextlib.suppress(RecordError, Corruption), location.open(name) as file:
@@ -309,7 +309,7 @@ def kind_of_files(location: Location, names: Sequence[str]) -> str | None:
     return None
 
 
-def _of_pump(location: Location, logs: Sequence[tuple[int, Entry]]) -> Survey:
+def _of_pump(location: Place, logs: Sequence[tuple[int, Entry]]) -> Survey:
     segments: list[Segment] = []
     problems: list[Problem] = []
     for index, entry in logs:
@@ -325,9 +325,7 @@ def _of_pump(location: Location, logs: Sequence[tuple[int, Entry]]) -> Survey:
     return Survey(location, PUMP, tuple(segments), tuple(problems))
 
 
-def _of_binlog_files(
-    location: Location, kind: str, files: Sequence[tuple[int, Entry]], mark: bytes
-) -> Survey:
+def _of_binlog_files(location: Place, kind: str, files: Sequence[tuple[int, Entry]], mark: bytes) -> Survey:
     with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
         inspected = list(pool.map(lambda file: inspect(location, kind, *file), files))
     problems: list[Problem] = []
@@ -346,7 +344,7 @@ def _of_binlog_files(
     return Survey(location, kind, tuple(segments), tuple(problems))
 
 
-def _problems(location: Location, segments: Sequence[Segment], place: int) -> Iterable[Problem]:
+def _problems(location: Place, segments: Sequence[Segment], place: int) -> Iterable[Problem]:
     """With a file, or between the one before and it."""
     segment, before = segments[place], segments[place - 1] if place else None
     following = next((other.first_ts for other in segments[place + 1 :] if other.first_ts is not None), 0)
@@ -378,7 +376,7 @@ def short(segment: Segment) -> str:
     return f"{segment.name} has lost {described.size - segment.size} bytes at its end, says its index"
 
 
-def _last_ts(location: Location, segments: Sequence[Segment]) -> Ts:
+def _last_ts(location: Place, segments: Sequence[Segment]) -> Ts:
     """The last commit_ts of files, read where no index says it."""
     for segment in reversed(segments):
         if segment.last_ts is not None:
@@ -394,7 +392,7 @@ def _last_ts(location: Location, segments: Sequence[Segment]) -> Ts:
     return 0
 
 
-def inspect(location: Location, kind: str, index: int, entry: Entry) -> Segment:
+def inspect(location: Place, kind: str, index: int, entry: Entry) -> Segment:
     """A file of an archive, as far as its index or else its first record tells."""
     name, size = entry.name, entry.size
     compressed = binlog_file.is_compressed(name)

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from drainer.places.place import Place
 from drainer.reading.archive.decode import reading
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.reading import FAIL, Reach
 from drainer.reading.archive.decode.records import Changes, Record, Row, SchemaChange
-from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.segments import Segment, Slice
 from drainer.reading.archive.files.selection import Selection
 from drainer.txn import DELETE, INSERT, UPDATE, TableVersion
@@ -46,7 +46,7 @@ class ReadTask:
     `reach`: of a reading of whole files in order, one after the other.
     """
 
-    location: Location
+    location: Place
     part: Slice
     selection: Selection
     definitions: Definitions

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from drainer.places.place import Place
 from drainer.reading.archive.decode.coverage import FileCoverage, cover
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.reading import REPORT, heads, read
 from drainer.reading.archive.decode.records import Changes, SchemaChange
-from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.segments import Slice
 from drainer.reading.archive.files.selection import Selection
 from drainer.spark.audit.checks.figures import SliceSummary
@@ -29,7 +29,7 @@ from tidb_binlog.tso import Ts
 class TaskInput:
     """What tasks need to read rows."""
 
-    location: Location
+    location: Place
     selection: Selection
     definitions: Definitions
 
@@ -69,7 +69,7 @@ def in_order(changes: Iterable[tuple[int, Statement]]) -> list[Statement]:
 
 
 def summaries(
-    location: Location, described: Mapping[str, int], bucket_s: int, parts: Iterable[Slice]
+    location: Place, described: Mapping[str, int], bucket_s: int, parts: Iterable[Slice]
 ) -> Iterator[SliceSummary]:
     """One of each slice: all records compared with their checksums, none decoded. `described`: bytes that
     indexes tell of, by file."""
@@ -87,15 +87,13 @@ def summaries(
         yield summary
 
 
-def covered(location: Location, parts: Iterable[Slice]) -> Iterator[FileCoverage]:
+def covered(location: Place, parts: Iterable[Slice]) -> Iterator[FileCoverage]:
     """What files of a value log hold, all of each read."""
     for part in parts:
         yield cover(location, part)
 
 
-def places(
-    location: Location, searched: frozenset[Ts], parts: Iterable[Slice]
-) -> Iterator[tuple[Ts, str, int]]:
+def places(location: Place, searched: frozenset[Ts], parts: Iterable[Slice]) -> Iterator[tuple[Ts, str, int]]:
     """(commit_ts, file, position) of the records with one of these commit_ts."""
     for part in parts:
         try:

@@ -12,8 +12,8 @@ import pytest
 import drainer
 from drainer import Ddl, Transaction, txn
 from drainer.changes.row_reader import RowReader
+from drainer.places.place import Place
 from drainer.reading.archive import row_items
-from drainer.reading.archive.files.location import Location
 from drainer.reading.errors import BinlogsLost, StreamEnded
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support import recorded
@@ -268,4 +268,4 @@ def test_what_it_is_can_be_asked(basic: str) -> None:
     assert repr(archive) == f"<pb archive {basic}>"
     assert sum(one.transactions or 0 for one in archive.files()) > 0
     assert next(iter(archive)).time < datetime.now(UTC)
-    assert Location(basic).shown == basic
+    assert Place(basic).shown == basic

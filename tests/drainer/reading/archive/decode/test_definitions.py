@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from drainer.places.place import Place
 from drainer.reading.archive.decode import ddl_history
 from drainer.reading.archive.decode.definitions import Definitions, number_of
-from drainer.reading.archive.files.location import Location
 from drainer.txn import TableVersion
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.reading.archive.support.corpus import Values
@@ -107,11 +107,11 @@ def test_the_history_is_read_from_lines_with_or_without_base64(tmp_path: Path) -
     (tmp_path / "plain.jsonl").write_bytes(b"\n".join(json.dumps(json.loads(job)).encode() for job in jobs))
     raw = "\n".join(json.dumps({"id": 1, "raw": base64.b64encode(job).decode()}) for job in jobs)
     (tmp_path / "ddl_jobs.jsonl.gz").write_bytes(gzip.compress(raw.encode()))
-    location = Location(str(tmp_path))
+    location = Place(str(tmp_path))
     assert ddl_history.load(location) == jobs
     for name in ("plain.jsonl", str(tmp_path / "plain.jsonl")):
         assert [json.loads(job) for job in ddl_history.load(location, name)] == list(map(json.loads, jobs))
-    assert ddl_history.load(Location(str(tmp_path.parent))) == []
+    assert ddl_history.load(Place(str(tmp_path.parent))) == []
     with pytest.raises(ConfigError, match=r"no file nothing\.jsonl"):
         ddl_history.load(location, "nothing.jsonl")
     (tmp_path / "bad.jsonl").write_text("not a job\n")

@@ -11,10 +11,10 @@ import pytest
 import zstandard
 
 from drainer.config.relay_format import FORMATS
+from drainer.places.place import Place
 from drainer.reading.archive.decode import coverage, definitions, reading
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.records import Changes, Record
-from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.segments import Slice, Survey, survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.txn import INSERT, Ddl, TableEvents, TableVersion, Transaction
@@ -32,18 +32,18 @@ SCENARIO = "keys"
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Location:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return corpus.our_archive(items(SCENARIO), tmp_path_factory.mktemp("archive"), 16 << 10)
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Location:
+def copy(tmp_path: Path) -> Place:
     """One that a test may damage."""
     return corpus.our_archive(items(SCENARIO), tmp_path / "a", 16 << 10)
 
 
 @pytest.fixture(scope="module")
-def known(whole: Location) -> Definitions:
+def known(whole: Place) -> Definitions:
     return definitions.of_archive(whole, survey(whole))
 
 
@@ -55,11 +55,11 @@ def expected() -> list[Change]:
     return list(Values().of_items(items(SCENARIO)))
 
 
-def files(location: Location) -> list[Path]:
+def files(location: Place) -> list[Path]:
     return sorted(path for path in Path(location.uri).iterdir() if path.is_file())
 
 
-def test_an_archive_with_its_definitions_reads_to_what_was_written(whole: Location) -> None:
+def test_an_archive_with_its_definitions_reads_to_what_was_written(whole: Place) -> None:
     found = corpus.records(whole)
     assert changes(found) == expected()
     ddls = [item for item in items(SCENARIO) if isinstance(item, Ddl)]
@@ -70,7 +70,7 @@ def test_an_archive_with_its_definitions_reads_to_what_was_written(whole: Locati
     assert all(version.info.id for _, _, _, version in definitions.of_archive(whole, survey(whole)))
 
 
-def test_small_slices_read_to_the_same_wherever_they_are_read(whole: Location, known: Definitions) -> None:
+def test_small_slices_read_to_the_same_wherever_they_are_read(whole: Place, known: Definitions) -> None:
     parts: list[Slice] = pickle.loads(pickle.dumps(survey(whole).plan(Selection(), 1000)))
     assert len(parts) > 3 * len(survey(whole).segments)
     elsewhere = pickle.loads(pickle.dumps(known))
@@ -85,7 +85,7 @@ def test_small_slices_read_to_the_same_wherever_they_are_read(whole: Location, k
 
 
 @pytest.mark.parametrize("target_bytes", [500, 5000, 1 << 20])
-def test_a_range_is_read_without_the_rest(whole: Location, known: Definitions, target_bytes: int) -> None:
+def test_a_range_is_read_without_the_rest(whole: Place, known: Definitions, target_bytes: int) -> None:
     stamps = sorted({change.commit_ts for change in expected()})
     everything = survey(whole).plan(Selection(), target_bytes)
     for start, stop in ((stamps[20], stamps[40]), (stamps[-3], 0), (0, stamps[2]), (stamps[50], stamps[50])):
@@ -96,13 +96,11 @@ def test_a_range_is_read_without_the_rest(whole: Location, known: Definitions, t
         assert read < sum(size(whole, part) for part in everything) / 2
 
 
-def size(location: Location, part: Slice) -> int:
+def size(location: Place, part: Slice) -> int:
     return (part.stop or part.size) - part.start
 
 
-def test_tables_and_kinds_are_selected_and_rows_keep_their_places(
-    whole: Location, known: Definitions
-) -> None:
+def test_tables_and_kinds_are_selected_and_rows_keep_their_places(whole: Place, known: Definitions) -> None:
     (schema, table) = expected()[0].name
     selection = Selection.of(tables=f"{schema}.{table}", ops="update,delete")
     assert changes(corpus.records(whole, known, selection)) == [
@@ -120,7 +118,7 @@ def test_files_are_skipped_whose_index_has_neither_ddl_nor_a_wanted_row(tmp_path
 
 
 @pytest.mark.parametrize("suffix", ["zst", "gz"])
-def test_compressed_segments_read_like_others(copy: Location, suffix: str) -> None:
+def test_compressed_segments_read_like_others(copy: Place, suffix: str) -> None:
     for path in files(copy)[:-1]:
         data = path.read_bytes()
         packed = gzip.compress(data) if suffix == "gz" else zstandard.compress(data)
@@ -134,7 +132,7 @@ def test_compressed_segments_read_like_others(copy: Location, suffix: str) -> No
     assert sum(one.inserts + one.updates + one.deletes for one in verified) == len(expected())
 
 
-def test_heads_count_what_reading_gives(whole: Location) -> None:
+def test_heads_count_what_reading_gives(whole: Place) -> None:
     parts = survey(whole).plan(Selection(), 5000)
     heads = [head for part in parts for head in reading.heads(whole, part)]
     assert sum(head.rows for head in heads) == len(expected())
@@ -144,7 +142,7 @@ def test_heads_count_what_reading_gives(whole: Location) -> None:
 # -- damage ----------------------------------------------------------------------------------------------
 
 
-def test_a_torn_end_of_the_newest_file_is_no_damage(copy: Location) -> None:
+def test_a_torn_end_of_the_newest_file_is_no_damage(copy: Place) -> None:
     last = files(copy)[-1]
     record = encode_file(b"\x08\x00\x10" + bytes(200))
     whole_bytes = last.stat().st_size
@@ -157,7 +155,7 @@ def test_a_torn_end_of_the_newest_file_is_no_damage(copy: Location) -> None:
         assert (found.torn_bytes, found.problem) == (cut, None)
 
 
-def test_a_torn_end_of_another_file_is_damage(copy: Location) -> None:
+def test_a_torn_end_of_another_file_is_damage(copy: Place) -> None:
     first = files(copy)[0]
     with first.open("ab") as file:
         file.write(b"\x04\x05\x1b\x1c")
@@ -165,7 +163,7 @@ def test_a_torn_end_of_another_file_is_damage(copy: Location) -> None:
         corpus.records(copy)
 
 
-def test_damaged_bytes_are_an_error_with_their_place_or_left_out(copy: Location) -> None:
+def test_damaged_bytes_are_an_error_with_their_place_or_left_out(copy: Place) -> None:
     first = files(copy)[0]
     places = corpus.places(first)
     place = len(places) // 2
@@ -187,7 +185,7 @@ def test_damaged_bytes_are_an_error_with_their_place_or_left_out(copy: Location)
 
 
 @pytest.mark.parametrize("offset", [0, 20])
-def test_a_first_record_that_is_damaged_tells_no_kind_and_ends_no_survey(copy: Location, offset: int) -> None:
+def test_a_first_record_that_is_damaged_tells_no_kind_and_ends_no_survey(copy: Place, offset: int) -> None:
     first = files(copy)[0]
     data = bytearray(first.read_bytes())
     data[offset] ^= 1
@@ -200,7 +198,7 @@ def test_a_first_record_that_is_damaged_tells_no_kind_and_ends_no_survey(copy: L
 
 
 @pytest.mark.parametrize("part", [0.01, 0.5])
-def test_a_compressed_file_that_is_cut_off_is_damage(copy: Location, part: float) -> None:
+def test_a_compressed_file_that_is_cut_off_is_damage(copy: Place, part: float) -> None:
     """zstandard's own stream would just end; of an unknown file nothing can be read at all."""
     first = files(copy)[0]
     packed = zstandard.compress(first.read_bytes())
@@ -217,7 +215,7 @@ def test_a_compressed_file_that_is_cut_off_is_damage(copy: Location, part: float
     assert "cannot be unpacked" in found.problem
 
 
-def test_a_missing_file_is_an_error_where_the_range_goes_across(copy: Location) -> None:
+def test_a_missing_file_is_an_error_where_the_range_goes_across(copy: Place) -> None:
     gone = files(copy)[1]
     gone.unlink()
     seen = survey(copy)
@@ -235,7 +233,7 @@ def test_a_missing_file_is_an_error_where_the_range_goes_across(copy: Location) 
     assert rest == [one for one in expected() if one.commit_ts <= before or one.commit_ts >= after]
 
 
-def test_a_file_there_twice_or_shorter_than_its_index_is_an_error(copy: Location) -> None:
+def test_a_file_there_twice_or_shorter_than_its_index_is_an_error(copy: Place) -> None:
     first, second = files(copy)[:2]
     twice = second.with_name(second.name.replace("20261122000000", "20261122000001"))
     twice.write_bytes(second.read_bytes())
@@ -249,7 +247,7 @@ def test_a_file_there_twice_or_shorter_than_its_index_is_an_error(copy: Location
         corpus.records(copy)
 
 
-def test_what_a_drainer_wrote_again_after_a_start_counts_once(copy: Location) -> None:
+def test_what_a_drainer_wrote_again_after_a_start_counts_once(copy: Place) -> None:
     """A Go drainer goes on from its checkpoint, after which it had written already."""
     last = files(copy)[-1]
     data, places = last.read_bytes(), corpus.places(last)
@@ -263,7 +261,7 @@ def test_what_a_drainer_wrote_again_after_a_start_counts_once(copy: Location) ->
     assert sorted(changes(corpus.records(copy)), key=lambda one: one[:2]) == expected()
 
 
-def test_coverage_comes_from_the_index_where_it_covers_the_file(copy: Location) -> None:
+def test_coverage_comes_from_the_index_where_it_covers_the_file(copy: Place) -> None:
     seen = survey(copy)
     by_index = [
         coverage.cover(copy, part, segment)
@@ -321,8 +319,8 @@ def test_behind_damage_rows_of_a_relay_log_are_not_read_by_older_definitions(tmp
     assert (found.problem_pos, found.transactions, found.inserts) == (third, 3, 2)
 
 
-def test_kinds_are_told_apart_and_an_empty_directory_is_no_error(tmp_path: Path, whole: Location) -> None:
-    empty = Location(str(tmp_path))
+def test_kinds_are_told_apart_and_an_empty_directory_is_no_error(tmp_path: Path, whole: Place) -> None:
+    empty = Place(str(tmp_path))
     assert survey(empty) == Survey(empty, "pb")
     assert survey(empty).plan(Selection()) == []
     assert survey(whole).kind == "pb"
@@ -331,7 +329,7 @@ def test_kinds_are_told_apart_and_an_empty_directory_is_no_error(tmp_path: Path,
     (pump,) = corpus.pumps("basic", tmp_path)
     assert survey(pump).kind == "pump"
     with pytest.raises(ConfigError, match="there is no directory"):
-        survey(Location(str(tmp_path / "nothing")))
+        survey(Place(str(tmp_path / "nothing")))
     with pytest.raises(ConfigError, match="no kind of archive"):
         survey(empty, "parquet")
 

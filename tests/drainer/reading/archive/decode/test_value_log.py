@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from drainer.places.place import Place
 from drainer.reading.archive.decode import coverage, reading
 from drainer.reading.archive.decode.definitions import Definitions
-from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.segments import survey
 from drainer.reading.archive.files.selection import Selection
 from tests.drainer.reading.archive.support import corpus
@@ -38,14 +38,14 @@ def log(tmp_path: Path) -> list[bytes]:
     return found
 
 
-def write(directory: Path, *files: bytes) -> Location:
+def write(directory: Path, *files: bytes) -> Place:
     directory.mkdir(exist_ok=True)
     for number, data in enumerate(files):
         (directory / f"{number:06d}.vlog").write_bytes(data)
-    return Location(str(directory))
+    return Place(str(directory))
 
 
-def changes(location: Location, **options: Any) -> list[Change]:
+def changes(location: Place, **options: Any) -> list[Change]:
     found = corpus.records(location, corpus.of_history(SCENARIO), **options)
     return sorted(Values().of_records(found), key=lambda change: change[:2])
 
@@ -101,7 +101,7 @@ def test_a_missing_file_is_an_error(tmp_path: Path, log: list[bytes]) -> None:
 
 def test_transactions_without_an_end_are_counted_and_not_read(tmp_path: Path, log: list[bytes]) -> None:
     whole = coverage.cover(
-        write(tmp_path / "v", b"".join(log)), coverage.slices(survey(Location(str(tmp_path / "v"))))[0]
+        write(tmp_path / "v", b"".join(log)), coverage.slices(survey(Place(str(tmp_path / "v"))))[0]
     )
     assert (whole.unfinished, whole.problem) == (0, None)
     assert whole.inserts + whole.updates + whole.deletes == len(expected())

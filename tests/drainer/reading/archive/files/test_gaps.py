@@ -20,12 +20,12 @@ from drainer.formats import binlog_file, compression, segment_index
 from drainer.formats.binlog_file import SYNCED, Synced
 from drainer.formats.obinlog.writer import definition_json
 from drainer.formats.segment_index import SegmentIndex
+from drainer.places.place import Place
 from drainer.points.restore.options import RestoreOptions
 from drainer.points.restore.restoring import Restoration
 from drainer.reading.archive.archive_source import ArchiveSource
 from drainer.reading.archive.archive_source import read as read_part
 from drainer.reading.archive.decode import reading
-from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.segments import Slice, survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.reparo.options import ReparoConfig
@@ -60,12 +60,12 @@ def remove_indexes(directory: Path) -> None:
         path.unlink()
 
 
-def times(location: Location, part: Slice) -> list[int]:
+def times(location: Place, part: Slice) -> list[int]:
     return [head.commit_ts for head in reading.heads(location, part)]
 
 
 def stamps(path: Path) -> list[int]:
-    location = Location(str(path.parent))
+    location = Place(str(path.parent))
     (part,) = [one for one in survey(location).plan(Selection(), skip_damage=True) if one.name == path.name]
     return times(location, part)
 
@@ -92,7 +92,7 @@ def by_reparo(directory: Path, start: int, stop: int) -> object:
 
 def by_restore(directory: Path, start: int, stop: int) -> object:
     settings = DrainerConfig(db_type="mysql", ignore_schemas="")
-    segments = survey(Location(str(directory))).segments
+    segments = survey(Place(str(directory))).segments
     first = (segments and segments[0].first_ts) or 0
     wanted = RestoreOptions(settings, "", (start or first) - 1, str(directory), stop)
     return Restoration(wanted, asyncio.Event()).plan().changes
@@ -115,7 +115,7 @@ def by_range(directory: Path, start: int, stop: int) -> object:
 
 
 def by_stream(directory: Path, start: int, stop: int) -> object:
-    location = Location(str(directory))
+    location = Place(str(directory))
     archive = StreamArchive(location)
     begin = archive.beginning(start)
     end = archive.latest(begin, Admission(stop_ts=stop))
@@ -184,8 +184,8 @@ def test_a_file_that_lost_its_end_is_missed_by_each_reader(whole: Path, tmp_path
         copy = tmp_path / f"{place}"
         shutil.copytree(whole, copy)
         cut = files(copy)[place]
-        (part,) = [one for one in survey(Location(str(copy))).plan(Selection()) if one.name == cut.name]
-        ends = [head.pos for head in reading.heads(Location(str(copy)), part)]
+        (part,) = [one for one in survey(Place(str(copy))).plan(Selection()) if one.name == cut.name]
+        ends = [head.pos for head in reading.heads(Place(str(copy)), part)]
         for size in (ends[-1], ends[len(ends) // 2], 0):
             os.truncate(cut, size)
             with pytest.raises(BinlogError, match=r"has lost|or its end"):
@@ -393,7 +393,7 @@ def test_a_hole_is_said_by_who_needs_it_and_by_nobody_else(tmp_path: Path, seed:
     there = {ts for place, some in enumerate(layout) if place not in gone for ts in some}
     if len(gone) == len(layout):
         return
-    seen = survey(Location(str(tmp_path / "a")))
+    seen = survey(Place(str(tmp_path / "a")))
     bounds = [times[0] - 5, *times, *(ts + 5 for ts in times)]
     refusals = 0
     for start in (0, *bounds):

@@ -14,10 +14,10 @@ from drainer.formats import binlog_file, segment_index
 from drainer.formats.obinlog.writer import commit_ts_of
 from drainer.formats.record_groups import PayloadRecords, RecordGroups, RelayRecords
 from drainer.formats.segment_index import SegmentIndex
+from drainer.places.place import Place
 from drainer.reading.archive.decode import definitions, reading
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.records import Changes, Record, SchemaChange
-from drainer.reading.archive.files.location import Location
 from drainer.reading.archive.files.segments import Survey, survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.sink.ddl_text import ddl_texts
@@ -44,15 +44,15 @@ class Change(NamedTuple):
     after: dict[str, Any] | None
 
 
-def unpacked(scenario: str, kind: str, directory: Path) -> Location:
+def unpacked(scenario: str, kind: str, directory: Path) -> Place:
     """`events` or `relay` of a scenario as the Go drainer left it."""
     directory.mkdir(parents=True, exist_ok=True)
     for path in (recorded.ROOT / scenario / kind).glob("binlog-*.gz"):
         (directory / path.name.removesuffix(".gz")).write_bytes(gzip.decompress(path.read_bytes()))
-    return Location(str(directory))
+    return Place(str(directory))
 
 
-def our_relay(stream: Iterable[Item], directory: Path, max_file_size: int, form: str = PAYLOAD) -> Location:
+def our_relay(stream: Iterable[Item], directory: Path, max_file_size: int, form: str = PAYLOAD) -> Place:
     """The records that this drainer writes into its relay log."""
     records = PayloadRecords if form == PAYLOAD else RelayRecords
     made: RecordGroups = records(0, 0, {}, max_file_size, lambda size: None)
@@ -65,10 +65,10 @@ def our_relay(stream: Iterable[Item], directory: Path, max_file_size: int, form:
     for group in made.take():
         with (directory / binlog_file.file_name(group.index, "20261122000000")).open("ab") as file:
             file.writelines(group.parts)
-    return Location(str(directory))
+    return Place(str(directory))
 
 
-def our_archive(stream: Iterable[Item], directory: Path, max_file_size: int = 32 << 10) -> Location:
+def our_archive(stream: Iterable[Item], directory: Path, max_file_size: int = 32 << 10) -> Place:
     """The file archive that this drainer writes, with what lies beside it. An index has a place for every
     record: a stride would need megabytes."""
     made = ArchiveRecords(0, SegmentIndex(CLUSTER_ID), max_file_size, lambda size: None)
@@ -94,7 +94,7 @@ def our_archive(stream: Iterable[Item], directory: Path, max_file_size: int = 32
     for index, lines in made.take_tables().items():
         path = directory / segment_index.DIRECTORY / table_definitions.file_name(names[index])
         path.write_bytes(b"".join(lines))
-    return Location(str(directory))
+    return Place(str(directory))
 
 
 def places(path: Path) -> list[tuple[int, int]]:
@@ -106,7 +106,7 @@ def places(path: Path) -> list[tuple[int, int]]:
     return found
 
 
-def pumps(scenario: str, directory: Path) -> list[Location]:
+def pumps(scenario: str, directory: Path) -> list[Place]:
     """The data directories of a scenario's pumps."""
     found = []
     for path in sorted((recorded.ROOT / scenario).glob("pump-data*.tar.gz")):
@@ -115,18 +115,18 @@ def pumps(scenario: str, directory: Path) -> list[Location]:
         with tarfile.open(path) as archive:
             archive.extractall(directory / path.name, **SAFE)
         (value,) = (directory / path.name).rglob("value")
-        found.append(Location(str(value.parent)))
+        found.append(Place(str(value.parent)))
     return found
 
 
 def of_history(scenario: str) -> Definitions:
     """The definitions that the upstream's DDL history has."""
-    seen = Survey(Location("."), "pump")
-    return definitions.of_archive(Location("."), seen, ddl_history=recorded.jobs(scenario))
+    seen = Survey(Place("."), "pump")
+    return definitions.of_archive(Place("."), seen, ddl_history=recorded.jobs(scenario))
 
 
 def records(
-    location: Location, known: Definitions | None = None, selection: Selection = EVERYTHING, **options: Any
+    location: Place, known: Definitions | None = None, selection: Selection = EVERYTHING, **options: Any
 ) -> list[Record]:
     """Everything in an archive, a slice after the other."""
     target_bytes = options.pop("target_bytes", 1 << 20)
