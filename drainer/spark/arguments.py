@@ -273,9 +273,9 @@ def open_session(args: argparse.Namespace, app: str) -> SparkSession:
     """The session that the command line asks for. What is wrong with the archive and the range is said before
     a JVM is started, which takes seconds."""
     check(args)
-    made = session.session(app, args.master, dict(args.conf))
+    spark = session.session(app, args.master, dict(args.conf))
     session.quiet()
-    return made
+    return spark
 
 
 def database(args: argparse.Namespace, environ: Mapping[str, str] | None = None) -> Target:
@@ -317,8 +317,8 @@ def _password(path: str, environ: Mapping[str, str]) -> str:
 
 
 def _tls(args: argparse.Namespace) -> ClientTls | None:
-    found = TlsConfig.from_paths(args.ssl_ca, args.ssl_cert, args.ssl_key)
-    return None if found is None else ClientTls(found, use="database")
+    config = TlsConfig.from_paths(args.ssl_ca, args.ssl_cert, args.ssl_key)
+    return None if config is None else ClientTls(config, use="database")
 
 
 def _bound(args: argparse.Namespace, name: str) -> str:
@@ -349,7 +349,7 @@ def _ops(text: str) -> str:
 
 
 def _pair(text: str) -> tuple[str, str]:
-    key, found, value = text.partition("=")
-    if not found or not key:
+    key, separator, value = text.partition("=")
+    if not separator or not key:
         raise argparse.ArgumentTypeError("give KEY=VALUE")
     return key, value

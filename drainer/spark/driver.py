@@ -102,10 +102,10 @@ class TaskProgress:
         running: list[int] = []
         while not self._ended.wait(PACE_S):
             now_s = self._clock.monotonic_s()
-            found = self._tasks()
-            if found is None:  # the JVM ends: the block hears of it too, and tells why
+            tasks_now = self._tasks()
+            if tasks_now is None:  # the JVM ends: the block hears of it too, and tells why
                 return
-            stages, done, tasks = found
+            stages, done, tasks = tasks_now
             if stages != running:
                 running, stages_s = stages, now_s
             if self._line is None and now_s - said_s < LINE_EVERY_S:
@@ -126,10 +126,12 @@ class TaskProgress:
 
         try:
             stages = list(tracker.getActiveStageIds())
-            known = [info for info in map(tracker.getStageInfo, stages) if info is not None]
+            stage_infos = [info for info in map(tracker.getStageInfo, stages) if info is not None]
         except Py4JError:
             return None
-        done, tasks = (sum(getattr(one, name) for one in known) for name in ("numCompletedTasks", "numTasks"))
+        done, tasks = (
+            sum(getattr(info, name) for info in stage_infos) for name in ("numCompletedTasks", "numTasks")
+        )
         return stages, done, tasks
 
 
@@ -138,9 +140,9 @@ def translated(error: BaseException) -> BinlogError | None:
     if isinstance(error, BinlogError):
         return error
     text = str(error)
-    found = list(_RAISED.finditer(text))
-    if found:
-        return _as_raised(found[-1], text)
+    raised = list(_RAISED.finditer(text))
+    if raised:
+        return _as_raised(raised[-1], text)
     if _EXECUTORS_GONE.search(text):
         return Unavailable(
             f"the Spark cluster lost this job: {text.splitlines()[0]}",
@@ -152,10 +154,10 @@ def translated(error: BaseException) -> BinlogError | None:
     return None
 
 
-def _as_raised(found: re.Match[str], text: str) -> BinlogError:
+def _as_raised(raised: re.Match[str], text: str) -> BinlogError:
     """The last one: in a chain of causes Python writes the one that came through last."""
-    kind = _kind(found[1], found[2])
-    rest = text[found.end() :]
+    kind = _kind(raised[1], raised[2])
+    rest = text[raised.end() :]
     end = _END.search(rest)
     message = rest[: end.start()] if end else rest
     return kind(_SQLSTATE.sub("", message.strip()).strip())

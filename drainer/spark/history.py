@@ -84,17 +84,19 @@ def versions(changes: DataFrame, key: Mapping[str, str] | None = None) -> DataFr
         "exists": f.lit(True),
         "after": f.col("before"),
     }
-    one = f.array(_version(here))
+    begun = f.array(_version(here))
     both = f.array(_version(former), _version(here))
-    found = f.when(f.col("first") & f.col("ended"), both).otherwise(one)
-    return numbered.select(*_KEPT, "key", f.explode(found).alias("one")).select(*_KEPT, "key", "one.*")
+    of_change = f.when(f.col("first") & f.col("ended"), both).otherwise(begun)
+    return numbered.select(*_KEPT, "key", f.explode(of_change).alias("version")).select(
+        *_KEPT, "key", "version.*"
+    )
 
 
 def _version(columns: Mapping[str, Column]) -> Column:
     from pyspark.sql import functions as f
 
-    made = {name: columns[name] if name in columns else f.col(name) for name in _VERSION}
-    return f.struct(*(column.cast(_VERSION[name]).alias(name) for name, column in made.items()))
+    by_name = {name: columns[name] if name in columns else f.col(name) for name in _VERSION}
+    return f.struct(*(column.cast(_VERSION[name]).alias(name) for name, column in by_name.items()))
 
 
 def _ends(changes: DataFrame, key: Mapping[str, str] | None) -> DataFrame:
@@ -119,10 +121,10 @@ def _ends(changes: DataFrame, key: Mapping[str, str] | None) -> DataFrame:
     come = end("new_key", 1, f.lit(False), f.lit(True))
     parts = f.when(moved, f.array(gone, come)).otherwise(f.array(end("new_key", 1, was, is_)))
     kept = [name for name in changes.columns if name != "key"]
-    found = keyed.select(*kept, f.explode(parts).alias("of")).select(*kept, "of.*")
+    ends = keyed.select(*kept, f.explode(parts).alias("of")).select(*kept, "of.*")
     for name, value in (key or {}).items():
-        found = found.where(f.from_json("key", _TEXTS)[name] == value)
-    return found
+        ends = ends.where(f.from_json("key", _TEXTS)[name] == value)
+    return ends
 
 
 def _text(column: Column) -> Column:
@@ -136,10 +138,12 @@ def parse_key(text: str) -> dict[str, str]:
     """`id=5`, `a=1,b=x`, or JSON. Raises `ConfigError`."""
     if text.lstrip().startswith("{"):
         try:
-            found = json.loads(text)
+            document = json.loads(text)
         except ValueError as error:
             raise ConfigError(f"the key cannot be read: {error}", hint=_KEY_HINT) from None
-        return {name: value if isinstance(value, str) else json.dumps(value) for name, value in found.items()}
+        return {
+            name: value if isinstance(value, str) else json.dumps(value) for name, value in document.items()
+        }
     pairs = [part.partition("=") for part in text.split(",")]
     if not all(name.strip() and mark for name, mark, _ in pairs):
         raise ConfigError(f"{text!r} is no key", hint=_KEY_HINT)

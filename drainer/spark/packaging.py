@@ -45,7 +45,7 @@ def script(directory: Path) -> Path:
 
 def _files() -> Iterator[tuple[str, Path]]:
     for root in (tidb_binlog, drainer):
-        (top,) = (Path(one) for one in root.__path__)
+        (top,) = (Path(path) for path in root.__path__)
         for file in sorted(top.rglob("*")):
             if file.suffix in _KEPT:
                 yield f"{root.__name__}/{file.relative_to(top).as_posix()}", file

@@ -54,21 +54,23 @@ def load(name: str) -> ModuleType:
 
 def names() -> list[str]:
     """All commands, in the order of the alphabet."""
-    return sorted(found.name for found in pkgutil.iter_modules(commands.__path__))
+    return sorted(module.name for module in pkgutil.iter_modules(commands.__path__))
 
 
 def parser(only: str = "") -> Parser:
     """The whole command line; with `only` what that one command needs of it."""
-    made = Parser(prog=PROGRAM, description=_TEXT, epilog=_AFTER)
-    made.add_argument("-V", "--version", action="version", version=f"Release Version: {version.release()}")
-    below = made.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
+    parser = Parser(prog=PROGRAM, description=_TEXT, epilog=_AFTER)
+    parser.add_argument("-V", "--version", action="version", version=f"Release Version: {version.release()}")
+    below = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     for name in [only] if only else names():
         command = load(name)
-        one = below.add_parser(name, help=command.HELP.partition("\n")[0], description=command.HELP)
-        command.add_arguments(one)
-        arguments.add_metrics(one)
-        one.set_defaults(run=command.run)
-    return made
+        command_parser = below.add_parser(
+            name, help=command.HELP.partition("\n")[0], description=command.HELP
+        )
+        command.add_arguments(command_parser)
+        arguments.add_metrics(command_parser)
+        command_parser.set_defaults(run=command.run)
+    return parser
 
 
 def run(argv: list[str]) -> int:

@@ -61,10 +61,10 @@ def session(
         from drainer.spark.source import source
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed", hint=EXTRA_HINT) from None
-    if (there := SparkSession.getActiveSession()) is not None:
-        there.conf.set(_ZONE, "UTC")
-        source.register(there)
-        return there
+    if (active := SparkSession.getActiveSession()) is not None:
+        active.conf.set(_ZONE, "UTC")
+        source.register(active)
+        return active
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the first python3 of the path
     chosen = {"spark.app.name": app, **_EVERYWHERE}
     if not submitted:
@@ -79,9 +79,9 @@ def session(
     builder = SparkSession.builder
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    made = builder.getOrCreate()
-    source.register(made)
-    return made
+    spark = builder.getOrCreate()
+    source.register(spark)
+    return spark
 
 
 def is_submitted() -> bool:

@@ -99,7 +99,7 @@ def _most(number: int, rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, .
     """(hour, schema, table, name, changes): of hours all, of keys so many."""
     keys: list[tuple[Any, ...]] = []
     for (*name, hour), some in groupby(rows, itemgetter(0, 1, 2, 3)):
-        row = (hour, *name, sum(one[4] for one in some))
+        row = (hour, *name, sum(part[4] for part in some))
         if hour is not None:
             yield row
             continue

@@ -71,9 +71,9 @@ def run(args: argparse.Namespace) -> int:
     with TaskProgress("audit") as progress:
 
         def spark() -> SparkSession:
-            made = arguments.open_session(args, "binlog-spark audit")
-            progress.follow(made)
-            return made
+            session = arguments.open_session(args, "binlog-spark audit")
+            progress.follow(session)
+            return session
 
         outcome = audit(
             spark,
@@ -117,17 +117,19 @@ def _announce(placement: Placement) -> None:
 
 def _print(outcome: Outcome, document: dict[str, Any], page: str) -> None:
     rows = []
-    for found in outcome.findings.values():
-        for one in found.listed[:_LISTED]:
-            where = f"{one.file} @ {one.pos}" if one.pos >= 0 else ""
-            rows.append((one.check, one.kind, one.place, one.key, str(one.commit_ts or ""), where, one.text))
+    for findings in outcome.findings.values():
+        for finding in findings.listed[:_LISTED]:
+            where = f"{finding.file} @ {finding.pos}" if finding.pos >= 0 else ""
+            place = finding.check, finding.kind, finding.place, finding.key
+            rows.append((*place, str(finding.commit_ts or ""), where, finding.text))
     if rows:
         heads = ("check", "what", "where", "key", "commit_ts", "record", "says")
         show.print_table("findings", heads, rows)
+    notes = sum(len(findings.notes) for findings in outcome.findings.values())
     facts: list[tuple[str, object]] = [
         ("archive", f"{document['files']} files, {document['transactions']} transactions"),
-        *((check, f"{found.total} findings") for check, found in outcome.findings.items()),
-        ("notes", f"{sum(len(found.notes) for found in outcome.findings.values())}: what was not checked"),
+        *((check, f"{findings.total} findings") for check, findings in outcome.findings.items()),
+        ("notes", f"{notes}: what was not checked"),
     ]
     if page:
         facts.append(("report", page))

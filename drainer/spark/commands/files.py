@@ -33,16 +33,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    found = sorted(_rows(args), key=lambda row: (row["index"], row["file"]))
+    file_rows = sorted(_rows(args), key=lambda row: (row["index"], row["file"]))
     if args.output == arguments.JSON:
-        show.print_json(found)
+        show.print_json(file_rows)
     else:
-        rows = [_cells(row) for row in found]
-        total = [sum(row[name] or 0 for row in found) for name in _COUNTS]
+        rows = [_cells(row) for row in file_rows]
+        total = [sum(row[name] or 0 for row in file_rows) for name in _COUNTS]
         rows.append(("total", "", str(total[0]), "", "", *map(str, total[1:]), ""))
         shown = Place(args.archive).shown
         show.print_table(f"files of {shown}", _HEADINGS, rows)
-    return FINDINGS if any(row["problem"] for row in found) else 0
+    return FINDINGS if any(row["problem"] for row in file_rows) else 0
 
 
 def _rows(args: argparse.Namespace) -> list[dict[str, Any]]:

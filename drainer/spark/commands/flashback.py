@@ -62,9 +62,9 @@ def run(args: argparse.Namespace) -> int:
     with TaskProgress("flashback") as progress:
 
         def spark() -> SparkSession:
-            made = arguments.open_session(args, "binlog-spark flashback")
-            progress.follow(made)
-            return made
+            session = arguments.open_session(args, "binlog-spark flashback")
+            progress.follow(session)
+            return session
 
         def tell(rows: int) -> None:
             progress.detail(f"{rows:,} rows restored")

@@ -47,13 +47,13 @@ def run(args: argparse.Namespace) -> int:
         _show_here(args, key, options)
         return 0
     spark = arguments.open_session(args, "binlog-spark history")
-    found = history.history(spark, args.archive, args.table, key, options)
+    frame = history.history(spark, args.archive, args.table, key, options)
     with TaskProgress("reading", spark):
         if args.save:
-            found.write.mode("error").parquet(args.save)
+            frame.write.mode("error").parquet(args.save)
         else:
-            found = found if args.output == arguments.JSON else found.select(*_SHOWN)
-            print_frame(f"versions of {args.table}", found, args.output)
+            frame = frame if args.output == arguments.JSON else frame.select(*_SHOWN)
+            print_frame(f"versions of {args.table}", frame, args.output)
     return 0
 
 
@@ -63,7 +63,7 @@ def _show_here(args: argparse.Namespace, key: Mapping[str, str] | None, options:
     from drainer.spark.local import json_lines, ordered_rows, versions
 
     source = ArchiveSource({**options, "path": args.archive, "tables": args.table})
-    found = versions.versions(ordered_rows.everything(source, source.schema, ()), key)
+    rows = versions.versions(ordered_rows.everything(source, source.schema, ()), key)
     names = versions.SCHEMA.names if args.output == arguments.JSON else _SHOWN
     schema = versions.pruned(names)
-    print_rows(f"versions of {args.table}", names, json_lines.lines(schema, found), args.output)
+    print_rows(f"versions of {args.table}", names, json_lines.lines(schema, rows), args.output)

@@ -52,18 +52,18 @@ def run(args: argparse.Namespace) -> int:
 
         @functools.cache
         def spark() -> SparkSession:
-            made = arguments.open_session(args, "binlog-spark image")
-            stack.enter_context(TaskProgress("making the image", made))
-            return made
+            session = arguments.open_session(args, "binlog-spark image")
+            stack.enter_context(TaskProgress("making the image", session))
+            return session
 
-        made = image.make(
+        manifest = image.make(
             spark, args.archive, args.into, options, base=args.base, small_bytes=small_bytes, tell=_tell
         )
     if args.output == arguments.JSON:
-        show.print_json(checked.read_document(made.to_json().encode()))
+        show.print_json(checked.read_document(manifest.to_json().encode()))
         return 0
-    rows = [(f"{one.schema}.{one.table}", str(one.rows), one.checksum) for one in made.tables]
-    show.print_table(f"image at {made.commit_ts} ({made.time})", ("table", "rows", "checksum"), rows)
+    rows = [(f"{table.schema}.{table.table}", str(table.rows), table.checksum) for table in manifest.tables]
+    show.print_table(f"image at {manifest.commit_ts} ({manifest.time})", ("table", "rows", "checksum"), rows)
     return 0
 
 

@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
                     f"{os.path.join(path, segment.name)}: {error.strerror}", hint="check disk and permissions"
                 ) from None
     if args.output == arguments.JSON:
-        show.print_json([dict(zip(_HEADINGS, one, strict=True)) for one in lines])
+        show.print_json([dict(zip(_HEADINGS, line, strict=True)) for line in lines])
     else:
         show.print_table(f"indexes of {args.archive}", _HEADINGS, lines)
     return code
@@ -71,6 +71,6 @@ def _indexed(archive: ArchiveSegments, segment: Segment) -> str:
     """What became of it. Raises `Corruption`."""
     if segment.is_covered:
         return "there"
-    made = archive.described(segment.index, segment.name)
-    archive.store(segment.name, made.to_json())
+    index = archive.described(segment.index, segment.name)
+    archive.store(segment.name, index.to_json())
     return "written"

@@ -82,19 +82,19 @@ def _frame(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
     names = _names(args, frame.columns)
     if (args.count or names) and not args.where:
         # Spark prunes no columns of a Python source: what the schema names is all that gets decoded.
-        wanted = [field for field in frame.schema if field.name in (names or frame.columns[:1])]
-        frame = _again(spark, options, args.archive, wanted)
+        fields = [field for field in frame.schema if field.name in (names or frame.columns[:1])]
+        frame = _again(spark, options, args.archive, fields)
     if args.where:
         frame = _where(frame, args.where)
     return frame.select(*names) if names else frame
 
 
-def _names(args: argparse.Namespace, known: Sequence[str]) -> list[str]:
+def _names(args: argparse.Namespace, columns: Sequence[str]) -> list[str]:
     """The columns that are asked for, none for all."""
     names = [name.strip() for name in args.columns.split(",") if name.strip()]
-    unknown = [name for name in names if name not in known]
+    unknown = [name for name in names if name not in columns]
     if unknown:
-        raise FlagError(f"{args.view} has no column {unknown[0]}", hint=f"choose from {', '.join(known)}")
+        raise FlagError(f"{args.view} has no column {unknown[0]}", hint=f"choose from {', '.join(columns)}")
     return names
 
 
@@ -107,11 +107,13 @@ def _run_here(args: argparse.Namespace) -> None:
 
     options = arguments.source_options(args, view=args.view, table=args.table)
     source = ArchiveSource({**options, "path": args.archive})
-    known = source.schema
-    names = _names(args, known.names) or (known.names[:1] if args.count else known.names)
-    columns = pa.schema([known.field(name) for name in names])
+    schema = source.schema
+    names = _names(args, schema.names) or (schema.names[:1] if args.count else schema.names)
+    columns = pa.schema([schema.field(name) for name in names])
     if args.count:
-        _tell(args.output, {args.view: sum(one.num_rows for one in ordered_rows.batches(source, columns))})
+        _tell(
+            args.output, {args.view: sum(batch.num_rows for batch in ordered_rows.batches(source, columns))}
+        )
         return
     order = [name for name in _ORDER if name in names]
     if args.limit:

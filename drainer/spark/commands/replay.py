@@ -85,24 +85,27 @@ def run(args: argparse.Namespace) -> int:
 def lines(summary: ReplaySummary) -> list[str]:
     """For people."""
     size = f"{summary.bytes / (1 << 20):.1f} MiB"
-    found = [
+    text_lines = [
         f"archive   {summary.archive}, {size}, about {summary.changes} changes, {summary.ddl} schema changes",
         f"range     commit_ts {summary.start_ts} to {summary.stop_ts}",
     ]
     if summary.dry_run:
         return [
-            *found,
+            *text_lines,
             f"dry run   nothing was written; about {quantities.span(summary.estimated_s)} on two cores",
         ]
-    found.append(f"job       {summary.job}" + (", resumed" if summary.resumed else ""))
+    text_lines.append(f"job       {summary.job}" + (", resumed" if summary.resumed else ""))
     if summary.was_done:
-        return [*found, f"done      before; what came later is another range: --start {summary.stop_ts + 1}"]
+        return [
+            *text_lines,
+            f"done      before; what came later is another range: --start {summary.stop_ts + 1}",
+        ]
     took = quantities.span(summary.seconds)
-    found.append(f"done      {summary.rows} rows written in {summary.chunks} transactions, {took}")
+    text_lines.append(f"done      {summary.rows} rows written in {summary.chunks} transactions, {took}")
     if summary.drift:
-        found.append(f"drift     {summary.drift} rows downstream were not as they should be: audit it")
-    return found
+        text_lines.append(f"drift     {summary.drift} rows downstream were not as they should be: audit it")
+    return text_lines
 
 
 def _numbers(text: str) -> frozenset[int]:
-    return frozenset(int(one) for one in text.split(",") if one.strip())
+    return frozenset(int(number) for number in text.split(",") if number.strip())

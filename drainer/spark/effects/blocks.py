@@ -99,8 +99,8 @@ def by_place(batches: Iterable[Any], tables: Collection[int] = ()) -> Iterator[A
 def _in_order(held: list[Any], tables: Collection[int]) -> Iterator[Any]:
     rows, _ = _sorted(held)
     if tables:
-        wanted = np.isin(rows.column("table").to_numpy(), np.array(sorted(tables), np.int64))
-        rows = rows.filter(pa.array(wanted))
+        chosen = np.isin(rows.column("table").to_numpy(), np.array(sorted(tables), np.int64))
+        rows = rows.filter(pa.array(chosen))
     for start in range(0, rows.num_rows, BATCH_ROWS):
         yield rows.slice(start, BATCH_ROWS)
 

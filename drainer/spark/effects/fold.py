@@ -59,9 +59,9 @@ class Reading:
         return taken_together((batch for part in parts for batch in self._slice(part)), _HELD_BYTES)
 
     def _slice(self, part: Slice) -> Iterator[Any]:
-        known = KnownTables(self.definitions)
-        operations = Operations(known.number_of, self.before_of)
-        for record in self._at_once(part, known) if part.kind == PB else self._one_by_one(part):
+        tables = KnownTables(self.definitions)
+        operations = Operations(tables.number_of, self.before_of)
+        for record in self._at_once(part, tables) if part.kind == PB else self._one_by_one(part):
             if not isinstance(record, Changes):
                 yield record
                 continue
@@ -75,15 +75,15 @@ class Reading:
             if isinstance(record, Changes):
                 yield record
 
-    def _at_once(self, part: Slice, known: KnownTables) -> Iterator[Any]:
+    def _at_once(self, part: Slice, tables: KnownTables) -> Iterator[Any]:
         """Record batches of effects, and rows of what must be taken one by one."""
         reader = PbReader(part, self.selection, self.definitions, self.location.path_of(part.name))
         wants, is_one = self.selection.wants_table, self.definitions.is_one
-        found = PbEffects(reader.walker, known.number_of, self.before_of, wants, is_one, self.buckets)
+        pb_effects = PbEffects(reader.walker, tables.number_of, self.before_of, wants, is_one, self.buckets)
         for some in together(reading.pieces(self.location, part, reader, self.damage), _TOGETHER_BYTES):
-            made = found.read(some)
-            if made is not None:
-                yield from made
+            record_batches = pb_effects.read(some)
+            if record_batches is not None:
+                yield from record_batches
                 continue
             for piece in some:
                 yield from reader.changes(piece, self.damage)

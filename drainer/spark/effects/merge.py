@@ -35,7 +35,7 @@ def taken_together(batches: Iterable[Any], bytes_max: int) -> Iterator[Any]:
         size += batch.nbytes
         if size >= bytes_max:
             held = _together(held)
-            size = sum(one.nbytes for one in held)
+            size = sum(batch.nbytes for batch in held)
             if size > bytes_max // 2:
                 yield from _in_pieces(held)
                 held, size = [], 0
@@ -115,9 +115,9 @@ def _ranks(rows: Any, places: Any, repeats: Any) -> Any:
     several = (tables[repeats] != tables[nexts]) | differs.to_numpy(zero_copy_only=False)
     for place in np.unique(places[repeats[several]]):
         start, stop = np.searchsorted(places, [place, place + 1])
-        found = list(
+        pairs = list(
             zip(tables[start:stop].tolist(), keys.slice(start, stop - start).to_pylist(), strict=True)
         )
-        of_key = {key: rank for rank, key in enumerate(sorted(set(found)))}
-        ranks[start:stop] = [of_key[key] for key in found]
+        of_key = {key: rank for rank, key in enumerate(sorted(set(pairs)))}
+        ranks[start:stop] = [of_key[key] for key in pairs]
     return ranks

@@ -146,7 +146,7 @@ class Operations:
         keyed = bool(sql.key_columns)
         if keyed and sql.key_is_literal:
             self.digits.add(number)
-        found = self._tables[version] = _Table(
+        table = self._tables[version] = _Table(
             number,
             self._number_of(version),
             sql.delete_key if keyed else sql.insert_literals,
@@ -155,7 +155,7 @@ class Operations:
             keyed and sql.key_is_literal,
             self._effects.setdefault(number, {}),
         )
-        return found
+        return table
 
     def _put(self, table: _Table, key: bytes, ts: Ts, order: int, before: bytes | None, after: bytes) -> None:
         effect = table.effects.get(key)

@@ -86,37 +86,39 @@ class PbEffects:
         sizes = np.array([len(piece.payload) for piece in pieces], np.int64)
         ends = np.cumsum(sizes)
         begins = ends - sizes + np.array([piece.begin for piece in pieces], np.int64)
-        found = events(buffer, begins, ends)
-        if found is None:
+        remaining = events(buffer, begins, ends)
+        if remaining is None:
             return None
-        made: list[pa.RecordBatch] = []
-        while len(found.begin):
-            names = names_at(buffer.data, int(found.begin[0]))
+        batches: list[pa.RecordBatch] = []
+        while len(remaining.begin):
+            names = names_at(buffer.data, int(remaining.begin[0]))
             if names is None:
                 return None
             head = names_of(*names)
-            same = buffer.holds(found.begin, head)
+            same = buffer.holds(remaining.begin, head)
             if not same.any():
                 return None
             if self._wants(*names):
                 if not self._is_one(*names, int(times[0]), int(times[-1])):
                     return None
-                some = self._table(buffer, found.where(same), len(head), times)
+                some = self._table(buffer, remaining.where(same), len(head), times)
                 if some is None:
                     return None
-                made += some
-            found = found.where(~same)
-        return made
+                batches += some
+            remaining = remaining.where(~same)
+        return batches
 
-    def _table(self, buffer: Buffer, found: Events, head: int, times: Numbers) -> list[pa.RecordBatch] | None:
-        kinds = buffer.at(found.begin + head)
+    def _table(
+        self, buffer: Buffer, of_table: Events, head: int, times: Numbers
+    ) -> list[pa.RecordBatch] | None:
+        kinds = buffer.at(of_table.begin + head)
         keys = np.zeros(len(kinds), np.uint64)
         parts: list[_Kind] = []
         for kind in _KINDS:
             chosen = np.flatnonzero(kinds == kind)
             if not len(chosen):
                 continue
-            some = found.where(chosen)
+            some = of_table.where(chosen)
             event = buffer.data[int(some.begin[0]) : int(some.end[0])]
             shape = self._walker.shape(event, int(times[some.record[0]]))
             place = self._key_place(shape)
@@ -127,14 +129,14 @@ class PbEffects:
             if datums is None:
                 return None
             unsigned = _unsigned(shape, place)
-            old, new = (numbers_of(buffer, one, unsigned=unsigned) for one in datums[place])
+            old, new = (numbers_of(buffer, spans, unsigned=unsigned) for spans in datums[place])
             if old is None or new is None or (old != new).any():
                 return None
             keys[chosen] = new
             parts.append(_Kind(shape, chosen, [new for _, new in datums]))
-        if sum(len(one.chosen) for one in parts) != len(kinds):
+        if sum(len(part.chosen) for part in parts) != len(kinds):
             return None
-        return list(self._effects(buffer, found, kinds, keys, times, parts))
+        return list(self._effects(buffer, of_table, kinds, keys, times, parts))
 
     def _key_place(self, shape: EventShape) -> int | None:
         """Place of the key's column; None if rows of this shape are not for here."""
@@ -142,9 +144,11 @@ class PbEffects:
         if version not in self._keys:
             self._keys[version] = self._key_of(version)
         key = self._keys[version]
-        if key is None or any(one is not None and one.datums is not None for one in shape.values):
+        if key is None or any(value is not None and value.datums is not None for value in shape.values):
             return None
-        return next((at for at, one in enumerate(shape.columns) if one is not None and one.id == key), None)
+        return next(
+            (at for at, column in enumerate(shape.columns) if column is not None and column.id == key), None
+        )
 
     def _key_of(self, version: TableVersion) -> int | None:
         try:
@@ -159,7 +163,7 @@ class PbEffects:
     def _effects(
         self,
         buffer: Buffer,
-        found: Events,
+        of_table: Events,
         kinds: Numbers,
         keys: Numbers,
         times: Numbers,
@@ -189,8 +193,8 @@ class PbEffects:
             yield self._batch(
                 shape.version,
                 keys[ended] if unsigned else keys[ended].view(np.int64),
-                (times[found.record[begun]], found.seq[begun] * ORDER_STEP + _OPERATIONS[kinds[begun]]),
-                (times[found.record[ended]], found.seq[ended] * ORDER_STEP + _OPERATIONS[kinds[ended]]),
+                (times[of_table.record[begun]], of_table.seq[begun] * ORDER_STEP + _OPERATIONS[kinds[begun]]),
+                (times[of_table.record[ended]], of_table.seq[ended] * ORDER_STEP + _OPERATIONS[kinds[ended]]),
                 image,
                 reborn[mine],
             )

@@ -103,21 +103,21 @@ class Restorer:
         connection.commit()
 
     def _differing(self, batch: list[Undo], lock: bytes) -> list[str]:
-        if all(self._answer(question + lock) == wanted for question, wanted in undo.questions(batch)):
+        if all(self._answer(question + lock) == expected for question, expected in undo.questions(batch)):
             return []
         if len(batch) == 1:
             return [f"{batch[0].shown} {self._what(batch[0])}"]
         middle = len(batch) // 2
         return self._differing(batch[:middle], lock) + self._differing(batch[middle:], lock)
 
-    def _what(self, one: Undo) -> str:
-        if one.kind is UndoKind.INSERT:
+    def _what(self, row_undo: Undo) -> str:
+        if row_undo.kind is UndoKind.INSERT:
             return "is there again"
-        if not one.target.keyed:
-            return f"is not there {one.times} times" if one.times > 1 else "is not there"
-        absent = replace(one, now=None, then=one.now)
-        there = any(self._answer(question) != wanted for question, wanted in undo.questions([absent]))
-        return "has other values" if there else "is gone"
+        if not row_undo.target.keyed:
+            return f"is not there {row_undo.times} times" if row_undo.times > 1 else "is not there"
+        absent = replace(row_undo, now=None, then=row_undo.now)
+        is_there = any(self._answer(question) != expected for question, expected in undo.questions([absent]))
+        return "has other values" if is_there else "is gone"
 
     def _answer(self, question: bytes) -> int:
         ((count,),) = self._connection.rows(question)

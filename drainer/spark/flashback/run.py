@@ -95,19 +95,23 @@ class _Going:
         """Tables as a database has them, or as they are upstream."""
         definitions, selection = self.range.definitions, self.range.selection
         if connection is None:
-            made: dict[int, TableTarget] = {}
+            by_number: dict[int, TableTarget] = {}
 
-            def known(effect: RowEffect) -> TableTarget:
+            def upstream_target(effect: RowEffect) -> TableTarget:
                 number = effect.definition
-                if number not in made:
-                    made[number] = target_of(definitions.version(number), 1, plan=ImageSqlPlan)
-                return made[number]
+                if number not in by_number:
+                    by_number[number] = target_of(definitions.version(number), 1, plan=ImageSqlPlan)
+                return by_number[number]
 
-            return known
+            return upstream_target
         catalog = DownstreamTables(definitions, connection, selection)
         catalog.prepare(selection.start)
-        wanted = [one.version for one in definitions if selection.wants_table(one.schema, one.table)]
-        tables = catalog.tables(wanted)
+        versions = [
+            definition.version
+            for definition in definitions
+            if selection.wants_table(definition.schema, definition.table)
+        ]
+        tables = catalog.tables(versions)
         return lambda effect: tables.target(effect.definition, effect.table)
 
     def effects(self) -> Effects:
@@ -125,8 +129,8 @@ class _Going:
                 yield from undo.of_effects(some, target)
             return
         for phase in (undo.REMOVALS, undo.WRITES):
-            found = (undo.of_effect(effect, phase, target(effect)) for effect in effects)
-            yield from (one for one in found if one is not None)
+            row_undos = (undo.of_effect(effect, phase, target(effect)) for effect in effects)
+            yield from (row_undo for row_undo in row_undos if row_undo is not None)
 
     def summary(self, tally: Tally, *, resumed: bool = False) -> FlashbackSummary:
         rows = {
@@ -235,7 +239,7 @@ def apply(
         if not resumed:
             with going.net() as net:
                 whole = (undo.whole(effect, target(effect)) for effect in net)
-                restorer.check(one for one in whole if one is not None)
+                restorer.check(row_undo for row_undo in whole if row_undo is not None)
         tally = Tally()
         with going.effects() as effects:
             restorer.apply(_told(going.undos(effects, target), tally), on_progress)
@@ -246,9 +250,9 @@ def apply(
 
 
 def _told(undos: Iterable[Undo], tally: Tally) -> Iterator[Undo]:
-    for one in undos:
-        tally.note(one)
-        yield one
+    for row_undo in undos:
+        tally.note(row_undo)
+        yield row_undo
 
 
 def _job_of(going: _Going) -> str:

@@ -101,8 +101,8 @@ def of_effect(effect: RowEffect, phase: int, target: TableTarget) -> Undo | None
         return None
     times = abs(effect.times) or 1
     if now is None or then is None or _stays(target, now, then):
-        wanted = REMOVALS if then is None else WRITES
-        return Undo(target, effect.key, now, then, times) if phase == wanted else None
+        due_phase = REMOVALS if then is None else WRITES
+        return Undo(target, effect.key, now, then, times) if phase == due_phase else None
     if phase == REMOVALS:
         return Undo(target, effect.key, now, None)
     return Undo(target, effect.key, None, then)
@@ -187,18 +187,20 @@ def questions(batch: list[Undo]) -> Iterator[tuple[bytes, int]]:
         if kind is UndoKind.INSERT:
             yield query, 0
             continue
-        alternatives = b" OR ".join(b"(%b)" % target.sql.full_row_predicate("delete", one) for one in whole)
+        alternatives = b" OR ".join(
+            b"(%b)" % target.sql.full_row_predicate("delete", image) for image in whole
+        )
         yield query + b" AND (" + alternatives + b")", len(some)
 
 
 def _keyless_questions(batch: list[Undo]) -> Iterator[tuple[bytes, int]]:
     """At least so many are there: asked for as a LIMIT, since more rows may be equal."""
-    wanted: Counter[bytes] = Counter()
+    counts: Counter[bytes] = Counter()
     for undo in batch:
         if undo.now is not None:
-            wanted[undo.target.sql.full_row_predicate("delete", undo.now)] += undo.times
+            counts[undo.target.sql.full_row_predicate("delete", undo.now)] += undo.times
     name = batch[0].target.name
-    for predicate, count in wanted.items():
+    for predicate, count in counts.items():
         limited = b"SELECT 1 FROM " + name + b" WHERE " + predicate + b" LIMIT %d" % count
         yield b"SELECT COUNT(*) FROM (" + limited + b") AS found", count
 

@@ -33,12 +33,12 @@ class Tally:
     rows: dict[str, Counter[UndoKind]] = field(default_factory=dict)
     warnings: dict[str, None] = field(default_factory=dict)
 
-    def note(self, one: Undo) -> None:
-        label = one.target.label
+    def note(self, row_undo: Undo) -> None:
+        label = row_undo.target.label
         kinds = self.rows.setdefault(label, Counter())
-        if not one.target.keyed and not kinds:
+        if not row_undo.target.keyed and not kinds:
             self.warn(f"{label} has no key: rows are found by all of their values")
-        kinds[one.kind] += one.times
+        kinds[row_undo.kind] += row_undo.times
 
     def warn(self, text: str) -> None:
         self.warnings[text] = None
@@ -54,8 +54,8 @@ def body(undos: Iterable[Undo], mode: SessionMode, tally: Tally) -> Iterator[byt
     while some := list(itertools.islice(iterator, TRANSACTION_ROWS)):
         yield b"\nSTART TRANSACTION;\n"
         for batch in undo.batches(some, TRANSACTION_ROWS, STATEMENT_BYTES):
-            for one in batch:
-                tally.note(one)
+            for row_undo in batch:
+                tally.note(row_undo)
             yield from _statements(batch, mode, tally)
         yield b"COMMIT;\n"
 

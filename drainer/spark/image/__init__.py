@@ -71,52 +71,54 @@ def make(
         raise ConfigError(f"{directory} has an image already", hint="name another directory")
     before = Manifest.load(base) if base else None
     since = before.commit_ts if before else 0
-    found = ArchiveRange.open(spark, archive, {**(options or {}), "start": str(since + 1 if before else 0)})
-    stop = found.selection.stop
-    changes = [change.ddl for change, _ in found.outline.changes if change.ddl.commit_ts <= stop]
-    newest = _newest(found, before, changes)
+    archive_range = ArchiveRange.open(
+        spark, archive, {**(options or {}), "start": str(since + 1 if before else 0)}
+    )
+    stop = archive_range.selection.stop
+    changes = [change.ddl for change, _ in archive_range.outline.changes if change.ddl.commit_ts <= stop]
+    newest = _newest(archive_range, before, changes)
     if not newest:
         raise Rejected(
-            f"{found.options.location.shown} defines none of the tables that are wanted",
+            f"{archive_range.options.location.shown} defines none of the tables that are wanted",
             hint="an archive of a Go Drainer has no definitions: `replay` it and dump the database; else see"
             " --tables, and --view ddl of `read`",
         )
-    wanted = sorted(lives(newest, changes, since, found.selection.wants_table).items())
-    based = {(one.schema, one.table): one for one in (before.tables if before else ())}
-    of_base = sum(path.stat().st_size for one in based.values() for path in one.paths(base))
-    is_small = found.size + of_base <= small_bytes
+    table_lives = sorted(lives(newest, changes, since, archive_range.selection.wants_table).items())
+    based = {(table.schema, table.table): table for table in (before.tables if before else ())}
+    of_base = sum(path.stat().st_size for table in based.values() for path in table.paths(base))
+    is_small = archive_range.size + of_base <= small_bytes
     tables = []
-    for number, (name, life) in enumerate(wanted, 1):
-        tell(f"{'.'.join(name)}, table {number} of {len(wanted)}")
-        maker = _Maker(found, newest[name], life)
+    for number, (name, life) in enumerate(table_lives, 1):
+        tell(f"{'.'.join(name)}, table {number} of {len(table_lives)}")
+        maker = _Maker(archive_range, newest[name], life)
         rows = None if life.whole else based.get(name)
         if maker.is_empty or is_small:
             tables.append(maker.write_here(place, TableReader(base, rows) if rows else None))
             continue
         try:
-            tables.append(maker.write(place, _of_base(found.spark(), base, rows) if rows else None))
+            tables.append(maker.write(place, _of_base(archive_range.spark(), base, rows) if rows else None))
         finally:
             maker.close()
-    shown, hashed = found.options.location.shown, ROWS if is_small else SPARK
-    manifest = Manifest(stop, utc(stop), shown, base, found.selection.tables, tuple(tables), hashed)
+    shown, hashed = archive_range.options.location.shown, ROWS if is_small else SPARK
+    manifest = Manifest(stop, utc(stop), shown, base, archive_range.selection.tables, tuple(tables), hashed)
     manifest.store(directory)
     return manifest
 
 
 def _newest(
-    found: ArchiveRange, before: Manifest | None, changes: Iterable[Ddl]
+    archive_range: ArchiveRange, before: Manifest | None, changes: Iterable[Ddl]
 ) -> dict[tuple[str, str], TableVersion]:
     """The last definition of each table that is wanted; the first one of a table that was made and has no row
     yet. What did not change after the image before is there alone."""
-    selection = found.selection
-    based = {(one.schema, one.table): one.version for one in (before.tables if before else ())}
-    made = {name for ddl in changes if ddl.action == ActionType.CREATE_TABLE for name in ddl.tables}
+    selection = archive_range.selection
+    based = {(table.schema, table.table): table.version for table in (before.tables if before else ())}
+    created = {name for ddl in changes if ddl.action == ActionType.CREATE_TABLE for name in ddl.tables}
     archived: dict[tuple[str, str], TableVersion] = {}
-    for one in sorted(found.definitions, key=lambda one: one.first_ts):
-        if one.first_ts <= selection.stop:
-            archived[one.schema, one.table] = one.version
-        elif (one.schema, one.table) in made:
-            archived.setdefault((one.schema, one.table), one.version)
+    for definition in sorted(archive_range.definitions, key=lambda definition: definition.first_ts):
+        if definition.first_ts <= selection.stop:
+            archived[definition.schema, definition.table] = definition.version
+        elif (definition.schema, definition.table) in created:
+            archived.setdefault((definition.schema, definition.table), definition.version)
     return {name: version for name, version in (based | archived).items() if selection.wants_table(*name)}
 
 
@@ -133,15 +135,15 @@ def _of_base(spark: SparkSession, base: str, table: TableImage) -> DataFrame:
 class _Maker:
     """The image of one table."""
 
-    def __init__(self, found: ArchiveRange, version: TableVersion, life: Life) -> None:
+    def __init__(self, archive_range: ArchiveRange, version: TableVersion, life: Life) -> None:
         self._version = version
         self._life = life
         self._name = f"{version.schema}.{version.name}"
         self._keys = [column.name for column in compile_sql(version.info).key_columns]
         pattern = f"~^{re.escape(self._name)}$"
-        selection = replace(found.selection, start=life.since + 1, tables=(pattern,))
-        self._range = replace(found, selection=selection)
-        self._refuse_conversion(found)
+        selection = replace(archive_range.selection, start=life.since + 1, tables=(pattern,))
+        self._range = replace(archive_range, selection=selection)
+        self._refuse_conversion(archive_range)
 
     @cached_property
     def _frame(self) -> DataFrame:
@@ -158,15 +160,15 @@ class _Maker:
     def close(self) -> None:
         self._frame.unpersist()
 
-    def _refuse_conversion(self, found: ArchiveRange) -> None:
+    def _refuse_conversion(self, archive_range: ArchiveRange) -> None:
         """A converted column is a new one, whose values stand in no row that was not changed since."""
         if not self._life.converted:
             return
         now = {column.name: column for column in self._version.info.columns}
-        for one in found.definitions:
-            if (one.schema, one.table) != (self._version.schema, self._version.name):
+        for definition in archive_range.definitions:
+            if (definition.schema, definition.table) != (self._version.schema, self._version.name):
                 continue
-            for column in one.version.info.columns:
+            for column in definition.version.info.columns:
                 same = now.get(column.name)
                 if same is not None and (same.id != column.id or same.type.tp != column.type.tp):
                     raise Rejected(
@@ -190,8 +192,8 @@ class _Maker:
         table, writer_here = table_id(self._version), TableWriter(str(place), self._version)
         writer_here.begin()
         with self._range.net(self._range.size) as net, writer_here.part(0) as part:
-            effects = [one for one in net if one.table == table]
-            gone = {one.key: count for one in effects if (count := _removed(one))}
+            effects = [effect for effect in net if effect.table == table]
+            gone = {effect.key: count for effect in effects if (count := _removed(effect))}
             if base is None and gone:
                 raise self._misfit("rows that they change were never added")
             if base is not None:
@@ -200,9 +202,9 @@ class _Maker:
             if any(gone.values()):
                 verb = "change" if self._keys else "remove"
                 raise self._misfit(f"rows that they {verb} are not in the base")
-            for one in effects:
-                if one.image is not None and (times := _added(one)):
-                    part.add([one.image] * times)
+            for effect in effects:
+                if effect.image is not None and (times := _added(effect)):
+                    part.add([effect.image] * times)
         return writer_here.table_image()
 
     @cached_property
@@ -249,8 +251,8 @@ class _Maker:
     def _on(self, base: DataFrame, gone: DataFrame) -> DataFrame:
         from drainer.spark.source.spark_types import quoted
 
-        if [(one.name, one.dataType) for one in base.schema] != [
-            (one.name, one.dataType) for one in gone.schema
+        if [(field.name, field.dataType) for field in base.schema] != [
+            (field.name, field.dataType) for field in gone.schema
         ]:
             raise self._other_columns()
         if not self._keys:
@@ -335,5 +337,5 @@ class Decoding:
             images = batch.column(0).to_pylist()
             if not images:
                 continue
-            found, notes = columns.arrays(images)
-            yield pa.RecordBatch.from_arrays([found, notes], schema=arrow)
+            rows, notes = columns.arrays(images)
+            yield pa.RecordBatch.from_arrays([rows, notes], schema=arrow)

@@ -47,22 +47,22 @@ def lives(
 ) -> dict[Name, Life]:
     """Tables that are there at the end. `since`: of the image before, 0 for none. `wants`: also a table that
     moved and has no row since. Raises `Rejected`."""
-    found: dict[Name, Life | Rejected | None] = {name: Life(since, whole=False) for name in names}
+    by_name: dict[Name, Life | Rejected | None] = {name: Life(since, whole=False) for name in names}
     for ddl in changes:
         if ddl.commit_ts <= since:
             continue
         for _, moved in _effect(ddl).renamed:
             if wants(*moved):
-                found.setdefault(moved, None)
-        for name in found:
+                by_name.setdefault(moved, None)
+        for name in by_name:
             if name in ddl.tables:
-                found[name] = _after(found[name], ddl, name)
+                by_name[name] = _after(by_name[name], ddl, name)
             elif (name[0], "") in ddl.tables and _effect(ddl).kind is EffectKind.DROP_DATABASE:
-                found[name] = None
-    for life in found.values():
+                by_name[name] = None
+    for life in by_name.values():
         if isinstance(life, Rejected):
             raise life
-    return {name: life for name, life in found.items() if isinstance(life, Life)}
+    return {name: life for name, life in by_name.items() if isinstance(life, Life)}
 
 
 def _effect(ddl: Ddl) -> DdlEffect:

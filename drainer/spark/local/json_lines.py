@@ -37,8 +37,12 @@ def _object(fields: list[pa.Field]) -> Write:
     writers = [(field.name, f"{_text(field.name)}:", _writer(field.type)) for field in fields]
 
     def write(value: Mapping[str, Any]) -> str:
-        found = [head + one(value[name]) for name, head, one in writers if value.get(name) is not None]
-        return "{" + ",".join(found) + "}"
+        parts = [
+            head + write_field(value[name])
+            for name, head, write_field in writers
+            if value.get(name) is not None
+        ]
+        return "{" + ",".join(parts) + "}"
 
     return write
 
@@ -47,8 +51,8 @@ def _writer(kind: pa.DataType) -> Write:
     if pa.types.is_struct(kind):
         return _object([kind.field(place) for place in range(kind.num_fields)])
     if pa.types.is_list(kind):
-        one = _writer(kind.value_type)
-        return lambda value: "[" + ",".join(map(one, value)) + "]"
+        write_item = _writer(kind.value_type)
+        return lambda value: "[" + ",".join(map(write_item, value)) + "]"
     for fits, write in _WRITERS:
         if fits(kind):
             return write
@@ -56,8 +60,8 @@ def _writer(kind: pa.DataType) -> Write:
 
 
 def _text(value: str) -> str:
-    found = json.dumps(value, ensure_ascii=False)
-    return _ESCAPED.sub(_upper, found) if "\\u00" in found else found
+    text = json.dumps(value, ensure_ascii=False)
+    return _ESCAPED.sub(_upper, text) if "\\u00" in text else text
 
 
 def _upper(match: re.Match[str]) -> str:

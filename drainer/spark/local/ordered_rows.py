@@ -44,7 +44,11 @@ def first(source: ArchiveSource, columns: pa.Schema, order: Sequence[str], limit
     """So many rows; the first that there are where `order` is empty."""
     collect_rarely()
     task, view = source.task(columns), source.options.view
-    starts = {} if source.survey.kind == PUMP else {one.name: one.first_ts for one in source.survey.segments}
+    starts = (
+        {}
+        if source.survey.kind == PUMP
+        else {segment.name: segment.first_ts for segment in source.survey.segments}
+    )
     by_time = bool(order) and order[0] == _COMMIT_TS
     kept: list[Row] = []
     for part in source.parts():
@@ -62,8 +66,8 @@ def first(source: ArchiveSource, columns: pa.Schema, order: Sequence[str], limit
 
 
 def _last(batch: pa.RecordBatch) -> int:
-    found: int = batch.column(_COMMIT_TS)[batch.num_rows - 1].as_py()
-    return found
+    commit_ts: int = batch.column(_COMMIT_TS)[batch.num_rows - 1].as_py()
+    return commit_ts
 
 
 def _merged(kept: list[Row], batch: pa.RecordBatch, order: Sequence[str], limit: int) -> list[Row]:
@@ -74,5 +78,5 @@ def _merged(kept: list[Row], batch: pa.RecordBatch, order: Sequence[str], limit:
         keys = list(zip(*(batch.column(name).to_pylist() for name in order), strict=True))
         batch = batch.take(pa.array(heapq.nsmallest(limit, range(len(keys)), key=keys.__getitem__)))
     key: Callable[[Row], Any] = itemgetter(*order)
-    found: list[Row] = heapq.nsmallest(limit, itertools.chain(kept, batch.to_pylist()), key=key)
-    return found
+    rows: list[Row] = heapq.nsmallest(limit, itertools.chain(kept, batch.to_pylist()), key=key)
+    return rows

@@ -60,21 +60,21 @@ def pruned(names: Iterable[str]) -> pa.Schema:
 
 
 def versions(changes: Iterable[Row], key: Mapping[str, str] | None) -> list[Row]:
-    wanted = key or {}
-    ends = [one for change in changes for one in _ends(change) if _has(one.key, wanted)]
-    ends.sort(key=lambda one: (*_name(one), one.change["_commit_ts"], one.change["_seq"], one.part))
-    found = [row for _, some in groupby(ends, _name) for row in _of_key(list(some))]
-    found.sort(key=lambda row: (*_NAME(row), row["valid_from"] or -1, _seq(row)))
-    return found
+    key_values = key or {}
+    ends = [end for change in changes for end in _ends(change) if _has(end.key, key_values)]
+    ends.sort(key=lambda end: (*_name(end), end.change["_commit_ts"], end.change["_seq"], end.part))
+    rows = [row for _, some in groupby(ends, _name) for row in _of_key(list(some))]
+    rows.sort(key=lambda row: (*_NAME(row), row["valid_from"] or -1, _seq(row)))
+    return rows
 
 
 def _seq(row: Row) -> int:
-    found: int | None = row["_seq"]
-    return -1 if found is None else found
+    seq: int | None = row["_seq"]
+    return -1 if seq is None else seq
 
 
-def _name(one: _End) -> tuple[str, str, str]:
-    return one.change["_schema"], one.change["_table"], one.key
+def _name(end: _End) -> tuple[str, str, str]:
+    return end.change["_schema"], end.change["_table"], end.key
 
 
 def _ends(change: Row) -> Iterator[_End]:
@@ -97,10 +97,10 @@ def _ends(change: Row) -> Iterator[_End]:
 
 def _of_key(ends: list[_End]) -> Iterator[Row]:
     following = [after.change for _, after in pairwise(ends)]
-    for number, one in enumerate(ends):
-        change = one.change
-        names = dict(zip(("_schema", "_table", "key"), _name(one), strict=True))
-        if not number and one.ended:
+    for number, end in enumerate(ends):
+        change = end.change
+        names = dict(zip(("_schema", "_table", "key"), _name(end), strict=True))
+        if not number and end.ended:
             yield {
                 **dict.fromkeys(SCHEMA.names),
                 **names,
@@ -116,20 +116,20 @@ def _of_key(ends: list[_End]) -> Iterator[Row]:
             "valid_to": last and last["_commit_ts"],
             "from_time": change["_commit_timestamp"],
             "to_time": last and last["_commit_timestamp"],
-            "exists": one.begun,
+            "exists": end.begun,
             **{name: change[name] for name in _OF_CHANGE},
         }
 
 
-def _has(key: str, wanted: Mapping[str, str]) -> bool:
-    values = _map(key) if wanted else {}
-    return all(values.get(name) == value for name, value in wanted.items())
+def _has(key: str, key_values: Mapping[str, str]) -> bool:
+    values = _map(key) if key_values else {}
+    return all(values.get(name) == value for name, value in key_values.items())
 
 
 def _map(document: str) -> dict[str, str | None]:
     """Values as texts, numbers as they are written."""
-    found = json.loads(document, parse_int=str, parse_float=str)
-    return {name: _value(value) for name, value in found.items()}
+    values = json.loads(document, parse_int=str, parse_float=str)
+    return {name: _value(value) for name, value in values.items()}
 
 
 def _value(value: Any) -> str | None:

@@ -50,13 +50,13 @@ class ArchiveRange:
         """`spark`: a session, or what makes one when it is needed. Raises `ConfigError`, `Corruption`."""
         from drainer.reading.archive.archive_source import ArchiveSource
 
-        found = ArchiveSource({**options, "path": archive})
-        wanted = found.options.selection
+        source = ArchiveSource({**options, "path": archive})
+        asked = source.options.selection
         make = spark if callable(spark) else lambda: spark
-        skip_damage = found.options.damage == REPORT
-        seen = outline(make, found.survey, wanted, found.definitions, skip_damage=skip_damage)
-        selection = replace(wanted, stop=end_of(wanted, seen.last_ts))
-        return cls(make, found.options, found.survey, found.definitions, seen, selection, wanted.stop)
+        skip_damage = source.options.damage == REPORT
+        seen = outline(make, source.survey, asked, source.definitions, skip_damage=skip_damage)
+        selection = replace(asked, stop=end_of(asked, seen.last_ts))
+        return cls(make, source.options, source.survey, source.definitions, seen, selection, asked.stop)
 
     @property
     def size(self) -> int:
@@ -70,7 +70,9 @@ class ArchiveRange:
     def net(self, small_bytes: int = SMALL_BYTES) -> Effects:
         """The net effect of the range, one a key, with the images before; by table and key."""
         if size_of(self._slices) <= small_bytes:
-            return Effects(sorted(self._here(by_transaction=False), key=lambda one: (one.table, one.key)))
+            return Effects(
+                sorted(self._here(by_transaction=False), key=lambda effect: (effect.table, effect.key))
+            )
         return Effects(frame=self.net_frame(), order=("table", "key"))
 
     def net_frame(self) -> DataFrame:
@@ -82,10 +84,11 @@ class ArchiveRange:
     def by_transaction(self, small_bytes: int = SMALL_BYTES) -> Effects:
         """The effects of each transaction by itself, the last one first."""
         if size_of(self._slices) <= small_bytes:
-            found = sorted(
-                self._here(by_transaction=True), key=lambda one: (-one.last_ts, one.table, one.key)
+            ordered = sorted(
+                self._here(by_transaction=True),
+                key=lambda effect: (-effect.last_ts, effect.table, effect.key),
             )
-            return Effects(found)
+            return Effects(ordered)
         from pyspark.sql import functions as f
 
         # A drainer that was started again may have written the same transaction twice.
@@ -111,7 +114,7 @@ class ArchiveRange:
 
     @property
     def _before_of(self) -> frozenset[int]:
-        return frozenset(table_id(one.version) for one in self.definitions)
+        return frozenset(table_id(definition.version) for definition in self.definitions)
 
     @cached_property
     def _slices(self) -> list[Slice]:
@@ -158,11 +161,11 @@ class Effects:
 
     def __init__(
         self,
-        found: list[RowEffect] | None = None,
+        listed: list[RowEffect] | None = None,
         frame: DataFrame | None = None,
         order: tuple[str | Column, ...] = (),
     ) -> None:
-        self._found = found
+        self._listed = listed
         self._frame = frame
         if frame is not None:
             from pyspark import StorageLevel
@@ -175,7 +178,7 @@ class Effects:
 
     def __iter__(self) -> Iterator[RowEffect]:
         if self._frame is None:
-            yield from self._found or ()
+            yield from self._listed or ()
             return
         rows: Iterable[Any] = self._frame.select(*RowEffect._fields).toLocalIterator(prefetchPartitions=True)
         for row in rows:

@@ -77,10 +77,10 @@ class DownstreamTables:
         """None if rows of it cannot go downstream now: they are of another time, or a writer will say why."""
         number = table_id(version)
         if number not in self._downstream:
-            found = read_table(self._connection, *version.downstream)
-            if found is None:
+            table = read_table(self._connection, *version.downstream)
+            if table is None:
                 return None
-            self._downstream[number] = found
+            self._downstream[number] = table
         try:
             return target_of(version, 1, self._downstream[number])
         except DownstreamError:

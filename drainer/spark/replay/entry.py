@@ -83,12 +83,12 @@ def replay(
     options = options or ReplayOptions()
     job = job or job_of(archive, start, stop, options)
     begun = None if dry_run else stored(target, job)
-    made = plan(_maker(spark), archive, start, stop, options, begun)
-    summary = _summary(made, job)
+    replay_plan = plan(_maker(spark), archive, start, stop, options, begun)
+    summary = _summary(replay_plan, job)
     if dry_run:
-        estimated_s = round(made.changes / ESTIMATED_RATE, 1)
+        estimated_s = round(replay_plan.changes / ESTIMATED_RATE, 1)
         return replace(summary, dry_run=True, estimated_s=estimated_s)
-    run = ReplayRun(_maker(spark), target, made, summary.job, show_progress=show_progress)
+    run = ReplayRun(_maker(spark), target, replay_plan, summary.job, show_progress=show_progress)
     try:
         state: JobState = run.work()
         rows, drift, chunks = run.job.counts()
@@ -116,14 +116,14 @@ def _maker(spark: SparkSession | SparkOf | None) -> SparkOf | None:
     return lambda: spark
 
 
-def _summary(made: ReplayPlan, job: str) -> ReplaySummary:
+def _summary(replay_plan: ReplayPlan, job: str) -> ReplaySummary:
     return ReplaySummary(
         job=job,
-        archive=made.frozen.archive,
-        start_ts=made.frozen.start,
-        stop_ts=made.frozen.stop,
-        steps=len(made.tasks),
-        ddl=sum(isinstance(task.step, Ddl) for task in made.tasks),
-        bytes=made.size,
-        changes=made.changes,
+        archive=replay_plan.frozen.archive,
+        start_ts=replay_plan.frozen.start,
+        stop_ts=replay_plan.frozen.stop,
+        steps=len(replay_plan.tasks),
+        ddl=sum(isinstance(task.step, Ddl) for task in replay_plan.tasks),
+        bytes=replay_plan.size,
+        changes=replay_plan.changes,
     )

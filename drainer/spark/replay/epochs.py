@@ -34,18 +34,18 @@ def steps(start: int, stop: int, changes: Iterable[SchemaChange]) -> list[Step]:
     """`stop` 0: no end."""
     stop = stop or LAST_TS
     by_order = {(change.ddl.commit_ts, change.part): change.ddl for change in changes}
-    found: list[Step] = []
+    in_order: list[Step] = []
     begin = start
     for commit_ts, part in sorted(by_order):
         if not start <= commit_ts <= stop:
             continue
         if begin < commit_ts:
-            found.append(Rows(begin, commit_ts - 1))
-        found.append(by_order[commit_ts, part])
+            in_order.append(Rows(begin, commit_ts - 1))
+        in_order.append(by_order[commit_ts, part])
         begin = commit_ts + 1
     if begin <= stop:
-        found.append(Rows(begin, stop))
-    return found
+        in_order.append(Rows(begin, stop))
+    return in_order
 
 
 def is_wanted(ddl: Ddl, selection: Selection) -> bool:

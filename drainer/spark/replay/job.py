@@ -105,14 +105,14 @@ class Bucket:
     def next_chunk(self, connection: Connection) -> int:
         """Which chunk comes next; others read it only after our transaction ends."""
         query = b"SELECT next_chunk FROM " + PROGRESS + self.where + b" FOR UPDATE"
-        found = connection.rows(query)
-        if not found:
+        rows = connection.rows(query)
+        if not rows:
             values = b"(%b,%d,%d,%d)" % (string_literal(self.job), self.step, self.phase, self.number)
             head = b"INSERT IGNORE INTO " + PROGRESS + b" (job, step, phase, bucket) VALUES "
             connection.run(head + values)
             connection.commit()
-            found = connection.rows(query)
-        return int(found[0][0])
+            rows = connection.rows(query)
+        return int(rows[0][0])
 
     def advance(self, connection: Connection, chunk: int, rows: int, drift: int) -> None:
         """Chunk `chunk` is written; to be called in the transaction of `next_chunk`."""
@@ -149,14 +149,14 @@ class Job:
         for statement in _TABLES:
             connection.run(statement)
         self.claim()
-        found = connection.rows(b"SELECT frozen, step, intent, done FROM " + JOBS + self._where)
-        if not found:
+        rows = connection.rows(b"SELECT frozen, step, intent, done FROM " + JOBS + self._where)
+        if not rows:
             values = string_literal(self.name) + b"," + string_literal(frozen.to_json())
             connection.run(b"INSERT INTO " + JOBS + b" (job, frozen) VALUES (" + values + b")")
             connection.commit()
             return JobState(frozen, 0, None, done=False, resumed=False)
         connection.commit()
-        text, step, intent, done = found[0]
+        text, step, intent, done = rows[0]
         then = Frozen.from_json(text)
         # What is done is not read again: its files may be gone, and its schema changes with them.
         self._refuse_another(then, replace(frozen, buckets=then.buckets) if done else frozen)
@@ -165,11 +165,11 @@ class Job:
         )
 
     def _refuse_another(self, then: Frozen, now: Frozen) -> None:
-        before, wanted = asdict(then), asdict(now)
+        before, asked = asdict(then), asdict(now)
         differing = [
-            f"{name} was {before[name]!r}, now {wanted[name]!r}"
+            f"{name} was {before[name]!r}, now {asked[name]!r}"
             for name in before
-            if before[name] != wanted[name]
+            if before[name] != asked[name]
         ]
         if differing:
             raise Conflict(
@@ -188,10 +188,10 @@ class Job:
     def settle(self, apart: Set[int]) -> frozenset[int]:
         """The tables whose removals go first in the step at hand: as it was decided when it began, whatever
         became of the tables since, because it decides which rows are in which chunk."""
-        found = self._connection.rows(b"SELECT apart FROM " + JOBS + self._where)
+        rows = self._connection.rows(b"SELECT apart FROM " + JOBS + self._where)
         self._connection.rollback()
-        if found[0][0] is not None:
-            return frozenset(json.loads(found[0][0]))
+        if rows[0][0] is not None:
+            return frozenset(json.loads(rows[0][0]))
         self._update(b"apart=" + string_literal(json.dumps(sorted(apart))))
         return frozenset(apart)
 
@@ -204,8 +204,10 @@ class Job:
 
     def counts(self, step: int | None = None) -> tuple[int, int, int]:
         """(rows, rows that were not as they should be, chunks) that are written, of one step or of all."""
-        one = b"" if step is None else b" AND step=%d" % step
-        query = b"SELECT SUM(row_count), SUM(drift), SUM(next_chunk) FROM " + PROGRESS + self._where + one
+        condition = b"" if step is None else b" AND step=%d" % step
+        query = (
+            b"SELECT SUM(row_count), SUM(drift), SUM(next_chunk) FROM " + PROGRESS + self._where + condition
+        )
         ((rows, drift, chunks),) = self._connection.rows(query)
         self._connection.rollback()
         return int(rows or 0), int(drift or 0), int(chunks or 0)
@@ -216,9 +218,9 @@ def stored(target: Target, name: str) -> Frozen | None:
     connection = connect(target)
     try:
         query = b"SELECT frozen FROM " + JOBS + b" WHERE job=" + string_literal(name)
-        found = connection.rows(query)
+        rows = connection.rows(query)
     except NoSuchTable:
         return None
     finally:
         connection.close()
-    return Frozen.from_json(found[0][0]) if found else None
+    return Frozen.from_json(rows[0][0]) if rows else None

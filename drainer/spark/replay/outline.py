@@ -101,7 +101,7 @@ def outline(
                 same_ts = changes.setdefault(commit_ts, [])
                 if all(change.ddl.query != other.ddl.query for other, _ in same_ts):
                     same_ts.append((replace(change, part=len(same_ts)), (part.index, pos)))
-    in_order = [one for commit_ts in sorted(changes) for one in changes[commit_ts]]
+    in_order = [pair for commit_ts in sorted(changes) for pair in changes[commit_ts]]
     return Outline(tuple(in_order), last_ts, rows, spans.repeated())
 
 
@@ -130,14 +130,14 @@ class _Spans:
 
     def repeated(self) -> dict[int, int]:
         """As `Outline.after`. Raises `Corruption` if a file has what is older and was not there before."""
-        found: dict[int, int] = {}
+        after: dict[int, int] = {}
         before = 0
         for index, (first_ts, last_ts) in sorted(self._spans.items()):
             if first_ts <= before and before >= self._selection.start:
                 self._check(index, first_ts, before)
-                found[index] = before
+                after[index] = before
             before = max(before, last_ts)
-        return found
+        return after
 
     def _check(self, index: int, first_ts: Ts, before: int) -> None:
         """Reads the stretch again, in files where that happened."""
@@ -194,7 +194,7 @@ def _changes(
 def between(slices: Sequence[Slice], begin: Point | None, end: Point | None) -> list[Slice]:
     """What of slices lies between two places. A relay log is read from the beginning of a file: what its
     records are about is said there."""
-    found = []
+    parts = []
     for part in slices:
         stop = _stop(part)
         if begin is not None and (part.index, stop) <= begin:
@@ -205,8 +205,8 @@ def between(slices: Sequence[Slice], begin: Point | None, end: Point | None) -> 
             part = replace(part, start=begin[1])
         if end is not None and part.index == end[0] and end[1] < stop:
             part = replace(part, stop=end[1], last=False)
-        found.append(part)
-    return found
+        parts.append(part)
+    return parts
 
 
 def _stop(part: Slice) -> int:

@@ -126,8 +126,8 @@ def plan(
             f"replay takes no option {', '.join(unknown)}", hint="options are kind, damage, time-zone, fs.*"
         )
     zone = time_zone(options.source.get("time-zone", ""))
-    found = survey(location, options.source.get("kind", AUTO), zone)
-    if found.kind == PUMP:
+    surveyed = survey(location, options.source.get("kind", AUTO), zone)
+    if surveyed.kind == PUMP:
         raise ConfigError(
             f"{location.shown} is a Pump's value log, which is not in commit order",
             hint="turn it into a file archive (binlog-spark export), and replay that",
@@ -135,18 +135,18 @@ def plan(
     damage = options.source.get("damage", FAIL)
     asked_stop, stop = stop, begun.stop if begun is not None else stop
     selection = Selection(start, stop, options.tables, continues=options.continues).asked()
-    definitions = archived_definitions.of_archive(found.location, found)
+    definitions = archived_definitions.of_archive(surveyed.location, surveyed)
     skip_damage = damage == REPORT
-    outlined = outline(spark, found, selection, definitions, skip_damage=skip_damage)
+    outlined = outline(spark, surveyed, selection, definitions, skip_damage=skip_damage)
     if begun is None:
         selection = replace(selection, stop=end_of(selection, outlined.last_ts))
-    slices = outlined.once(found.plan(selection, _SLICE_BYTES, skip_damage=skip_damage))
+    slices = outlined.once(surveyed.plan(selection, _SLICE_BYTES, skip_damage=skip_damage))
     tasks = _tasks(slices, selection, outlined, options, with_spark=spark is not None)
     if begun is not None and len(begun.buckets) == len(tasks):  # files may have been compressed meanwhile
         tasks = [replace(task, buckets=count) for task, count in zip(tasks, begun.buckets, strict=True)]
     frozen = Frozen(
         archive=location.shown,
-        kind=found.kind,
+        kind=surveyed.kind,
         start=start,
         stop=selection.stop,
         asked_stop=asked_stop,
@@ -159,15 +159,15 @@ def plan(
         time_zone=zone,
     )
     return ReplayPlan(
-        found.location,
+        surveyed.location,
         selection,
         definitions,
         tuple(tasks),
         frozen,
         damage,
         options.skip_ddl,
-        oldest=min((segment.index for segment in found.segments), default=None),
-        with_rows=_with_rows(found),
+        oldest=min((segment.index for segment in surveyed.segments), default=None),
+        with_rows=_with_rows(surveyed),
         changes=outlined.rows,
     )
 
@@ -187,11 +187,11 @@ def _first(tasks: list[ReplayTask]) -> int:
 def _tasks(
     slices: list[Slice], selection: Selection, outlined: Outline, options: ReplayOptions, *, with_spark: bool
 ) -> list[ReplayTask]:
-    wanted = [one for one in outlined.changes if is_wanted(one[0].ddl, selection)]
-    places = {change.ddl.commit_ts: point for change, point in reversed(wanted)}
+    changes = [(change, point) for change, point in outlined.changes if is_wanted(change.ddl, selection)]
+    places = {change.ddl.commit_ts: point for change, point in reversed(changes)}
     tasks: list[ReplayTask] = []
     begin: Point | None = None
-    for step in steps(selection.start, selection.stop, [change for change, _ in wanted]):
+    for step in steps(selection.start, selection.stop, [change for change, _ in changes]):
         if not isinstance(step, Rows):
             begin = places[step.commit_ts]
             tasks.append(ReplayTask(step))
@@ -213,17 +213,17 @@ def shares(slices: tuple[Slice, ...], cores: int) -> tuple[tuple[Slice, ...], ..
     """Neighbours put together, so much for each core: every share costs a task, and what repeats within one
     does not cross the shuffle."""
     least, most = _SHARE_BYTES
-    wanted = min(most, max(least, size_of(slices) // cores))
-    found: list[list[Slice]] = []
-    size = wanted
+    share_bytes = min(most, max(least, size_of(slices) // cores))
+    groups: list[list[Slice]] = []
+    size = share_bytes
     for part in slices:
-        if size >= wanted:
-            found.append([])
+        if size >= share_bytes:
+            groups.append([])
             size = 0
-        mine = found[-1]
-        if mine and mine[-1].name == part.name and mine[-1].stop == part.start:
-            mine[-1] = replace(mine[-1], stop=part.stop, last=part.last)
+        group = groups[-1]
+        if group and group[-1].name == part.name and group[-1].stop == part.start:
+            group[-1] = replace(group[-1], stop=part.stop, last=part.last)
         else:
-            mine.append(part)
+            group.append(part)
         size += size_of((part,))
-    return tuple(map(tuple, found))
+    return tuple(map(tuple, groups))

@@ -144,12 +144,12 @@ class ReplayRun:
     def _rows_here(self, number: int, task: ReplayTask, step: Rows) -> None:
         """One chunk after the other, each a whole number of transactions."""
         plan = self._plan
-        known = KnownTables(plan.definitions)
+        tables = KnownTables(plan.definitions)
         versions: dict[TableVersion, None] = {}
 
         def number_of(version: TableVersion) -> int:
             versions[version] = None
-            return known.number_of(version)
+            return tables.number_of(version)
 
         operations = Operations(number_of, None)
         bucket = Bucket(self.job.name, number, Phase.ALL, 0)

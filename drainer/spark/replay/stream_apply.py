@@ -97,7 +97,7 @@ class ArchiveStream:
         self._on_batch = on_batch
         self._clock = clock or SystemClock()
         self._failure: BaseException | None = None
-        self._known = threading.Event()  # the query's id
+        self._has_id = threading.Event()  # the query's id
         self._stopping = threading.Event()
         spark.dataSource.register(RangesSource)
         ranges = spark.readStream.format(RANGES).options(**self._settings.source).load(archive)
@@ -109,7 +109,7 @@ class ArchiveStream:
         self._query: StreamingQuery = writer.start()
         self.id = str(self._query.id)
         """Of the checkpoint: the same over all restarts."""
-        self._known.set()
+        self._has_id.set()
 
     def wait(self) -> None:
         """To its end. Raises what a batch failed with."""
@@ -131,7 +131,7 @@ class ArchiveStream:
 
     def _apply(self, frame: DataFrame, number: int) -> None:
         try:
-            self._known.wait()
+            self._has_id.wait()
             for start_ts, stop_ts, segment in frame.collect():
                 self._on_batch(self._batch(number, start_ts, stop_ts, segment))
         except BaseException as error:
@@ -143,8 +143,8 @@ class ArchiveStream:
         location = Place.of(self._archive, options.source)
         with contextlib.closing(connect(self._target)) as connection:
             stream_jobs.check(connection, self.id, number, location.shown, start_ts, options.tables)
-            known = stream_jobs.is_done(connection, self.id, number)
-            self._check_that_all_is_there(location, segment, known=known)
+            is_done = stream_jobs.is_done(connection, self.id, number)
+            self._check_that_all_is_there(location, segment, is_done=is_done)
             done = replay(
                 self._spark,
                 self._archive,
@@ -156,16 +156,16 @@ class ArchiveStream:
                 job=stream_jobs.job_of(self.id, number),
                 clock=self._clock,
             )
-            self._check_that_all_is_there(location, segment, known=known)
+            self._check_that_all_is_there(location, segment, is_done=is_done)
             self._forget(connection, number)
         seconds = self._clock.monotonic_s() - began_s
         lag_s = tso.age_s(stop_ts, self._clock.wall_s())
         return Batch(number, start_ts, stop_ts, done.rows, done.ddl, done.drift, seconds, lag_s)
 
-    def _check_that_all_is_there(self, location: Place, segment: int, *, known: bool) -> None:
+    def _check_that_all_is_there(self, location: Place, segment: int, *, is_done: bool) -> None:
         """Before and after, for a segment that goes before it is opened is missing without an error. What was
         applied already may be gone."""
-        if self._settings.fail_on_data_loss and not known:
+        if self._settings.fail_on_data_loss and not is_done:
             StreamArchive(location).check_from(segment)
 
     def _forget(self, connection: Connection, number: int) -> None:

@@ -45,7 +45,7 @@ def check(
 ) -> None:
     """Whether this batch is the next one, or the last one again. Raises `Conflict`."""
     prefix = _prefix_of(query)
-    for job, frozen in _known(connection):
+    for job, frozen in _jobs(connection):
         if job.startswith(prefix):
             last = int(job.removeprefix(prefix))
             if batch < last:
@@ -70,7 +70,7 @@ def is_done(connection: Connection, query: str, batch: int) -> bool:
 def forget(connection: Connection, query: str, batch: int) -> None:
     """What came before this batch, which is done: it never comes again."""
     prefix = _prefix_of(query)
-    older = [job for job, _ in _known(connection) if job.startswith(prefix) and job != job_of(query, batch)]
+    older = [job for job, _ in _jobs(connection) if job.startswith(prefix) and job != job_of(query, batch)]
     _delete(connection, older)
 
 
@@ -81,9 +81,9 @@ def _delete(connection: Connection, jobs: Iterable[str]) -> None:
     connection.commit()
 
 
-def _known(connection: Connection) -> list[tuple[str, Frozen]]:
-    found = _rows(connection, b"SELECT job, frozen FROM " + JOBS + b" WHERE job LIKE 'stream-%'")
-    return [(str(job), Frozen.from_json(text)) for job, text in found]
+def _jobs(connection: Connection) -> list[tuple[str, Frozen]]:
+    rows = _rows(connection, b"SELECT job, frozen FROM " + JOBS + b" WHERE job LIKE 'stream-%'")
+    return [(str(job), Frozen.from_json(text)) for job, text in rows]
 
 
 def _rows(connection: Connection, query: bytes) -> list[tuple[Any, ...]]:

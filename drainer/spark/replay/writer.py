@@ -60,14 +60,14 @@ class Tables:
     _targets: dict[int, TableTarget] = field(default_factory=dict, repr=False, compare=False)
 
     def target(self, definition: int, table: int) -> TableTarget:
-        found = self._targets.get(definition)
-        if found is None:
+        target = self._targets.get(definition)
+        if target is None:
             version = self.definitions.version(definition)
             theirs = self.downstream.get(table)
             if theirs is None:
                 raise missing(version)
-            found = self._targets[definition] = target_of(version, 1, theirs, plan=ImageSqlPlan)
-        return found
+            target = self._targets[definition] = target_of(version, 1, theirs, plan=ImageSqlPlan)
+        return target
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_targets": {}}
@@ -76,13 +76,13 @@ class Tables:
 def folds(effects: Iterable[RowEffect], tables: Tables) -> dict[int, TableFold]:
     """Effects as the drainer's lanes have them, by table in order of first appearance."""
     nets: dict[int, TableFold] = {}
-    known: dict[int, tuple[TableTarget, TableFold]] = {}
+    by_definition: dict[int, tuple[TableTarget, TableFold]] = {}
     for effect in effects:
         table, key, _, first_order, before, _, last_order, definition, image, reborn, times = effect
-        found = known.get(definition)
-        if found is None:
-            found = known[definition] = _fold_of(nets, table, tables.target(definition, table))
-        target, net = found
+        pair = by_definition.get(definition)
+        if pair is None:
+            pair = by_definition[definition] = _fold_of(nets, table, tables.target(definition, table))
+        target, net = pair
         if not target.keyed:
             change: Change = (target, APPEND if times > 0 else DROP_ONE, b"", image or b"", 0)
             net.ordered += [change] * abs(times)

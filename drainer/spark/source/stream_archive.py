@@ -105,32 +105,32 @@ class StreamArchive:
 
     def end(self) -> Offset:
         """After everything that may be read now; its commit_ts is not known."""
-        found = self.extents()
-        return Offset(found[-1].segment, found[-1].size, 0) if found else START
+        readable = self.extents()
+        return Offset(readable[-1].segment, readable[-1].size, 0) if readable else START
 
     def latest(self, start: Offset, admission: Admission, upto: Offset | None = None) -> Offset:
         """Where the batch that begins at `start` ends; `start` itself if nothing is new. `upto`: of `end`."""
         return self._patiently(lambda: self._latest(start, admission, upto))
 
     def _latest(self, start: Offset, admission: Admission, upto: Offset | None) -> Offset:
-        found = self.extents()
+        readable = self.extents()
         if upto is not None:
-            found = [_before(extent, upto) for extent in found if extent.segment <= upto.segment]
-        begin = self._settled(start, found)
-        if is_behind(begin, found):
-            if found and begin.segment == found[-1].segment:
+            readable = [_before(extent, upto) for extent in readable if extent.segment <= upto.segment]
+        begin = self._settled(start, readable)
+        if is_behind(begin, readable):
+            if readable and begin.segment == readable[-1].segment:
                 # Its writer started again and took back a DDL at its end, which it writes again.
-                logger.warning("the archive is behind this query", start=str(start), size=found[-1].size)
+                logger.warning("the archive is behind this query", start=str(start), size=readable[-1].size)
                 return start
             raise Corruption(
                 f"{self._location.shown} ends before segment {begin.segment}, of which this query has read",
                 hint="was it replaced by an older copy? Restore it, or start anew with another checkpoint",
             )
-        if not found:
+        if not readable:
             return start
         if upto is not None and begin >= upto:
             return start
-        return advance(begin, found, admission, self.steps, self._sums)
+        return advance(begin, readable, admission, self.steps, self._sums)
 
     def first_needed(self, start: Offset) -> int:
         """The first segment of a batch from there on, whether it is still there or not."""
@@ -147,26 +147,28 @@ class StreamArchive:
         return self._patiently(lambda: self._parts(start, end, max_bytes))
 
     def _parts(self, start: Offset, end: Offset, max_bytes: int) -> list[StreamPart]:
-        found = self.extents()
-        begin = self._settled(start, found)
-        for extent in (one for one in found if begin.segment <= one.segment <= end.segment):
-            known = self._segment(extent)
-            why = known.trouble or (segments.short(known) if extent.closed else "")
+        readable = self.extents()
+        begin = self._settled(start, readable)
+        for extent in readable:
+            if not begin.segment <= extent.segment <= end.segment:
+                continue
+            segment = self._segment(extent)
+            why = segment.trouble or (segments.short(segment) if extent.closed else "")
             if why and not self._skips_damage:
                 raise Corruption(f"{self._location.shown}: {why}", hint="restore it from a backup")
-        made: list[StreamPart] = []
+        parts: list[StreamPart] = []
         after_ts = start.commit_ts
-        for piece in between(begin, end, found):
+        for piece in between(begin, end, readable):
             extent = Extent(piece.segment, piece.name, piece.end, True)
             if self.kind == RELAY:
                 # From the beginning of the file: what its records are about is said there.
-                made.append(StreamPart(self._slice(piece._replace(begin=0)), after_ts + 1))
+                parts.append(StreamPart(self._slice(piece._replace(begin=0)), after_ts + 1))
                 for step in self.steps(extent, piece.begin):
                     after_ts = max(after_ts, step.commit_ts)
             else:
                 steps = self._coarse(piece) or self.steps(extent, piece.begin)
-                made += [StreamPart(self._slice(one), 0) for one in cut(piece, steps, max_bytes)]
-        return made
+                parts += [StreamPart(self._slice(smaller), 0) for smaller in cut(piece, steps, max_bytes)]
+        return parts
 
     def _slice(self, piece: SegmentRange) -> Slice:
         zone = self._time_zone
@@ -177,21 +179,21 @@ class StreamArchive:
 
     def survey(self, parts: Sequence[StreamPart]) -> Survey:
         """Of the segments of these parts alone."""
-        found = {extent.segment: extent for extent in self.extents()}
+        by_index = {extent.segment: extent for extent in self.extents()}
         indexes = sorted({part.slice.index for part in parts})
-        known = [self._segment(found[index]) for index in indexes if index in found]
-        return Survey(self._location, self.kind, tuple(known))
+        inspected = [self._segment(by_index[index]) for index in indexes if index in by_index]
+        return Survey(self._location, self.kind, tuple(inspected))
 
     def present(self, part: StreamPart) -> Slice:
         """The slice under the name that its segment has now. Raises `Corruption` if it is gone."""
-        wanted = part.slice
-        if self._location.has(wanted.name):
-            return wanted
+        planned = part.slice
+        if self._location.has(planned.name):
+            return planned
         for index, name in self._names():
-            if index == wanted.index:
-                return replace(wanted, name=name)
+            if index == planned.index:
+                return replace(planned, name=name)
         raise Corruption(
-            f"{self._location.path_of(wanted.name)} is gone, and a batch was to read it",
+            f"{self._location.path_of(planned.name)} is gone, and a batch was to read it",
             hint="restore it from a backup and start again; keep segments longer (retention-time)",
         )
 
@@ -212,19 +214,20 @@ class StreamArchive:
         """What may be read now."""
         for _ in range(_TRIES):
             before, entries, mark = self._mark(), self._location.list(), self._mark()
-            synced, known = Synced.from_bytes(mark), Synced.from_bytes(before)
+            synced, synced_before = Synced.from_bytes(mark), Synced.from_bytes(before)
             if len(mark) == SYNCED_SIZE and synced is None:
                 continue  # it was being written
             listed = [
                 (index, entry.name, self._size(index, entry.name, entry.size))
                 for index, entry in segments.named(entries)
             ]
-            found = extents(listed, synced)
+            readable = extents(listed, synced)
             # A writer only appends to what it has synced: a file that is shorter has lost its end.
-            if found is not None and not any(
-                known and known.index == index and known.offset > size for index, _, size in listed
+            if readable is not None and not any(
+                synced_before and synced_before.index == index and synced_before.offset > size
+                for index, _, size in listed
             ):
-                return found
+                return readable
         raise Unavailable(
             f"{self._location.shown}: the file {SYNCED} and the segments do not belong together",
             hint="is the newest segment missing, or its end? Restore it, or remove the file if no drainer"
@@ -238,10 +241,10 @@ class StreamArchive:
     def kind(self) -> str:
         """`pb` or `relay`; by the first record, once there is one."""
         if self._kind == AUTO:
-            found = segments.kind_of_files(self._location, [name for _, name in self._names()])
-            if found is None:
+            kind = segments.kind_of_files(self._location, [name for _, name in self._names()])
+            if kind is None:
                 return PB
-            self._kind = found
+            self._kind = kind
         return self._kind
 
     def steps(self, extent: Extent, position: int) -> Iterator[Step]:
@@ -271,14 +274,14 @@ class StreamArchive:
     def _names(self) -> list[tuple[int, str]]:
         return [(index, entry.name) for index, entry in segments.named(self._location.list())]
 
-    def _settled(self, start: Offset, found: list[Extent]) -> Offset:
-        begin, lost = settle(start, found)
+    def _settled(self, start: Offset, readable: list[Extent]) -> Offset:
+        begin, lost = settle(start, readable)
         if lost is not None:
             error = lost.error(self._location.shown)
             if not self._keep_going:
                 raise error
             logger.error("rows are lost to this query", reason=error.message)
-        missing = gap(found, begin.segment)
+        missing = gap(readable, begin.segment)
         if missing is not None:
             self._lose(f"after segment {missing[0]} comes {missing[1]}")
         return begin
@@ -294,13 +297,13 @@ class StreamArchive:
 
     def _segment(self, extent: Extent) -> Segment:
         """What its index says; kept for a closed segment."""
-        known = self._closed.get(extent.segment)
-        if known is None:
+        segment = self._closed.get(extent.segment)
+        if segment is None:
             entry = Entry(extent.name, extent.size, 0)
-            known = segments.inspect(self._location, self.kind, extent.segment, entry)
-            if extent.closed and known.is_covered:
-                self._closed[extent.segment] = known
-        return known
+            segment = segments.inspect(self._location, self.kind, extent.segment, entry)
+            if extent.closed and segment.is_covered:
+                self._closed[extent.segment] = segment
+        return segment
 
     def _size(self, index: int, name: str, size: int) -> int:
         if not name.endswith(COMPRESSED):
@@ -309,20 +312,20 @@ class StreamArchive:
         return described.size if described is not None else _UNKNOWN
 
     def _sums(self, extent: Extent) -> Sums | None:
-        known = self._segment(extent)
-        if known.described is None or not known.is_covered or known.described.size != extent.size:
+        segment = self._segment(extent)
+        if segment.described is None or not segment.is_covered or segment.described.size != extent.size:
             return None
-        rows = sum(sum(counts) for counts in known.described.rows.values())
-        return Sums(rows, known.described.last_ts)
+        rows = sum(sum(counts) for counts in segment.described.rows.values())
+        return Sums(rows, segment.described.last_ts)
 
     def _coarse(self, piece: SegmentRange) -> list[Step]:
         """Stretches of a piece that end at places of its index; nothing if it has none."""
         if self.kind == RELAY:
             return []
-        known = self._closed.get(piece.segment)
-        if known is None or known.described is None:
+        segment = self._closed.get(piece.segment)
+        if segment is None or segment.described is None:
             return []
-        return places_of(known.described.places, piece)
+        return places_of(segment.described.places, piece)
 
 
 def _before(extent: Extent, upto: Offset) -> Extent:

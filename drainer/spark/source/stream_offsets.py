@@ -93,17 +93,17 @@ def extents(listed: Sequence[tuple[int, str, int]], synced: Synced | None) -> li
     newest = listed[-1][0]
     if synced is not None and synced.index > newest:
         return None
-    found = [Extent(index, name, size, True) for index, name, size in listed]
+    readable = [Extent(index, name, size, True) for index, name, size in listed]
     index, name, size = listed[-1]
     if synced is not None and synced.index == index:
         size = min(size, synced.offset)
-    found[-1] = Extent(index, name, size, False)
-    return found
+    readable[-1] = Extent(index, name, size, False)
+    return readable
 
 
-def gap(found: Sequence[Extent], start: int) -> tuple[int, int] | None:
+def gap(readable: Sequence[Extent], start: int) -> tuple[int, int] | None:
     """The first two segments from `start` on between which one is missing, or that have one index."""
-    for before, after in itertools.pairwise(found):
+    for before, after in itertools.pairwise(readable):
         if after.segment != before.segment + 1 and before.segment >= start:
             return before.segment, after.segment
     return None
@@ -125,11 +125,11 @@ class Lost:
         )
 
 
-def settle(start: Offset, found: Sequence[Extent]) -> tuple[Offset, Lost | None]:
+def settle(start: Offset, readable: Sequence[Extent]) -> tuple[Offset, Lost | None]:
     """Where reading continues, in an existing segment, and what retention took before it was read."""
-    if not found:
+    if not readable:
         return start, None
-    first = found[0].segment
+    first = readable[0].segment
     if start.segment == BEFORE_ALL:
         return start._replace(segment=first, position=0), None
     if start.segment < first:
@@ -137,11 +137,11 @@ def settle(start: Offset, found: Sequence[Extent]) -> tuple[Offset, Lost | None]
     return start, None
 
 
-def is_behind(start: Offset, found: Sequence[Extent]) -> bool:
+def is_behind(start: Offset, readable: Sequence[Extent]) -> bool:
     """Whether the archive ends before the offset: its writer cut a DDL at its end, which comes again."""
-    if not found:
+    if not readable:
         return start.segment != BEFORE_ALL
-    newest = found[-1]
+    newest = readable[-1]
     return (newest.segment, newest.size) < (start.segment, start.position)
 
 
@@ -197,7 +197,7 @@ class Sums(NamedTuple):
 
 def advance(
     start: Offset,
-    found: Sequence[Extent],
+    readable: Sequence[Extent],
     admission: Admission,
     steps: Callable[[Extent, int], Iterable[Step]],
     sums: Callable[[Extent], Sums | None],
@@ -207,29 +207,29 @@ def advance(
     `steps`: whole records of an extent from a position on. `sums`: of a closed one, if there is an index.
     """
     at = start
-    for extent in found:
+    for extent in readable:
         if extent.segment < at.segment:
             continue
-        known = sums(extent) if extent.closed and not at.position else None
-        if known is None or not admission.takes_segment(known.rows, extent.size, known.last_ts):
+        whole = sums(extent) if extent.closed and not at.position else None
+        if whole is None or not admission.takes_segment(whole.rows, extent.size, whole.last_ts):
             for step in steps(extent, at.position):
                 if not admission.takes(step):
                     return at
                 at = Offset(extent.segment, step.end, max(at.commit_ts, step.commit_ts))
         else:
-            at = at._replace(commit_ts=max(at.commit_ts, known.last_ts))
+            at = at._replace(commit_ts=max(at.commit_ts, whole.last_ts))
         if extent.closed:
             at = Offset(extent.segment + 1, 0, at.commit_ts)
     return at
 
 
-def between(start: Offset, end: Offset, found: Sequence[Extent]) -> list[SegmentRange]:
+def between(start: Offset, end: Offset, readable: Sequence[Extent]) -> list[SegmentRange]:
     """What a batch from `start` to `end` reads. `start` has been settled.
 
     Raises `Corruption` where the archive no longer has all of it.
     """
     pieces = []
-    for extent in found:
+    for extent in readable:
         if not start.segment <= extent.segment <= end.segment:
             continue
         begin = start.position if extent.segment == start.segment else 0
@@ -246,16 +246,16 @@ def between(start: Offset, end: Offset, found: Sequence[Extent]) -> list[Segment
 
 def cut(piece: SegmentRange, steps: Iterable[Step], max_bytes: int) -> list[SegmentRange]:
     """A piece as smaller ones of about `max_bytes`; `steps` are its records, or stretches of them."""
-    found: list[SegmentRange] = []
+    ranges: list[SegmentRange] = []
     begin = at = piece.begin
     for step in steps:
         if step.begin - begin >= max_bytes:
-            found.append(piece._replace(begin=begin, end=step.begin))
+            ranges.append(piece._replace(begin=begin, end=step.begin))
             begin = step.begin
         at = step.end
     if at > begin:
-        found.append(piece._replace(begin=begin, end=at))
-    return found
+        ranges.append(piece._replace(begin=begin, end=at))
+    return ranges
 
 
 def places_of(places: Sequence[tuple[int, int]], piece: SegmentRange) -> list[Step]:
@@ -266,4 +266,4 @@ def places_of(places: Sequence[tuple[int, int]], piece: SegmentRange) -> list[St
     begins = [piece.begin, *(offset for _, offset in inner)]
     ends = [*begins[1:], piece.end]
     times = [inner[0][0], *(ts for ts, _ in inner)]
-    return [Step(*one) for one in zip(times, begins, ends, strict=True)]
+    return [Step(*stretch) for stretch in zip(times, begins, ends, strict=True)]

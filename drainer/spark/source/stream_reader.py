@@ -121,11 +121,11 @@ class StreamReader(Follower):
             return []
         survey, options = self._archive.survey(parts), self._options
         if options.definitions:
-            known = Definitions.from_json(options.definitions)
+            definitions = Definitions.from_json(options.definitions)
         else:
-            known = of_archive(options.location, survey)
-        version = version_of(options, survey, known) if options.table[0] else None
-        return [_TaskPart(part, known, version) for part in parts]
+            definitions = of_archive(options.location, survey)
+        version = version_of(options, survey, definitions) if options.table[0] else None
+        return [_TaskPart(part, definitions, version) for part in parts]
 
     def _part_bytes(self, begin: Offset, end: Offset) -> int:
         """So that a batch of the usual size has work for several tasks."""
