@@ -339,9 +339,9 @@ class Place:
                 return
             arrow = file_system.pyarrow_fs()
             filesystem, path = self.filesystem()
-            found = filesystem.get_file_info(arrow.FileSelector(path, recursive=True, allow_not_found=True))
+            infos = filesystem.get_file_info(arrow.FileSelector(path, recursive=True, allow_not_found=True))
             root = path.rstrip("/") + "/"
-        self.delete(*(info.path.removeprefix(root) for info in found if info.type == arrow.FileType.File))
+        self.delete(*(info.path.removeprefix(root) for info in infos if info.type == arrow.FileType.File))
 
     def _store(self, name: str, pieces: Iterable[bytes]) -> None:
         """Write a file of another machine whole."""

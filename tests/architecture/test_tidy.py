@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ FUNCTION_LINES_MAX = 75
 MODULES_MAX = 20  # of one folder
 TESTS_LINE = re.compile(r"^Tests\s+(\S.*)$", re.MULTILINE)
 BANNED = {"utils", "util", "helpers", "helper", "misc", "base", "manager", "types", "common_types"}
+SAY_NOTHING = {"found", "one", "known", "made", "wanted", "there"}
+SAY_NOTHING_MAX = 5  # keys of log lines, which operators filter by
 
 
 def test_modules_and_functions_are_small_and_say_what_they_are() -> None:
@@ -34,6 +37,19 @@ def untidy(module: Module) -> Iterator[str]:
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > FUNCTION_LINES_MAX:
                 yield f"{module.name}.{node.name} has {lines} lines"
+
+
+def test_names_say_what_a_value_is() -> None:
+    """Not that it was found, or is one of several: `transaction`, `seen_tables`."""
+    uses = [use for module in modules() for use in says_nothing(module)]
+    assert len(uses) <= SAY_NOTHING_MAX, "\n".join(uses)
+
+
+def says_nothing(module: Module) -> Iterator[str]:
+    with module.path.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type == tokenize.NAME and token.string in SAY_NOTHING:
+                yield f"{module.path.relative_to(ROOT)}:{token.start[0]}: {token.line.strip()}"
 
 
 def test_folders_are_small() -> None:

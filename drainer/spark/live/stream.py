@@ -230,13 +230,13 @@ class _Life:
         """Bring the downstream to its end."""
         began_s, first_ts = self._clock.monotonic_s(), self.position + 1
         ddl = None
-        known = await asyncio.to_thread(self._know, bound)
+        known_schema = await asyncio.to_thread(self._know, bound)
         if bound.ddl is not None:
             item = self._translator.translate(bound.ddl)
             assert isinstance(item, Ddl)
             ddl = item
             self._known = None
-        plan = self._plan(known, bound, ddl)
+        plan = self._plan(known_schema, bound, ddl)
         rows, drift = await asyncio.to_thread(self._work, plan)
         if ddl is not None:
             self._schema_version = self._schema.tracker.version
@@ -254,16 +254,16 @@ class _Life:
             self._known = _Known.of(self._cluster, tracker, self._rules)
         return self._known
 
-    def _plan(self, known: _Known, bound: Bound, ddl: Ddl | None) -> ReplayPlan:
+    def _plan(self, known_schema: _Known, bound: Bound, ddl: Ddl | None) -> ReplayPlan:
         settings, first_ts = self._settings, self.position + 1
-        slices = tuple(PumpSlice.of(known.state, *part) for part in bound.parts)
+        slices = tuple(PumpSlice.of(known_schema.state, *part) for part in bound.parts)
         size = sum(part.size for part in slices)
         buckets = 0 if self._spark is None or size <= settings.small_bytes else buckets_of(size)
         rows_stop = bound.stop_ts - (ddl is not None)
         tasks = [ReplayTask(Rows(first_ts, rows_stop), slices, buckets)]
         if ddl is not None:
             tasks.append(ReplayTask(ddl))
-        safe = known.partial or self._start.safe_mode.covers(first_ts) or settings.drainer.safe_mode
+        safe = known_schema.partial or self._start.safe_mode.covers(first_ts) or settings.drainer.safe_mode
         frozen = Frozen(
             archive=self._cluster.shown,
             kind=PUMPS,
@@ -278,7 +278,7 @@ class _Life:
         return ReplayPlan(
             Place(self._cluster.shown),
             Selection(first_ts, bound.stop_ts),
-            known.definitions,
+            known_schema.definitions,
             tuple(tasks),
             frozen,
         )
