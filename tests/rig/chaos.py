@@ -113,9 +113,18 @@ def _run(cluster: RigCluster, *statements: str) -> None:
 
 
 class Chaos:
-    """One fault after the other. `faults` has how often each comes, relative to the others."""
+    """One fault after the other. `faults` has how often each comes, relative to the others. `waits`: what
+    writes downstream keeps apart what is refused."""
 
-    def __init__(self, cluster: RigCluster, writer: Writer, random: Random, statistics: Statistics) -> None:
+    def __init__(
+        self,
+        cluster: RigCluster,
+        writer: Writer,
+        random: Random,
+        statistics: Statistics,
+        *,
+        waits: bool = True,
+    ) -> None:
         assert cluster.drainer is not None
         assert cluster.mariadb.process is not None
         self._cluster = cluster
@@ -137,8 +146,9 @@ class Chaos:
             (1, self._etcd_killed),
             (1, self._etcd_frozen),
             (1, self._put_back),
-            (3, self._rows_refused),
         ]
+        if waits:
+            self._faults.append((3, self._rows_refused))
         if cluster.small_disk is not None:
             self._faults.append((1, self._disk_full))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import urllib.request
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from binlog_playground.cluster.cluster import Cluster, Node, http_request
@@ -80,6 +81,15 @@ class RigCluster(Cluster):
         self._drainer_text = self.config_of(node.name).read_text()
         self.write_routes(node.name, routes)
         return await self.begin_drainer(node)
+
+    async def start_stream(self, small: str) -> Node:
+        """Start a stream of binlog-spark in the Drainer's place."""
+        node = self.prepare_drainer()
+        arguments = ["stream", f"--config={self.config_of(node.name)}", "--name", node.name, "--small", small]
+        arguments += ["--master", "local[2]", "--conf", "spark.driver.memory=1g", "--output", "json"]
+        return await self.begin_drainer(
+            replace(node, process=self._python(node.name, "drainer.spark", arguments))
+        )
 
     def write_routes(self, name: str, routes: Routes) -> None:
         """Into the file of a Drainer, which takes them with a reload or its next start."""

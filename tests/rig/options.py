@@ -23,6 +23,7 @@ class RigOptions(Options):
     subscriber: bool = False
     load: bool = False
     kills: int = 0
+    spark: str = ""
 
 
 def parse(argv: list[str]) -> RigOptions:
@@ -41,6 +42,12 @@ def parse(argv: list[str]) -> RigOptions:
         metavar="N",
         help="with --load: kill the load so many times",
     )
+    add(
+        "--spark",
+        default="",
+        metavar="SIZE",
+        help="a stream of binlog-spark in the Drainer's place; batches above SIZE go through Spark (8MiB, 0)",
+    )
     chosen = rig.parse_args(argv)
     if chosen.kill and chosen.replay is None:
         rig.error("--kill needs --replay DIR (for the demo it is --chaos)")
@@ -48,4 +55,6 @@ def parse(argv: list[str]) -> RigOptions:
         rig.error("--kills needs --load (for the demo it is --chaos)")
     if chosen.load and (chosen.replay is not None or chosen.chaos or chosen.subscriber):
         rig.error("--load is a run of its own: without --replay, --chaos and --subscriber")
+    if chosen.spark and (chosen.replay is not None or chosen.load or chosen.subscriber):
+        rig.error("--spark is a run of its own: without --replay, --load and --subscriber")
     return RigOptions(**vars(chosen))

@@ -65,14 +65,14 @@ class RigRun(Run):
     async def demo(self) -> Report:
         """Recorded workload, random workload, comparison."""
         scenario = load(RECORDED)
-        self._routes = ROUTES
+        self._routes = {} if self.options.spark else ROUTES
         await self._start(scenario, PUMPS)
         model = Model(SCHEMA)
         async with self._background(tables_with_rows(scenario)):
             await self._replay(scenario)
             assert self.cluster.upstream is not None
             await self.cluster.upstream.oracle.unpin()
-            last_commit_ts = await self._model_workload(model, routes=ROUTES, measures_lag=True)
+            last_commit_ts = await self._model_workload(model, routes=self._routes, measures_lag=True)
             if not self.options.chaos:  # with it a pump may be away just now
                 await self._show_changes()
             await self._drain(max(last_commit_ts, scenario.last_commit_ts))
@@ -80,7 +80,7 @@ class RigRun(Run):
                 await self._quiet(QUIET_CHAOS_S, past_too=False)
             else:
                 await self._quiet()
-            targets = {table: target for (_, table), target in ROUTES.items()}
+            targets = {table: target for (_, table), target in self._routes.items()}
             expected = [*scenario.expected, *model.expected(targets)]
             if self.options.subscriber:
                 await self._compare_mirror([*scenario.expected, *model.expected()])
@@ -112,7 +112,10 @@ class RigRun(Run):
             await self.cluster.prepare_faults()
             if self.cluster.small_disk is None:
                 self._view.say("not among the faults: a full disk, which only root can make")
-        await self.cluster.start_routed_drainer(self._routes)
+        if self.options.spark:
+            await self.cluster.start_stream(self.options.spark)
+        else:
+            await self.cluster.start_routed_drainer(self._routes)
         if self.options.subscriber:
             self.cluster.start_subscriber()
 
@@ -144,7 +147,8 @@ class RigRun(Run):
             probe = self._probe(writer, await _create_tables(writer, ids))
             if routes:
                 await _create_shards(writer, ids)
-            moving = await self._prepare_moving(writer, ids, routes) if self.options.chaos else None
+            moves = self.options.chaos and not self.options.spark  # it takes a reload
+            moving = await self._prepare_moving(writer, ids, routes) if moves else None
             await self._drain(writer.last_commit_ts)  # the tables are there: from here on lag is measured
             self._phase = "random workload"
             self._keeper.restarts = self.options.chaos
@@ -207,7 +211,8 @@ class RigRun(Run):
         work.create_task(run_rare_endings(writer, workload, RARE_ENDINGS, end_s, clock))
         if options.chaos:
             chaos = Random(self._random.random())
-            work.create_task(Chaos(self.cluster, writer, chaos, self.statistics).run(end_s, clock))
+            faults = Chaos(self.cluster, writer, chaos, self.statistics, waits=not options.spark)
+            work.create_task(faults.run(end_s, clock))
 
     async def _compare_mirror(self, expected: list[ExpectedTable]) -> None:
         """What the subscribing program has, once it is as far as the Drainer."""

@@ -15,6 +15,7 @@ def test_options() -> None:
     assert chosen == RigOptions(replay=Path("x"), kill=True, json=True, seed=4)
     chosen = parse(["--seconds", "120", "--chaos", "--keep", "--rate", "0", "--sessions", "2"])
     assert chosen == RigOptions(seconds=120, chaos=True, keep=True, rate=0, sessions=2)
+    assert parse(["--spark", "8MiB", "--chaos"]) == RigOptions(spark="8MiB", chaos=True)
     assert parse(["--load", "--kills", "3"]) == RigOptions(load=True, kills=3)
 
 
@@ -22,6 +23,7 @@ def test_options() -> None:
     "argv",
     [
         *(["--kill"], ["--kills", "2"], ["--load", "--chaos"]),
+        ["--spark", "0", "--load"],
         *(["--load", "--replay", "x"], ["--load", "--kills", "-1"]),
     ],
 )

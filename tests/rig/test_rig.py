@@ -72,6 +72,17 @@ def test_chaos_verifies_and_json_is_all_that_is_printed(scratch: Path) -> None:
     assert result["first_row_s"] > 0
 
 
+def test_a_stream_of_spark_takes_the_place_of_the_drainer(scratch: Path) -> None:
+    """Its batches are small enough to be done without Spark; tests/spark/live has them in tasks."""
+    faults = ("--seconds", "15", "--seed", "4", "--rate", "50", "--sessions", "4", "--chaos")
+    status, out, err = run(scratch, RIG, *faults, "--json", "--spark", "8MiB")
+    assert status == 0, f"{out}\n{err}"
+    result = json.loads(out)
+    assert result["equal"] is True
+    assert result["ddl"] > 5
+    assert sum(result["faults"].values()) >= 1
+
+
 def test_a_difference_is_printed_with_table_key_and_both_rows(scratch: Path, tmp_path: Path) -> None:
     changed = tmp_path / "changed"
     shutil.copytree(CORPUS / "basic", changed)

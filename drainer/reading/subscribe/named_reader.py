@@ -28,7 +28,7 @@ from typing import Any, Final
 from drainer.operate.control.http import NodeState, add_routes, notify_service
 from drainer.operate.control.standby import lease_s
 from drainer.reading.subscribe.reader_position import NotGiven, ReaderPosition
-from tidb_binlog import version
+from tidb_binlog import tso, version
 from tidb_binlog.clock import Clock
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.heartbeat import Heartbeat
@@ -260,6 +260,7 @@ class NamedReader:
             time=self._clock.wall_s(),
             state=self._state.state,
             doing=self._doing(),
+            lag_seconds=round(max(0.0, tso.age_s(self.stored_ts, tso.physical_s(self._now_ts()))), 3),
         )
         document: dict[str, Any] = plain(keys)
         return document

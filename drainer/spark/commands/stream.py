@@ -6,8 +6,11 @@ Tests  tests/spark/test_readme_spark.py
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from types import FrameType
@@ -15,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from drainer.reading.archive.files.selection import Selection, parse_bound
 from drainer.spark import arguments
-from drainer.spark.replay.plan import ReplayOptions
+from drainer.spark.replay.plan import SMALL_BYTES, ReplayOptions
 from drainer.spark.source.stream_offsets import BATCH_BYTES, INTERVAL_S
 from tidb_binlog import quantities
 from tidb_binlog.errors import FlagError
@@ -69,6 +72,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="continue where segments were removed before they were applied: their rows are lost downstream",
     )
     arguments.add_tables(parser)
+    add(
+        "--small",
+        type=arguments.size_bytes,
+        default=SMALL_BYTES,
+        metavar="SIZE",
+        help="a batch from Pumps up to so much is done by this process, without Spark (default 8 MiB)",
+    )
     arguments.add_output(parser)
     arguments.add_spark(parser)
 
@@ -94,10 +104,14 @@ def run(args: argparse.Namespace) -> int:
 def _from_pumps(args: argparse.Namespace, done: Callable[[Batch], None]) -> PumpStream:
     from drainer.spark.live.stream import LIVE_BATCH_BYTES, LiveSettings, PumpStream
 
+    drainer = _drainer(args)
+    args.archive = args.archive or _PUMPS
     settings = LiveSettings(
-        _drainer(args),
+        drainer,
         args.name,
+        listen=drainer.addr if args.config else "",
         once=args.once,
+        small_bytes=args.small,
         interval_s=args.interval,
         batch_bytes=args.batch_bytes or LIVE_BATCH_BYTES,
     )
@@ -110,7 +124,10 @@ def _drainer(args: argparse.Namespace) -> DrainerConfig:
     from tidb_binlog.config import loading
 
     argv = ["-config", args.config] if args.config else []
+    directory = tempfile.mkdtemp(prefix="binlog-stream-")  # of a Drainer's nothing is needed, nor changed
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
     settings = loading.load(DrainerConfig, argv, os.environ, program="drainer", env_prefix=ENV_PREFIX)
+    settings = replace(settings, data_dir=directory)
     if args.archive:
         if not args.archive.startswith(_PUMPS):
             raise FlagError("--config is about Pumps", hint="leave --from away, or give pumps://HOST:2379")

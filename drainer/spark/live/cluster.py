@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from drainer.config.options import DrainerConfig
-from drainer.reading.subscribe.named_reader import NamedReader, open_reader
+from drainer.reading.subscribe.named_reader import NamedReader, ReaderAddress, open_reader
 from drainer.spark.live import cuts
 from drainer.spark.live.cuts import Part
 from drainer.stream.pull.collector import Collector
@@ -61,9 +61,10 @@ class LiveCluster:
     pumps: PumpSet
     """As the registry has them now."""
 
-    def __init__(self, settings: DrainerConfig, name: str, clock: Clock) -> None:
+    def __init__(self, settings: DrainerConfig, name: str, listen: str, clock: Clock) -> None:
         self._settings = settings
         self._name = name
+        self._address = ReaderAddress(listen)
         self._clock = clock
         self._ends = contextlib.AsyncExitStack()
         self._reader: NamedReader | None = None  # from the beginning on
@@ -109,6 +110,7 @@ class LiveCluster:
             now_ts=lambda: self._time.now_ts,
             clock=self._clock,
             doing=lambda: self._collector.waits_for if self._collector is not None else "its checkpoint",
+            address=self._address,
             tls=tls,
         )
         self._ends.push_async_callback(self._reader.close)

@@ -35,11 +35,13 @@ from drainer.ddl.policy import Policy
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
 from drainer.mysql.connection import connect
+from drainer.mysql.errors import SessionError, StatementRefused, safe_text
 from drainer.places.place import Place
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.pump_range import PUMPS, PumpSlice, StreamState
 from drainer.reading.archive.files.selection import Selection
 from drainer.sink.file.table_definitions import ArchivedTable
+from drainer.spark.driver import translated
 from drainer.spark.engine import SparkOf
 from drainer.spark.live.cluster import Bound, LiveCluster
 from drainer.spark.replay.epochs import Rows
@@ -54,8 +56,9 @@ from drainer.stream.schema.tracker import SchemaTracker, is_system_schema
 from drainer.stream.translate.translator import Translator
 from drainer.txn import Ddl
 from tidb_binlog import tso
+from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import Clock, SystemClock
-from tidb_binlog.errors import Conflict
+from tidb_binlog.errors import Conflict, Unavailable
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 
@@ -67,10 +70,12 @@ LIVE_BATCH_BYTES: Final = 256 << 20
 @dataclass(frozen=True)
 class LiveSettings:
     """`drainer`: rules, downstream and upstream as a Drainer has them. `name`: of the reader in the registry,
-    for which Pumps keep what it has not done. `once`: end at what is there now."""
+    for which Pumps keep what it has not done; `listen`: where it tells /status, "": at a free port. `once`:
+    end at what is there now. `small_bytes`: batches up to it are done here, without Spark."""
 
     drainer: DrainerConfig
     name: str
+    listen: str = ""
     once: bool = False
     interval_s: float = INTERVAL_S
     batch_bytes: int = LIVE_BATCH_BYTES
@@ -116,7 +121,7 @@ class PumpStream:
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
         settings = self._settings
-        async with LiveCluster(settings.drainer, settings.name, self._clock) as cluster:
+        async with LiveCluster(settings.drainer, settings.name, settings.listen, self._clock) as cluster:
             store, start = await open_checkpoint(
                 replace(settings.drainer, node_id=settings.owner),
                 cluster.upstream,
@@ -126,7 +131,7 @@ class PumpStream:
             )
             try:
                 life = await _Life.begin(
-                    settings, self._spark, cluster, store, start, self._rules, self._clock
+                    settings, self._spark, cluster, store, start, self._rules, self._stopping, self._clock
                 )
                 await self._batches(cluster, life)
             finally:
@@ -178,9 +183,11 @@ class _Life:
         start: Start,
         schema: TrackedSchema,
         rules: Rules,
+        stopping: asyncio.Event,
         clock: Clock,
     ) -> None:
         self._settings = settings
+        self._stopping = stopping
         self._spark = spark
         self._cluster = cluster
         self._store = store
@@ -205,6 +212,7 @@ class _Life:
         store: CheckpointStore,
         start: Start,
         rules: Rules,
+        stopping: asyncio.Event,
         clock: Clock,
     ) -> _Life:
         """With the schema of there. Raises what reading it does."""
@@ -216,7 +224,7 @@ class _Life:
         from_snapshot = settings.drainer.load_schema_snapshot
         schema = await open_schema(store, start, floor_ts, history, load, from_snapshot=from_snapshot)
         await cluster.begin(floor_ts)
-        return cls(settings, spark, cluster, store, start, schema, rules, clock)
+        return cls(settings, spark, cluster, store, start, schema, rules, stopping, clock)
 
     # -- a batch -----------------------------------------------------------------------------------
 
@@ -236,8 +244,7 @@ class _Life:
             assert isinstance(item, Ddl)
             ddl = item
             self._known = None
-        plan = self._plan(known_schema, bound, ddl)
-        rows, drift = await asyncio.to_thread(self._work, plan)
+        rows, drift = await self._worked(self._plan(known_schema, bound, ddl))
         if ddl is not None:
             self._schema_version = self._schema.tracker.version
             self._schema.keep(bound.stop_ts)
@@ -246,6 +253,23 @@ class _Life:
         lag_s = tso.age_s(bound.stop_ts, self._clock.wall_s())
         ran = int(ddl is not None and not ddl.skip)
         return Batch(number, first_ts, bound.stop_ts, rows, ran, drift, seconds, lag_s)
+
+    async def _worked(self, plan: ReplayPlan) -> tuple[int, int]:
+        """Do a batch, however often a Pump, the downstream or Spark is away meanwhile. Raises what does not
+        pass by itself, and what passes when the stream is to stop."""
+        backoff = Backoff(0.1, 10.0)
+        while True:
+            try:
+                return await asyncio.to_thread(self._work, plan)
+            except Exception as error:
+                why = translated(error) or error
+                passes = isinstance(why, Unavailable | SessionError) and not isinstance(why, StatementRefused)
+                if not passes or self._stopping.is_set():
+                    raise why from None
+                logger.warning("batch is tried again", after_ts=self.position, reason=safe_text(why))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(backoff.next_s()):
+                    await self._stopping.wait()
 
     def _know(self, bound: Bound) -> _Known:
         self._translator.catch_up(bound.stop_ts, 0)

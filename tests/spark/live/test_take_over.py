@@ -1,0 +1,109 @@
+"""A Drainer and a stream of Spark over one checkpoint, as processes: each goes on where the other stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Connection
+from pumpclient import column
+from tests.integration.support.drainer_command import command, downstream, ended
+from tests.integration.support.subscribed_shop import shop
+from tests.pump.conftest import pump as pump
+from tests.pump.support.process import Start
+
+pytestmark = pytest.mark.integration
+
+
+class Program:
+    """A command that runs until it is told to end, or killed."""
+
+    def __init__(self, arguments: list[str], log: Path) -> None:
+        with log.open("ab") as file:
+            self._process = subprocess.Popen(arguments, stdout=file, stderr=file, start_new_session=True)
+
+    def stop(self) -> int:
+        self._process.terminate()
+        return self._process.wait(60)
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+@pytest.fixture
+def programs() -> Iterator[list[Program]]:
+    started: list[Program] = []
+    yield started
+    for program in started:
+        program.kill()
+
+
+async def test_each_goes_on_where_the_other_stopped(
+    pump: Start,
+    etcd_clean: str,
+    mariadb: MariaDbServer,
+    connection: Connection,
+    free_port: Callable[[], int],
+    tmp_path: Path,
+    programs: list[Program],
+) -> None:
+    await pump("-node-id=p1", "-heartbeat-interval=200ms").start_and_wait()
+    publisher = await shop(etcd_clean)
+    await publisher.create_table("shop.log", [column("line", "varchar(40)")], primary_key=[])
+    toml = f'initial-commit-ts = 0\npd-urls = "{etcd_clean}"\n' + downstream(mariadb)
+    drainer = command(tmp_path, etcd_clean, free_port(), toml)
+    stream = [sys.executable, "-m", "drainer.spark", "stream", "--config", str(tmp_path / "drainer.toml")]
+    stream += ["--interval", "50ms"]
+    written = 0
+
+    async def write(count: int) -> None:
+        nonlocal written
+        for _ in range(count):
+            written += 1
+            async with publisher.transaction() as txn:
+                txn.insert("shop.log", {"line": "the same"}, rowid=written)
+
+    def arrived() -> bool:
+        return connection.rows_if_there(b"SELECT COUNT(*) FROM shop.log")[0] == [(written,)]
+
+    async def all_arrive() -> None:
+        async with asyncio.timeout(60):
+            while not await asyncio.to_thread(arrived):
+                await asyncio.sleep(0.05)
+
+    log = tmp_path / "programs.log"
+    for turn in range(2):
+        programs.append(running := Program(drainer, log))
+        await write(20)
+        await all_arrive()
+        code, line = ended(stream)
+        assert (code, "is running and works on the checkpoint" in line) == (5, True), line
+        assert running.stop() == 0
+        programs.append(running := Program(stream, log))
+        await write(20)
+        await all_arrive()
+        if turn:
+            running.kill()
+            code, line = ended(drainer)
+            assert (code, "or was killed and left a batch half done" in line) == (5, True), line
+            await write(20)
+            assert subprocess.run([*stream, "--once"], timeout=90, check=False).returncode == 0
+            assert arrived()
+        else:
+            code, line = ended(drainer)
+            assert (code, "binlog-spark stream spark works on" in line) == (5, True), line
+            assert running.stop() == 0
+    programs.append(running := Program(drainer, log))
+    await write(5)
+    await all_arrive()
+    await publisher.close()
