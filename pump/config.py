@@ -72,6 +72,7 @@ class PumpConfig(NodeConfig):
     data_dir: str = option(
         "data.pump",
         key="data-dir",
+        kind="path",
         flag="data-dir",
         help="directory of the value log and its index",
         more="One pump per directory. A Go pump's directory opens as it is.",
@@ -125,6 +126,7 @@ class PumpConfig(NodeConfig):
     log_file: str = option(
         "",
         key="log-file",
+        kind="path",
         flag="log-file",
         help="file to log into; empty: standard output",
         starter=True,

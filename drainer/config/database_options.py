@@ -139,10 +139,13 @@ class UpstreamOptions(FormerOptions):
         help="the same as `binlogctl encrypt` wrote it; wins over password",
     )
     from_password_file: str = option(
-        "", key="syncer.from.password-file", help="file that holds the upstream's password and nothing else"
+        "",
+        key="syncer.from.password-file",
+        kind="path",
+        help="file that holds the upstream's password and nothing else",
     )
     from_socket: str = option(
-        "", key="syncer.from.socket", help="upstream's unix socket, instead of host and port"
+        "", key="syncer.from.socket", kind="path", help="upstream's unix socket, instead of host and port"
     )
     from_outcome_table: str = option(
         "",
@@ -150,15 +153,22 @@ class UpstreamOptions(FormerOptions):
         help="database.table of the OutcomeTable with which programs publish; empty: upstream is a TiDB",
     )
     from_ssl_ca: str = option(
-        "", key="syncer.from.security.ssl-ca", help="PEM file of the upstream's authority; empty: no TLS"
+        "",
+        key="syncer.from.security.ssl-ca",
+        kind="path",
+        help="PEM file of the upstream's authority; empty: no TLS",
     )
     from_ssl_cert: str = option(
         "",
         key="syncer.from.security.ssl-cert",
+        kind="path",
         help="PEM file of our certificate, if the upstream asks for one",
     )
     from_ssl_key: str = option(
-        "", key="syncer.from.security.ssl-key", help="PEM file of our private key for the upstream"
+        "",
+        key="syncer.from.security.ssl-key",
+        kind="path",
+        help="PEM file of our private key for the upstream",
     )
     from_cert_allowed_cn: tuple[str, ...] = option(
         (),
@@ -297,12 +307,16 @@ class DatabaseOptions(VerifyOptions):
     to_password_file: str = option(
         "",
         key="syncer.to.password-file",
+        kind="path",
         help="file that holds the password of the downstream and nothing else",
         more="Only the drainer's user should be able to read it.",
         starter=True,
     )
     to_socket: str = option(
-        "", key="syncer.to.socket", help="unix socket of the downstream, instead of host and port"
+        "",
+        key="syncer.to.socket",
+        kind="path",
+        help="unix socket of the downstream, instead of host and port",
     )
     to_read_timeout_s: float = option(
         "1m",
@@ -330,16 +344,21 @@ class DatabaseOptions(VerifyOptions):
     to_ssl_ca: str = option(
         "",
         key="syncer.to.security.ssl-ca",
+        kind="path",
         help="PEM file of the downstream's authority; empty: no TLS",
         more="The files are read again at every connect.",
     )
     to_ssl_cert: str = option(
         "",
         key="syncer.to.security.ssl-cert",
+        kind="path",
         help="PEM file of our certificate, if the downstream asks for one",
     )
     to_ssl_key: str = option(
-        "", key="syncer.to.security.ssl-key", help="PEM file of our private key for the downstream"
+        "",
+        key="syncer.to.security.ssl-key",
+        kind="path",
+        help="PEM file of our private key for the downstream",
     )
     to_cert_allowed_cn: tuple[str, ...] = option(
         (),
@@ -386,20 +405,26 @@ class DatabaseOptions(VerifyOptions):
     checkpoint_password_file: str = option(
         "",
         key="syncer.to.checkpoint.password-file",
+        kind="path",
         help="file that holds the password of the checkpoint row's server and nothing else",
     )
     checkpoint_ssl_ca: str = option(
         "",
         key="syncer.to.checkpoint.security.ssl-ca",
+        kind="path",
         help="PEM file of the authority of the checkpoint row's server; empty: no TLS",
     )
     checkpoint_ssl_cert: str = option(
         "",
         key="syncer.to.checkpoint.security.ssl-cert",
+        kind="path",
         help="PEM file of our certificate, if that server asks for one",
     )
     checkpoint_ssl_key: str = option(
-        "", key="syncer.to.checkpoint.security.ssl-key", help="PEM file of our private key for that server"
+        "",
+        key="syncer.to.checkpoint.security.ssl-key",
+        kind="path",
+        help="PEM file of our private key for that server",
     )
     checkpoint_cert_allowed_cn: tuple[str, ...] = option(
         (),

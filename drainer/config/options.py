@@ -55,6 +55,7 @@ class DrainerConfig(RuleOptions):
     data_dir: str = option(
         "data.drainer",
         key="data-dir",
+        kind="path",
         flag="data-dir",
         help="directory of what this node keeps on disk",
         starter=True,
@@ -112,6 +113,7 @@ class DrainerConfig(RuleOptions):
     log_file: str = option(
         "",
         key="log-file",
+        kind="path",
         flag="log-file",
         help="file to log into; empty: standard error",
         starter=True,

@@ -423,12 +423,14 @@ class HttpOptions(KafkaOptions):
     headers_file: str = option(
         "",
         key="syncer.to.headers-file",
+        kind="path",
         help="HTTP: file with headers of every request, a line each",
         more="As Authorization: Bearer ...",
     )
     secret_file: str = option(
         "",
         key="syncer.to.secret-file",
+        kind="path",
         help="HTTP: file with the secret that requests are signed with",
         more="As Standard Webhooks has it.",
     )
@@ -529,6 +531,7 @@ class SinkOptions(HttpOptions):
     relay_log_dir: str = option(
         "",
         key="syncer.relay.log-dir",
+        kind="path",
         flag="relay-log-dir",
         help="directory of the relay log, on a disk of its own; empty: none",
         more="What goes downstream is written there before: a downstream can be brought to a "

@@ -88,7 +88,7 @@ def _store(uri: str, options: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
     stores = _obstore().store
     parts = urllib.parse.urlsplit(uri)
     bucket = parts.netloc.rpartition("@")[2]
-    prefix = f"{parts.path.strip('/')}/".lstrip("/")
+    prefix = f"{urllib.parse.unquote(parts.path).strip('/')}/".lstrip("/")
     if parts.scheme != "s3":
         return stores.GCSStore(bucket, retry_config=_RETRIES), prefix
     given = {**dict(urllib.parse.parse_qsl(parts.query)), **dict(options)}

@@ -25,7 +25,7 @@ import re
 import shutil
 import tempfile
 import urllib.parse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -164,8 +164,10 @@ class Place:
 
     def under(self, name: str) -> Place:
         """A directory in it."""
+        if not _SCHEME.match(self.uri):
+            return Place(f"{self.uri.rstrip('/')}/{name}", self.options)
         head, mark, query = self.uri.partition("?")
-        return Place(f"{head.rstrip('/')}/{name}{mark}{query}", self.options)
+        return Place(f"{head.rstrip('/')}/{urllib.parse.quote(name)}{mark}{query}", self.options)
 
     def filesystem(self) -> tuple[fs.FileSystem, str]:
         """pyarrow's file system and the path in it. Raises `ConfigError`."""
@@ -181,7 +183,7 @@ class Place:
             entries = _scanned(local) if local is not None else self._listed()
             return sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
-            if missing_ok and isinstance(error, FileNotFoundError):
+            if missing_ok and isinstance(error, FileNotFoundError | NotADirectoryError):
                 return []
             why = error.strerror if local is not None else "it does not exist"
             raise ConfigError(
@@ -190,13 +192,29 @@ class Place:
             ) from None
 
     def _listed(self) -> Iterator[Entry]:
+        files, _ = self._infos()
+        for info in files:
+            yield Entry(info.base_name, int(info.size), int(info.mtime_ns or 0))
+
+    def directories(self) -> Sequence[str]:
+        """The names of those in it; none where it is not there itself."""
+        local = self.local
+        if local is None:
+            return [info.base_name for info in self._infos(missing_ok=True)[1]]
+        if not os.path.isdir(local):
+            return []
+        with self._reached("read"), os.scandir(local) as entries:
+            return [entry.name for entry in entries if entry.is_dir()]
+
+    def _infos(self, *, missing_ok: bool = False, below: bool = False) -> tuple[Sequence[Any], Sequence[Any]]:
+        """What pyarrow says of the files in it, and of the directories."""
         arrow = file_system.pyarrow_fs()
         with self._reached("read"):
             filesystem, path = self.filesystem()
-            infos = filesystem.get_file_info(arrow.FileSelector(path))
-        for info in infos:
-            if info.type == arrow.FileType.File:
-                yield Entry(info.base_name, int(info.size), int(info.mtime_ns or 0))
+            infos = filesystem.get_file_info(arrow.FileSelector(path, missing_ok, below))
+        kinds = arrow.FileType.File, arrow.FileType.Directory
+        files, directories = ([info for info in infos if info.type == kind] for kind in kinds)
+        return files, directories
 
     def has(self, name: str) -> bool:
         """Whether there is a file or directory of that name."""
@@ -223,6 +241,17 @@ class Place:
             filesystem, path = self.filesystem()
             return RemoteFile(filesystem, f"{path.rstrip('/')}/{name}")
 
+    def native(self, name: str) -> Any:
+        """A file as pyarrow reads it. Raises `OSError`, for one of another machine `Unavailable`."""
+        local = self.local
+        if local is None:
+            with self._reached("read"):
+                filesystem, path = self.filesystem()
+                return filesystem.open_input_file(f"{path.rstrip('/')}/{name}")
+        from pyarrow import OSFile
+
+        return OSFile(os.path.join(local, name))
+
     def read(self, name: str, offset: int, size: int) -> bytes:
         """A stretch of a file; fewer bytes only at its end."""
         with self.open(name) as file:
@@ -243,7 +272,7 @@ class Place:
         """Make the directory, where there is such a thing."""
         local = self.local
         if local is not None:
-            with self._reached("made"):
+            with self._reached("written"):
                 make_directory(local, _DIRECTORY_MODE)
 
     def put(self, name: str, data: bytes, mode: int = 0o600) -> None:
@@ -292,26 +321,30 @@ class Place:
     def stream(self, name: str) -> Iterator[IO[bytes]]:
         """Open a file to be written, which has its name when this ends well, and is not there otherwise. What
         goes to another machine is on a disk of this one until then."""
-        with self._reached("written", name):
-            local = self.local
-            if local is None:
-                with tempfile.TemporaryFile() as spool:
-                    yield spool
-                    size = spool.seek(0, os.SEEK_END)
-                    spool.seek(0)
+        local = self.local
+        if local is None:
+            with tempfile.TemporaryFile() as spool:
+                yield spool
+                size = spool.seek(0, os.SEEK_END)
+                spool.seek(0)
+                with self._reached("written", name):
                     self._store(name, _pieces(spool, size))
-                return
-            path = os.path.join(local, name)
-            try:
-                with open(path + UNFINISHED, "wb") as file:
-                    yield file
+            return
+        path = os.path.join(local, name)
+        with self._reached("written", name):
+            file = open(path + UNFINISHED, "wb")  # noqa: SIM115 -- it is closed below
+        try:
+            with file:
+                yield file
+                with self._reached("written", name):
                     file.flush()
                     os.fsync(file.fileno())
+            with self._reached("written", name):
                 os.rename(path + UNFINISHED, path)
-            except BaseException:
-                _unlink(path + UNFINISHED)
-                raise
-            sync_directory(os.path.dirname(path) or ".")
+                sync_directory(os.path.dirname(path) or ".")
+        except BaseException:
+            _unlink(path + UNFINISHED)
+            raise
 
     def delete(self, *names: str) -> None:
         """Remove files; those that are not there are passed over."""
@@ -337,11 +370,9 @@ class Place:
                 if os.path.isdir(local):
                     shutil.rmtree(local)
                 return
-            arrow = file_system.pyarrow_fs()
-            filesystem, path = self.filesystem()
-            infos = filesystem.get_file_info(arrow.FileSelector(path, recursive=True, allow_not_found=True))
-            root = path.rstrip("/") + "/"
-        self.delete(*(info.path.removeprefix(root) for info in infos if info.type == arrow.FileType.File))
+            root = self.filesystem()[1].rstrip("/") + "/"
+        files, _ = self._infos(missing_ok=True, below=True)
+        self.delete(*(info.path.removeprefix(root) for info in files))
 
     def _store(self, name: str, pieces: Iterable[bytes]) -> None:
         """Write a file of another machine whole."""

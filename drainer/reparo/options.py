@@ -113,7 +113,9 @@ class ReparoConfig:
         help="statements that may be repeated: where rows of the range may be there already",
     )
     log_level: str = option("info", key="log-level", flag="L", help="debug, info, warn or error")
-    log_file: str = option("", key="log-file", flag="log-file", help="log file (default: standard error)")
+    log_file: str = option(
+        "", key="log-file", kind="path", flag="log-file", help="log file (default: standard error)"
+    )
     kind: str = option("auto", key="kind", flag="kind", help="pb or relay; auto: found out")
     time_zone: str = option(
         "",
@@ -145,8 +147,12 @@ class ReparoConfig:
     to_port: int = option(3306, key="dest-db.port", kind="int", help="and its port")
     to_user: str = option("root", key="dest-db.user", help="and its user")
     to_password: str = option("", key="dest-db.password", secret=True, help="and the password")
-    to_password_file: str = option("", key="dest-db.password-file", help="file that holds the password")
-    to_socket: str = option("", key="dest-db.socket", help="unix socket instead of host and port")
+    to_password_file: str = option(
+        "", key="dest-db.password-file", kind="path", help="file that holds the password"
+    )
+    to_socket: str = option(
+        "", key="dest-db.socket", kind="path", help="unix socket instead of host and port"
+    )
     replicate_do_db: tuple[str, ...] = option(
         (), key="replicate-do-db", kind="list", help="databases to apply; ~ begins an expression"
     )
@@ -184,9 +190,11 @@ class ReparoConfig:
     log_values: bool = option(
         False, key="syncer.log-values", kind="bool", help="errors of the destination may show row values"
     )
-    to_ssl_ca: str = option("", key="dest-db.security.ssl-ca", help="authority of the destination: TLS is on")
-    to_ssl_cert: str = option("", key="dest-db.security.ssl-cert", help="our certificate")
-    to_ssl_key: str = option("", key="dest-db.security.ssl-key", help="and its key")
+    to_ssl_ca: str = option(
+        "", key="dest-db.security.ssl-ca", kind="path", help="authority of the destination: TLS is on"
+    )
+    to_ssl_cert: str = option("", key="dest-db.security.ssl-cert", kind="path", help="our certificate")
+    to_ssl_key: str = option("", key="dest-db.security.ssl-key", kind="path", help="and its key")
 
     def validate(self) -> None:
         """Relations between values; `ConfigError` names the key."""

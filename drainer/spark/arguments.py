@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from drainer.formats.segment_index import UTC
 from drainer.mysql.connection import Target
 from drainer.places.file_system import EXTRA_HINT
-from drainer.places.place import Place
+from drainer.places.place import READ, Place
 from drainer.reading.archive import read_options
 from drainer.reading.archive.files import selection
 from drainer.spark import session
@@ -264,7 +264,7 @@ def small_bytes(args: argparse.Namespace) -> int:
 def check(args: argparse.Namespace) -> None:
     """What is wrong with the archive and the range. Raises `ConfigError`."""
     selection.Selection(getattr(args, "start", 0), getattr(args, "stop", 0)).asked()
-    archive = Place(args.archive)
+    archive = Place(args.archive).require("--archive", READ)
     if archive.local is not None:
         archive.list()
 

@@ -83,7 +83,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("driver", "engine", "jvm", "packaging"),
         ("history", "statistics", "export"),
         ("effects", "source"),
-        ("replay", "session"),
+        ("replay", "session", "parquet_tasks"),
         ("live", "image", "flashback"),
         ("audit", "arguments"),
         ("output", "local"),

@@ -16,6 +16,7 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.spark import jvm
 from drainer.spark.session import session
+from tests.object_store import ObjectStore
 from tidb_binlog import clock
 
 _QUICK_START: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # jobs of seconds
@@ -39,8 +40,8 @@ class Started:
 
 
 @pytest.fixture(scope="session")
-def started() -> Iterator[Started]:
-    """Two slots, one GiB, two shuffle partitions: keep data and jobs small."""
+def started(_s3_port: int) -> Iterator[Started]:
+    """Two slots, one GiB, two shuffle partitions: keep data and jobs small. Its tasks reach `s3`."""
     clock.use_utc()
     interrupt = signal.getsignal(signal.SIGINT)
     settings = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
@@ -48,7 +49,10 @@ def started() -> Iterator[Started]:
         stderr = os.dup(jvm.STDERR)
         os.dup2(file.fileno(), jvm.STDERR)
         try:
-            made = session("tests", "local[2]", settings)
+            with pytest.MonkeyPatch.context() as patch:
+                for name, value in ObjectStore(_s3_port, "").environ.items():
+                    patch.setenv(name, value)
+                made = session("tests", "local[2]", settings)
         finally:
             os.dup2(stderr, jvm.STDERR)
             os.close(stderr)

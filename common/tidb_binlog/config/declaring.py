@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -16,9 +17,22 @@ from tidb_binlog import quantities
 from tidb_binlog.observe import log
 
 OptionKind = Literal[
-    "str", "texts", "int", "float", "bool", "size", "duration", "retention", "list", "ints", "table", "tables"
+    "str",
+    "path",
+    "texts",
+    "int",
+    "float",
+    "bool",
+    "size",
+    "duration",
+    "retention",
+    "list",
+    "ints",
+    "table",
+    "tables",
 ]
 _METADATA: Final = "option"
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
@@ -63,10 +77,11 @@ def option(
 ) -> Any:
     """A field of a config dataclass.
 
-    `key` is the (dotted) TOML key, `flag` the command line's name. Kinds: `size` becomes bytes, `duration`
-    and `retention` seconds, `list` a tuple of texts, `texts` one text or such a tuple, `ints` of numbers or
-    their texts, `table` a dict, `tables` a tuple of dicts (the last three only in the file; default None:
-    empty; annotate a table as `Mapping`). The default may be written as a user would.
+    `key` is the (dotted) TOML key, `flag` the command line's name. Kinds: `path` is one of this machine, not
+    a URI, `size` becomes bytes, `duration` and `retention` seconds, `list` a tuple of texts, `texts` one text
+    or such a tuple, `ints` of numbers or their texts, `table` a dict, `tables` a tuple of dicts (the last
+    three only in the file; default None: empty; annotate a table as `Mapping`). The default may be written as
+    a user would.
 
     `help` is the line of `-h`, without a full stop; `more` the sentences that the reference has after it, and
     `example` lines of TOML that it shows. `unit`: what a bare number counts, where the kind does not say it.
@@ -126,6 +141,7 @@ def variable(env_prefix: str, flag: str) -> str:
 
 _EXPECTED: Final[dict[str, str]] = {
     "str": "a text in quotes is expected",
+    "path": "a path of this machine is expected, no URI",
     "texts": "a text, or a list of texts, is expected",
     "int": "a whole number is expected",
     "float": "a number is expected",
@@ -145,6 +161,8 @@ def convert(kind: OptionKind, value: Any) -> Any:
     expected = _EXPECTED[kind]
     is_int = isinstance(value, int) and not isinstance(value, bool)
     if kind == "str" and isinstance(value, str):
+        return value
+    if kind == "path" and isinstance(value, str) and not _URI.match(value):
         return value
     if kind == "texts" and isinstance(value, str):
         return value

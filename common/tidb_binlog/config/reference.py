@@ -18,6 +18,7 @@ from tidb_binlog.config.declaring import Option, OptionKind, options, table_note
 _COLUMNS: Final = 100
 _KINDS: Final[Mapping[OptionKind, str]] = {
     "str": "text",
+    "path": "path",
     "texts": "text, or list of texts",
     "int": "whole number",
     "float": "number",

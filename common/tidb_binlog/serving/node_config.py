@@ -78,6 +78,7 @@ class NodeConfig(NotifyOptions):
     ssl_ca: str = option(
         "",
         key="security.ssl-ca",
+        kind="path",
         flag="ssl-ca",
         help="PEM file of the authority of all certificates; empty: no TLS",
         more="With it ssl-cert and ssl-key are needed; without it they are refused. Both sides must "
@@ -85,10 +86,20 @@ class NodeConfig(NotifyOptions):
         starter=True,
     )
     ssl_cert: str = option(
-        "", key="security.ssl-cert", flag="ssl-cert", help="PEM file of this node's certificate", starter=True
+        "",
+        key="security.ssl-cert",
+        kind="path",
+        flag="ssl-cert",
+        help="PEM file of this node's certificate",
+        starter=True,
     )
     ssl_key: str = option(
-        "", key="security.ssl-key", flag="ssl-key", help="PEM file of this node's private key", starter=True
+        "",
+        key="security.ssl-key",
+        kind="path",
+        flag="ssl-key",
+        help="PEM file of this node's private key",
+        starter=True,
     )
     cert_allowed_cn: tuple[str, ...] = option(
         (),

@@ -61,12 +61,14 @@ class NotifyOptions(Limits):
     notify_secret_file: str = option(
         "",
         key="notify-secret-file",
+        kind="path",
         help="file with the secret that events are signed with",
         more=f"The environment variable {SECRET_VARIABLE} does as well.",
     )
     notify_ssl_ca: str = option(
         "",
         key="notify-ssl-ca",
+        kind="path",
         help="authority of the receiver's certificate; empty: those of this host",
     )
 

@@ -79,10 +79,13 @@ async def _to_image(call: Call, settings: DrainerConfig) -> int:
     from drainer.places.file_system import EXTRA_HINT
 
     try:
+        from drainer.places.place import Place
         from drainer.points.dump.dump import Dump
+        from drainer.points.dump.dump_directory import NEEDS
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed", hint=EXTRA_HINT) from None
     given = call.settings
+    Place(given.directory).require("-dir", NEEDS)
     async with drainer_file.cluster(settings) as (upstream, _):
         dump = Dump(settings, upstream, given.directory, rate_rows=max(given.rate, 0))
         if given.dry_run:

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import urllib.parse
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from drainer.formats.obinlog import reader
+from drainer.places.place import READ, Place
 from drainer.txn import TableVersion
 from tidb_binlog import checked
 from tidb_binlog.errors import ConfigError, Corruption
-from tidb_binlog.filesystem import replace_file
 from tidb_binlog.record import crc32c_extend
 from tidb_binlog.tso import Ts
 
@@ -48,19 +47,27 @@ class TableImage:
         """Raises `Corruption`."""
         return reader.definition(self.definition.encode())
 
-    def paths(self, image: str) -> list[Path]:
-        """Its files in that image. Raises `Corruption` where they are not those that were written."""
-        paths = paths_of(Path(image) / self.directory)
-        if self.files and sorted(self.files) != [path.name for path in paths]:
-            raise Corruption(
-                f"{Path(image) / self.directory} has other files than {MANIFEST} says", hint=ANEW
-            )
-        return paths
+    def place(self, image: str) -> Place:
+        """The directory of its files in that image."""
+        return Place(image).under(self.directory)
 
-    def check(self, path: Path) -> None:
-        """Before one of `paths` is read. Raises `Corruption`, `OSError`."""
-        if self.files and checksum_of_file(path) != self.files[path.name]:
-            raise Corruption(f"{path} does not fit its checksum in {MANIFEST}", hint=ANEW)
+    def names(self, image: str) -> list[str]:
+        """Its files in that image. Raises `Corruption` where they are not those that were written."""
+        place = self.place(image)
+        names = names_of(place)
+        if self.files and sorted(self.files) != names:
+            raise Corruption(f"{place.shown} has other files than {MANIFEST} says", hint=ANEW)
+        return names
+
+    def size(self, image: str) -> int:
+        """Bytes of its files in that image."""
+        return sum(entry.size for entry in self.place(image).list(missing_ok=True))
+
+    def check(self, image: str, name: str) -> None:
+        """Before one of `names` is read. Raises `Corruption`, `OSError`."""
+        place = self.place(image)
+        if self.files and checksum_of_file(place, name) != self.files[name]:
+            raise Corruption(f"{place.path_of(name)} does not fit its checksum in {MANIFEST}", hint=ANEW)
 
     @property
     def shown(self) -> str:
@@ -86,15 +93,17 @@ class Manifest:
         return checked.document({"format": FORMAT, **asdict(self)}, indent=1).decode()
 
     def store(self, directory: str) -> None:
-        place = Path(directory)
-        place.mkdir(parents=True, exist_ok=True)
-        replace_file(str(place / MANIFEST), self.to_json().encode())
+        Place(directory).put(MANIFEST, self.to_json().encode())
 
     @classmethod
     def load(cls, directory: str) -> Manifest:
         """Raises `ConfigError`."""
+        place = Place(directory).require("image", READ)
         try:
-            document: dict[str, Any] = checked.read_document((Path(directory) / MANIFEST).read_bytes())
+            text = place.content(MANIFEST)
+            if text is None:
+                raise FileNotFoundError("it is not there")
+            document: dict[str, Any] = checked.read_document(text)
             if document.pop("format") != FORMAT:
                 raise ValueError("of another format")
             tables = tuple(TableImage(**entry) for entry in document.pop("tables"))
@@ -102,27 +111,27 @@ class Manifest:
             return cls(**document, selected=selected, tables=tables)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(
-                f"{directory} is no image: {MANIFEST}: {error}",
+                f"{place.shown} is no image: {MANIFEST}: {error}",
                 hint="name a directory that `binlogctl load -to archive` or `binlog-spark image` has made",
             ) from None
 
 
-def paths_of(directory: Path) -> list[Path]:
+def names_of(table: Place) -> list[str]:
     """The files of a table."""
-    return sorted(directory.glob("*.parquet"))
+    return [entry.name for entry in table.list(missing_ok=True) if entry.name.endswith(".parquet")]
 
 
-def checksum_of_file(path: Path) -> int:
+def checksum_of_file(table: Place, name: str) -> int:
     """Parquet has checksums of pages at most, and none of what says how they are to be read."""
-    checksum = 0
-    with path.open("rb", 0) as file:
-        while data := file.read(_CHUNK):
-            checksum = crc32c_extend(checksum, data)
+    checksum = at = 0
+    with table.open_packed(name) as file:
+        while data := file.read(at, _CHUNK):
+            checksum, at = crc32c_extend(checksum, data), at + len(data)
     return checksum
 
 
 def is_image(directory: str) -> bool:
-    return (Path(directory) / MANIFEST).exists()
+    return Place(directory).has(MANIFEST)
 
 
 def directory_of(schema: str, table: str) -> str:

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
+from drainer.places.place import Place
 from drainer.points.image.manifest import Manifest
 from drainer.stream.schema.tracker import SchemaTracker, is_system_schema
 from drainer.txn import Tracked
 from tidb_binlog import checked
 from tidb_binlog.errors import Corruption
-from tidb_binlog.filesystem import replace_file
 from tidb_binlog.foreign_document import UNREADABLE
 from tidb_binlog.table_info import TableInfo
 
@@ -79,17 +78,19 @@ class Objects:
                 for table in self.tables
             ],
         }
-        Path(directory).mkdir(parents=True, exist_ok=True)
-        replace_file(str(Path(directory) / FILE), checked.document(document))
+        Place(directory).put(FILE, checked.document(document))
 
     @classmethod
     def load(cls, directory: str, manifest: Manifest) -> Objects:
         """Raises `Corruption`."""
-        path = Path(directory) / FILE
-        if not path.exists() and not manifest.objects:
+        place = Place(directory)
+        text = place.content(FILE)
+        if text is None and not manifest.objects:
             return _of_manifest(manifest)
         try:
-            document: dict[str, Any] = checked.read_document(path.read_bytes())
+            if text is None:
+                raise FileNotFoundError("No such file")
+            document: dict[str, Any] = checked.read_document(text)
             if document["format"] != FORMAT:
                 raise ValueError("of another format")
             databases = tuple(DatabaseObject(*entry) for entry in document["databases"])
@@ -101,7 +102,9 @@ class Objects:
                 TableInfo.from_json(table.tracked.document)
             return cls(databases, tables)
         except (OSError, *UNREADABLE) as error:
-            raise Corruption(f"{path} cannot be read: {error}", hint="make the image anew") from None
+            raise Corruption(
+                f"{place.path_of(FILE)} cannot be read: {error}", hint="make the image anew"
+            ) from None
 
 
 def _of_manifest(manifest: Manifest) -> Objects:

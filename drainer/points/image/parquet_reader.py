@@ -14,7 +14,6 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -40,9 +39,9 @@ _ERRORS: Final = (pa.ArrowException, OSError, KeyError, ValueError, TypeError, O
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A row group of a file."""
+    """A row group of a file of the table."""
 
-    path: str
+    name: str
     number: int
     rows: int
 
@@ -53,7 +52,7 @@ class TableReader:
     def __init__(self, directory: str, table: TableImage) -> None:
         self.table = table
         self.version: TableVersion = table.version
-        self._directory = directory
+        self._image, self._place = directory, table.place(directory)
         self._checked = ""
         ordered = sorted(self.version.info.columns, key=lambda column: column.offset)
         self._notes = notes_name(self.version)
@@ -62,16 +61,15 @@ class TableReader:
     def groups(self) -> list[Group]:
         """All of them. Raises `Corruption`, also where their rows are not as many as the manifest says."""
         groups = [
-            Group(str(path), number, footer.row_group(number).num_rows)
-            for path in self.table.paths(self._directory)
-            for footer in (_footer(path),)
+            Group(name, number, footer.row_group(number).num_rows)
+            for name in self.table.names(self._image)
+            for footer in (self._footer(name),)
             for number in range(footer.num_row_groups)
         ]
         rows = sum(group.rows for group in groups)
         if rows != self.table.rows:
             raise Corruption(
-                f"{self._directory}/{self.table.directory} has {rows} rows, and the manifest says"
-                f" {self.table.rows}",
+                f"{self._place.shown} has {rows} rows, and the manifest says {self.table.rows}",
                 hint=_HINT,
             )
         return groups
@@ -80,15 +78,16 @@ class TableReader:
         """Columns of the table and `INVALID`. Raises `Corruption`."""
         names = [*(column.name for column in self._columns), self._notes]
         try:
-            if self._checked != group.path:
-                self.table.check(Path(group.path))
-                self._checked = group.path
-            with parquet.ParquetFile(
-                group.path, coerce_int96_timestamp_unit="us", page_checksum_verification=True
-            ) as file:
+            if self._checked != group.name:
+                self.table.check(self._image, group.name)
+                self._checked = group.name
+            with self._place.native(group.name) as source:
+                file = parquet.ParquetFile(
+                    source, coerce_int96_timestamp_unit="us", page_checksum_verification=True
+                )
                 yield from file.iter_batches(BATCH_ROWS, row_groups=[group.number], columns=names)
         except _ERRORS as error:
-            raise _damage(group, error) from None
+            raise self._damage(group, error) from None
 
     def images(self, group: Group) -> Iterator[bytes]:
         """Its rows. Raises `Corruption`."""
@@ -96,7 +95,18 @@ class TableReader:
             try:
                 yield from self._encoded(batch)
             except _ERRORS as error:
-                raise _damage(group, error) from None
+                raise self._damage(group, error) from None
+
+    def _footer(self, name: str) -> parquet.FileMetaData:
+        try:
+            with self._place.native(name) as source:
+                return parquet.read_metadata(source)
+        except _ERRORS as error:
+            raise self._damage(Group(name, 0, 0), error) from None
+
+    def _damage(self, group: Group, error: BaseException) -> Corruption:
+        what = f"{self._place.path_of(group.name)}: row group {group.number}"
+        return Corruption(f"{what}: {str(error) or type(error).__name__:.200}", hint=_HINT)
 
     def _encoded(self, batch: pa.RecordBatch) -> list[bytes]:
         if not self._columns:
@@ -105,19 +115,6 @@ class TableReader:
         noted = [(row, note) for row, note in enumerate(notes) if note is not None]
         parts = [column.pairs(batch, noted) for column in self._columns]
         return [b"".join(pairs) for pairs in zip(*parts, strict=True)]
-
-
-def _footer(path: Path) -> parquet.FileMetaData:
-    try:
-        return parquet.read_metadata(path)
-    except _ERRORS as error:
-        raise _damage(Group(str(path), 0, 0), error) from None
-
-
-def _damage(group: Group, error: BaseException) -> Corruption:
-    return Corruption(
-        f"{group.path}: row group {group.number}: {str(error) or type(error).__name__:.200}", hint=_HINT
-    )
 
 
 class _ColumnReader:

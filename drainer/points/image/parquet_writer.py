@@ -12,10 +12,8 @@ Blocks. One writer of a part at a time.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -23,16 +21,15 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from drainer.formats.obinlog import writer
+from drainer.places.place import UNFINISHED, Place
 from drainer.points.image.columns import ImageColumns, added, checksum_of
-from drainer.points.image.manifest import TableImage, checksum_of_file, directory_of, paths_of
+from drainer.points.image.manifest import TableImage, checksum_of_file, directory_of, names_of
 from drainer.txn import TableVersion
 from tidb_binlog.errors import Corruption, Unavailable
-from tidb_binlog.filesystem import sync_directory
 
 GROUP_ROWS: Final = 20_000
 GROUP_BYTES: Final = 16 << 20
 _CHECKSUM: Final = b"tidb_binlog.checksum"
-_UNFINISHED: Final = ".unfinished"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,52 +47,56 @@ class TableWriter:
     def __init__(self, directory: str, version: TableVersion) -> None:
         self._version = version
         self._name = directory_of(version.schema, version.name)
-        self._place = Path(directory) / self._name
+        self._place = Place(directory).under(self._name)
         self._columns = ImageColumns(version)
 
     def begin(self) -> None:
         """What an earlier run left unfinished goes."""
-        self._place.mkdir(parents=True, exist_ok=True)
-        for path in self._place.glob(f"*{_UNFINISHED}"):
-            path.unlink()
+        self._place.make()
+        self._remove(UNFINISHED)
 
     def forget(self) -> None:
         """All parts go: the rows are those of another moment."""
-        for path in (*paths_of(self._place), *self._place.glob(f"*{_UNFINISHED}")):
-            path.unlink()
+        self._remove(UNFINISHED, ".parquet")
+
+    def _remove(self, *suffixes: str) -> None:
+        names = [entry.name for entry in self._place.list(missing_ok=True)]
+        self._place.delete(*(name for name in names if name.endswith(suffixes)))
 
     def part(self, number: int) -> PartWriter:
-        return PartWriter(self._path(number), self._columns)
+        return PartWriter(self._place, _name(number), self._columns)
 
     def has(self, number: int) -> Part | None:
         """A part that is there. Raises `Corruption`."""
-        path = self._path(number)
-        return written(path) if path.exists() else None
+        name = _name(number)
+        return written(self._place, name) if self._place.has(name) else None
 
     def table_image(self) -> TableImage:
         """All parts together. Raises `Corruption`."""
         rows = checksum = 0
         files = {}
-        for path in paths_of(self._place):
-            part = written(path)
+        for name in names_of(self._place):
+            part = written(self._place, name)
             rows, checksum = rows + part.rows, added(checksum, part.checksum)
-            files[path.name] = checksum_of_file(path)
+            files[name] = checksum_of_file(self._place, name)
         version = self._version
         definition = writer.definition_json(version).decode()
         return TableImage(version.schema, version.name, self._name, rows, str(checksum), definition, files)
 
-    def _path(self, number: int) -> Path:
-        return self._place / f"part-{number:06d}.parquet"
+
+def _name(number: int) -> str:
+    return f"part-{number:06d}.parquet"
 
 
-def written(path: Path) -> Part:
+def written(place: Place, name: str) -> Part:
     """What a file of `PartWriter` says of itself. Raises `Corruption`."""
     try:
-        footer = parquet.read_metadata(path)
-        return Part(footer.num_rows, int((footer.metadata or {})[_CHECKSUM]), path.stat().st_size)
+        with place.native(name) as source:
+            footer = parquet.read_metadata(source)
+            return Part(footer.num_rows, int((footer.metadata or {})[_CHECKSUM]), source.size())
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise Corruption(
-            f"{path} cannot be read: {str(error) or type(error).__name__:.200}",
+            f"{place.path_of(name)} cannot be read: {str(error) or type(error).__name__:.200}",
             hint="delete the file: the same command makes it again",
         ) from None
 
@@ -103,14 +104,13 @@ def written(path: Path) -> Part:
 class PartWriter:
     """A context: the file is there when it ends well, and nothing of it otherwise."""
 
-    def __init__(self, path: Path, columns: ImageColumns) -> None:
-        self._path = path
-        self._unfinished = path.with_name(path.name + _UNFINISHED)
+    def __init__(self, place: Place, name: str, columns: ImageColumns) -> None:
+        self._path = place.path_of(name)
+        self._stream = place.stream(name)
         self._columns = columns
         self._images: list[bytes] = []
         self._bytes = 0
         self._rows = self._checksum = 0
-        self._file: parquet.ParquetWriter | None = None
 
     def add(self, images: Sequence[bytes]) -> None:
         """Raises `Unavailable` where the directory takes no more."""
@@ -126,49 +126,39 @@ class PartWriter:
             self._rows += batch.num_rows
             self._checksum = added(self._checksum, checksum_of(batch))
             with _said(self._path):
-                self._open().write_batch(batch)
+                self._file.write_batch(batch)
         self._images, self._bytes = [], 0
 
-    def _open(self) -> parquet.ParquetWriter:
-        if self._file is None:
+    def __enter__(self) -> Self:
+        with _said(self._path):
             self._file = parquet.ParquetWriter(
-                self._unfinished,
+                self._stream.__enter__(),
                 self._columns.schema,
                 compression="zstd",
                 store_schema=False,
                 write_page_checksum=True,
             )
-        return self._file
-
-    def __enter__(self) -> Self:
-        with _said(self._path):
-            self._open()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            self._flush()
+        try:
+            if kind is None:
+                self._flush()
+                self._file.add_key_value_metadata({_CHECKSUM: str(self._checksum).encode()})
             with _said(self._path):
-                self._finish()
-            return
-        with contextlib.suppress(pa.ArrowException, OSError):
-            self._open().close()
-        self._unfinished.unlink(missing_ok=True)
-
-    def _finish(self) -> None:
-        file = self._open()
-        file.add_key_value_metadata({_CHECKSUM: str(self._checksum).encode()})
-        file.close()
-        with self._unfinished.open("rb") as opened:
-            os.fsync(opened.fileno())
-        self._unfinished.rename(self._path)
-        sync_directory(str(self._path.parent))
+                self._file.close()
+        except BaseException as failure:
+            self._stream.__exit__(type(failure), failure, failure.__traceback__)
+            if kind is None:
+                raise
+        else:
+            self._stream.__exit__(kind, error, trace)
 
 
 @contextlib.contextmanager
-def _said(path: Path) -> Iterator[None]:
+def _said(path: str) -> Iterator[None]:
     """Errors of the disk as the project's."""
     try:
         yield

@@ -9,7 +9,8 @@ import argparse
 from collections.abc import Mapping
 from typing import Final
 
-from drainer.spark import arguments, history
+from drainer.places.place import READ, WRITE, Place
+from drainer.spark import arguments, history, parquet_tasks
 from drainer.spark.driver import TaskProgress
 from drainer.spark.output import print_frame, print_rows
 
@@ -35,7 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--key", default="", metavar="KEY", help="of one row: NAME=VALUE, with commas, or JSON (default: all)"
     )
-    add("--save", default="", metavar="DIR", help="write Parquet there instead of showing versions")
+    add(
+        "--save",
+        default="",
+        metavar="DIR",
+        help="write Parquet there (path or URI), show no versions",
+    )
     arguments.add_output(parser)
     arguments.add_spark(parser)
 
@@ -43,6 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     key = history.parse_key(args.key) if args.key else None
     options = arguments.source_options(args)
+    if args.save:
+        Place(args.save).require("--save", READ | WRITE)
     if not args.save and arguments.is_here(args):
         _show_here(args, key, options)
         return 0
@@ -50,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     frame = history.history(spark, args.archive, args.table, key, options)
     with TaskProgress("reading", spark):
         if args.save:
-            frame.write.mode("error").parquet(args.save)
+            parquet_tasks.write(frame, Place(args.save))
         else:
             frame = frame if args.output == arguments.JSON else frame.select(*_SHOWN)
             print_frame(f"versions of {args.table}", frame, args.output)

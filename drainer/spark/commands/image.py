@@ -10,6 +10,7 @@ import contextlib
 import functools
 from typing import TYPE_CHECKING, Final
 
+from drainer.places.place import READ, WRITE, Place
 from drainer.reading.archive.files.selection import parse_bound
 from drainer.spark import arguments
 from drainer.spark.driver import TaskProgress
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_archive(parser)
     add = parser.add_argument_group("what").add_argument
     add("--at", default="", metavar="TIME", help="a commit timestamp or a time in UTC (default: the end)")
-    add("--into", required=True, metavar="DIR", help="directory of the image, new")
+    add("--into", required=True, metavar="DIR", help="directory of the image, new; or a URI (s3://, gs://)")
     add("--base", default="", metavar="DIR", help="an earlier image")
     arguments.add_tables(parser)
     arguments.add_output(parser)
@@ -46,6 +47,9 @@ def run(args: argparse.Namespace) -> int:
     stop = parse_bound(args.at, end=True)
     from drainer.spark import image
 
+    Place(args.into).require("--into", READ | WRITE)
+    if args.base:
+        Place(args.base).require("--base", READ)
     options = arguments.source_options(args, **({"stop": str(stop)} if stop else {}))
     small_bytes = arguments.small_bytes(args)
     with contextlib.ExitStack() as stack:

@@ -9,8 +9,8 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from drainer.places.place import Place
-from drainer.spark import arguments
+from drainer.places.place import READ, WRITE, Place
+from drainer.spark import arguments, parquet_tasks
 from drainer.spark.driver import TaskProgress
 from drainer.spark.output import print_frame, print_rows
 from tidb_binlog.errors import FlagError
@@ -49,7 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--where", default="", metavar="SQL", help="a condition of Spark SQL on the view's columns")
     add("--limit", type=_limit, default=LIMIT, metavar="N", help=f"rows shown (default {LIMIT}), 0: all")
     add("--count", action="store_true", help="only how many")
-    add("--save", default="", metavar="DIR", help="write Parquet there instead of showing rows")
+    add(
+        "--save",
+        default="",
+        metavar="DIR",
+        help="write Parquet there (path or URI), show no rows",
+    )
     arguments.add_output(parser)
     arguments.add_spark(parser)
 
@@ -57,6 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.table and args.view != "changes":
         raise FlagError("--table is for the view changes", hint="use --tables for the others")
+    if args.save:
+        Place(args.save).require("--save", READ | WRITE)
     if not (args.where or args.save) and arguments.is_here(args):
         _run_here(args)
         return 0
@@ -68,8 +75,8 @@ def run(args: argparse.Namespace) -> int:
         _tell(args.output, {args.view: number})
     elif args.save:
         with TaskProgress("saving", spark):
-            frame.write.mode("error").parquet(args.save)
-            number = spark.read.parquet(args.save).count()
+            parquet_tasks.write(frame, Place(args.save))
+            number = parquet_tasks.read(spark, Place(args.save), frame.schema).count()
         _tell(args.output, {"rows": number, "directory": args.save})
     else:
         _show(spark, frame, args)

@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from drainer.formats.obinlog import writer
 from drainer.mysql.literal.image_sql_plan import ImageSqlPlan
 from drainer.mysql.literal.plan import compile_sql
 from drainer.mysql.rows.change import APPEND, PUT_UPDATE
+from drainer.places.place import Place
 from drainer.points.image.columns import ROW, ImageColumns, notes_name
 from drainer.points.image.manifest import (
     ROWS,
@@ -31,11 +31,12 @@ from drainer.points.image.manifest import (
     checksum_of_file,
     directory_of,
     is_image,
-    paths_of,
+    names_of,
 )
 from drainer.points.image.parquet_reader import TableReader
 from drainer.points.image.parquet_writer import TableWriter
 from drainer.reading.archive.views.changes import INVALID, schema
+from drainer.spark import parquet_tasks
 from drainer.spark.effects.operations import OPERATION, RowEffect, table_id
 from drainer.spark.engine import SparkOf
 from drainer.spark.image.table_lifetimes import Life, lives
@@ -66,9 +67,9 @@ def make(
     Raises `Rejected` where schema changes do not let the rows be known, `Conflict` where the changes do not
     fit the base.
     """
-    place = Path(directory)
+    place = Place(directory)
     if is_image(directory):
-        raise ConfigError(f"{directory} has an image already", hint="name another directory")
+        raise ConfigError(f"{place.shown} has an image already", hint="name another directory")
     before = Manifest.load(base) if base else None
     since = before.commit_ts if before else 0
     archive_range = ArchiveRange.open(
@@ -85,7 +86,7 @@ def make(
         )
     table_lives = sorted(lives(newest, changes, since, archive_range.selection.wants_table).items())
     based = {(table.schema, table.table): table for table in (before.tables if before else ())}
-    of_base = sum(path.stat().st_size for table in based.values() for path in table.paths(base))
+    of_base = sum(table.size(base) for table in based.values())
     is_small = archive_range.size + of_base <= small_bytes
     tables = []
     for number, (name, life) in enumerate(table_lives, 1):
@@ -125,11 +126,10 @@ def _newest(
 def _of_base(spark: SparkSession, base: str, table: TableImage) -> DataFrame:
     from drainer.spark.source.spark_types import struct_of
 
-    for path in table.paths(base):
-        table.check(path)
+    for name in table.names(base):
+        table.check(base, name)
     # Files of other writers do not say which columns are intervals.
-    columns = struct_of(ImageColumns(table.version).schema)
-    return spark.read.schema(columns).parquet(str(Path(base) / table.directory))
+    return parquet_tasks.read(spark, table.place(base), struct_of(ImageColumns(table.version).schema))
 
 
 class _Maker:
@@ -183,13 +183,13 @@ class _Maker:
                 hint="give an earlier image with --base",
             )
 
-    def write_here(self, place: Path, base: TableReader | None) -> TableImage:
+    def write_here(self, place: Place, base: TableReader | None) -> TableImage:
         """Without Spark: all that changed is in memory."""
         if base is None:
             self._refuse_beginning()
         elif ImageColumns(base.version).schema != ImageColumns(self._version).schema:
             raise self._other_columns()
-        table, writer_here = table_id(self._version), TableWriter(str(place), self._version)
+        table, writer_here = table_id(self._version), TableWriter(place.uri, self._version)
         writer_here.begin()
         with self._range.net(self._range.size) as net, writer_here.part(0) as part:
             effects = [effect for effect in net if effect.table == table]
@@ -221,7 +221,7 @@ class _Maker:
             gone[key] = count - 1
         return count > 0
 
-    def write(self, place: Path, base: DataFrame | None) -> TableImage:
+    def write(self, place: Place, base: DataFrame | None) -> TableImage:
         from pyspark.sql import functions as f
 
         from drainer.spark.source.spark_types import quoted
@@ -234,8 +234,9 @@ class _Maker:
         if base is None and gone.limit(1).count():
             raise self._misfit("rows that they change were never added")
         directory = directory_of(version.schema, version.name)
-        rows.write.mode("error").parquet(str(place / directory))
-        written = self._range.spark().read.parquet(str(place / directory))
+        table = place.under(directory)
+        parquet_tasks.write(rows, table)
+        written = parquet_tasks.read(self._range.spark(), table, rows.schema)
         digest = f.sum(f.xxhash64(*map(quoted, written.columns)).cast("decimal(38,0)"))
         (row,) = written.agg(f.count("*").alias("rows"), digest.alias("sum")).collect()
         return TableImage(
@@ -245,7 +246,7 @@ class _Maker:
             row["rows"],
             str(row["sum"] or 0),
             writer.definition_json(version).decode(),
-            {path.name: checksum_of_file(path) for path in paths_of(place / directory)},
+            {name: checksum_of_file(table, name) for name in names_of(table)},
         )
 
     def _on(self, base: DataFrame, gone: DataFrame) -> DataFrame:

@@ -13,7 +13,6 @@ import datetime
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from drainer.changes import canonical
 from drainer.changes.canonical import Canonical, form_of
 from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.rows.column_match import Dialect, DownstreamTable
+from drainer.places.place import Place
 from drainer.points.image.columns import ROW, notes_name
 from drainer.points.image.manifest import ANEW, TableImage
 from drainer.reading.archive.columns.column_types import Family, family_of
@@ -53,10 +53,11 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ImageFile:
-    """A file of a table's image. `columns`: for each compared one that of the image, None if it has none.
-    `notes`: how its column `INVALID` is called."""
+    """A file of a table's image, in its place. `columns`: for each compared one that of the image, None if it
+    has none. `notes`: how its column `INVALID` is called."""
 
-    path: str
+    place: Place
+    name: str
     comparison: Comparison
     columns: tuple[Column | None, ...]
     notes: str = INVALID
@@ -96,12 +97,12 @@ def _files(
     directory: str, table: TableImage, how: Comparison, columns: Iterable[Column | None]
 ) -> list[ImageFile]:
     """Raises `Corruption` for a table whose files are not there."""
-    paths = table.paths(directory)
-    if not paths:
-        raise Corruption(f"{Path(directory) / table.directory} has no Parquet files", hint=ANEW)
-    for path in paths:
-        table.check(path)
-    return [ImageFile(str(path), how, tuple(columns), notes_name(table.version)) for path in paths]
+    place, names = table.place(directory), table.names(directory)
+    if not names:
+        raise Corruption(f"{place.shown} has no Parquet files", hint=ANEW)
+    for name in names:
+        table.check(directory, name)
+    return [ImageFile(place, name, how, tuple(columns), notes_name(table.version)) for name in names]
 
 
 def rows(file: ImageFile) -> Iterator[Compared]:
@@ -110,7 +111,7 @@ def rows(file: ImageFile) -> Iterator[Compared]:
         yield from _rows(file)
     except (pa.ArrowException, OSError, KeyError) as error:
         raise Corruption(
-            f"{file.path} cannot be read: {str(error) or type(error).__name__:.200}",
+            f"{file.place.path_of(file.name)} cannot be read: {str(error) or type(error).__name__:.200}",
             hint=ANEW,
         ) from None
 
@@ -120,7 +121,8 @@ def _rows(file: ImageFile) -> Iterator[Compared]:
     readers = [None if column is None else _Value(column) for column in file.columns]
     absent = frozenset(place for place, reader in enumerate(readers) if reader is None)
     names = [reader.name for reader in readers if reader is not None]
-    with parquet.ParquetFile(file.path, coerce_int96_timestamp_unit="us") as opened:
+    with file.place.native(file.name) as source:
+        opened = parquet.ParquetFile(source, coerce_int96_timestamp_unit="us")
         for batch in opened.iter_batches(_BATCH_ROWS, columns=[*names, file.notes]):
             notes = batch.column(file.notes).to_pylist()
             arrays = [[None] * len(notes) if reader is None else reader.array(batch) for reader in readers]

@@ -9,7 +9,6 @@ Tests   tests/spark/audit/test_auditing.py
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Final, Protocol
 
 from drainer.mysql.connection import Target
@@ -135,7 +134,7 @@ class Image:
     @property
     def size(self) -> int:
         """Bytes of its files."""
-        return sum(path.stat().st_size for path in Path(self.directory).glob("*/*.parquet"))
+        return sum(table.size(self.directory) for table in self.manifest.tables)
 
     def describe(self, name: Name) -> DownstreamTable | None:
         table = self._tables.get(lower(name))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.chunks.chunk import Chunk
 from drainer.points.dump.dump import Dump, Dumped
 from drainer.points.dump.dump_directory import PLACE, DumpDirectory
 from drainer.points.dump.writing import TableDump, Writing
@@ -24,6 +25,7 @@ from drainer.points.snapshot.moment import open_upstream_snapshot
 from drainer.stream.rules.rule_set import read_rules
 from drainer.stream.schema.tracker import SchemaTracker
 from tests.drainer.points.load.load_bed import COPY, SCHEMA, Bed
+from tests.object_store import ObjectStore
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import Conflict, Rejected, Unavailable
 
@@ -54,11 +56,11 @@ def bed(mariadb: MariaDbServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed
     bed.clean()
 
 
-async def dump(bed: Bed, directory: Path, **more: Any) -> Dumped:
+async def dump(bed: Bed, directory: Path | str, **more: Any) -> Dumped:
     return await Dump(bed.settings(), bed.upstream, str(directory), **more).run()
 
 
-async def restored(bed: Bed, directory: Path) -> Outcome:
+async def restored(bed: Bed, directory: Path | str) -> Outcome:
     bed.options = {**bed.options, "table_migrate_rule": (ROUTE,), "row_rule": ()}
     options = RestoreOptions(bed.settings(), image=str(directory))
     return await Restoration(options, asyncio.Event()).run()
@@ -116,6 +118,36 @@ async def test_an_image_is_of_one_moment_however_often_it_was_killed(bed: Bed, t
     assert seen == sorted({*seen, done.ts})[:2]
     assert (await restored(bed, tmp_path / "image")).is_equal
     assert bed.is_equal(*TABLES)
+
+
+async def test_an_image_in_an_object_store(bed: Bed, s3: ObjectStore) -> None:
+    with pytest.raises(Killed):
+        await dump(bed, s3.uri("images/one"), counters=KillingCounters(2))
+    assert not is_image(s3.uri("images/one"))
+    done = await dump(bed, s3.uri("images/one"))
+    assert not any(PLACE in name for name in s3.objects())
+    assert sum(one.rows for one in Manifest.load(s3.uri("images/one")).tables) == done.rows == 2500
+    outcome = await restored(bed, s3.uri("images/one"))
+    assert (outcome.compared, outcome.is_equal, outcome.finished) == (2500, True, True)
+    assert bed.is_equal(*TABLES)
+
+
+def test_an_image_in_an_object_store_is_of_one_process(s3: ObjectStore) -> None:
+    place = DumpDirectory(s3.uri("image"))
+    place.begin(7)
+    with pytest.raises(Conflict, match="another process writes an image") as refused:
+        DumpDirectory(s3.uri("image"))
+    assert "image/.dump/lock" in refused.value.hint
+    for name in ("a.t", "a.t2"):
+        for number in range(3):
+            place.add(name, [Chunk(number, ("id",), (b"%d" % number,), ())])
+    place.close()
+    again = DumpDirectory(s3.uri("image"))
+    assert again.ts == 7
+    assert [chunk.number for chunk in again.chunks("a.t")] == [0, 1, 2]
+    again.begin(8)
+    assert again.chunks("a.t") == []
+    again.close()
 
 
 async def test_at_the_same_moment_what_is_there_is_not_read_again(bed: Bed, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_a_value_is_synced_before_it_has_its_name(tmp_path: Path, monkeypatch: p
 
 def test_what_is_no_place_for_values_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(ConfigError, match="cannot be made"):
+    with pytest.raises(ConfigError, match="cannot be written"):
         ClaimStore(str(tmp_path / "file" / "below"))
     with pytest.raises(ConfigError, match="nowhere is no file system"):
         ClaimStore("nowhere://bucket/x")
