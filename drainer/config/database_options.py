@@ -252,8 +252,8 @@ class DatabaseOptions(VerifyOptions):
     """`downstream` and `checkpoint_server` have the defaults of the environment."""
 
     table_notes: ClassVar[Mapping[str, str]] = {
-        "syncer.to": "The downstream that db-type names. A key that begins with archive, Kafka or HTTP is "
-        "for that kind alone; the keys of the connection are for databases, and user and passwords "
+        "syncer.to": "The downstream that db-type names. A key that begins with archive, Kafka, HTTP or "
+        "lake is for that kind alone; the keys of the connection are for databases, and user and passwords "
         "are the SASL login with Kafka.",
         "syncer.to.security": "TLS to the downstream: a database, Kafka or an HTTP server.",
         "syncer.to.checkpoint": "Where the checkpoint row is. Without a type it is downstream, in the "

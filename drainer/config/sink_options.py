@@ -1,8 +1,8 @@
 """Sink options: which kinds of downstream there are (`syncer.db-type`), and the keys of each.
 
-The keys of a kind are declared in a class of their own with a `check_...`: DatabaseOptions, ArchiveOptions,
-KafkaOptions, HttpOptions, each derived from the one before (slots allow one line of descent only). What is
-checked for which `db-type` says `check_sink`.
+The keys of a kind are declared in a class of their own with a `check_...`: DatabaseOptions, LakeOptions,
+ArchiveOptions, KafkaOptions, HttpOptions, each derived from the one before (slots allow one line of descent
+only). What is checked for which `db-type` says `check_sink`.
 
 A module of `SINKS` has `build` and `rehearse`, as `drainer.app.build.Builder` says. It is loaded when a
 configuration names it: a drainer that writes files needs no client of a database.
@@ -20,7 +20,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from drainer.config import password, sink_class
-from drainer.config.database_options import DatabaseOptions
+from drainer.config.lake_options import ICEBERG, LAKES, LakeOptions
 from drainer.config.relay_format import FORMATS, PAYLOAD
 from drainer.places.place import APPEND, READ, WRITE, Place
 from tidb_binlog.config import secret_file
@@ -37,6 +37,7 @@ SINKS: Final[Mapping[str, str]] = {
     "kafka": "drainer.app.build_kafka",
     "stdout": "drainer.app.build_json",
     "http": "drainer.app.build_json",
+    "delta": "drainer.app.build_lake",
 }
 OWN: Final = "drainer.app.build_own"
 """Builds what is not in the table: sinks of one's own."""
@@ -47,7 +48,7 @@ ARCHIVE_COMPRESSIONS: Final = ("", "zstd")
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveOptions(DatabaseOptions):
+class ArchiveOptions(LakeOptions):
     """The keys of `db-type = "file"`, beside those of databases: the downstream is a directory."""
 
     to_dir: str = option(
@@ -61,9 +62,10 @@ class ArchiveOptions(DatabaseOptions):
         0,
         key="syncer.to.retention-time",
         kind="int",
-        help="archive: age at which files are removed; 0: never",
+        help="archive: age at which files are removed; lake: at which old versions expire; 0: never",
         unit="days",
-        more="By this host's clock and the upstream's, the oldest first and never the newest.",
+        more="By this host's clock and the upstream's, the oldest first and never the newest. Of a lake's "
+        "tables no row is removed.",
     )
     compression: str = option(
         "",
@@ -75,7 +77,7 @@ class ArchiveOptions(DatabaseOptions):
         "512 MiB",
         key="syncer.to.file-size",
         kind="size",
-        help="archive: a file ends with the record that reaches this size",
+        help="archive: a file ends with the record that reaches this size; lake: size of joined files",
     )
 
     def check_archive(self) -> None:
@@ -513,10 +515,11 @@ class SinkOptions(HttpOptions):
         "mysql",
         key="syncer.db-type",
         flag="dest-db-type",
-        help="kind of downstream: mysql, tidb, file, kafka, stdout, http, or a sink of one's own",
+        help="kind of downstream: mysql, tidb, file, kafka, stdout, http, delta, or a sink of one's own",
         more="mysql is MariaDB too. file: an archive in the Go drainer's form (pb is the same), see "
         "dir. kafka: messages, see [Kafka](kafka.md). stdout and http: rows as lines of JSON, see "
-        "[sinks](sinks.md). python:package.module:Class, or a name that an installed package "
+        "[sinks](sinks.md). delta: a changelog for each table, see [lake](lake.md). "
+        "python:package.module:Class, or a name that an installed package "
         "brings: a sink of one's own.",
         starter=True,
     )
@@ -525,7 +528,7 @@ class SinkOptions(HttpOptions):
         key="syncer.to.checkpoint.type",
         help="empty: the checkpoint row is downstream; mysql or tidb: it has a server of its own",
         more="Without a type the row is in the table `checkpoint` downstream. An archive, Kafka, "
-        "stdout and http keep theirs in the file savepoint in data-dir; file says the same of an "
+        "stdout, http and lakes keep theirs in the file savepoint in data-dir; file says the same of an "
         "archive.",
     )
     relay_log_dir: str = option(
@@ -601,6 +604,8 @@ class SinkOptions(HttpOptions):
             self.check_http()
         else:
             self.check_archive()
+            if self.db_type in LAKES:
+                self.check_lake(is_iceberg=self.db_type == ICEBERG)
 
     def _check_own(self) -> None:
         sink = sink_class.find(self.db_type)

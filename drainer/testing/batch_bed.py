@@ -145,6 +145,7 @@ class Beset:
         self._bed = bed
         self.batch_rows = min(bed.batch_rows, getattr(sink, "batch_rows", bed.batch_rows))
         self.batch_bytes = getattr(sink, "batch_bytes", BATCH_BYTES)
+        self.batch_interval_s = getattr(sink, "batch_interval_s", 0.0)
         self.retriable = getattr(sink, "retriable", ())
 
     async def open(self) -> int | None:

@@ -59,7 +59,7 @@ def test_a_wrong_flag_would_be_found() -> None:
 
 
 def test_all_extras_but_the_developers_are_told() -> None:
-    told = set(re.findall(r"^\| .* \| `tidb-binlog\[(\w+)\]` \|$", PAGE, re.M))
+    told = set(re.findall(r"^\| .* \| `tidb-binlog\[([\w-]+)\]` \|$", PAGE, re.M))
     assert told == set(PROJECT["optional-dependencies"]) - {"dev", "docs"}
 
 

@@ -14,6 +14,7 @@ Tests  tests/drainer/sink/batch/test_batched_sink.py, tests/contract/test_batch_
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
@@ -61,7 +62,7 @@ class BatchedSink(Sink):
         clock: Clock,
         *,
         stores_position: bool,
-        waiting_bytes_max: int = WAITING_BYTES_MAX,
+        waiting_bytes_max: int = 0,
         position_s: float = POSITION_S,
     ) -> None:
         self.background = Background()
@@ -70,17 +71,20 @@ class BatchedSink(Sink):
         self._policy = policy
         self._clock = clock
         self._stores_position = stores_position
-        self._waiting_bytes_max = waiting_bytes_max
+        bytes_max = getattr(writer.sink, "batch_bytes", BATCH_BYTES)
+        self._waiting_bytes_max = waiting_bytes_max or max(WAITING_BYTES_MAX, 2 * bytes_max)
         self._position_s = position_s
+        self._interval_s: float = getattr(writer.sink, "batch_interval_s", 0.0)
         self._batching = Batching(
             start_ts,
             rows_max=getattr(writer.sink, "batch_rows", BATCH_ROWS),
-            bytes_max=getattr(writer.sink, "batch_bytes", BATCH_BYTES),
+            bytes_max=bytes_max,
         )
         self.start_ts = self._resolved_ts = self._written_ts = start_ts
         self._versions = deque([(start_ts, schema_version)])  # of the schema, from which commit_ts on
-        self._position_written_s = clock.monotonic_s()
+        self._position_written_s = self._written_s = clock.monotonic_s()
         self._position_due = self._is_writing = self._stopping = self._gave_up = self._is_whole = False
+        self._hurries = False
 
     # -- where it is -------------------------------------------------------------------------------
 
@@ -168,8 +172,10 @@ class BatchedSink(Sink):
 
     async def store_rules(self, rules: str) -> None:
         """Rules are not stored: what is written is not written again."""
+        self._hurries = True
         await self.flush()
         await self.background.until(lambda: self._is_idle or self._stopping)
+        self._hurries = False
         await self.save()
 
     # -- beside the stream -------------------------------------------------------------------------
@@ -185,12 +191,23 @@ class BatchedSink(Sink):
         try:
             while True:
                 await self.background.until(lambda: bool(self._batching) or self._position_due)
+                await self._gathered()
                 await self._write(self._batching.next())
+                self._written_s = self._clock.monotonic_s()
         except GaveUp:
             self._gave_up = True
             self.background.wake()
         except Exception as error:
             self.background.fail(error)
+
+    async def _gathered(self) -> None:
+        """Until the next batch is due."""
+        pause_s = self._written_s + self._interval_s - self._clock.monotonic_s()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(pause_s, 0.0)):
+                await self.background.until(
+                    lambda: pause_s <= 0 or self._hurries or self._position_due or self._batching.is_complete
+                )
 
     async def _write(self, batch: Batch) -> None:
         self._is_writing, self._position_due = True, False
@@ -233,7 +250,7 @@ class BatchedSink(Sink):
     async def finish(self, *, broken: bool) -> None:
         if broken:
             return
-        self._position_due = self._stores_position
+        self._position_due, self._hurries = self._stores_position, True
         self.background.wake()
         await self.background.until(lambda: (self._is_idle and not self._position_due) or self._gave_up)
         await self._save(consistent=not self._gave_up)

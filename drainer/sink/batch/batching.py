@@ -36,8 +36,15 @@ class Batching:
         self._rows_max = rows_max
         self._bytes_max = bytes_max
         self._waiting: deque[tuple[Item, int, int]] = deque()
+        self._rows = 0
+        self._alone = 0
         self.given_ts = given_ts
         self.size_bytes = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the next batch has all that it can have."""
+        return self._alone > 0 or self._rows >= self._rows_max or self.size_bytes >= self._bytes_max
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -47,6 +54,8 @@ class Batching:
         size = item.size_bytes if isinstance(item, Transaction) else 0
         self._waiting.append((item, rows, size))
         self.size_bytes += size
+        self._rows += rows
+        self._alone += not isinstance(item, Transaction)
         self.given_ts = item.commit_ts
 
     def reaches(self, ts: Ts) -> None:
@@ -68,8 +77,10 @@ class Batching:
             rows += more_rows
             size += more_size
             if is_alone:
+                self._alone -= 1
                 break
         self.size_bytes -= size
+        self._rows -= rows
         position = taken[-1].commit_ts if taken and self._waiting else self.given_ts
         return Batch(tuple(taken), position)
 

@@ -34,12 +34,14 @@ BATCH_BYTES: Final = 4 << 20
 class BatchSink(Protocol):
     """See the module; a class need not derive from it.
 
-    `batch_rows` and `batch_bytes` (encoded) bound a batch; no transaction is cut. After exceptions that are
+    `batch_rows` and `batch_bytes` (encoded) bound a batch; no transaction is cut. `batch_interval_s` is from
+    the end of a write to the next one, unless that batch can grow no more. After exceptions that are
     `retriable` the Drainer tries again by itself.
     """
 
     batch_rows: int = BATCH_ROWS
     batch_bytes: int = BATCH_BYTES
+    batch_interval_s: float = 0.0
     retriable: tuple[type[BaseException], ...] = ()
 
     def __init__(self, options: Mapping[str, Any]) -> None:

@@ -143,7 +143,9 @@ def test_an_entry_point_is_a_name_for_a_class(tmp_path: Path, monkeypatch: pytes
         load(tmp_path, '[syncer]\ndb-type = "other"\n')
     with pytest.raises(ConfigError) as raised:
         load(tmp_path, '[syncer]\ndb-type = "serch"\n')
-    assert "file, pb, other, search" in raised.value.hint.replace("kafka, ", "").replace("stdout, http, ", "")
+    assert "file, pb, delta, other, search" in raised.value.hint.replace("kafka, ", "").replace(
+        "stdout, http, ", ""
+    )
 
 
 def test_a_name_that_two_packages_bring_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -371,3 +371,22 @@ async def test_a_drainer_whose_rows_cannot_be_read_ends(tmp_path: Path) -> None:
     with pytest.raises(LookupError):
         await life.until(lambda: life.sink.stored_ts == stream.now_ts)
     await life.die()
+
+
+async def test_a_batch_gathers_for_the_interval_unless_it_is_complete(tmp_path: Path) -> None:
+    """An hour is long: only a DDL, a full batch and the end come before it."""
+    stream = some(5)
+    sink = Scripted()
+    sink.batch_interval_s, sink.batch_rows = 3600.0, 4  # type: ignore[attr-defined]
+    life = await World(tmp_path, sink, stream).life()
+    await life.until(lambda: len(sink.written) == len(stream.entries) - 1)
+    await asyncio.sleep(0.05)
+    assert sink.written == all_of(stream)[:-1], "DDL and four rows, and not the fifth"
+    await life.stop()
+    assert sink.written == all_of(stream)
+    again = some(5)
+    again.transaction(("t", INSERT, (9, "later")))
+    sink.batch_interval_s = 0.05  # type: ignore[attr-defined]
+    later = await World(tmp_path, sink, again).life()
+    await later.until(lambda: sink.written == all_of(again))
+    await later.stop()

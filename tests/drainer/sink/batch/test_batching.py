@@ -101,3 +101,18 @@ def test_a_position_that_cannot_be_is_refused() -> None:
         rest_of(BATCH, 36, 5)
     assert not isinstance(raised.value, WentBack)
     assert raised.value.hint
+
+
+@pytest.mark.parametrize("kinds", [*itertools.product((txn, ddl, large), repeat=4)])
+def test_a_batch_is_complete_when_nothing_would_change_it(kinds: Any) -> None:
+    """What is said before an item comes and what is taken then are compared, for each item more."""
+    batching = Batching(0, rows_max=2, bytes_max=1000)
+    for ts, kind in enumerate(kinds, 10):
+        batching.add(kind(ts))
+        alone = any(make is not txn for make in kinds[: ts - 9])
+        assert batching.is_complete == (alone or ts - 9 >= 2)
+    while batching:
+        batching.next()
+    assert not batching.is_complete
+    batching.add(txn(50, rows=1, size=1000))
+    assert batching.is_complete, "as large as a batch may be"

@@ -1,0 +1,48 @@
+"""Build of the sinks that append to changelogs in a lake: Delta.
+
+Tests  tests/integration/sinks/test_lake.py
+"""
+
+from __future__ import annotations
+
+import datetime
+
+from drainer.app.build import BuildContext
+from drainer.app.build_batch import build_batch
+from drainer.config.options import DrainerConfig
+from drainer.lake.delta import DeltaLake
+from drainer.lake.lake_sink import LakeItems, LakeSink
+from drainer.lake.lake_table import Lake
+from drainer.places.place import Place
+from drainer.sink.batch.batched_sink import BatchedSink
+from drainer.sink.runner import Runner
+from drainer.stream.rules.rule_set import read_rules
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.upstream_port import Upstream
+
+
+async def build(context: BuildContext) -> Runner[BatchedSink]:
+    settings = context.settings
+    sink = LakeSink(
+        lake_of(settings, context.upstream.cluster_id),
+        SystemClock(),
+        batch_bytes=settings.commit_bytes,
+        batch_interval_s=settings.commit_interval_s,
+        target_bytes=settings.to_file_size,
+        compact_s=settings.compact_interval_s,
+        retention=datetime.timedelta(days=settings.retention_days),
+    )
+    return await build_batch(context, sink, settings.db_type, LakeItems())
+
+
+def lake_of(settings: DrainerConfig, cluster_id: int) -> Lake:
+    """Raises `ConfigError` where a package is missing."""
+    return DeltaLake(Place(settings.warehouse), f"tidb-binlog-{cluster_id}-{settings.name}")
+
+
+async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
+    """What a takeover needs of others, tried without writing anything. Raises what is in its way."""
+    read_rules(settings)
+    lake_of(settings, upstream.cluster_id)
+    await upstream.oracle.timestamp()
+    await upstream.history.job(1)

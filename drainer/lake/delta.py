@@ -1,0 +1,153 @@
+"""Delta: changelogs as Delta tables, a directory each: WAREHOUSE/DATABASE/TABLE.
+
+Drives  deltalake (delta-rs), without Java
+Holds   rows, columns and the position are one commit. The position is the table's application transaction
+        (`txn`) of this Drainer: app id is cluster and node, its version the commit_ts
+Tests   tests/drainer/lake/test_lake_sink.py, tests/contract/test_lake_sinks.py
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from drainer.lake.changelog import schema_of
+from drainer.lake.lake_table import IDS, Lake, LakeTable, Name, plain
+from drainer.places.place import Place
+from tidb_binlog.errors import ConfigError, Conflict, DownstreamError, Unavailable
+from tidb_binlog.observe.printable import one_line
+
+EXTRA_HINT: Final = "pip install 'tidb-binlog[delta]'"
+WRITE_HINT: Final = "check the place, the network and the credentials in the environment; it is tried again"
+
+
+def require() -> Any:
+    """The library. Raises `ConfigError` where it is missing."""
+    try:
+        import deltalake
+        import deltalake.exceptions
+    except ModuleNotFoundError as error:
+        raise ConfigError('db-type = "delta" needs deltalake', hint=EXTRA_HINT) from error
+    return deltalake
+
+
+@contextlib.contextmanager
+def _told(where: str) -> Iterator[None]:
+    errors = require().exceptions
+    try:
+        yield
+    except errors.TableNotFoundError:
+        raise Conflict(
+            f"the Delta table {where} is gone: another program has removed it",
+            hint="start the drainer again: it goes on with an empty table; or restore the directory first",
+        ) from None
+    except (errors.SchemaMismatchError, errors.DeltaProtocolError) as error:
+        raise DownstreamError(
+            f"the Delta table {where} does not take the rows: {one_line(str(error))}",
+            hint="another program has changed its columns or its protocol: undo that, or move the table away",
+        ) from None
+    except (errors.DeltaError, OSError) as error:
+        raise Unavailable(
+            f"the Delta table {where} cannot be written: {one_line(str(error))}", hint=WRITE_HINT
+        ) from None
+
+
+class DeltaLake(Lake):
+    """`app`: of this Drainer alone."""
+
+    can_widen = False  # the library casts to the type that is there instead
+
+    def __init__(self, warehouse: Place, app: str) -> None:
+        self._warehouse = warehouse
+        self._app = app
+        require()
+
+    def open(self) -> None:
+        """See that there is a directory."""
+        self._warehouse.make()
+
+    def load(self, name: Name) -> LakeTable | None:
+        """Load a table, None if there is none."""
+        uri = self._uri(name)
+        with _told(uri):
+            library = require()
+            if not library.DeltaTable.is_deltatable(uri):
+                return None
+            return DeltaChangelog(library.DeltaTable(uri), uri, self._app)
+
+    def create(self, name: Name, schema: pa.Schema, ids: str) -> LakeTable:
+        """Make a table."""
+        uri = self._uri(name)
+        with _told(uri):
+            table = DeltaChangelog(require().DeltaTable.create(uri, schema), uri, self._app)
+            table.remember(ids)
+        return table
+
+    def _uri(self, name: Name) -> str:
+        place = self._warehouse.under(name[0]).under(name[1])
+        return place.local or place.uri
+
+    def close(self) -> None:
+        """Nothing is held open."""
+        return
+
+
+class DeltaChangelog(LakeTable):
+    """One table."""
+
+    def __init__(self, table: Any, uri: str, app: str) -> None:
+        self._table = table
+        self._uri = uri
+        self._app = app
+        self._columns: dict[str, pa.DataType] = {}
+        self._loaded()
+
+    def _loaded(self) -> None:
+        self._columns = plain(pa.schema(self._table.schema().to_arrow()))
+
+    @property
+    def columns(self) -> dict[str, pa.DataType]:
+        return self._columns
+
+    @property
+    def position(self) -> int:
+        return int(self._table.transaction_version(self._app) or 0)
+
+    @property
+    def ids(self) -> str:
+        return str(self._table.metadata().configuration.get(IDS, ""))
+
+    def refresh(self) -> None:
+        with _told(self._uri):
+            self._table = require().DeltaTable(self._uri)
+            self._loaded()
+
+    def remember(self, ids: str) -> None:
+        with _told(self._uri):
+            self._table.alter.set_table_properties({IDS: ids}, raise_if_not_exists=False)
+
+    def evolve(self, added: Mapping[str, pa.DataType], widened: Mapping[str, pa.DataType]) -> None:
+        assert not widened
+        self._columns = self._columns | dict(added)  # in the table with the rows, by `schema_mode`
+
+    def append(self, rows: pa.RecordBatchReader, position: int) -> None:
+        library = require()
+        properties = library.CommitProperties(app_transactions=[library.Transaction(self._app, position)])
+        assert rows.schema == schema_of(self._columns)
+        with _told(self._uri):
+            library.write_deltalake(
+                self._table, rows, mode="append", schema_mode="merge", commit_properties=properties
+            )
+
+    def compact(self, target_bytes: int) -> None:
+        with _told(self._uri):
+            self._table.optimize.compact(target_size=target_bytes)
+
+    def expire(self, age: datetime.timedelta) -> None:
+        hours = int(age.total_seconds() // 3600)
+        with _told(self._uri):
+            self._table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
