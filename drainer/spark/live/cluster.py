@@ -30,15 +30,20 @@ from drainer.stream.pull.pump_source import PullChoice
 from drainer.stream.pull.range_reader import PumpSet
 from drainer.stream.pull.spill import SpillDirectory
 from tidb_binlog import rpc
+from tidb_binlog.backoff import Backoff
 from tidb_binlog.binlog import NO_TABLE
 from tidb_binlog.clock import Clock
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.registry import Registry
+from tidb_binlog.errors import Unavailable
 from tidb_binlog.etcd.registry import connect_registry
+from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream import choice
 from tidb_binlog.upstream.upstream_time import UpstreamTime
 from tidb_binlog.upstream_port import Upstream
+
+logger = log.get("drainer.live_cluster")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +158,20 @@ class LiveCluster:
         here = {name: entry for name, entry in view.pumps.items() if entry.status.state != node.OFFLINE}
         self.pumps = PumpSet(self.upstream.cluster_id, here, self._settings.tls)
 
+    async def _shared_out(self, position: Ts, stop_ts: Ts) -> list[Part]:
+        """The range as parts, of the Pumps of now. What is away is waited for: nobody else has what comes
+        next."""
+        backoff = Backoff(0.1, 5.0)
+        while True:
+            self._check()
+            try:
+                await self._see_pumps()
+                return await cuts.parts(self.pumps, position, stop_ts)
+            except Unavailable as error:
+                if not backoff.attempts:
+                    logger.warning("waiting for registry or pumps", reason=error.message)
+                await asyncio.sleep(backoff.next_s())
+
     # -- batches -----------------------------------------------------------------------------------
 
     async def bound(self, position: Ts, bytes_max: int, wait_s: float) -> Bound | None:
@@ -168,7 +187,6 @@ class LiveCluster:
         watermark = self._watermark
         if watermark <= position:
             return None
-        await self._see_pumps()  # before the end is chosen: one that joins later commits above it
         return await self._bound(position, watermark, bytes_max)
 
     async def bound_at(self, position: Ts, stop_ts: Ts) -> Bound:
@@ -177,7 +195,6 @@ class LiveCluster:
             self._check()
             self._moved.clear()
             await self._moved.wait()
-        await self._see_pumps()
         bound = await self._bound(position, stop_ts, 0)
         assert bound.stop_ts == stop_ts, (bound.stop_ts, stop_ts)
         return bound
@@ -187,7 +204,7 @@ class LiveCluster:
             self._ddl.popleft()
         ddl = self._ddl[0] if self._ddl and self._ddl[0].commit_ts <= stop_ts else None
         rows_stop = ddl.commit_ts - 1 if ddl is not None else stop_ts
-        parts = await cuts.parts(self.pumps, position, rows_stop)
+        parts = await self._shared_out(position, rows_stop)
         kept, size = list[Part](), 0
         for part in parts:
             if kept and bytes_max and size + part.size > bytes_max:

@@ -14,6 +14,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from drainer.stream.pull.pump_source import OUT_OF_RANGE, BinlogsGone
 from drainer.stream.pull.range_reader import PumpSet
 from tidb_binlog import rpc, tso
 from tidb_binlog.tso import Ts
@@ -83,6 +84,11 @@ async def _pieces(
     except rpc.RpcStatus as error:
         if error.code == rpc.UNIMPLEMENTED:
             return unknown(after_ts, until_ts, bytes_max)
+        if error.code == OUT_OF_RANGE:
+            raise BinlogsGone(
+                f"pump {address} has no longer what comes after {after_ts}: {error.message}",
+                hint="load a newer backup into the downstream and go on from its position with --start",
+            ) from None
         raise
     finally:
         await client.close()

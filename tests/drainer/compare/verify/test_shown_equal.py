@@ -88,7 +88,7 @@ def make_at_random(both: World, number: int, chance: random.Random) -> str:
     columns = [f"{quoted(key)} {chance.choice(KEY_TYPES)}", "id2 INT NOT NULL"]
     columns += [f"{quoted(name)} {kind}" for name, kind in kinds.items()]
     what = chance.choice(KEYS).format(k=quoted(key))
-    rows = chance.choice([30, 30, 2500])
+    rows = chance.choice([30, 30, 702])
     values = ",".join(f"IF(seq % 7 = 0, NULL, {TYPES[kind][0]})" for kind in kinds.values())
     both.make(
         f"r{number}",

@@ -61,7 +61,9 @@ async def test_sessions_show_all_up_to_t_while_rows_go_on(target: Target) -> Non
         drainer, settings = hold_of(life.control.hold), settings_of(target)
         found = [await open_downstream_snapshot(settings, drainer, 2) for _ in range(5)]
         stamps = [snapshot.ts for snapshot in found]
-        going_on = [ts for ts in stamps if ts < ROWS[-1]]  # on a busy machine the last ones come after the end
+        going_on = [
+            ts for ts in stamps if ts < ROWS[-1]
+        ]  # on a busy machine the last ones come after the end
         assert going_on, "rows went on after the first"
         assert stamps == sorted(stamps)
         assert len(set(going_on)) == len(going_on), "rows went on between them"
