@@ -22,11 +22,11 @@ from typing import Any, Self
 
 from drainer.config.options import DrainerConfig
 from drainer.reading.subscribe.named_reader import NamedReader, ReaderAddress, open_reader
-from drainer.spark.live import cuts
-from drainer.spark.live.cuts import Part
+from drainer.stream.pull import range_cuts
 from drainer.stream.pull.collector import Collector
 from drainer.stream.pull.merged import Merged
 from drainer.stream.pull.pump_source import PullChoice
+from drainer.stream.pull.range_cuts import Part
 from drainer.stream.pull.range_reader import PumpSet
 from drainer.stream.pull.spill import SpillDirectory
 from tidb_binlog import rpc
@@ -166,7 +166,7 @@ class LiveCluster:
             self._check()
             try:
                 await self._see_pumps()
-                return await cuts.parts(self.pumps, position, stop_ts)
+                return await range_cuts.parts(self.pumps, position, stop_ts)
             except Unavailable as error:
                 if not backoff.attempts:
                     logger.warning("waiting for registry or pumps", reason=error.message)

@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.spark.live.cuts import Part, Piece, shared_out, unknown
+from drainer.stream.pull.range_cuts import Part, Piece, shared_out, unknown
 from tidb_binlog import tso
 
 AFTER, UNTIL = 1000, 1060

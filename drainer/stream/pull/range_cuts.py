@@ -1,9 +1,9 @@
-"""Cuts: how a range of several Pumps is shared out among tasks.
+"""Range cuts: how a range of several Pumps is shared out among tasks.
 
 In     what each Pump says of the bytes it has in the range; where it does not know how to, only the time
 Out    `Part`s that follow each other, each with about as many bytes, all Pumps taken together
 Holds  the parts together are the range, whatever Pumps say: a wrong cut costs time, no row
-Tests  tests/spark/live/test_cuts.py
+Tests  tests/drainer/stream/pull/test_range_cuts.py
 """
 
 from __future__ import annotations
