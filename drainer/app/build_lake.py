@@ -1,4 +1,4 @@
-"""Build of the sinks that append to changelogs in a lake: Delta.
+"""Build of the sinks that append to changelogs in a lake: Delta, Iceberg.
 
 Tests  tests/integration/sinks/test_lake.py
 """
@@ -9,8 +9,10 @@ import datetime
 
 from drainer.app.build import BuildContext
 from drainer.app.build_batch import build_batch
+from drainer.config.lake_options import ICEBERG
 from drainer.config.options import DrainerConfig
 from drainer.lake.delta import DeltaLake
+from drainer.lake.iceberg import IcebergLake
 from drainer.lake.lake_sink import LakeItems, LakeSink
 from drainer.lake.lake_table import Lake
 from drainer.places.place import Place
@@ -37,7 +39,10 @@ async def build(context: BuildContext) -> Runner[BatchedSink]:
 
 def lake_of(settings: DrainerConfig, cluster_id: int) -> Lake:
     """Raises `ConfigError` where a package is missing."""
-    return DeltaLake(Place(settings.warehouse), f"tidb-binlog-{cluster_id}-{settings.name}")
+    place, app = Place(settings.warehouse), f"tidb-binlog-{cluster_id}-{settings.name}"
+    if settings.db_type == ICEBERG:
+        return IcebergLake(place, app, settings.catalog_properties)
+    return DeltaLake(place, app)
 
 
 async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:

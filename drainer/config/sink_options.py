@@ -38,6 +38,7 @@ SINKS: Final[Mapping[str, str]] = {
     "stdout": "drainer.app.build_json",
     "http": "drainer.app.build_json",
     "delta": "drainer.app.build_lake",
+    "iceberg": "drainer.app.build_lake",
 }
 OWN: Final = "drainer.app.build_own"
 """Builds what is not in the table: sinks of one's own."""
@@ -515,10 +516,10 @@ class SinkOptions(HttpOptions):
         "mysql",
         key="syncer.db-type",
         flag="dest-db-type",
-        help="kind of downstream: mysql, tidb, file, kafka, stdout, http, delta, or a sink of one's own",
+        help="mysql, tidb, file, kafka, stdout, http, delta, iceberg, or a sink of one's own",
         more="mysql is MariaDB too. file: an archive in the Go drainer's form (pb is the same), see "
         "dir. kafka: messages, see [Kafka](kafka.md). stdout and http: rows as lines of JSON, see "
-        "[sinks](sinks.md). delta: a changelog for each table, see [lake](lake.md). "
+        "[sinks](sinks.md). delta and iceberg: a changelog for each table, see [lake](lake.md). "
         "python:package.module:Class, or a name that an installed package "
         "brings: a sink of one's own.",
         starter=True,

