@@ -35,6 +35,7 @@ from tests.benchmarks.pump import write_batch as pump_write_batch
 from tests.benchmarks.reading import archive_arrow
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
+from tests.benchmarks.spark import live as spark_live
 from tests.benchmarks.spark import read as spark_read
 from tests.benchmarks.spark import replay as spark_replay
 from tests.benchmarks.upstream import history as upstream_history
@@ -77,6 +78,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "verify.equal": verify.run,
     "spark.replay": spark_replay.run,
     "spark.fold10": spark_replay.fold10,
+    "spark.live": spark_live.run,
     "messages": messages.run,
     "drain.durable": drain_sysbench.durable,
     "drain.keyless": drain_shapes.keyless,

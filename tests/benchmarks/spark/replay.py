@@ -82,7 +82,7 @@ class Bench:
     """A server, a session that was used, archives."""
 
     def __init__(self, spark: SparkSession, target: Target, directory: Path) -> None:
-        self._spark = spark
+        self.spark = spark
         self._target = target
         self._directory = directory
 
@@ -93,7 +93,7 @@ class Bench:
         write(archive, rows, WORKLOADS[workload](rows, size))
         rows.create(self._target)
         before, began_s = cpu_below(os.getpid()), time.monotonic()
-        summary = replay(self._spark, str(archive), self._target, options=ReplayOptions(small_bytes=0))
+        summary = replay(self.spark, str(archive), self._target, options=ReplayOptions(small_bytes=0))
         seconds = time.monotonic() - began_s
         after = cpu_below(os.getpid())
         wrong = rows.differing(self._target)
@@ -105,7 +105,7 @@ class Bench:
 
 
 @contextmanager
-def _warm() -> Iterator[Bench]:
+def warm() -> Iterator[Bench]:
     with tempfile.TemporaryDirectory() as directory:
         server = MariaDbServer()
         server.start(Path(directory, "db"))
@@ -121,7 +121,7 @@ def _warm() -> Iterator[Bench]:
 
 
 def run(settings: Settings) -> list[Result]:
-    with _warm() as bench:
+    with warm() as bench:
         oltp = bench.measure("oltp", ROWS)
         distinct = bench.measure("distinct", DISTINCT_CHANGES)
     go = "Go reparo, 20,000 rows/s"
@@ -132,7 +132,7 @@ def run(settings: Settings) -> list[Result]:
 
 
 def fold10(settings: Settings) -> Result:
-    with _warm() as bench:
+    with warm() as bench:
         distinct = bench.measure("distinct", DISTINCT_CHANGES)
         folded = bench.measure("fold10", FOLD_CHANGES)
     return _result("spark.fold10", folded, "every change written", folded.rate / distinct.rate)
