@@ -69,7 +69,7 @@ class Changelog:
 
     def __init__(self, columns: Mapping[str, pa.DataType]) -> None:
         self.schema = schema_of(columns)
-        self._columns = dict(columns)
+        self.columns = dict(columns)
         self._names = {name.lower(): name for name in columns}
         self._sides: dict[TableVersion, list[ImageSide]] = {}
 
@@ -103,7 +103,7 @@ class Changelog:
         sides = self._sides.get(version)
         if sides is None:
             types = [
-                (column.name, self._columns[self._names[column.name.lower()]])
+                (column.name, self.columns[self._names[column.name.lower()]])
                 for column in columns_of(version)
             ]
             arrow = pa.schema([(name, pa.struct(types)) for name, _ in _SIDES])
@@ -115,7 +115,7 @@ class Changelog:
         places = {field.name.lower(): place for place, field in enumerate(side.fields)}
         arrays = [
             image.field(places[key]) if (key := name.lower()) in places else pa.nulls(len(image), kind)
-            for name, kind in self._columns.items()
+            for name, kind in self.columns.items()
         ]
         fields = list(self.schema.field(side.name).type)
         return pa.StructArray.from_arrays(arrays, fields=fields, mask=image.is_null())

@@ -98,6 +98,7 @@ class OpenTable:
         self.position = 0
         self._count = 0
         self._fitting: set[TableVersion] = set()
+        self._changelog = Changelog({})  # kept, as it has compiled how the table's images are read
         while (table := lake.load(self._name_of(self._count + 1))) is not None:
             self.table = table
             self.position = max(self.position, table.position)
@@ -205,7 +206,10 @@ class OpenTable:
         if not pieces:
             return
         assert self.table is not None
-        changelog = Changelog(self.table.columns)
+        columns = self.table.columns
+        if list(columns.items()) != list(self._changelog.columns.items()):
+            self._changelog = Changelog(columns)
+        changelog = self._changelog
         errors: list[Exception] = []
 
         def batches() -> Iterator[pa.RecordBatch]:
