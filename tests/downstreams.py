@@ -9,7 +9,6 @@ A server that is not given is no parameter of the tests, so nothing is skipped.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 from binlog_playground.cluster.mariadb import MariaDbServer
 from binlog_playground.cluster.supervisor import Process
 from drainer.mysql.connection import Target, connect
+from tests.waiting import until_here
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.net.port import LOOPBACK, free_ports
 
@@ -84,12 +84,12 @@ def _options(directory: Path, port: int) -> list[str]:
 
 
 def _wait(target: Target, process: Process) -> None:
-    end = time.monotonic() + _START_S
-    while True:
+    def answers() -> bool:
         try:
             connect(target).close()
-            return
         except Unavailable:
             assert process.is_running, process.tail(5)
-            assert time.monotonic() < end, "MySQL does not answer"
-            time.sleep(0.05)
+            return False
+        return True
+
+    until_here(answers, "MySQL answers", seconds=_START_S)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import itertools
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import boto3
 import pytest
 
 from binlog_playground.cluster.supervisor import Process
+from tests.waiting import until_here
 from tidb_binlog.net.port import LOOPBACK, free_ports
 
 SECRET = "s3cr3t-of-the-tests"
@@ -84,17 +84,14 @@ def _s3_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     process = Process("moto", [sys.executable, "-m", "moto.server", "-H", LOOPBACK, "-p", str(port)], log)
     process.start()
     try:
-        end = time.monotonic() + _START_S
-        while not _answers(port):
-            assert process.is_running, process.tail(5)
-            assert time.monotonic() < end, "moto does not answer"
-            time.sleep(0.05)
+        until_here(lambda: _answers(port, process), "moto answers", seconds=_START_S)
         yield port
     finally:
         process.stop()
 
 
-def _answers(port: int) -> bool:
+def _answers(port: int, process: Process) -> bool:
+    assert process.is_running, process.tail(5)
     connection = http.client.HTTPConnection(LOOPBACK, port, timeout=5.0)
     try:
         connection.request("GET", "/moto-api/data.json")

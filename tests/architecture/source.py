@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,11 +24,23 @@ PACKAGES = {
 class Module:
     name: str
     path: Path
-    tree: ast.Module
+
+    @cached_property
+    def text(self) -> str:
+        return self.path.read_text()
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @property
+    def room(self) -> str:
+        """The folder in `tests`."""
+        return self.path.relative_to(ROOT).parts[1]
 
     @property
     def lines(self) -> int:
-        return len(self.path.read_text().splitlines())
+        return len(self.text.splitlines())
 
     def imports(self) -> Iterator[str]:
         """Full dotted names of everything imported, also inside functions, and of the packages around it."""
@@ -47,12 +59,18 @@ class Module:
 
 @cache
 def modules() -> tuple[Module, ...]:
-    found = []
-    for directory in PACKAGES.values():
-        for path in sorted(directory.rglob("*.py")):
-            if path.name.endswith("_pb2.py"):
-                continue
-            parts = path.relative_to(directory.parent).with_suffix("").parts
-            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            found.append(Module(name, path, ast.parse(path.read_text())))
-    return tuple(found)
+    return tuple(module for directory in PACKAGES.values() for module in _of(directory))
+
+
+@cache
+def modules_of_tests() -> tuple[Module, ...]:
+    return tuple(_of(ROOT / "tests"))
+
+
+def _of(directory: Path) -> Iterator[Module]:
+    for path in sorted(directory.rglob("*.py")):
+        if path.name.endswith("_pb2.py"):
+            continue
+        parts = path.relative_to(directory.parent).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        yield Module(name, path)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tests.attacks import frames
+from tests.waiting import until_here
 
 Chunk = tuple[bytes, int] | float
 """Bytes and the number of frames in them; or seconds in which nothing is sent."""
@@ -218,7 +219,7 @@ class Session:
         end_s = min(time.monotonic() + seconds, self._deadline_s)
         while not self.ended and (left_s := end_s - time.monotonic()) > 0:
             if self._deaf:
-                time.sleep(left_s)
+                until_here(lambda: self.ended or time.monotonic() >= end_s, seconds=left_s + 1.0)
             else:
                 self._read(min(left_s, _POLL_S))
 

@@ -5,7 +5,6 @@ The packages it requires come from this environment, as links: what no requireme
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import json
 import os
@@ -13,8 +12,6 @@ import re
 import subprocess
 import sys
 import tarfile
-import time
-import urllib.request
 import venv
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
@@ -24,6 +21,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.architecture.source import PACKAGES, ROOT
+from tests.waiting import until_served
 from tidb_binlog.version import VERSION
 
 pytestmark = pytest.mark.integration
@@ -213,7 +211,7 @@ def test_an_embedder_publishes_to_a_pump_of_the_wheel(
     with open(tmp_path / "log", "wb") as log:
         pump = subprocess.Popen([bin_ / "pump", *flags], stdout=log, stderr=log, cwd=tmp_path)
     try:
-        until_ready(pump, address, tmp_path / "log")
+        until_served(f"http://{address}/readyz", pump, (tmp_path / "log").read_text)
         core = environment("")
         program = EMBEDDER.replace("127.0.0.1:2379", etcd_clean.removeprefix("http://"))
         assert run([core / "python", "-c", program], tmp_path).startswith("committed at ")
@@ -223,20 +221,6 @@ def test_an_embedder_publishes_to_a_pump_of_the_wheel(
     finally:
         pump.terminate()
         pump.wait(30)
-
-
-def until_ready(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
-    deadline_s = time.monotonic() + 30
-    while time.monotonic() < deadline_s:
-        assert process.poll() is None, log.read_text()
-        with (
-            contextlib.suppress(OSError),
-            urllib.request.urlopen(f"http://{address}/readyz", timeout=5) as reply,
-        ):
-            assert reply.status == 200
-            return
-        time.sleep(0.05)
-    raise AssertionError(log.read_text())
 
 
 def test_the_demo_runs_from_the_wheel(environment: Environment, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import signal
 import ssl
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import pytest
 from binlog_playground.cluster.etcd_server import EtcdServer
 from tests.architecture.source import ROOT
 from tests.docs.pages import SECURITY
+from tests.waiting import until_served
 from tidb_binlog.net.port import free_ports
 from tidb_binlog.net.tls import TlsConfig
 
@@ -82,6 +82,8 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
     port = int(addresses[USUAL[0]].rpartition(":")[2])
     etcd = EtcdServer.start(directory / "etcd", port=port, tls=TlsConfig(*files))
     started: list[subprocess.Popen[bytes]] = []
+    context = ssl.create_default_context(cafile=directory / "ca.pem")
+    context.load_cert_chain(directory / "operator.pem", directory / "operator.key")
     try:
         for name in ("pump", "drainer"):
             (block,) = [block for block in SECURITY.blocks("toml") if f'ssl-cert = "{name}.pem"' in block]
@@ -89,7 +91,7 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
             ((program, *arguments),) = found.commands(name)
             started.append(subprocess.Popen([str(PROGRAMS / program), *arguments], cwd=directory))
             address = addresses[USUAL[1] if name == "pump" else USUAL[2]]
-            until_ready(found, f"https://{address}/readyz", started[-1])
+            until_served(f"https://{address}/readyz", started[-1], context=context)
         yield found
         for process in reversed(started):
             process.send_signal(signal.SIGTERM)
@@ -99,20 +101,6 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
             process.kill()
             process.wait()
         etcd.stop()
-
-
-def until_ready(walk: Walk, url: str, process: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + DEADLINE_S
-    context = ssl.create_default_context(cafile=walk.directory / "ca.pem")
-    context.load_cert_chain(walk.directory / "operator.pem", walk.directory / "operator.key")
-    while time.monotonic() < end:
-        assert process.poll() is None, f"ended with {process.returncode}"
-        try:
-            with urllib.request.urlopen(url, context=context, timeout=5):
-                return
-        except OSError:
-            time.sleep(0.1)
-    raise AssertionError(f"{url} does not answer")
 
 
 def test_the_etcd_of_the_page_is_the_one_that_runs() -> None:

@@ -65,6 +65,12 @@ class LoopClock:
         return asyncio.get_running_loop().time()
 
 
+async def passes(seconds: float) -> None:
+    """So much of the loop's time goes by. Fails where that would be real time."""
+    assert isinstance(asyncio.get_running_loop(), VirtualLoop)
+    await asyncio.sleep(seconds)
+
+
 def run(main: Coroutine[Any, Any, T]) -> T:
     """As `asyncio.run`, in no time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:

@@ -28,7 +28,7 @@ class TikvWorld:
             self.pd,
             clock=self.cluster.clock,
             dial=self.tikv.dial,
-            sleep=self._sleep,
+            sleep=self.sleep,
             rng=random.Random(0),
         )
         self.locks = LockResolver(self.client, self.pd)
@@ -40,7 +40,7 @@ class TikvWorld:
     def transactions(self, **options: Any) -> TikvTransactions:
         return TikvTransactions(self.client, self.locks, self.pd, self.pd, **options)
 
-    async def _sleep(self, seconds: float) -> None:
+    async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.cluster.clock.advance(seconds)
         self.on_sleep()

@@ -19,7 +19,8 @@ from drainer.formats.obinlog.writer import commit_ts_of
 from drainer.sink.file.segments import ArchiveSegments
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import replayed, segments, verify
-from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, status, stored, until
+from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, status, stored
+from tests.waiting import until_here
 from tidb_binlog.record import decode_file
 
 pytestmark = pytest.mark.integration
@@ -75,16 +76,16 @@ async def test_kills_and_a_successor(etcd_clean: str, free_port: Callable[[], in
     try:
         scene.start_pump()
         process, _ = scene.start_drainer()
-        until(scene.grows())
+        until_here(scene.grows())
         killed(process, rng)
         process, _ = scene.start_drainer()
-        until(scene.grows())
+        until_here(scene.grows())
         successor, url = scene.start_drainer("--standby")
-        until(lambda: (status(url) or {}).get("State") == "standby")
+        until_here(lambda: (status(url) or {}).get("State") == "standby")
         killed(process, rng)
         process = successor
-        until(lambda: (status(url) or {}).get("AppliedTS", 0) >= scenario.last_commit_ts)
-        until(lambda: list(scene.archive.glob("binlog-*.zst")))
+        until_here(lambda: (status(url) or {}).get("AppliedTS", 0) >= scenario.last_commit_ts)
+        until_here(lambda: list(scene.archive.glob("binlog-*.zst")))
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0
     finally:

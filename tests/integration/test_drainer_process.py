@@ -21,6 +21,7 @@ import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
 from tests.integration.support.drainer_command import DEADLINE_S, command, downstream, ended
+from tests.waiting import until_served
 from tidb_binlog.net.port import free_ports
 
 pytestmark = pytest.mark.integration
@@ -102,7 +103,7 @@ def test_life_of_a_process(
     status_port = free_port()
     process = subprocess.Popen(command(tmp_path, etcd_clean, status_port, downstream(mariadb)))
     try:
-        wait_for(f"http://127.0.0.1:{status_port}/status", process)
+        until_served(f"http://127.0.0.1:{status_port}/status", process)
         with urllib.request.urlopen(f"http://127.0.0.1:{status_port}/metrics") as reply:
             assert b"binlog_drainer_checkpoint_tso" in reply.read()
         other = tmp_path / "other"
@@ -164,7 +165,7 @@ def test_it_is_changed_while_it_runs(
             return found
 
     try:
-        wait_for(f"http://127.0.0.1:{port}/readyz", process)
+        until_served(f"http://127.0.0.1:{port}/readyz", process)
         assert put("/apply/rate?rows=500")[0] == 200
         assert shown("/status")["Control"]["rate_rows"] == 500
         live = f'{tell}log-level = "warn"\n[syncer]\nignore-schemas = "mysql"\ntxn-batch = 77\n'
@@ -221,15 +222,3 @@ def forget(server: MariaDbServer) -> None:
     with connection.cursor() as cursor:
         cursor.execute("DROP DATABASE IF EXISTS tidb_binlog")
     connection.close()
-
-
-def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while time.monotonic() < end:
-        assert process.poll() is None, f"ended with {process.returncode}"
-        try:
-            with urllib.request.urlopen(url, timeout=2):
-                return
-        except OSError:
-            time.sleep(0.1)
-    raise AssertionError(f"{url} does not answer")

@@ -34,6 +34,7 @@ from tests.docs.pages import (
     UPGRADE,
     run,
 )
+from tests.waiting import until_served
 from tidb_binlog.net.port import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -280,7 +281,7 @@ def nodes(mariadb: MariaDbServer, tmp_path_factory: pytest.TempPathFactory) -> I
                 f"--node-id={program}-of-the-readme",
             ]
             started.append(subprocess.Popen(arguments, cwd=ROOT, env=environment))
-            wait_for(f"http://{status}/readyz", started[-1])
+            until_served(f"http://{status}/readyz", started[-1])
         yield Nodes(environment, etcd, *statuses)
         for process in started:
             process.send_signal(signal.SIGTERM)
@@ -290,18 +291,6 @@ def nodes(mariadb: MariaDbServer, tmp_path_factory: pytest.TempPathFactory) -> I
             process.kill()
             process.wait()
         etcd_server.stop()
-
-
-def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while time.monotonic() < end:
-        assert process.poll() is None, f"ended with {process.returncode}"
-        try:
-            with urllib.request.urlopen(url, timeout=2):
-                return
-        except OSError:
-            time.sleep(0.1)
-    raise AssertionError(f"{url} does not answer")
 
 
 def test_operator_asks_the_nodes(nodes: Nodes) -> None:

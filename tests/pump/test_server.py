@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from pump.write.admission import Disk
 from tests.pump.support.payloads import header, opened, put, put_pair, wait_watermark
 from tests.pump.support.scripted import ScriptedOracle
 from tests.pump.support.services import CLUSTER, Puller, pump
+from tests.waiting import until
 from tidb_binlog import binlog, rpc, tso
 from tidb_binlog.cluster import node
 from tidb_binlog.errors import Corruption, Unavailable
@@ -66,7 +68,7 @@ async def test_other_cluster_is_refused_for_writes_and_pulls(tmp_path: Path) -> 
         with pytest.raises(rpc.RpcStatus, match="cluster ID are mismatch, 5 vs 77"):
             await anext(one.pullers.pull_binlogs(pull))
         puller = Puller(one)
-        puller._requests.get_nowait()
+        puller.requests.get_nowait()
         puller.ask(cluster=5)
         with pytest.raises(rpc.RpcStatus, match="cluster ID are mismatch, 5 vs 77"):
             await puller.next()
@@ -309,10 +311,7 @@ async def test_no_commit_follows_a_watermark_that_was_drawn_for_what_other_pumps
         draws = oracle.draws
         writers = [asyncio.create_task(session(number)) for number in range(7)]
         readers = [asyncio.create_task(pull(name)) for name in names]
-        async with asyncio.timeout(10):
-            while min(map(len, seen.values())) < 150:
-                await asyncio.sleep(0.01)
-                assert not any(reader.done() for reader in readers)
+        await until(lambda: min(map(len, seen.values())) >= 150, beside=readers)
         stop = True
         await asyncio.gather(*writers)
         for reader in readers:
@@ -387,7 +386,7 @@ async def test_purged_position_is_out_of_range(tmp_path: Path) -> None:
     async with pump(tmp_path) as one:
         for stream in (
             one.pullers.pull_binlogs(pump_pb2.PullBinlogReq(clusterID=CLUSTER).SerializeToString()),
-            Puller(one)._replies,
+            Puller(one).replies,
         ):
             with pytest.raises(rpc.RpcStatus, match="position 0 is below the gc timestamp 50") as caught:
                 await anext(stream)
@@ -398,9 +397,8 @@ async def test_streams_end_when_the_pump_stops(tmp_path: Path) -> None:
     async with pump(tmp_path) as one:
         puller = Puller(one)
         old = one.pullers.pull_binlogs(pump_pb2.PullBinlogReq(clusterID=CLUSTER).SerializeToString())
-        ended = [asyncio.ensure_future(anext(stream, None)) for stream in (puller._replies, old)]
-        await asyncio.sleep(0.02)
-        assert (one.pullers.new_streams, one.pullers.old_streams) == (1, 1)
+        ended = [asyncio.ensure_future(anext(stream, None)) for stream in (puller.replies, old)]
+        await until(lambda: (one.pullers.new_streams, one.pullers.old_streams) == (1, 1))
         one.pullers.end()
         assert await asyncio.gather(*ended) == [None, None]
         assert (one.pullers.new_streams, one.pullers.old_streams) == (0, 0)
@@ -432,15 +430,21 @@ async def test_old_protocol_gives_one_entity_a_message_with_time_marks(tmp_path:
 
 async def test_time_marks_are_stored_for_old_drainers_while_nothing_is_written(tmp_path: Path) -> None:
     async with pump(tmp_path) as one:
-        needed = True
-        marks = asyncio.create_task(write_fake_binlogs(one.storage, one.oracle, lambda: needed, 0.03))
+        needed, asked = True, 0
+
+        def is_needed() -> bool:
+            nonlocal asked
+            asked += 1
+            return needed
+
+        marks = asyncio.create_task(write_fake_binlogs(one.storage, one.oracle, is_needed, 0.005))
         await wait_watermark(one.storage, 1_001_000)
         payload = await one.storage.find(1_001_000)
         assert payload == binlog.fake(1_001_000)
-        needed = False
-        await asyncio.sleep(0.1)
+        needed, before = False, asked
+        await until(lambda: asked > before + 1)
         stored = one.storage.stored_total
-        await asyncio.sleep(0.1)
+        await until(lambda: asked > before + 5)
         assert one.storage.stored_total == stored
         marks.cancel()
 
@@ -498,17 +502,18 @@ async def test_undecided_prewrite_is_held_whatever_its_age(tmp_path: Path) -> No
 
 async def test_commit_that_arrives_while_the_upstream_is_asked_is_served_once(tmp_path: Path) -> None:
     async with pump(tmp_path) as one:
-        answered = asyncio.Event()
+        asked, answered = asyncio.Event(), asyncio.Event()
         ask = one.transactions.outcomes
 
-        async def slow(transactions: list[tuple[int, bytes]]) -> list[Outcome]:
+        async def slow(*arguments: Any) -> list[Outcome]:
+            asked.set()
             await answered.wait()
-            return await ask(transactions)
+            return await ask(*arguments)
 
         one.transactions.outcomes = slow  # type: ignore[method-assign]
         one.transactions.answers[10] = [Committed(11)]
         await one.write(PREWRITE)
-        await asyncio.sleep(0.15)
+        await asked.wait()
         await one.write(COMMIT)
         await wait_watermark(one.storage, 11)
         answered.set()

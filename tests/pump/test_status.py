@@ -21,8 +21,9 @@ from pump.watermark.idle import IdleWatermark
 from pump.watermark.stall_monitor import StallMonitor
 from pump.write.admission import Disk
 from tests.pump.support.payloads import put, put_pair, wait_watermark
-from tests.pump.support.resolving import Scene, rows, scene, until
+from tests.pump.support.resolving import Scene, rows, scene
 from tests.pump.support.scripted import ScriptedOracle
+from tests.waiting import until
 from tidb_binlog import binlog, tso
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.node import NodeStatus
@@ -451,9 +452,7 @@ async def test_the_slow_chaser_and_new_files_are_counted(
         assert chaser() == [before[0] + 1, *before[1:]]
         go_on.set()
         await wait_watermark(storage, 191)
-        async with asyncio.timeout(10):
-            while storage.is_chasing:
-                await asyncio.sleep(0.001)
+        await until(lambda: not storage.is_chasing)
         assert chaser() == [before[0] + 1, before[1] + 1, before[2] + 1, before[3]]
         assert sample(caught_up) == took + 1
         assert sample(rotate) >= rotated + 1

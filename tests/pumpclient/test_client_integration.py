@@ -20,6 +20,7 @@ from pumpclient import client_sync as sync
 from pumpclient.publish import publisher
 from pumpclient.pumps.health import PumpState
 from tests.pumpclient.support.grpc_pump import GrpcPump
+from tests.waiting import until
 from tidb_binlog import binlog
 from tidb_binlog.cluster.node import PAUSING
 from tidb_binlog.errors import ConfigError, Rejected, Unavailable
@@ -50,12 +51,6 @@ async def pumps(registry: EtcdRegistry) -> AsyncIterator[list[GrpcPump]]:
     yield started
     for pump in started:
         await pump.stop()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def state_of(client: pumpclient.PumpClient, pump: GrpcPump) -> PumpState | None:

@@ -25,7 +25,8 @@ from tests.common.door.support.model import (
     rst,
     unary,
 )
-from tests.common.door.support.peers import Bench, Raw, call, connected, house, until
+from tests.common.door.support.peers import Bench, Raw, call, connected, house
+from tests.waiting import settle, until
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.door.http.routes import Response, Routes
 from tidb_binlog.door.limits import CALL_BYTES, Budget, Limits
@@ -117,7 +118,7 @@ async def test_pipelined_requests_wait_for_the_answers_before_them() -> None:
         seen = -1
         while len(asked) > seen:
             seen = len(asked)
-            await asyncio.sleep(0.05)
+            await settle()
         assert len(asked) < 100, "what the system's own buffers take"
         (wire,) = server._wires
         assert wire._transport is not None
@@ -140,9 +141,9 @@ async def test_an_answer_of_http1_that_nobody_takes_ends_its_connection() -> Non
     ):
         sending = asyncio.create_task(raw.send(GET * 400))
         await until(lambda: server.budget.send_queued)
-        await asyncio.sleep(0.3)  # nothing is on its way any more
+        await settle()  # nothing is on its way any more
         clock.advance(4.0)
-        await asyncio.sleep(0.3)
+        await settle()
         assert server._wires
         clock.advance(2.0)
         await until(lambda: not server._wires)
@@ -185,7 +186,7 @@ async def test_one_address_s_unread_answers_leave_no_room_for_more_of_them() -> 
         deaf = [await stack.enter_async_context(Raw.to(here.port, receive_bytes=4096)) for _ in range(8)]
         await until(lambda: here.open == 8, "all of them")
         tasks = [asyncio.create_task(raw.send(frame(PING, 0, 0, bytes(8)) * 400_000)) for raw in deaf]
-        await until(lambda: here.open < 8, "the first ones beyond the limit", 60.0)
+        await until(lambda: here.open < 8, "the first ones beyond the limit")
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

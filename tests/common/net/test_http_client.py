@@ -125,6 +125,7 @@ async def test_status_of_a_node_whose_grpc_has_a_port_of_its_own_is_found() -> N
     assert node.resolved == ("127.0.0.1",)
 
 
+@pytest.mark.integration
 async def test_a_server_that_drips_gets_no_more_than_the_deadline() -> None:
     served: list[asyncio.Task[None]] = []
 

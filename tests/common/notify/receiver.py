@@ -7,6 +7,8 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from tests.waiting import until
+
 
 class Receiver:
     """`answers`: statuses in order, the last one again and again; 0: no answer at all."""
@@ -32,9 +34,7 @@ class Receiver:
             writer.close()
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(20):
-            while len(self.came) < count:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(self.came) >= count)
 
 
 @asynccontextmanager

@@ -19,6 +19,7 @@ import pytest
 
 from tests import certificates
 from tests.common.notify.receiver import Receiver, listening
+from tests.waiting import until
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.net.tls import TlsConfig
@@ -78,8 +79,7 @@ async def test_a_failure_is_tried_again_with_the_same_id_and_said_once(
         notifier.happened(WAITS)
         notifier.happened(Condition(Type.ENDED, "d1", "second"))
         await receiver.until(5)
-        while len(notifier._outbox):
-            await asyncio.sleep(0.01)
+        await until(lambda: not notifier._outbox)
     ids = [headers["webhook-id"] for _, headers, _ in receiver.came]
     assert ids[0] == ids[1] == ids[2] == ids[3] != ids[4]
     assert len({body for _, _, body in receiver.came[:4]}) == 1

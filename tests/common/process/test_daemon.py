@@ -25,6 +25,7 @@ from pump.config import PumpConfig
 from pump.log.block_cache import BLOCK_BYTES, BLOCKS_MAX
 from pump.pull.pages import ALONE_BYTES
 from tests.docs.pages import EXIT_CODES
+from tests.waiting import settle, until
 from tidb_binlog import errors
 from tidb_binlog.config import declaring
 from tidb_binlog.door.limits import CALL_BYTES, CONNECTION_BYTES
@@ -87,7 +88,7 @@ async def test_a_hang_up_reloads_also_one_that_came_early_and_whatever_comes_of_
 
     async def setup(process: Daemon) -> None:
         os.kill(os.getpid(), signal.SIGHUP)
-        await asyncio.sleep(0.01)
+        await settle()
         assert not process.stopping
         process.on_reload(reload)
 
@@ -397,6 +398,7 @@ def test_a_manager_that_is_gone_is_said_once_and_harms_nothing(
     full.close()
 
 
+@pytest.mark.integration
 async def test_daemon_tells_ready_stopping_and_that_its_loop_turns(tmp_path: Path) -> None:
     manager = Manager(str(tmp_path / "n"))
     process = Daemon("test", log.get("test"), notifier=Notifier(manager.address, 0.04))
@@ -450,15 +452,11 @@ async def test_a_reload_is_told_from_its_begin_to_its_end(tmp_path: Path) -> Non
         os.kill(os.getpid(), signal.SIGHUP)
 
     running = asyncio.create_task(process.run(setup))
-    async with asyncio.timeout(5):
-        while not (told := [lines for lines in manager.pending() if lines[0] == "RELOADING=1"]):
-            await asyncio.sleep(0.01)
+    told = await until(lambda: [lines for lines in manager.pending() if lines[0] == "RELOADING=1"])
     assert int(told[0][1].removeprefix("MONOTONIC_USEC=")) >= began_us
     gate.set()
     await reloaded.wait()
-    async with asyncio.timeout(5):
-        while ["READY=1", "STATUS=online as p"] not in manager.pending():
-            await asyncio.sleep(0.01)
+    await until(lambda: ["READY=1", "STATUS=online as p"] in manager.pending())
     process.stop()
     assert await running == 0
     manager.close()
@@ -477,11 +475,9 @@ async def test_ready_is_said_again_until_it_fits(tmp_path: Path) -> None:
         await manager_reads.wait()
 
     running = asyncio.create_task(process.run(setup))
-    await asyncio.sleep(0.05)
+    await settle()
     assert ["READY=1", "STATUS=online"] not in manager.pending()
-    async with asyncio.timeout(5):
-        while ["READY=1", "STATUS=online"] not in manager.pending():
-            await asyncio.sleep(0.01)
+    await until(lambda: ["READY=1", "STATUS=online"] in manager.pending())
     manager_reads.set()
     process.stop()
     assert await running == 0

@@ -15,6 +15,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from tests.waiting import settle, until
 from tidb_binlog import rpc
 from tidb_binlog.door.limits import Limits
 from tidb_binlog.door.server.listener import Server, serve
@@ -318,8 +319,7 @@ async def test_inline_handlers(server_kind: str) -> None:
     async with running(example, server_kind) as (_, client):
         assert await client.unary("/test.Example/InlineEcho", b"x", 5) == b"x"
         calls = [asyncio.create_task(client.unary("/test.Example/InlineWait", b"", 10)) for _ in range(8)]
-        while example.calls < 9:
-            await asyncio.sleep(0.001)
+        await until(lambda: example.calls >= 9)
         example.release.set()
         assert await asyncio.gather(*calls) == [b"waited"] * 8
         example.failure = rpc.RpcStatus(rpc.INVALID_ARGUMENT, "not so")
@@ -551,10 +551,9 @@ async def test_stop_waits_for_running_calls(server_kind: str) -> None:
         calls = [asyncio.create_task(client.unary(path, b"", 10)) for path in paths]
         stream = client.server_stream("/test.Example/Endless", b"")
         assert await anext(stream) == b"first"
-        while example.calls < len(calls):
-            await asyncio.sleep(0.001)
+        await until(lambda: example.calls >= len(calls))
         stopping = asyncio.create_task(server.stop(PATIENCE_S))
-        await asyncio.sleep(0.02)
+        await settle()
         example.release.set()
         assert await asyncio.gather(*calls) == [b"waited"] * len(calls)
         assert [part async for part in stream] == []  # its end is a good one

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.common.page.support.reading import read
+from tests.fakes import virtual_time
 from tests.fakes.virtual_time import LoopClock
 from tidb_binlog.cluster.node import ONLINE, NodeStatus
 from tidb_binlog.cluster.registry import PUMPS, ClusterView, NodeEntry
@@ -30,7 +30,8 @@ class ScriptedRegistry:
 
     async def view(self) -> ClusterView:
         self.asked += 1
-        await asyncio.sleep(self.answer_s)
+        if self.answer_s:
+            await virtual_time.passes(self.answer_s)
         if self.error is not None:
             raise self.error
         return VIEW

@@ -13,6 +13,7 @@ import pytest
 
 from tests import certificates
 from tests.common.support.other_values import other_value
+from tests.waiting import until
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.config.declaring import options
 from tidb_binlog.door.http.routes import Peer, Request, Response, Routes
@@ -97,9 +98,7 @@ async def test_limits_count_for_who_comes_next() -> None:
         (door,) = life.listener._doors
 
         async def connected(count: int) -> None:
-            async with asyncio.timeout(10):
-                while door._count != count:
-                    await asyncio.sleep(0.01)
+            await until(lambda: door._count == count)
 
         path = "/page?" + "x" * 8000
         assert b" 200 " in await life.ask(path)

@@ -51,7 +51,7 @@ def test_no_valid_timestamp_is_kept_out_and_none_of_tomorrow_let_in(seed: int) -
         task = asyncio.create_task(time.run())
         for _ in range(12):
             oracle.silent = rng.random() < 0.5
-            await asyncio.sleep(rng.choice((0.1, 1, 30, 3000)))
+            await virtual_time.passes(rng.choice((0.1, 1, 30, 3000)))
             now_ts = tso.from_wall_s(clock.wall_s())
             assert now_ts + AHEAD // 2 < time.limit_ts < now_ts + AHEAD + tso.compose(50)
             assert abs(tso.age_s(time.now_ts, clock.wall_s())) < 0.01
@@ -150,14 +150,14 @@ def test_who_asks_gets_a_draw_that_began_afterwards_whatever_others_ask() -> Non
         class Slow(AtClock):
             async def timestamp(self) -> Ts:
                 ts = await super().timestamp()
-                await asyncio.sleep(0.02)
+                await virtual_time.passes(0.02)
                 return ts
 
         oracle = Slow(clock)
         time, rng, began_s = UpstreamTime(oracle, clock), random.Random(1), clock.monotonic_s()
 
         async def ask(at_s: float) -> None:
-            await asyncio.sleep(at_s)
+            await virtual_time.passes(at_s)
             oracle.ahead_s = max(oracle.ahead_s, asked_s := clock.monotonic_s() * 1000)
             ts = tso.from_wall_s(clock.wall_s() + asked_s)
             await time.refresh()

@@ -34,7 +34,7 @@ _PAGE = 512
 _MAY_DO_HALF = ("writev", "pwrite", "fsync", "fdatasync")
 _FIRST_DESCRIPTOR = 1 << 24
 _descriptors = itertools.count(_FIRST_DESCRIPTOR)
-_opened: dict[int, tuple[Disk, str, Inode | None]] = {}
+opened_files: dict[int, tuple[Disk, str, Inode | None]] = {}
 """Of all disks: whoever holds a file of a disk that is no longer mounted must not meet another one's."""
 
 
@@ -169,11 +169,11 @@ class Disk:
             del left.data[:]
             left.clean = 0
         descriptor = next(_descriptors)
-        _opened[descriptor] = (self, path, self._entries[path])
+        opened_files[descriptor] = (self, path, self._entries[path])
         return descriptor
 
     def writev(self, descriptor: int, buffers: list[Any]) -> int:
-        disk, path, inode = _opened[descriptor]
+        disk, path, inode = opened_files[descriptor]
         assert inode is not None
         fault = disk._call("writev", path)
         joined = b"".join(buffers)
@@ -201,7 +201,7 @@ class Disk:
         self._entries[new] = self._entries.pop(old)
 
     def pwrite(self, descriptor: int, data: bytes, offset: int) -> int:
-        disk, path, inode = _opened[descriptor]
+        disk, path, inode = opened_files[descriptor]
         assert inode is not None
         fault = disk._call("pwrite", path)
         some = len(data) if fault is None else max(len(data) // 3, 1)
@@ -212,7 +212,7 @@ class Disk:
         return some
 
     def pread(self, descriptor: int, size: int, offset: int) -> bytes:
-        inode = _opened[descriptor][2]
+        inode = opened_files[descriptor][2]
         assert inode is not None
         return bytes(inode.data[offset : offset + size])
 
@@ -226,7 +226,7 @@ class Disk:
             self._sync("fsync", descriptor)
 
     def _sync(self, name: str, descriptor: int) -> None:
-        disk, path, inode = _opened[descriptor]
+        disk, path, inode = opened_files[descriptor]
         fault = disk._call(name, path)
         if fault is not None and fault.kind == ERROR:
             if inode is not None:
@@ -240,14 +240,14 @@ class Disk:
         disk._durable = {**kept, **inside}
 
     def ftruncate(self, descriptor: int, size: int) -> None:
-        disk, path, inode = _opened[descriptor]
+        disk, path, inode = opened_files[descriptor]
         assert inode is not None
         disk._call("ftruncate", path)
         del inode.data[size:]
         inode.clean = min(inode.clean, size)
 
     def fstat(self, descriptor: int) -> SimpleNamespace:
-        inode = _opened[descriptor][2]
+        inode = opened_files[descriptor][2]
         assert inode is not None
         return SimpleNamespace(st_size=len(inode.data))
 
@@ -306,13 +306,13 @@ class _Calls:
         if descriptor < _FIRST_DESCRIPTOR:
             os.close(descriptor)
         else:
-            del _opened[descriptor]
+            del opened_files[descriptor]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.disk if self.disk is not None else os, name)
 
 
-_calls = _Calls()
+calls = _Calls()
 
 
 @contextmanager
@@ -323,11 +323,11 @@ def mounted() -> Iterator[Callable[[Disk], log_file.OsLogDirectory]]:
     """
 
     def mount(disk: Disk) -> log_file.OsLogDirectory:
-        _calls.disk = disk
+        calls.disk = disk
         return log_file.OsLogDirectory(ROOT + "/value")
 
-    log_file.os = filesystem.os = _calls  # type: ignore[attr-defined]
+    log_file.os = filesystem.os = calls  # type: ignore[attr-defined]
     try:
         yield mount
     finally:
-        _calls.disk = None
+        calls.disk = None

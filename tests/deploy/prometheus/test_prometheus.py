@@ -33,6 +33,7 @@ from drainer.mysql.errors import SessionError
 from drainer.spark import program as binlog_spark
 from drainer.spark.replay import job_metrics
 from drainer.spark.replay.stream_apply import Batch
+from tests import waiting
 from tests.deploy.binlogctl.conftest import Ctl
 from tests.deploy.binlogctl.conftest import ctl as ctl
 from tests.deploy.prometheus import exported
@@ -128,10 +129,7 @@ class Scene:
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while not await asyncio.to_thread(condition):
-        assert time.monotonic() < end, f"not reached: {what}"
-        await asyncio.sleep(0.05)
+    await waiting.until(lambda: asyncio.to_thread(condition), what, seconds=DEADLINE_S)
 
 
 class Files(http.server.SimpleHTTPRequestHandler):

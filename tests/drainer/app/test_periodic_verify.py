@@ -18,6 +18,7 @@ from drainer.app.verify_link import ChildLink
 from drainer.operate.control.hold import Hold
 from drainer.operate.control.hold_state import HoldPoint
 from tests.drainer.support.held_life import settings_of
+from tests.waiting import until
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.status.codec import plain
 
@@ -76,9 +77,6 @@ async def standing(hold: Hold, ts: int) -> None:
 
     async def hold_point() -> HoldPoint:
         return HoldPoint(ts)
-
-    async def until(condition: object) -> None:
-        await asyncio.sleep(0.001)
 
     while True:
         await asked.wait()
@@ -144,9 +142,7 @@ async def test_the_end_of_the_drainer_ends_the_child(tmp_path: Path) -> None:
     code = f"import os, time; open({str(started)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
     verify = periodic(tmp_path, sys.executable, "-c", code)
     task = asyncio.create_task(verify.once())
-    async with asyncio.timeout(20):
-        while not started.exists() or not started.read_text():
-            await asyncio.sleep(0.01)
+    await until(lambda: started.exists() and started.read_text())
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -28,15 +28,15 @@ LARGE = [b"l" * 700, b"m" * 900]
 @pytest.fixture
 def mount(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Disk], None]]:
     for module in (binlog_directory, filesystem):
-        monkeypatch.setattr(module, "os", disk._calls)
+        monkeypatch.setattr(module, "os", disk.calls)
     locks = SimpleNamespace(flock=lambda descriptor, how: None, LOCK_EX=0, LOCK_NB=0, LOCK_UN=0)
     monkeypatch.setattr(filesystem, "fcntl", locks)
 
     def put(found: Disk) -> None:
-        disk._calls.disk = found
+        disk.calls.disk = found
 
     yield put
-    disk._calls.disk = None
+    disk.calls.disk = None
 
 
 def payload(number: int) -> bytes:

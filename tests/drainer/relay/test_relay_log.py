@@ -38,6 +38,7 @@ from tests.drainer.relay.relay_logs import (
     transaction,
 )
 from tests.drainer.support.payloads import log_large
+from tests.waiting import until
 from tidb_binlog import filesystem
 from tidb_binlog.clock import ManualClock, SystemClock
 from tidb_binlog.errors import BinlogError, ConfigError, DirectoryLocked, ForeignDirectory
@@ -422,16 +423,16 @@ async def test_answers_come_in_the_order_of_what_was_asked(tmp_path: Path, form:
 @pytest.fixture
 def mount(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Disk], None]]:
     for module in (binlog_directory, filesystem):
-        monkeypatch.setattr(module, "os", disk._calls)
+        monkeypatch.setattr(module, "os", disk.calls)
     locks = SimpleNamespace(flock=lambda descriptor, how: None, LOCK_EX=0, LOCK_NB=0, LOCK_UN=0)
     monkeypatch.setattr(filesystem, "fcntl", locks)
     monkeypatch.setattr(relay_log, "Backoff", lambda *pauses: SimpleNamespace(next_s=lambda: 0.001))
 
     def put(found: Disk) -> None:
-        disk._calls.disk = found
+        disk.calls.disk = found
 
     yield put
-    disk._calls.disk = None
+    disk.calls.disk = None
 
 
 async def live(found: Disk, synced: list[int], form: str) -> None:
@@ -481,7 +482,7 @@ async def test_a_full_disk_is_waited_for_visibly(mount: Callable[[Disk], None], 
         room = False
 
         def writev(self, descriptor: int, buffers: list[bytes]) -> int:
-            path = disk._opened[descriptor][1]
+            path = disk.opened_files[descriptor][1]
             if not self.room and "binlog-" in path:
                 raise OSError(errno.ENOSPC, "No space left on device", path)
             return super().writev(descriptor, buffers)
@@ -491,9 +492,7 @@ async def test_a_full_disk_is_waited_for_visibly(mount: Callable[[Disk], None], 
     log = opened(ROOT + "/relay", 1200, form=form)
     log.append(transaction(1))
     waiting = asyncio.create_task(log.sync())
-    async with asyncio.timeout(10):
-        while not log.waiting_for:
-            await asyncio.sleep(0)
+    await until(lambda: log.waiting_for)
     assert "No space left" in log.waiting_for
     assert not waiting.done()
     log.append(transaction(2))
@@ -526,10 +525,7 @@ async def test_files_that_are_done_make_room_on_a_full_disk(mount: Callable[[Dis
             ts += 1
             log.append(transaction(ts))
             waiting = asyncio.create_task(log.sync())
-            for _ in range(20):
-                if waiting.done() or log.waiting_for:
-                    break
-                await asyncio.sleep(0.001)
+            await until(lambda: waiting.done() or log.waiting_for)  # noqa: B023
         assert "No space left" in log.waiting_for
         log.append(transaction(ts + 1))
         later = asyncio.create_task(log.sync())
@@ -588,10 +584,7 @@ async def test_a_disk_that_is_full_to_the_last_byte_is_made_room_on(
             ts += 1
             log.append(transaction(ts))
             waiting = asyncio.create_task(log.sync())
-            for _ in range(20):
-                if waiting.done() or log.waiting_for:
-                    break
-                await asyncio.sleep(0.001)
+            await until(lambda: waiting.done() or log.waiting_for)  # noqa: B023
         if again:
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
@@ -601,8 +594,7 @@ async def test_a_disk_that_is_full_to_the_last_byte_is_made_room_on(
             waiting = asyncio.create_task(log.sync())
         assert full.full
         log.done(ts - 2)
-        while log._removing is not None:
-            await asyncio.sleep(0.001)
+        await until(lambda: log._removing is None)
         full.full = False  # the files that are gone made room
         await waiting
     await log.close()
@@ -624,13 +616,11 @@ async def test_what_cannot_be_noted_stays_until_there_is_room(mount: Callable[[D
     full.full = True
     log.done(20)
     async with asyncio.timeout(20):
-        while log._removing is not None:
-            await asyncio.sleep(0.001)
+        await until(lambda: log._removing is None)
         assert ".purged: No space left" in log.waiting_for
         full.full = False
         log.done(21)
-        while log._removing is not None:
-            await asyncio.sleep(0.001)
+        await until(lambda: log._removing is None)
     await log.close()
     assert 1 not in timestamps(ROOT + "/relay")
 
@@ -645,8 +635,7 @@ async def test_a_large_record_that_the_disk_has_no_room_for_goes_on_where_it_sto
     log.append(transaction(1))
     waiting = asyncio.create_task(log_large(log, [transaction(2, 25_000)]))
     async with asyncio.timeout(20):
-        while not log.waiting_for:
-            await asyncio.sleep(0.001)
+        await until(lambda: log.waiting_for)
         small.capacity = 1 << 30
         await waiting
     await log.close()
@@ -663,8 +652,7 @@ async def test_a_disk_that_stays_full_does_not_hold_up_the_end(mount: Callable[[
     log.append(transaction(1))
     waiting = asyncio.create_task(log.sync())
     async with asyncio.timeout(10):
-        while not log.waiting_for:
-            await asyncio.sleep(0.001)
+        await until(lambda: log.waiting_for)
         waiting.cancel()
         closing = asyncio.create_task(log.close())
         await asyncio.sleep(0)

@@ -14,6 +14,7 @@ from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
 from drainer.txn import Item, Transaction
 from tests.contract.beds import Medium, MemorySink
 from tests.fakes import virtual_time
+from tests.waiting import until
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import Conflict, Rejected, Unavailable
 from tidb_binlog.status.troubles import STUCK_S
@@ -45,9 +46,9 @@ def test_a_downstream_that_never_answers_is_said() -> None:
     async def live() -> tuple[str, str]:
         runner = Runner(sink := Silent(Medium()), Items(), interval_s=0.5)
         keeping = asyncio.create_task(runner.keep_checkpoint())
-        await asyncio.sleep(STUCK_S)
+        await virtual_time.passes(STUCK_S)
         before = runner.held_up
-        await asyncio.sleep(1.0)
+        await virtual_time.passes(1.0)
         keeping.cancel()
         found = runner.held_up
         sink.doing = "running DDL job 7"
@@ -99,9 +100,7 @@ class Stream:
         return [item.commit_ts for item in self.medium.items]
 
     async def until(self, ts: int) -> None:
-        async with asyncio.timeout(5):
-            while self.sink.handed_over_ts < ts:
-                await asyncio.sleep(0)
+        await until(lambda: self.sink.handed_over_ts >= ts)
 
 
 async def test_an_idle_stream_is_held_at_its_watermark() -> None:
@@ -207,9 +206,7 @@ async def test_a_stream_that_an_operator_paused_can_be_held_too() -> None:
         await stream.until(15)
         stream.control.pause()
         stream.give(20, watermark=25)
-        async with asyncio.timeout(5):
-            while stream.runner.doing != HELD:
-                await asyncio.sleep(0)
+        await until(lambda: stream.runner.doing == HELD)
         held = await stream.hold.ask()
         assert held.hold_point.ts == 15
         with pytest.raises(Unavailable, match=HELD):

@@ -188,13 +188,13 @@ class World:
         choice = self.rng.random()
         try:
             if not self.rows or choice < 0.35:
-                return [self._insert()]
+                return [self.insert()]
             rid = self.rng.choice(list(self.rows))
             if choice < 0.6 and not (self.calm and choice < 0.55):
-                return [self._delete(rid)]
+                return [self.delete(rid)]
             if choice < 0.7 and len(self.rows) > 1 and "u" in self.names:
                 return self._swap(rid)
-            return [self._update(rid)]
+            return [self.update(rid)]
         except StatementRefused as error:
             if error.number not in BREAKS_A_KEY:
                 raise
@@ -204,13 +204,13 @@ class World:
         kind_, _, pool = self.shape.columns[name]
         return self.rng.choice(pool if kind_.not_null else [*pool, None])
 
-    def _insert(self) -> tuple[int, bytes]:
+    def insert(self) -> tuple[int, bytes]:
         row = {name: self._value(name) for name in self.names}
         rid, self._next = self._next, self._next + 1
-        self._put(rid, row)
+        self.put(rid, row)
         return INSERT, self.encoder.insert(row, rowid=rid)
 
-    def _put(self, rid: int, row: dict[str, Any], x: Any = None) -> None:
+    def put(self, rid: int, row: dict[str, Any], x: Any = None) -> None:
         names, values = ["rid", *self.names], [rid, *row.values()]
         if x is not None:
             names, values = [*names, "x"], [*values, x]
@@ -224,12 +224,12 @@ class World:
         if not self.target.keyed and len(equal) > 1:
             self.moved.update(equal)
 
-    def _delete(self, rid: int) -> tuple[int, bytes]:
+    def delete(self, rid: int) -> tuple[int, bytes]:
         self._tells_apart_no_more(rid)
         self.run("DELETE FROM m.ref WHERE rid=%s", (rid,))
         return DELETE, self.encoder.delete(self.rows.pop(rid), rowid=rid)
 
-    def _update(self, rid: int) -> tuple[int, bytes]:
+    def update(self, rid: int) -> tuple[int, bytes]:
         old = self.rows[rid]
         self._tells_apart_no_more(rid)
         some = self.rng.sample(self.names, self.rng.randint(1, len(self.names)))
@@ -254,7 +254,7 @@ class World:
             xs = dict(self.run("SELECT rid, x FROM m.ref WHERE rid IN (%s,%s)", (rid, other)))
         self.run("DELETE FROM m.ref WHERE rid IN (%s,%s)", (rid, other))
         for number_, _, new in pairs:
-            self._put(number_, new, xs.get(number_))
+            self.put(number_, new, xs.get(number_))
             self.moved.add(number_)
         return [(UPDATE, self.encoder.update(old, new, rowid=number_)) for number_, old, new in pairs]
 

@@ -17,6 +17,7 @@ from drainer.stream.rules.rule_set import Rules, read_rules
 from drainer.txn import INSERT, UPDATE
 from pumpclient.schema.ddl_job import create_database_job
 from tests.drainer.support.apply_life import Life, Recording, column, create_job, created, run
+from tests.waiting import until
 from tidb_binlog import binlog
 from tidb_binlog.record import crc32c
 from tidb_binlog.rowcodec.encoder import RowEncoder, prewrite_value
@@ -174,14 +175,13 @@ class Running:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Pumps raise their watermark meanwhile."""
-        async with asyncio.timeout(60):
-            while not condition():
-                for task in (self.task, self._others[0]):
-                    if task.done():
-                        task.result()
-                if self._given.empty():
-                    self._given.put_nowait(MergedBatch([], self._given_ts))
-                await asyncio.sleep(0.002)
+
+        def holds() -> bool:
+            if self._given.empty():
+                self._given.put_nowait(MergedBatch([], self._given_ts))
+            return condition()
+
+        await until(holds, condition, seconds=60.0, beside=(self.task, self._others[0]))
 
     async def applied(self, upto_ts: int = 0) -> None:
         """Everything given so far is downstream."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 from drainer.stream.pull.pump_source import PULL_BATCHES, PULL_BINLOGS
+from tests.waiting import until
 from tidb_binlog import binlog, rpc
 from tidb_binlog.cluster.node import NodeStatus
 from tidb_binlog.cluster.registry import ClusterView, NodeEntry
@@ -154,8 +155,8 @@ class MemoryRegistry:
     def __init__(self, **pumps: str) -> None:
         """`name=state`; each has the address `name:1`."""
         self._revision = 1
-        self._entries: dict[str, NodeEntry] = {}
-        self._watchers: list[asyncio.Queue[ClusterView]] = []
+        self.entries: dict[str, NodeEntry] = {}
+        self.watchers: list[asyncio.Queue[ClusterView]] = []
         self.down = False
         for name, state in pumps.items():
             self.change(name, state)
@@ -165,44 +166,28 @@ class MemoryRegistry:
     ) -> None:
         """Write (state None: delete) an entry; `watched` False: the watch is late."""
         self._revision += 1
-        entries = dict(self._entries)
+        entries = dict(self.entries)
         if state is None:
             del entries[name]
         else:
             status = NodeStatus(name, address or f"{name}:1", state, last_ts)
             entries[name] = NodeEntry(status, self._revision, True)
-        self._entries = entries
-        for watcher in self._watchers if watched else ():
-            watcher.put_nowait(self._view())
+        self.entries = entries
+        for watcher in self.watchers if watched else ():
+            watcher.put_nowait(self.current_view())
 
-    def _view(self) -> ClusterView:
-        return ClusterView(self._revision, self._entries, {})
+    def current_view(self) -> ClusterView:
+        return ClusterView(self._revision, self.entries, {})
 
     async def view(self) -> ClusterView:
         if self.down:
             raise Unavailable("registry is down")
-        return self._view()
+        return self.current_view()
 
     async def watch(self) -> AsyncIterator[ClusterView]:
         queue: asyncio.Queue[ClusterView] = asyncio.Queue()
-        self._watchers.append(queue)
+        self.watchers.append(queue)
         if not self.down:
-            yield self._view()
+            yield self.current_view()
         while True:
             yield await queue.get()
-
-
-async def until(condition: Callable[[], bool], turns: int = 0) -> None:
-    """Let the event loop turn until the condition holds; at most so many `turns`, in which no time passes.
-    Without a number what threads do for it may take as long as it takes."""
-    for turn in range(turns or 2000 + THREADS_MS):
-        if condition():
-            return
-        await asyncio.sleep(0 if turn < (turns or 2000) else 0.001)
-    raise AssertionError("it never came to that")
-
-
-async def settle(turns: int = 50) -> None:
-    """Let everything happen that can happen now."""
-    for _ in range(turns):
-        await asyncio.sleep(0)

@@ -15,6 +15,7 @@ from typing import Any
 from binlog_playground.replay import Replay
 from binlog_playground.scenario import Scenario
 from tests.benchmarks.drainer.stored import fill
+from tests.waiting import until_here
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 DEADLINE_S = 60.0
@@ -38,7 +39,7 @@ class PumpScene:
 
     def start_pump(self) -> None:
         _, url = self.start("pump", f"--data-dir={self.directory / 'pump'}", "--node-id=p")
-        until(lambda: status(url))
+        until_here(lambda: status(url))
 
     def start_sink(self, syncer: str, *arguments: str) -> tuple[subprocess.Popen[bytes], str]:
         """A drainer, from the beginning; `syncer` is what its file says from [syncer] on."""
@@ -66,13 +67,6 @@ def status(url: str) -> dict[str, Any] | None:
             return document
     except OSError:
         return None
-
-
-def until(condition: Callable[[], object]) -> None:
-    end_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.005)
 
 
 async def stored(endpoint: str, directory: Path, scenario: Scenario) -> Scenario:

@@ -18,7 +18,8 @@ from binlog_playground.scenario import Scenario
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import verify
 from tests.fakes.webhook import Answer, Webhook
-from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, status, stored, until
+from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, status, stored
+from tests.waiting import until_here
 
 pytestmark = pytest.mark.integration
 TRANSACTIONS = 3000
@@ -117,15 +118,15 @@ async def test_a_webhook_gets_everything_whoever_fails(
         for number in (1, 2):
             hook.answers = [Answer(), Answer(), Answer(503), Answer(breaks=True), Answer(429)]
             process, _ = scene.start_sink(syncer)
-            until(lambda number=number: len(hook.taken) > 8 * number)  # type: ignore[misc]
+            until_here(lambda number=number: len(hook.taken) > 8 * number)  # type: ignore[misc]
             killed(process, rng)
         hook.answers = [Answer(403, text="who are you?")]
         process, url = scene.start_sink(syncer)
-        until(lambda: "who are you?" in (status(url) or {}).get("Doing", ""))
+        until_here(lambda: "who are you?" in (status(url) or {}).get("Doing", ""))
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0, "a held drainer can be stopped"
         process, url = scene.start_sink(syncer)
-        until(lambda: (status(url) or {}).get("AppliedTS", 0) >= scenario.last_commit_ts)
+        until_here(lambda: (status(url) or {}).get("AppliedTS", 0) >= scenario.last_commit_ts)
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0
     finally:

@@ -16,7 +16,8 @@ import pytest
 from binlog_playground.scenario import Scenario
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import verify
-from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, status, stored, until
+from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, status, stored
+from tests.waiting import until_here
 
 pytestmark = pytest.mark.integration
 TRANSACTIONS = 4000
@@ -79,10 +80,10 @@ async def test_json_lines_are_whole_and_once_whatever_is_killed(
     scene.start_pump()
     for _ in range(3):
         process, _ = scene.start_sink(syncer)
-        until(grows(out))
+        until_here(grows(out))
         killed(process, rng)
     process, url = scene.start_sink(syncer)
-    until(lambda: (status(url) or {}).get("AppliedTS", 0) >= scenario.last_commit_ts)
+    until_here(lambda: (status(url) or {}).get("AppliedTS", 0) >= scenario.last_commit_ts)
     process.send_signal(signal.SIGTERM)
     assert process.wait(DEADLINE_S) == 0
     found = documents(out)
@@ -138,7 +139,7 @@ async def test_an_exception_holds_a_drainer_and_a_hanging_sink_does_not_stop_its
     fails.touch()
     scene.start_pump()
     process, url = scene.start_sink(syncer)
-    until(lambda: "held by the sink" in (status(url) or {}).get("Doing", ""))
+    until_here(lambda: "held by the sink" in (status(url) or {}).get("Doing", ""))
     shown = status(url) or {}
     assert "LookupError: the index is read-only" in shown["Doing"]
     assert (shown["Sink"]["held"], shown["Sink"]["error"]) == (True, "LookupError: the index is read-only")
@@ -147,11 +148,13 @@ async def test_an_exception_holds_a_drainer_and_a_hanging_sink_does_not_stop_its
     fails.unlink()
     hangs.touch()
     put(url, "/apply/resume")
-    until(lambda: (status(url) or {}).get("Sink", {}).get("writing_s", 0) > 1.0)  # /status answers meanwhile
+    until_here(
+        lambda: (status(url) or {}).get("Sink", {}).get("writing_s", 0) > 1.0
+    )  # /status answers meanwhile
     assert process.poll() is None
     hangs.unlink()
-    until(lambda: (status(url) or {}).get("AppliedTS", 0) >= scenario.last_commit_ts)
-    until(lambda: (tmp_path / "drainer" / "savepoint").exists())
+    until_here(lambda: (status(url) or {}).get("AppliedTS", 0) >= scenario.last_commit_ts)
+    until_here(lambda: (tmp_path / "drainer" / "savepoint").exists())
     process.send_signal(signal.SIGTERM)
     assert process.wait(DEADLINE_S) == 0
     tables: dict[str, tuple[Any, ...]] = {}

@@ -14,7 +14,8 @@ import pytest
 
 from drainer import Ddl, DdlEffect, Table
 from drainer.config.options import ENV_PREFIX, DrainerConfig
-from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, status, until
+from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, status
+from tests.waiting import until_here
 from tidb_binlog.config import loading
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -97,8 +98,8 @@ def test_a_drainer_runs_with_it(prices: Path, etcd_clean: str, free_port: Any) -
         syncer = blocks("toml")[0].partition("[syncer]\n")[2]
         syncer = syncer.replace('"prices.db"', f'"{prices / "prices.db"}"')
         process, url = scene.start_sink(syncer)
-        until(lambda: (status(url) or {}).get("Sink", {}).get("stores_position"))
-        until(lambda: (prices / "drainer" / "savepoint").exists())
+        until_here(lambda: (status(url) or {}).get("Sink", {}).get("stores_position"))
+        until_here(lambda: (prices / "drainer" / "savepoint").exists())
         process.terminate()
         assert process.wait(DEADLINE_S) == 0
     finally:

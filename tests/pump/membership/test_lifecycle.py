@@ -519,11 +519,11 @@ async def test_second_signal_does_not_wait(pump: Start, upstream: StandaloneUpst
     client = PumpClient(process.address, upstream.cluster_id)
     pulling = asyncio.ensure_future(anext(client.pull_batches(1 << 62)))
     await asyncio.sleep(0.2)
-    assert process._process is not None
-    process._process.send_signal(signal.SIGSTOP)  # so that both are there before it acts
-    process._process.send_signal(signal.SIGTERM)
-    process._process.send_signal(signal.SIGINT)
-    process._process.send_signal(signal.SIGCONT)
+    assert process.child is not None
+    process.child.send_signal(signal.SIGSTOP)  # so that both are there before it acts
+    process.child.send_signal(signal.SIGTERM)
+    process.child.send_signal(signal.SIGINT)
+    process.child.send_signal(signal.SIGCONT)
     assert await asyncio.to_thread(process.wait) == 130
     with pytest.raises(BinlogError):
         await pulling

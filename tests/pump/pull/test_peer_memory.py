@@ -19,9 +19,10 @@ import pytest
 from pump.storage.opening import StorageLimits
 from tests.attacks import frames
 from tests.attacks.frames import DATA, END_HEADERS, END_STREAM, HEADERS, frame, message
-from tests.common.door.support.peers import Raw, until
+from tests.common.door.support.peers import Raw
 from tests.pump.support.payloads import opened, put_pair
 from tests.pump.support.services import CLUSTER, Pump, pump
+from tests.waiting import until
 from tidb_binlog import binlog, compression
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.cluster import node
@@ -98,9 +99,12 @@ def pulling(method: str, stream: int) -> bytes:
 async def at_rest(here: House) -> None:
     """Nobody can send or read anything more."""
     seen: list[tuple[int, int]] = []
-    while len(seen) < 40 or len(set(seen[-40:])) > 1:
-        await asyncio.sleep(0.005)
+
+    def rests() -> bool:
         seen.append((here.server.budget.send_queued, len(here.pump.pullers.facts())))
+        return len(seen) > 300 and len(set(seen[-100:])) == 1
+
+    await until(rests)
 
 
 async def pulled(port: int, method: str, source: str = "127.0.0.2") -> list[bytes]:
@@ -169,6 +173,7 @@ async def test_pulls_that_nobody_reads(tmp_path: Path, method: str, source: str)
             assert await pulled(here.server.port, method) == written
 
 
+@pytest.mark.integration
 async def test_a_transaction_larger_than_all_shares_is_pulled_by_one_at_a_time(tmp_path: Path) -> None:
     """Who does not read it makes the others wait, for a while: then it is their turn."""
     limits = DoorLimits(
@@ -198,6 +203,7 @@ async def test_a_transaction_larger_than_all_shares_is_pulled_by_one_at_a_time(t
         assert [stream for _, _, stream, _ in reset] == [1, 3, 5]
 
 
+@pytest.mark.integration
 async def test_who_reads_a_few_octets_a_second_is_in_the_way_no_longer_than_who_reads_none(
     tmp_path: Path,
 ) -> None:

@@ -15,6 +15,7 @@ from pump.pull.session import MESSAGE_BYTES_MAX, Message, PullSession
 from pump.storage.opening import StorageLimits
 from tests.pump.support.payloads import header, put, wait_watermark
 from tests.pump.support.services import CLUSTER, PartPuller, Pump, pump
+from tests.waiting import settle
 from tidb_binlog import binlog, rpc
 from tidb_binlog.wire import binlog_pb2, pump_pb2
 
@@ -138,7 +139,7 @@ async def test_an_end_above_the_watermark_is_waited_for(tmp_path: Path) -> None:
         written = await fill(one, [1, 2])
         await one.write(binlog.prewrite(21, b"k", b""))
         reading = asyncio.create_task(whole(one, after_ts=0, until_ts=40))
-        await asyncio.sleep(0.05)
+        await settle()
         assert not reading.done()
         assert one.storage.watermark < 21
         await one.write(binlog.commit(21, 33, b"k"))

@@ -22,6 +22,7 @@ from pump.storage.storage import Storage
 from tests.pump.support import corpus
 from tests.pump.support.payloads import filed, opened, pull, put, put_pair, wait_watermark
 from tests.pump.support.purging import HOUR, LIMITS, MINUTE, World, fill
+from tests.waiting import settle, until
 from tidb_binlog import binlog
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.node import NodeStatus
@@ -308,18 +309,13 @@ async def test_what_held_a_run_up_is_not_told_for_long_after_it_is_over(tmp_path
         purger = world.purger(storage, Policy(3600.0, 0, 0), pace=Pace(30.0, 600.0, 0.001, 10.0))
         running = asyncio.create_task(purger.run())
 
-        async def until(held_up: int) -> None:
-            async with asyncio.timeout(10):
-                while len(purger.facts().held_up_by) != held_up:
-                    await asyncio.sleep(0.001)
-
         world.oracle.silent = True
-        await asyncio.sleep(0.01)
+        await settle()
         world.clock.advance(30.0)
-        await until(1)
+        await until(lambda: len(purger.facts().held_up_by) == 1)
         world.oracle.silent = False
         world.clock.advance(10.0)
-        await until(0)
+        await until(lambda: len(purger.facts().held_up_by) == 0)
         running.cancel()
         await asyncio.wait({running})
 
@@ -570,8 +566,7 @@ async def test_pullers_that_read_while_files_go_get_everything_or_are_told(
 
         readers = [asyncio.create_task(read_on()) for _ in range(3)]
         async with asyncio.timeout(20):
-            while not outcomes["whole"]:
-                await asyncio.sleep(0)
+            await until(lambda: outcomes["whole"])
             await world.purger(storage, policy).work()
             purged.set()
             await asyncio.gather(*readers)
@@ -590,23 +585,18 @@ async def test_runs_come_by_themselves_when_asked_for_and_when_space_is_short(
         purger = world.purger(storage, policy, pace=pace, boot_s=lambda: physical_s(world.oracle.now_ts))
         running = asyncio.create_task(purger.run())
 
-        async def until(reached: Callable[[], bool]) -> None:
-            async with asyncio.timeout(10):
-                while not reached():
-                    await asyncio.sleep(0.001)
-
         def runs() -> float | None:
             ago: float | None = purger.facts().last_run_s_ago
             return ago
 
-        await asyncio.sleep(0.01)
+        await settle()
         assert runs() is None
         world.clock.advance(30.0)  # the first run
         await until(lambda: runs() == 0)
         assert purger.purged_files == 0
         world.clock.advance(5.0)
         world.oracle.now_ts = 100 * MINUTE
-        await asyncio.sleep(0.01)
+        await settle()
         assert runs() == 5.0
         assert purger.trigger()
         await until(lambda: purger.purged_files > 0 and runs() == 0)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.forked import Forked
+from tests.waiting import until_served
 from tidb_binlog import binlog, rpc
 from tidb_binlog.wire import pump_pb2
 
@@ -33,26 +34,19 @@ class PumpProcess:
             *flags,
         ]
         self.log = directory.with_name(directory.name + ".log")
-        self._process: Forked | None = None
+        self.child: Forked | None = None
 
     def start(self, *flags: str) -> None:
-        self._process = Forked("pump", [*self.arguments, *flags], self.log)
+        self.child = Forked("pump", [*self.arguments, *flags], self.log)
 
     async def start_and_wait(self, *flags: str) -> None:
         self.start(*flags)
         await self.until_up()
 
     async def until_up(self) -> None:
-        assert self._process is not None
-        async with asyncio.timeout(30):
-            while True:
-                assert self._process.poll() is None, self.log.read_text()
-                try:
-                    if (await asyncio.to_thread(self.http, "/readyz"))[0] == 200:
-                        return
-                except OSError:
-                    pass
-                await asyncio.sleep(0.02)
+        assert self.child is not None
+        url = f"http://{self.address}/readyz"
+        await asyncio.to_thread(until_served, url, self.child, self.log.read_text)
 
     def http(self, path: str, method: str = "GET") -> tuple[int, str]:
         request = urllib.request.Request(f"http://{self.address}{path}", method=method)
@@ -70,33 +64,33 @@ class PumpProcess:
 
     def memory_mib(self, name: str) -> float:
         """One of those in /proc/PID/status."""
-        assert self._process is not None
-        text = Path(f"/proc/{self._process.pid}/status").read_text()
+        assert self.child is not None
+        text = Path(f"/proc/{self.child.pid}/status").read_text()
         return int(text.split(f"{name}:")[1].split()[0]) / 1024
 
     def kill(self) -> None:
         """As kill -9."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait(10)
+        assert self.child is not None
+        self.child.kill()
+        self.child.wait(10)
 
     def stop(self) -> int:
         """SIGTERM; the exit code."""
-        assert self._process is not None
-        self._process.terminate()
-        return self._process.wait(20)
+        assert self.child is not None
+        self.child.terminate()
+        return self.child.wait(20)
 
     def hang_up(self) -> None:
         """SIGHUP."""
-        assert self._process is not None
-        os.kill(self._process.pid, signal.SIGHUP)
+        assert self.child is not None
+        os.kill(self.child.pid, signal.SIGHUP)
 
     def wait(self) -> int:
-        assert self._process is not None
-        return self._process.wait(30)
+        assert self.child is not None
+        return self.child.wait(30)
 
     def end(self) -> None:
-        if self._process is not None and self._process.poll() is None:
+        if self.child is not None and self.child.poll() is None:
             self.kill()
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,15 +13,10 @@ from pump.watermark.resolve_schedule import ResolveSchedule
 from pump.watermark.resolver import Resolver
 from tests.pump.support.payloads import opened, pull, put
 from tests.pump.support.scripted import ScriptedTransactions
+from tests.waiting import until
 from tidb_binlog import binlog
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.wire import binlog_pb2
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 @dataclass

@@ -82,9 +82,9 @@ class Puller:
     """A client of PullBatches."""
 
     def __init__(self, pump: Pump, after: int = 0, *, credit: int = 1 << 20, wait: int = 0) -> None:
-        self._requests: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self.requests: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.ask(credit=credit, wait=wait, cluster=CLUSTER, after=after)
-        self._replies = pump.pullers.pull_batches(self._sent())
+        self.replies = pump.pullers.pull_batches(self._sent())
 
     def ask(
         self, *, credit: int = 0, wait: int = 0, cluster: int = 0, after: int = 0, given: int = 0
@@ -92,19 +92,19 @@ class Puller:
         request = pump_pb2.PullBatchesReq(
             cluster_id=cluster, after_ts=after, credit_bytes=credit, wait_watermark=wait, given_ts=given
         )
-        self._requests.put_nowait(request.SerializeToString())
+        self.requests.put_nowait(request.SerializeToString())
 
     async def _sent(self) -> AsyncIterator[bytes]:
-        while (data := await self._requests.get()) is not None:
+        while (data := await self.requests.get()) is not None:
             yield data
 
     async def next(self) -> tuple[list[bytes], int]:
-        reply = pump_pb2.PullBatchesResp.FromString(await anext(self._replies))
+        reply = pump_pb2.PullBatchesResp.FromString(await anext(self.replies))
         return list(reply.payloads), reply.watermark
 
     async def is_quiet(self, seconds: float = 0.05) -> bool:
         """Whether nothing comes for a moment; a message that does come is lost."""
-        task = asyncio.ensure_future(anext(self._replies))
+        task = asyncio.ensure_future(anext(self.replies))
         done, _ = await asyncio.wait({task}, timeout=seconds)
         if done:
             return False
@@ -117,8 +117,8 @@ class Puller:
         return list(reply.payloads), reply.watermark
 
     async def close(self) -> None:
-        self._requests.put_nowait(None)
-        async for _ in self._replies:
+        self.requests.put_nowait(None)
+        async for _ in self.replies:
             pass
 
 
@@ -126,11 +126,11 @@ class PartPuller:
     """A client that takes parts; puts them together as they must come."""
 
     def __init__(self, pump: Pump, after: int = 0, *, credit: int, parts_above: int, **fields: Any) -> None:
-        self._requests: asyncio.Queue[bytes] = asyncio.Queue()
+        self.requests: asyncio.Queue[bytes] = asyncio.Queue()
         opening = pump_pb2.PullBatchesReq(
             cluster_id=CLUSTER, after_ts=after, credit_bytes=credit, parts_above=parts_above, **fields
         )
-        self._requests.put_nowait(opening.SerializeToString())
+        self.requests.put_nowait(opening.SerializeToString())
         self.replies = pump.pullers.pull_batches(self._sent())
         self.credit = credit
         self.told = after
@@ -138,11 +138,11 @@ class PartPuller:
 
     def add(self, credit: int) -> None:
         self.credit += credit
-        self._requests.put_nowait(pump_pb2.PullBatchesReq(credit_bytes=credit).SerializeToString())
+        self.requests.put_nowait(pump_pb2.PullBatchesReq(credit_bytes=credit).SerializeToString())
 
     async def _sent(self) -> AsyncIterator[bytes]:
         while True:
-            yield await self._requests.get()
+            yield await self.requests.get()
 
     async def message(self) -> pump_pb2.PullBatchesResp:
         async with asyncio.timeout(10):

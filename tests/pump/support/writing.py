@@ -166,12 +166,6 @@ def told(data: bytes) -> tuple[int, Failures]:
     return answer.answered, [(one.number, one.reason, one.text) for one in answer.failures]
 
 
-async def until(condition: Any) -> None:
-    """The other thread needs a moment."""
-    while not condition():
-        await asyncio.sleep(0.001)
-
-
 class Calls:
     """What each of some calls was answered with."""
 

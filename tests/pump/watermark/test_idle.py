@@ -34,7 +34,7 @@ class TimeOracle:
 
     async def timestamp(self) -> Ts:
         self.draws += 1
-        await asyncio.sleep(0.001)
+        await virtual_time.passes(0.001)
         if self.error is not None:
             raise type(self.error)(self.error.message)
         self.last = max(self.last + 1, now_ts())
@@ -108,7 +108,7 @@ def test_a_wait_from_the_far_future_keeps_nobody_waiting_when_it_has_left() -> N
         await soon(pump)
         await pump.passing(FAR, 1.0)
         for _ in range(5):
-            await asyncio.sleep(0.7)
+            await virtual_time.passes(0.7)
             await soon(pump)
 
     live(story)
@@ -117,7 +117,7 @@ def test_a_wait_from_the_far_future_keeps_nobody_waiting_when_it_has_left() -> N
 def test_nor_while_it_stays_and_it_costs_a_draw_a_second() -> None:
     async def story(pump: Pump) -> None:
         staying = asyncio.create_task(pump.told(FAR))
-        await asyncio.sleep(60)
+        await virtual_time.passes(60)
         assert pump.oracle.draws <= 62
         await soon(pump)
         staying.cancel()
@@ -131,19 +131,19 @@ def test_commits_for_which_nobody_waits_share_draws_and_who_begins_to_wait_is_to
             before = pump.oracle.draws
             for _ in range(int(seconds * 1000)):
                 pump.idle.given(now_ts())
-                await asyncio.sleep(0.001)
+                await virtual_time.passes(0.001)
             return pump.oracle.draws - before
 
         await soon(pump)
         assert 15 <= await commits(1.0) <= 25
         with pump.idle.waiting("a drainer", 0):
             assert 100 <= await commits(1.0) <= 200
-        await asyncio.sleep(1)
+        await virtual_time.passes(1)
         await commits(0.02)
         given = now_ts()
         pump.idle.given(given)
         with pump.idle.waiting("whatever comes", 0):
-            await asyncio.sleep(0.01)
+            await virtual_time.passes(0.01)
             assert pump.watermark > given
 
     live(story)
@@ -153,15 +153,15 @@ def test_what_others_say_was_drawn_is_drawn_for_at_once_and_never_believed() -> 
     async def story(pump: Pump) -> None:
         await soon(pump)
         for error in (None, Unavailable("away"), None):
-            await asyncio.sleep(1)
+            await virtual_time.passes(1)
             before, draws, pump.oracle.error, given = pump.watermark, pump.oracle.draws, error, now_ts()
             pump.idle.given(given)
             pump.idle.given(given - 1)
-            await asyncio.sleep(0.002)
+            await virtual_time.passes(0.002)
             assert pump.oracle.draws == draws + 1, "nobody waits for it"
             assert pump.watermark == (pump.oracle.last if error is None else before)
             pump.oracle.error = None
-            await asyncio.sleep(TOLD_S)
+            await virtual_time.passes(TOLD_S)
             assert pump.watermark == pump.oracle.last > given
 
     live(story)
@@ -178,14 +178,14 @@ def test_one_ahead_of_its_time_is_reached_in_time_and_keeps_no_other_waiting(
                 stack.enter_context(pump.idle.waiting(one, 0))
             for _ in range(50):
                 pump.idle.given(ahead := now_ts() + tso.compose(3_000))
-                await asyncio.sleep(0.02)
+                await virtual_time.passes(0.02)
                 pump.idle.given(given := now_ts())
-                await asyncio.sleep(soon_s)
+                await virtual_time.passes(soon_s)
                 assert given <= pump.watermark < now_ts()
-        await asyncio.sleep(4.1)
+        await virtual_time.passes(4.1)
         assert pump.watermark >= ahead
         draws = pump.oracle.draws
-        await asyncio.sleep(10)
+        await virtual_time.passes(10)
         assert pump.oracle.draws == draws
 
     live(story)
@@ -198,7 +198,7 @@ def test_many_commits_share_a_draw() -> None:
         with pump.idle.waiting("a drainer", 0):
             for _ in range(1000):
                 pump.idle.given(now_ts() + 1)
-                await asyncio.sleep(0.0005)
+                await virtual_time.passes(0.0005)
         assert pump.oracle.draws - draws <= (asyncio.get_running_loop().time() - began_s) / 0.006 + 1
 
     live(story)
@@ -211,9 +211,9 @@ def test_who_comes_back_with_the_same_wait_is_told_when_the_oracle_is_back(error
         pump.oracle.error, wanted = error, now_ts() + 1
         await asyncio.gather(pump.passing(wanted, 1.0), pump.passing(wanted - 1000, 0.5))
         assert error.message in pump.idle.trouble
-        await asyncio.sleep(5)
+        await virtual_time.passes(5)
         again = asyncio.create_task(pump.told(wanted))
-        await asyncio.sleep(5)
+        await virtual_time.passes(5)
         pump.oracle.error = None
         async with asyncio.timeout(TOLD_S):
             await again
@@ -229,7 +229,7 @@ def test_every_order_of_waits_and_outages(seed: int) -> None:
     async def story(pump: Pump) -> None:
         rng = random.Random(seed)
         for _ in range(60):
-            await asyncio.sleep(rng.choice((0.0, 0.001, 0.03, 0.4, 3.0)))
+            await virtual_time.passes(rng.choice((0.0, 0.001, 0.03, 0.4, 3.0)))
             match rng.randrange(5):
                 case 0:
                     pump.oracle.error = rng.choice((None, Unavailable("away"), Corruption("no number")))

@@ -15,7 +15,8 @@ from pump.watermark.resolve_schedule import TxnAnswer
 from pump.watermark.stall_monitor import StallMonitor
 from pump.watermark.stall_report import StallReport
 from tests.pump.support.payloads import opened, pull, put, put_pair, wait_watermark
-from tests.pump.support.resolving import scene, until
+from tests.pump.support.resolving import scene
+from tests.waiting import until
 from tidb_binlog import binlog
 from tidb_binlog.errors import Corruption, Rejected
 from tidb_binlog.upstream_port import Committed, RolledBack, Undecided

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from pump.write import admission, write_request
 from pump.write.admission import Disk
-from tests.pump.support.writing import CLUSTER, Pump, Reason, Writing, pump, told, until
+from tests.pump.support.writing import CLUSTER, Pump, Reason, Writing, pump, told
+from tests.waiting import until
 from tidb_binlog import binlog, rpc, tso
 from tidb_binlog.cluster import node
 from tidb_binlog.door.server.listener import serve

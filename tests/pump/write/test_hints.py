@@ -15,8 +15,9 @@ from pump.log.record import LogRecord, ValuePointer
 from pump.watermark.resolve_schedule import TxnAnswer
 from pump.watermark.trace_hold import RENEW_S, TRANSACTION_S, TTL_S, TraceHold
 from tests.pump.support.payloads import opened, put
-from tests.pump.support.resolving import Scene, until
+from tests.pump.support.resolving import Scene
 from tests.pump.support.scripted import ScriptedOracle
+from tests.waiting import until
 from tidb_binlog import binlog, tso
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import Rejected

@@ -10,6 +10,7 @@ import pytest
 from pump.index.sorter import Prewrites
 from tests.pump.support.payloads import put
 from tests.pump.support.writing import CLUSTER, Calls, Pump, Reason, Writing, pump
+from tests.waiting import until
 from tidb_binlog import binlog
 from tidb_binlog.binlog import KEY_BYTES_MAX
 from tidb_binlog.wire import pump_pb2
@@ -50,8 +51,7 @@ async def test_three_times_as_many_as_may_be_open_are_refused_with_a_reason_and_
         # An end is taken whatever is open, and what it settles makes room.
         writing.send(*(binlog.commit(TS + number, TS + 1000 + number, b"key") for number in range(10)))
         assert await writing.to(2 * BOUND + 10) == []
-        while one.storage.prewrites().open > BOUND - 10:  # what is not sorted yet counts, too
-            await asyncio.sleep(0.001)
+        await until(lambda: one.storage.prewrites().open <= BOUND - 10)
         assert await together(one, *map(opening, range(500, 507)))
         assert not await together(one, *map(opening, range(510, 514)))
         assert [await one.write(opening(number)) == "" for number in range(520, 525)] == [True] * 3 + [
@@ -64,16 +64,14 @@ async def test_what_is_not_sorted_yet_counts_too(tmp_path: Path) -> None:
     async with pump(tmp_path, open_prewrites_max=BOUND) as one:
         held = one.held()
         calls = [asyncio.ensure_future(one.write(opening(number))) for number in range(3 * BOUND)]
-        while sum(call.done() for call in calls) < 2 * BOUND:
-            await asyncio.sleep(0)
+        await until(lambda: sum(call.done() for call in calls) >= 2 * BOUND)
         assert one.storage.open_count == 0
         assert one.storage.prewrites() == Prewrites(BOUND, BOUND)
         held.let(10 * BOUND)
         answers = await asyncio.gather(*calls)
         assert sum(answer == "" for answer in answers) == BOUND
         await put(one.storage, *(binlog.rollback(TS + number) for number in range(BOUND)))
-        while one.storage.prewrites().open:
-            await asyncio.sleep(0.001)
+        await until(lambda: not one.storage.prewrites().open)
         assert one.storage.prewrites() == Prewrites(0, BOUND)
     async with pump(tmp_path, open_prewrites_max=BOUND) as one:
         assert one.storage.prewrites() == Prewrites(0, BOUND)

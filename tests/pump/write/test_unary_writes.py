@@ -24,7 +24,8 @@ from pump.write.unary_writes import UnaryWrites
 from tests.pump.support.memory_log import MemoryDirectory
 from tests.pump.support.payloads import opened
 from tests.pump.support.scripted import ScriptedOracle
-from tests.pump.support.writing import Calls, Syncs, until
+from tests.pump.support.writing import Calls, Syncs
+from tests.waiting import until
 from tidb_binlog import binlog, rpc
 from tidb_binlog.binlog import Head
 from tidb_binlog.clock import ManualClock, SystemClock

@@ -216,7 +216,7 @@ async def test_etcd_is_away_before_the_commit(world: World) -> None:
     publisher, losing = await world.publisher(database)
     pump = await world.upstream()
     application = Application(publisher, database, row=1)
-    real = losing._real
+    real = losing.real
 
     class Away:
         def __getattr__(self, name: str) -> Any:
@@ -227,11 +227,11 @@ async def test_etcd_is_away_before_the_commit(world: World) -> None:
 
     for name in STEPS[:3]:
         await step(application, name)
-    losing._real = Away()
+    losing.real = Away()
     with pytest.raises(Unavailable):
         await application.prepare()
     application.connection.rollback()
-    losing._real = real
+    losing.real = real
     await world.ask(pump, application.transaction.start_ts)
     world.clock.advance(3.1)
     assert await world.stream(pump) == {}
@@ -422,7 +422,7 @@ async def test_who_settles_too_late_does_not_say_the_opposite(world: World, forg
     if forgotten:
         await application.transaction.commit()
         await publisher.flush(1.0)
-        await owners._real._flush_forgotten()
+        await owners.real._flush_forgotten()
 
     async def as_listed(_: str) -> Any:
         return listed

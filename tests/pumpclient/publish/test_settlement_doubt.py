@@ -5,11 +5,10 @@ The database is SQLite in a file, with a constraint that fails in COMMIT; everyt
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import pytest
 from pumpclient import OutcomeTable, Publisher, SyncPublisher, SyncTransaction, TransactionState
 from pumpclient.publish.settlement import QUESTIONS_MAX
 from pumpclient.testing import MemoryCluster, settle
+from tests.waiting import until
 from tidb_binlog import binlog
 from tidb_binlog.upstream_port import Committed, RolledBack
 
@@ -211,23 +211,17 @@ async def _in_doubt(publisher: Publisher, count: int) -> list[int]:
     return found
 
 
-async def _until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.001)
-
-
 async def test_one_that_waits_for_a_lock_keeps_no_other_waiting(cluster: MemoryCluster) -> None:
     database = Slow()
     publisher = await cluster.publisher(database)
     stuck, *others = await _in_doubt(publisher, 6)
     for start_ts in others:
         database.let.setdefault(start_ts, threading.Event()).set()
-    await _until(lambda: sorted(database.asked) == [stuck, *others])
+    await until(lambda: sorted(database.asked) == [stuck, *others])
     entries = cluster.upstream.entries
-    await _until(lambda: all(hasattr(entries[start_ts], "commit_ts") for start_ts in others))
+    await until(lambda: all(hasattr(entries[start_ts], "commit_ts") for start_ts in others))
     later = await _in_doubt(publisher, 1)
-    await _until(lambda: database.asked[-1] == later[0])  # and no later one
+    await until(lambda: database.asked[-1] == later[0])  # and no later one
     assert database.asked.count(stuck) == 1
     for event in database.let.values():
         event.set()
@@ -239,13 +233,16 @@ async def test_so_many_questions_at_once_and_no_more(cluster: MemoryCluster) -> 
     database = Slow()
     publisher = await cluster.publisher(database)
     await _in_doubt(publisher, QUESTIONS_MAX + 3)
-    await _until(lambda: len(database.asked) == QUESTIONS_MAX)
+    await until(lambda: len(database.asked) == QUESTIONS_MAX)
     await settle()
     assert len(database.asked) == QUESTIONS_MAX
-    while len(database.asked) < QUESTIONS_MAX + 3 or not all(e.is_set() for e in database.let.values()):
+
+    def all_are_answered() -> bool:
         for event in list(database.let.values()):
             event.set()
-        await asyncio.sleep(0.001)
+        return len(database.asked) == QUESTIONS_MAX + 3
+
+    await until(all_are_answered)
     assert (await publisher.settle()).waiting == ()
     await publisher.close()
 
@@ -256,7 +253,7 @@ async def test_a_database_that_hangs_keeps_no_program_from_ending(cluster: Memor
     database = Slow()
     publisher = await cluster.publisher(database)
     await _in_doubt(publisher, 2)
-    await _until(lambda: len(database.asked) == 2)
+    await until(lambda: len(database.asked) == 2)
     await publisher.close(drain_s=0.0)
     hanging = set(threading.enumerate()) - before
     assert len(hanging) == 2

@@ -26,6 +26,7 @@ from pump.log.record import LogRecord
 from pump.log.segment import Segment
 from pumpclient.pumps.health import PumpState
 from tests.pump.support.process import PumpProcess
+from tests.waiting import until
 from tidb_binlog import binlog
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.net.port import free_ports
@@ -90,12 +91,6 @@ class Writers:
         await asyncio.gather(*self._tasks)
         await asyncio.gather(*self._commits)
         return self.written
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def log_of(directory: Path) -> Log:

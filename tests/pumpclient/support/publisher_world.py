@@ -51,11 +51,11 @@ class LosingUpstream:
     """Loses what a test says: the next request, or the answer to it."""
 
     def __init__(self, real: Any) -> None:
-        self._real = real
+        self.real = real
         self.lose: tuple[str, bool] | None = None
 
     def __getattr__(self, name: str) -> Any:
-        call = getattr(self._real, name)
+        call = getattr(self.real, name)
 
         async def losing(*arguments: Any, **named: Any) -> Any:
             if self.lose is not None and self.lose[0] == name:

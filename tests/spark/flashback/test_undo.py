@@ -77,23 +77,23 @@ def test_rows_are_what_they_were(connection: Connection, shape: Shape, way: str)
         world.run("DELETE FROM m.ref")
         world.rows = {}
         for rid, row in kept.items():
-            world._put(rid, row)
+            world.put(rid, row)
 
 
 def test_a_row_changed_by_others_is_told(connection: Connection) -> None:
     shape = next(shape for shape in SHAPES if shape.name == "int_extra")
     world = World(connection, shape, random.Random(3))
     history = History(world)
-    (insertion,) = [[history.row(*world._insert())]]
+    (insertion,) = [[history.row(*world.insert())]]
     (rid,) = world.rows
-    change = [history.row(*world._update(rid))]
+    change = [history.row(*world.update(rid))]
     world.run("INSERT INTO m.dst (id, v, s) SELECT id, v + 100, s FROM m.ref")
     for transactions in ([insertion], [insertion, change]):
         (batch,) = undo.batches(net(history, transactions), 10, 1 << 20)
         ((question, wanted),) = undo.questions(batch)
         assert connection.rows(question) != [(wanted,)]
     assert batch[0].shown.startswith("M.dst `id` = ") or batch[0].shown.startswith("m.dst `id` = ")
-    deletion = [history.row(*world._delete(rid))]
+    deletion = [history.row(*world.delete(rid))]
     (batch,) = undo.batches(net(history, [deletion]), 10, 1 << 20)
     ((question, wanted),) = undo.questions(batch)
     assert (connection.rows(question), wanted) == ([(1,)], 0)

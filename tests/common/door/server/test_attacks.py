@@ -22,6 +22,7 @@ from tidb_binlog.door.limits import Limits
 from tidb_binlog.door.server.stats import STATS
 from tidb_binlog.net.tls import TlsConfig
 
+pytestmark = pytest.mark.integration
 LOOPS = ("uvloop",)
 
 ATTACK_S: Final = 0.5

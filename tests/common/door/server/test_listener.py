@@ -14,7 +14,8 @@ import pytest
 
 from tests.attacks import frames
 from tests.attacks.frames import DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, frame
-from tests.common.door.support.peers import PATIENCE_S, Raw, call, connected, flow, goaway_of, house, until
+from tests.common.door.support.peers import PATIENCE_S, Raw, call, connected, flow, goaway_of, house
+from tests.waiting import settle, until
 from tidb_binlog import rpc
 from tidb_binlog.door.http.routes import Routes
 from tidb_binlog.door.limits import Limits
@@ -128,7 +129,7 @@ async def test_a_request_cut_anywhere() -> None:
     async with house() as here:
         for at in (1, 23, 24, 30, 33, len(asked) - 3):
             async with Raw.to(here.port, hello=asked[:at]) as raw:
-                await asyncio.sleep(0.002)
+                await settle()
                 await raw.send(asked[at:])
                 assert (await raw.until(DATA, 1))[3] == frames.message(b"word")
                 await raw.until(HEADERS, 1, END_STREAM)
@@ -167,7 +168,7 @@ async def test_stop_loses_no_call_of_grpcio() -> None:
             ]
             await until(lambda: here.bench.running == 64)
             stopping = asyncio.create_task(here.server.stop(PATIENCE_S))
-            await asyncio.sleep(0.02)
+            await settle()
             here.bench.gate.set_result(None)
             assert await asyncio.wait_for(asyncio.gather(*calls), PATIENCE_S) == [b""] * 64
             await asyncio.wait_for(stopping, PATIENCE_S)
@@ -320,7 +321,7 @@ async def test_a_service_that_ignores_its_cancellation_for_a_while() -> None:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            await asyncio.sleep(0.05)
+            await settle()
         ended = True
         return b"late"
 

@@ -18,7 +18,8 @@ from tests import certificates
 from tests.attacks import frames
 from tests.attacks.frames import GOAWAY, HEADERS
 from tests.attacks.sockets import client_hello
-from tests.common.door.support.peers import PATIENCE_S, House, Raw, call, connected, house, told, until
+from tests.common.door.support.peers import PATIENCE_S, House, Raw, call, connected, house, told
+from tests.waiting import settle, until
 from tidb_binlog import rpc
 from tidb_binlog.door.limits import Limits
 from tidb_binlog.errors import Unavailable
@@ -265,7 +266,7 @@ async def test_handshakes_that_many_addresses_leave_open_hold_up_nobody(files: F
                 caller = rpc.Client(f"127.0.0.1:{here.port}", tls=files.node)
                 assert await caller.unary("/test.Bench/Empty", b"", 4 * PATIENCE_S) == b"", round_
                 await caller.close()
-            await until(lambda: here.open <= 40, "the rest was ended", 4 * PATIENCE_S)
+            await until(lambda: here.open <= 40, "the rest was ended")
         finally:
             for sock in crowd:
                 sock.close()
@@ -296,8 +297,7 @@ async def test_certificates_rotate_under_load(tmp_path: Path) -> None:
                 shown = peer.tls.getpeercert()
                 assert shown is not None
                 assert ((("commonName", f"node {number}"),),) == shown["subject"]
-            while calls < seen + 20 and not any(task.done() for task in loads):
-                await asyncio.sleep(0.005)
+            await until(lambda: calls >= seen + 20 or any(task.done() for task in loads))  # noqa: B023
         stop = True
         await asyncio.wait_for(asyncio.gather(*loads), PATIENCE_S)
         await caller.close()
@@ -310,7 +310,7 @@ async def test_stop_loses_no_call(files: Files) -> None:
         calls = [asyncio.create_task(caller.unary("/test.Bench/Gated", b"", PATIENCE_S)) for _ in range(32)]
         await until(lambda: here.bench.running == 32)
         stopping = asyncio.create_task(here.server.stop(PATIENCE_S))
-        await asyncio.sleep(0.02)
+        await settle()
         here.bench.gate.set_result(None)
         assert await asyncio.gather(*calls) == [b""] * 32
         await asyncio.wait_for(stopping, PATIENCE_S)

@@ -61,7 +61,7 @@ def looked_at(until_s: float, *wanted: tuple[float, float]) -> list[float]:
             server.listen_unix(f"{directory}/door")
         for said_s, moment_s in wanted:
             loop.call_at(said_s, want, said_s, moment_s)
-        await asyncio.sleep(until_s)
+        await virtual_time.passes(until_s)
         server.closed(wire)
         await server.stop(0.0)
 

@@ -6,9 +6,9 @@ import asyncio
 import socket
 import struct
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -16,6 +16,7 @@ from tests.attacks import frames
 from tests.attacks.frames import DATA, END_HEADERS, END_STREAM, HEADERS, frame, message
 from tests.attacks.session import Target
 from tests.attacks.stalls import PAGE, PAGE_BYTES
+from tests.waiting import settle, until
 from tidb_binlog import rpc
 from tidb_binlog.door.http.metrics_route import add_metrics_route
 from tidb_binlog.door.http.routes import HTML_TYPE, Guard, Request, Response, Routes, json_response
@@ -27,14 +28,6 @@ PATIENCE_S: Final = 5.0
 """Nothing here takes so long, unless the machine is busy or something is broken."""
 
 Frame = tuple[int, int, int, bytes]
-
-
-async def until(condition: Callable[[], Any], what: str = "", seconds: float = PATIENCE_S) -> None:
-    """Wait for a condition of this process."""
-    deadline_s = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline_s, f"did not come: {what or condition}"
-        await asyncio.sleep(0.005)
 
 
 class Bench:
@@ -307,7 +300,7 @@ class Polite:
             await self._client.unary("/test.Bench/Empty", b"", PATIENCE_S)
             self.slowest_s = max(self.slowest_s, time.monotonic() - began_s)
             self.calls += 1
-            await asyncio.sleep(0.001)
+            await settle(10)
 
     async def stop(self) -> None:
         """At least one more call is answered; raises what failed."""

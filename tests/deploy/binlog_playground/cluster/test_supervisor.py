@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from binlog_playground.cluster.mariadb import find_program
 from binlog_playground.cluster.supervisor import Process, ProcessDied, Supervisor
+from tests.waiting import until_here
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.net.port import free_ports
 
@@ -27,20 +27,12 @@ def alive(pid: int) -> bool:
     return not Path(f"/proc/{pid}/stat").read_text().split(") ")[1].startswith("Z")
 
 
-def until(condition: object, deadline_s: float = 10.0) -> None:
-    assert callable(condition)
-    end = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def test_start_kill_and_start_again(tmp_path: Path) -> None:
     supervisor = Supervisor(tmp_path)
     process = supervisor.add("sleeper", SLEEPER)
     assert process.state == "idle"
     process.start()
-    until(lambda: process.tail() == "up")
+    until_here(lambda: process.tail() == "up")
     pid = process.pid
     process.kill()
     assert (process.state, process.died, process.pid) == ("killed", False, 0)
@@ -56,7 +48,7 @@ def test_a_death_is_noticed_and_told_with_the_end_of_the_log(tmp_path: Path) -> 
     supervisor = Supervisor(tmp_path)
     process = supervisor.add("bad", [sys.executable, "-c", "import sys; sys.exit('it went wrong')"])
     process.start()
-    until(lambda: supervisor.dead())
+    until_here(lambda: supervisor.dead())
     assert process.state == "exit 1"
     error = process.death()
     assert isinstance(error, ProcessDied)
@@ -67,7 +59,7 @@ def test_a_death_is_noticed_and_told_with_the_end_of_the_log(tmp_path: Path) -> 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     process = Process("none", ["/nonexistent/program"], tmp_path / "log")
     process.start()
-    until(lambda: process.died)
+    until_here(lambda: process.died)
     assert "No such file or directory" in process.tail()
 
 
@@ -76,7 +68,7 @@ def test_stop_kills_what_ignores_sigterm(tmp_path: Path) -> None:
     code = ignore + SLEEPER[-1]
     process = Process("stubborn", [sys.executable, "-c", code], tmp_path / "log")
     process.start()
-    until(lambda: process.tail() == "up")
+    until_here(lambda: process.tail() == "up")
     assert process.stop(0.2) == -signal.SIGKILL
 
 
@@ -91,11 +83,11 @@ def test_a_killed_parent_takes_its_children_along(tmp_path: Path) -> None:
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=root)
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
-    until(lambda: (tmp_path / "log").read_text().strip() == "up")
+    until_here(lambda: (tmp_path / "log").read_text().strip() == "up")
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    until(lambda: not alive(child))
+    until_here(lambda: not alive(child))
 
 
 def test_ports_of_one_call_differ() -> None:

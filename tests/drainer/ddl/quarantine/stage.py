@@ -20,6 +20,7 @@ from drainer.sink.mysql.lane import LaneSettings
 from drainer.sink.mysql.quarantine_setup import QuarantineSetup, load_waiting, open_quarantine
 from drainer.sink.mysql.target_reader import TableReader
 from drainer.txn import Ddl, TableVersion, Tracked
+from tests.waiting import until
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.ddl_job import ActionType
 from tidb_binlog.errors import Conflict
@@ -109,11 +110,7 @@ class Stage:
         await self.keeper.close(self.tables.close)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
-            while not condition():
-                if self.task.done():
-                    await self.task
-                await asyncio.sleep(0.01)
+        await until(condition, beside=[self.task])
 
     def sql(self, *statements: str) -> list[tuple[Any, ...]]:
         connection = connect(self.target)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -17,6 +16,7 @@ from drainer.ddl.run.runner import DdlRunner
 from drainer.mysql.connection import Connection, Target
 from drainer.mysql.errors import TransientError
 from drainer.txn import Ddl, Tracked
+from tests.waiting import until_here
 from tidb_binlog.ddl_job import ActionType
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.table_info import LONG, Column, FieldType, TableInfo
@@ -80,13 +80,6 @@ def in_a(connection: Connection) -> int:
     return int(number)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Asks again and again; the test's own time limit ends it."""
-    pause = threading.Event()
-    while not condition():
-        pause.wait(0.02)
-
-
 DERIVED = {
     ADD.query: "ALTER TABLE `d`.`a` ADD COLUMN `c` int NULL",
     SWAP.query: "RENAME TABLE `d`.`a` TO `d`.`tidb_binlog_aside_0`, `d`.`b` TO `d`.`a`,"
@@ -104,7 +97,7 @@ class Held:
         self._pool = ThreadPoolExecutor(1)
         self.runner, self.ddl = runner, ddl
         self.ran = self.begin()
-        until(lambda: self.waits() == 1)
+        until_here(lambda: self.waits() == 1)
 
     def begin(self) -> Future[Ran]:
         return self._pool.submit(self.runner.run, self.ddl)
@@ -155,7 +148,7 @@ def test_a_statement_that_was_killed_is_run_again(
     connection.run(b"KILL %d" % waiting.runner._session.thread_id)
     with pytest.raises(TransientError):
         waiting.ran.result(20)
-    until(lambda: waiting.waits() == 0)  # or it still gets the lock, and has run
+    until_here(lambda: waiting.waits() == 0)  # or it still gets the lock, and has run
     waiting.release()
     assert waiting.begin().result(20).statements == (DERIVED[ddl.query],)
     assert in_a(connection) == 2 if ddl is SWAP else waiting.look(b"SELECT c FROM d.a") == [(None,)]
@@ -173,7 +166,7 @@ def test_a_statement_that_goes_on_without_its_connection_is_waited_for(
     assert waiting.ran.exception(20) is not None
     again = waiting.begin()
     asks = b"SELECT 1 FROM information_schema.PROCESSLIST WHERE INFO LIKE 'SELECT SLEEP%'"
-    until(lambda: bool(waiting.look(asks)))
+    until_here(lambda: bool(waiting.look(asks)))
     assert waiting.waits() == 1, "only the first attempt is there"
     waiting.release()
     assert again.result(20).statements == ()

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from drainer.operate.control.standby import TOLD_TO_LEAVE, Standby, lease_s
+from tests.waiting import until
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.cluster.heartbeat import Heartbeat
 from tidb_binlog.cluster.node import ONLINE, PAUSED, NodeStatus
@@ -33,12 +34,6 @@ def heartbeat_of(registry: EtcdRegistry, host: str, *, told: bool = False) -> He
 
 
 async def nothing() -> None: ...
-
-
-async def until(condition: object) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # type: ignore[operator]
-            await asyncio.sleep(0.005)
 
 
 def test_the_lease_lasts_three_beats_and_never_less_than_three_seconds() -> None:

@@ -23,15 +23,10 @@ from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator
 from tests.drainer.reading.subscribe.streams import FAR_TS, Cluster, MemoryPresence, Upstream
 from tests.drainer.support import recorded
-from tests.drainer.support.scripted_pump import (
-    MemoryRegistry,
-    ScriptedClient,
-    ScriptedPump,
-    row_payload,
-    until,
-)
+from tests.drainer.support.scripted_pump import MemoryRegistry, ScriptedClient, ScriptedPump, row_payload
 from tests.fakes import virtual_time
 from tests.fakes.virtual_time import LoopClock
+from tests.waiting import until
 from tidb_binlog import rpc, tso
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.cluster.node import NodeStatus
@@ -287,7 +282,7 @@ async def serve(pump: ScriptedPump) -> None:
     """Its watermark is the time, whenever it is asked for a later one."""
     told = 0
     while True:
-        await asyncio.sleep(5.0)
+        await virtual_time.passes(5.0)
         if pump.connections and pump.connection.requests:
             wanted = max(one.wait_watermark for one in pump.connection.batch_requests()[-2:])
             del pump.connection.requests[:-2]
@@ -324,7 +319,7 @@ async def day(*, named: bool) -> None:
     tasks.append(asyncio.create_task(stream.next()))  # type: ignore[arg-type]
     sizes = []
     for _ in range(24):
-        await asyncio.sleep(DAY_S / 24)
+        await virtual_time.passes(DAY_S / 24)
         assert not tasks[-1].done(), "nothing was written"
         assert tso.age_s(stream.position, LoopClock().wall_s()) < ASK_S + 12, "the position follows the clock"
         if reader is not None:

@@ -16,7 +16,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -34,6 +33,7 @@ import drainer
 import pumpclient
 from pumpclient import SyncPublisher, column
 from tests.pump.support.process import PumpProcess
+from tests.waiting import until_here
 from tidb_binlog.net.port import free_ports
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -132,11 +132,11 @@ def example(name: str, *arguments: str, home: Path) -> Iterator[subprocess.Popen
 
 
 def until(holds: Callable[[], bool], running: subprocess.Popen[bytes], home: Path) -> None:
-    end_s = time.monotonic() + DEADLINE_S
-    while not holds():
+    def lives_and_holds() -> bool:
         assert running.poll() is None, (home / "said").read_text()
-        assert time.monotonic() < end_s, (home / "said").read_text()
-        time.sleep(0.02)
+        return holds()
+
+    until_here(lives_and_holds, holds, seconds=DEADLINE_S)
 
 
 def run_killed(

@@ -7,7 +7,6 @@ import inspect
 import itertools
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Self
@@ -19,6 +18,7 @@ from drainer.reading.errors import StreamEnded
 from drainer.reading.subscribe.named_reader import NameTaken
 from drainer.reading.subscribe.subscription_sync import AHEAD, SyncSubscription, _Handful
 from tests.interrupts import interrupted
+from tests.waiting import until_here
 from tidb_binlog.errors import Corruption
 
 _lines, _first = inspect.getsourcelines(SyncSubscription.__next__)
@@ -135,8 +135,7 @@ def test_an_interrupt_loses_no_change() -> None:
         with interrupted(lambda: stream.waits.wait(10)):
             next(face)
         stream.release()
-        while stream.left:
-            time.sleep(0.001)
+        until_here(lambda: not stream.left)
         assert face.position == 3, "what came after the interrupt was not given"
         assert next(face).commit_ts == 4
 

@@ -23,6 +23,7 @@ from drainer.sink.runner import HELD, Runner
 from drainer.testing.sink_contract import Life
 from drainer.testing.stream import Stream
 from drainer.txn import INSERT
+from tests.waiting import settle
 from tidb_binlog.clock import ManualClock, SystemClock
 from tidb_binlog.errors import BinlogError, ConfigError, Conflict, Corruption, DownstreamError
 
@@ -380,7 +381,7 @@ async def test_a_batch_gathers_for_the_interval_unless_it_is_complete(tmp_path: 
     sink.batch_interval_s, sink.batch_rows = 3600.0, 4  # type: ignore[attr-defined]
     life = await World(tmp_path, sink, stream).life()
     await life.until(lambda: len(sink.written) == len(stream.entries) - 1)
-    await asyncio.sleep(0.05)
+    await settle()
     assert sink.written == all_of(stream)[:-1], "DDL and four rows, and not the fifth"
     await life.stop()
     assert sink.written == all_of(stream)

@@ -39,15 +39,15 @@ PLANS: dict[object, object] = {}
 @pytest.fixture
 def mount(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Disk], None]]:
     for module in (binlog_directory, filesystem, archive_segments):
-        monkeypatch.setattr(module, "os", disk._calls)
+        monkeypatch.setattr(module, "os", disk.calls)
     locks = SimpleNamespace(flock=lambda descriptor, how: None, LOCK_EX=0, LOCK_NB=0, LOCK_UN=0)
     monkeypatch.setattr(filesystem, "fcntl", locks)
 
     def put(found: Disk) -> None:
-        disk._calls.disk = found
+        disk.calls.disk = found
 
     yield put
-    disk._calls.disk = None
+    disk.calls.disk = None
 
 
 class Life:
@@ -95,7 +95,7 @@ def contents() -> list[int]:
     segments = ArchiveSegments(PATH)
     in_order = segments.in_order()
     for index, name in in_order:
-        files = disk._calls.disk.files()  # type: ignore[union-attr]
+        files = disk.calls.disk.files()  # type: ignore[union-attr]
         data = bytes(files[name].data)
         tables = files.get(archive_tables.file_name(name))
         defined = {one[1:3] for one in archive_tables.read(bytes(tables.data) if tables else b"")}

@@ -18,6 +18,7 @@ from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator
 from tests.drainer.support.archive_life import payloads
 from tests.drainer.support.basis_world import Upstream, keyed, routes
+from tests.waiting import until
 from tidb_binlog.clock import SystemClock
 
 
@@ -41,8 +42,7 @@ async def test_rules_change_when_all_before_is_in_the_archive(tmp_path: Path) ->
 
     running = asyncio.create_task(runner.run(batches()))
     give(upstream.recording.entries[:])
-    while runner.handed_over_ts < 1030:
-        await asyncio.sleep(0.001)
+    await until(lambda: runner.handed_over_ts >= 1030)
     runner.rules.check(routes(("d", "t", "shop", "moved")))
     assert await runner.rules.change(routes(("d", "t", "shop", "moved"))) == 1030
     stored = savepoint.load()
@@ -51,8 +51,7 @@ async def test_rules_change_when_all_before_is_in_the_archive(tmp_path: Path) ->
     control.pause()
     upstream.rows("t", [4])
     give(upstream.recording.entries[-1:])
-    while not runner.doing.startswith("held back"):
-        await asyncio.sleep(0.001)
+    await until(lambda: runner.doing.startswith("held back"))
     assert await runner.rules.change(routes(("d", "t", "shop", "again"))) == 1030
     control.resume()
     given.put_nowait(None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +13,7 @@ from drainer.sink.kafka import client as kafka_client
 from drainer.sink.kafka.client import Answered, Client, TopicFacts, producer_config
 from drainer.sink.kafka.settings import ClientSettings
 from tests.fakes.kafka import MSG_SIZE_TOO_LARGE, PRODUCE, MockKafka
+from tests.waiting import until_here
 from tidb_binlog.errors import BinlogError
 
 TOPIC = "changes"
@@ -21,13 +21,11 @@ IN_FLIGHT = 5
 COUNT = 60
 
 
-def until(answers: Sequence[Answered], number: int) -> Answered:
-    for _ in range(1000):
-        found = [answer for answer in answers if answer.number == number]
-        if found:
-            return found[0]
-        time.sleep(0.01)
-    pytest.fail(f"message {number} is not answered: {answers}")
+def answer_of(answers: Sequence[Answered], number: int) -> Answered:
+    return until_here(
+        lambda: next((answer for answer in answers if answer.number == number), None) or (),
+        f"the answer to message {number}",
+    )
 
 
 def test_what_follows_a_refused_message_is_not_sent() -> None:
@@ -45,12 +43,12 @@ def test_what_follows_a_refused_message_is_not_sent() -> None:
     client = Client(ClientSettings(kafka.servers, batch_messages=1), answers.extend, trouble)
     try:
         client.send(TOPIC, 0, None, b"0", [], 0)
-        assert until(answers, 0).error is None
+        assert answer_of(answers, 0).error is None
         kafka.answer_after(50)
         kafka.refuse(PRODUCE, MSG_SIZE_TOO_LARGE)
         for number in range(1, COUNT):
             client.send(TOPIC, 0, None, b"%d" % number, [], number)
-        error = until(answers, 1).error
+        error = answer_of(answers, 1).error
         assert "the broker takes no message of this size" in str(error)
         client.send(TOPIC, 0, None, b"later", [], COUNT)
         assert ends == [], "the refused message says why, nothing else does"

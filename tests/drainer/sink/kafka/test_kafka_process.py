@@ -20,7 +20,8 @@ from drainer.formats.obinlog.writer import commit_ts_of
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import Rows, verify
 from tests.fakes.kafka import Message, MockKafka
-from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, status, stored, until
+from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, status, stored
+from tests.waiting import until_here
 from tidb_binlog.wire import secondary_binlog_pb2 as pb
 
 pytestmark = pytest.mark.integration
@@ -99,16 +100,16 @@ async def test_kills_and_a_successor(
     try:
         scene.start_pump()
         process, url = scene.start_drainer(kafka)
-        until(lambda: "does not answer" in starting(url))
+        until_here(lambda: "does not answer" in starting(url))
         kafka.come_up()
         for _ in range(2):
-            until(grows(kafka))
+            until_here(grows(kafka))
             killed(process, rng)
             process, url = scene.start_drainer(kafka)
         successor, url = scene.start_drainer(kafka, "", "--standby")
-        until(lambda: (status(url) or {}).get("State") == "standby")
+        until_here(lambda: (status(url) or {}).get("State") == "standby")
         killed(process, rng)
-        until(lambda: (status(url) or {}).get("AppliedTS", 0) >= scenario.last_commit_ts)
+        until_here(lambda: (status(url) or {}).get("AppliedTS", 0) >= scenario.last_commit_ts)
         document = status(url) or {}
         assert document["Kafka"]["topics"] == {TOPIC: 1}
         successor.send_signal(signal.SIGTERM)
@@ -141,7 +142,7 @@ async def test_a_go_drainers_savepoint_is_where_it_begins(
     try:
         scene.start_pump()
         process, url = scene.start_drainer(kafka, f'user = "me"\npassword-file = "{password}"\n')
-        until(lambda: (status(url) or {}).get("AppliedTS", 0) >= scenario.last_commit_ts)
+        until_here(lambda: (status(url) or {}).get("AppliedTS", 0) >= scenario.last_commit_ts)
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0
     finally:
@@ -178,7 +179,7 @@ async def test_a_login_that_brokers_do_not_answer_is_waited_for_and_its_password
         scene.start_pump()
         more = f'sasl-mechanism = "PLAIN"\nuser = "me"\npassword-file = "{password}"\n'
         process, url = scene.start_drainer(kafka, more)
-        until(lambda: starting(url) or process.poll() is not None)
+        until_here(lambda: starting(url) or process.poll() is not None)
         said = (tmp_path / "log").read_text() + starting(url)
         assert "Kafka at" in said
         assert SECRET not in said

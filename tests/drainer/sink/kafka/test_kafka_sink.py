@@ -28,6 +28,7 @@ from tests.fakes.kafka import (
     Message,
     MockKafka,
 )
+from tests.waiting import until
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import DownstreamError
 from tidb_binlog.wire import secondary_binlog_pb2 as pb
@@ -117,8 +118,7 @@ async def test_brokers_that_go_are_waited_for(kafka: MockKafka, tmp_path: Path) 
     await life.sink.open(TOPIC)
     kafka.go_down()
     running = asyncio.ensure_future(life.run())
-    while not life.sink.held_up:
-        await asyncio.sleep(0.01)
+    await until(lambda: life.sink.held_up)
     assert life.sink.held_up.startswith("waits for Kafka: ")
     assert life.sink.facts()["Kafka"]["waiting_for"]
     assert life.sink.facts()["Kafka"]["unacknowledged"] > 0
@@ -138,8 +138,7 @@ async def test_brokers_that_are_away_when_a_topic_is_first_used_are_waited_for(
     kafka.go_down()
     life = Life(kafka.servers, tmp_path, Ready(stream))
     running = asyncio.ensure_future(life.run())
-    while not life.sink.held_up:
-        await asyncio.sleep(0.01)
+    await until(lambda: life.sink.held_up)
     assert "does not answer" in life.sink.held_up
     kafka.come_up()
     await running
@@ -154,12 +153,12 @@ async def test_leaders_that_move_cost_nothing(tmp_path: Path) -> None:
         stream = few(count=200)
         life = Life(kafka.servers, tmp_path, Ready(stream))
 
-        async def move() -> None:
-            for number in range(30):
-                kafka.move_leader(TOPIC, 0, 1 + number % 3)
-                await asyncio.sleep(0.01)
-
-        await asyncio.gather(life.run(size=2), move())
+        running = asyncio.ensure_future(life.run(size=2))
+        for number in range(30):
+            kafka.move_leader(TOPIC, 0, 1 + number % 3)
+            at = life.sink.resolved_ts
+            await until(lambda: life.sink.resolved_ts > at or running.done())  # noqa: B023
+        await running
         assert await life.runner.stop(30.0)
         assert values(kafka.messages(TOPIC)) == payloads(stream)
     finally:

@@ -78,7 +78,7 @@ def test_a_row_that_is_overwritten_fires_no_delete_trigger(connection: Connectio
         return
     shape = next(shape for shape in SHAPES if shape.trigger)
     world = World(connection, shape, random.Random(1))
-    events = [world._insert()]
+    events = [world.insert()]
     rid = next(iter(world.rows))
     row = world.rows[rid]
     for value in (1, 2, 3):

@@ -62,7 +62,7 @@ class World:
             clock=ManualClock(),
             queue_bytes_max=queue_bytes,
             spill=spill or SpillDirectory("never made"),
-            connect=self._connect,
+            connect=self.connect,
             idle_ask_s=idle_ask_s,
         )
         self.batches: list[MergedBatch] = []
@@ -70,7 +70,7 @@ class World:
     def pump(self, name: str) -> ScriptedPump:
         return self.pumps.setdefault(f"{name}:1", ScriptedPump(f"{name}:1"))
 
-    def _connect(self, address: str) -> ScriptedClient:
+    def connect(self, address: str) -> ScriptedClient:
         return self.pump(address.removesuffix(":1")).client(address)
 
     @property

@@ -163,7 +163,7 @@ class Life:
 
     def lose(self, name: str) -> None:
         """Its registry entry goes: no leave."""
-        if name in self.members and name in self.registry._entries:
+        if name in self.members and name in self.registry.entries:
             self.registry.change(name, None)
 
     # -- what must hold --------------------------------------------------------------------------------

@@ -11,13 +11,8 @@ import pytest
 
 from drainer.stream.pull.spill import SpillDirectory
 from tests.drainer.stream.pull.collected import NEVER_S, World
-from tests.drainer.support.scripted_pump import (
-    MemoryRegistry,
-    ddl_payload,
-    row_payload,
-    settle,
-    until,
-)
+from tests.drainer.support.scripted_pump import MemoryRegistry, ddl_payload, row_payload
+from tests.waiting import settle, until
 from tidb_binlog.errors import Corruption, Unavailable
 from tidb_binlog.wire import pump_pb2
 
@@ -90,7 +85,8 @@ async def test_an_entry_passes_within_a_few_turns_of_the_event_loop() -> None:
         await w.pump("a").connected()
         await settle()
         await w.sends("a", [3], 3)
-        await until(lambda: w.stamps == [3], turns=15)
+        await settle(15)
+        assert w.stamps == [3]
 
 
 async def test_an_idle_stream_lets_the_watermark_rise() -> None:
@@ -99,9 +95,7 @@ async def test_an_idle_stream_lets_the_watermark_rise() -> None:
             await w.sends(name, [], 20)
         await until(lambda: w.watermark == 20)
         connection = await w.pump("a").connected()
-        async with asyncio.timeout(5):
-            while connection.batch_requests()[-1].wait_watermark != 21:
-                await asyncio.sleep(0.005)
+        await until(lambda: connection.batch_requests()[-1].wait_watermark == 21)
 
 
 async def test_a_source_that_breaks_its_order_stops_everything() -> None:
@@ -287,10 +281,10 @@ async def test_a_late_view_of_the_watch_undoes_nothing() -> None:
     registry = MemoryRegistry(a="offline")
     async with world(registry) as w:
         await settle()
-        late = registry._view()
+        late = registry.current_view()
         registry.change("a", "online", watched=False)
         await w.collector.notify()
-        registry._watchers[0].put_nowait(late)
+        registry.watchers[0].put_nowait(late)
         await settle()
         assert set(w.collector.positions()) == {"a"}
 
@@ -316,9 +310,7 @@ async def test_large_transactions_of_a_batch_that_was_taken_do_not_hold_the_pump
             part = pump_pb2.Part(commit_ts=ts, size=len(payload), data=payload)
             reply = pump_pb2.PullBatchesResp(part=part, watermark=ts)
             connection.replies.put_nowait(reply.SerializeToString())
-        async with asyncio.timeout(5):
-            while w.stamps != [10, 20, 30, 40]:
-                await asyncio.sleep(0.001)
+        await until(lambda: w.stamps == [10, 20, 30, 40])
         kept = [entry.spilled for batch in w.batches for entry in batch.entries]
         assert [one.read(0, 1 << 20) for one in kept if one is not None] == list(payloads.values())
         await until(lambda: w.collector.states()["a"].spilled_bytes == 0)
@@ -337,9 +329,7 @@ async def test_ddl_gets_its_job_and_what_lies_before_does_not_wait_for_it() -> N
         assert w.watermark == 4
         await until(lambda: w.history.asked == [40])
         w.history.finish(40)
-        async with asyncio.timeout(5):
-            while w.stamps != [3, 5, 7]:
-                await asyncio.sleep(0.002)
+        await until(lambda: w.stamps == [3, 5, 7])
         jobs = [entry.job for batch in w.batches for entry in batch.entries]
         assert jobs == [None, {"id": 40, "type": 5}, None]
         assert w.watermark == 9
@@ -350,9 +340,7 @@ async def test_waiting_for_a_job_can_be_cancelled_and_is_told() -> None:
         w.history.down = True
         connection = await w.pump("a").connected()
         connection.send([ddl_payload(5, 40, "DROP TABLE t")], 9)
-        async with asyncio.timeout(5):
-            while not w.collector.waits_for:
-                await asyncio.sleep(0.01)
+        await until(lambda: w.collector.waits_for)
         assert w.collector.waits_for == "DDL job 40 of commit_ts 5: history is down"
         assert w.stamps == []
 

@@ -13,7 +13,8 @@ from drainer.stream.pull.collector import Collector
 from drainer.stream.pull.pump_source import BinlogsGone
 from tests.drainer.stream.pull.collected import NEVER_S, World
 from tests.drainer.stream.pull.pump_model import EVENTS, Life, ModelPump
-from tests.drainer.support.scripted_pump import MemoryRegistry, settle, until
+from tests.drainer.support.scripted_pump import MemoryRegistry
+from tests.waiting import settle, until
 from tidb_binlog.cluster.registry import ClusterView
 
 
@@ -46,7 +47,7 @@ async def world(
         clock=w.collector._clock,
         queue_bytes_max=1 << 20,
         spill=w.collector._spill,
-        connect=w._connect,
+        connect=w.connect,
         idle_ask_s=NEVER_S,
         finds_pumps=True,
     )
@@ -76,22 +77,16 @@ async def test_a_pump_that_joins_between_watermark_and_emission_is_waited_for() 
     registry = SlowRegistry(a="online")
     async with world(registry) as (w, _):
         await w.sends("a", [3], 8)
-        async with asyncio.timeout(5):
-            while w.stamps != [3]:
-                await asyncio.sleep(0.001)
+        await until(lambda: w.stamps == [3])
         registry.change("b", "online", watched=False)  # nobody tells us
         await w.sends("a", [20], 30)  # known before the next listing, which finds b
-        async with asyncio.timeout(5):
-            while "b" not in w.collector.positions():
-                await asyncio.sleep(0.001)
+        await until(lambda: "b" in w.collector.positions())
         await settle()
         assert w.stamps == [3], "b may have committed below 20"
         connection = await w.pump("b").connected()
         assert connection.batch_requests()[0].after_ts == 8
         await w.sends("b", [10], 40)
-        async with asyncio.timeout(5):
-            while w.stamps != [3, 10, 20]:
-                await asyncio.sleep(0.001)
+        await until(lambda: w.stamps == [3, 10, 20])
 
 
 async def test_what_arrives_while_a_listing_is_under_way_waits_for_the_next_one() -> None:
@@ -100,21 +95,15 @@ async def test_what_arrives_while_a_listing_is_under_way_waits_for_the_next_one(
     async with world(registry) as (w, _):
         registry.let.clear()
         await w.sends("a", [3], 8)
-        async with asyncio.timeout(5):
-            while not registry.begun:
-                await asyncio.sleep(0.001)
+        await until(lambda: registry.begun)
         registry.change("b", "online", watched=False)  # too late for that listing
         await w.sends("a", [20], 30)
         registry.let.set()
-        async with asyncio.timeout(5):
-            while "b" not in w.collector.positions():
-                await asyncio.sleep(0.001)
+        await until(lambda: "b" in w.collector.positions())
         assert w.stamps == [3]
         assert w.watermark == 8
         await w.sends("b", [10], 40)
-        async with asyncio.timeout(5):
-            while w.stamps != [3, 10, 20]:
-                await asyncio.sleep(0.001)
+        await until(lambda: w.stamps == [3, 10, 20])
 
 
 async def test_a_registry_that_is_away_holds_the_stream_and_says_so() -> None:
@@ -123,14 +112,10 @@ async def test_a_registry_that_is_away_holds_the_stream_and_says_so() -> None:
         await w.pump("a").connected()
         registry.down = True
         await w.sends("a", [3], 8)
-        async with asyncio.timeout(5):
-            while "pumps that may have joined" not in w.collector.waits_for:
-                await asyncio.sleep(0.001)
+        await until(lambda: "pumps that may have joined" in w.collector.waits_for)
         assert w.stamps == []
         registry.down = False
-        async with asyncio.timeout(5):
-            while w.stamps != [3]:
-                await asyncio.sleep(0.001)
+        await until(lambda: w.stamps == [3])
 
 
 async def test_a_pump_that_left_before_all_of_it_was_read_stops_the_stream() -> None:
@@ -153,22 +138,16 @@ async def test_a_pump_that_left_after_all_of_it_was_read_is_forgotten() -> None:
         await until(lambda: w.collector.positions() == {"a": 8, "b": 8})
         registry.change("b", "offline", last_ts=8)
         await w.sends("a", [9], 12)
-        async with asyncio.timeout(5):
-            while w.stamps != [9]:
-                await asyncio.sleep(0.001)
+        await until(lambda: w.stamps == [9])
         await w.sends("a", [13], 14)
-        async with asyncio.timeout(5):
-            while w.watermark != 14:
-                await asyncio.sleep(0.001)
+        await until(lambda: w.watermark == 14)
 
 
 async def test_a_pump_that_was_there_only_between_two_listings_stops_the_stream() -> None:
     registry = SlowRegistry(a="online")
     async with world(registry) as (w, run):
         await w.sends("a", [3], 8)
-        async with asyncio.timeout(5):
-            while w.stamps != [3]:
-                await asyncio.sleep(0.001)
+        await until(lambda: w.stamps == [3])
         registry.change("b", "offline", last_ts=20, watched=False)
         await w.sends("a", [30], 31)
         with pytest.raises(BinlogsGone, match="pump b has left the cluster with binlogs up to commit_ts 20"):
@@ -181,9 +160,7 @@ async def test_a_pump_that_left_long_ago_is_of_no_interest() -> None:
     registry.change("b", "offline", last_ts=7)
     async with world(registry, after_ts=7) as (w, _):
         await w.sends("a", [8], 8)
-        async with asyncio.timeout(5):
-            while w.stamps != [8]:
-                await asyncio.sleep(0.001)
+        await until(lambda: w.stamps == [8])
 
 
 class UntoldLife(Life):

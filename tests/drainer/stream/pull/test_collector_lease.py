@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from tests.drainer.stream.pull.collected import NEVER_S, World
-from tests.drainer.support.scripted_pump import MemoryRegistry, settle, until
+from tests.drainer.support.scripted_pump import MemoryRegistry
+from tests.waiting import settle, until
 
 
 class Lease:
@@ -29,15 +30,11 @@ async def test_nothing_passes_a_pump_that_joined_while_the_lease_was_gone() -> N
         lease.unbroken = None  # frozen for longer than the lease
         registry.change("b", "online", watched=False)  # it found us dead, and accepts writes
         await w.sends("a", [20], 30)
-        async with asyncio.timeout(5):
-            while "hears from us" not in w.collector.waits_for:
-                await asyncio.sleep(0.001)
+        await until(lambda: "hears from us" in w.collector.waits_for)
         await settle()
         assert w.stamps == [3], "b may have committed below 20"
         lease.unbroken = 2  # the heartbeat announced us anew
-        async with asyncio.timeout(5):
-            while "b" not in w.collector.positions():
-                await asyncio.sleep(0.005)
+        await until(lambda: "b" in w.collector.positions())
         connection = await w.pump("b").connected()
         assert connection.batch_requests()[0].after_ts == 8
         await settle()
@@ -63,9 +60,7 @@ async def test_a_registry_that_is_away_is_waited_for() -> None:
         await settle()
         assert w.stamps == [3]
         registry.down = False
-        async with asyncio.timeout(5):
-            while w.stamps != [3, 20]:
-                await asyncio.sleep(0.005)
+        await until(lambda: w.stamps == [3, 20])
     finally:
         for task in tasks:
             task.cancel()

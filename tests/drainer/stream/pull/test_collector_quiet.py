@@ -59,7 +59,7 @@ class Oracle:
 
     async def at_least(self, wanted: int) -> int:
         ts = self._latest if self._is_readable else 0
-        await asyncio.sleep(0.001)
+        await virtual_time.passes(0.001)
         if ts < wanted:
             self._latest = ts = max(now_ts(), self._latest + 1)
             self.draws += 1
@@ -102,7 +102,7 @@ class QuietPump:
     async def serve(self) -> None:
         clock = LoopClock()
         while True:
-            await asyncio.sleep(OLD_MARK_S if self.is_old else 0.02)
+            await virtual_time.passes(OLD_MARK_S if self.is_old else 0.02)
             if not self.scripted.connections:
                 continue
             connection = self.scripted.connection
@@ -143,10 +143,10 @@ class Quiet:
         return self.pumps[address.removesuffix(":1")].scripted.client(address)
 
     async def beat(self, name: str) -> None:
-        await asyncio.sleep(self.rng.random() * BEAT_S)
+        await virtual_time.passes(self.rng.random() * BEAT_S)
         while True:
             self.registry.change(name, "online")
-            await asyncio.sleep(BEAT_S)
+            await virtual_time.passes(BEAT_S)
 
     async def read(self) -> None:
         async for batch in self.collector.batches():
@@ -154,7 +154,7 @@ class Quiet:
 
     async def write(self, every_s: float) -> None:
         while every_s:
-            await asyncio.sleep(self.rng.expovariate(1 / every_s))
+            await virtual_time.passes(self.rng.expovariate(1 / every_s))
             self.rng.choice(list(self.pumps.values())).write()
 
     @property
@@ -180,7 +180,7 @@ async def lateness(
     latest = 0.0
     try:
         while LoopClock().monotonic_s() < WATCHED_S:
-            await asyncio.sleep(0.1)
+            await virtual_time.passes(0.1)
             latest = max(latest, quiet.late_s)
             for task in tasks:
                 if task.done():

@@ -11,7 +11,8 @@ import pytest
 from drainer.stream.pull.pull_message import Arrival, arrival
 from drainer.stream.pull.pump_source import PULL_BATCHES, PULL_BINLOGS, PumpSource
 from drainer.stream.pull.spill import ABOVE_BYTES, SpillDirectory
-from tests.drainer.support.scripted_pump import ScriptedPump, ddl_payload, row_payload, settle, until
+from tests.drainer.support.scripted_pump import ScriptedPump, ddl_payload, row_payload
+from tests.waiting import settle, until
 from tidb_binlog import binlog, compression, rpc
 from tidb_binlog.errors import Corruption, Unavailable
 from tidb_binlog.wire import pump_pb2

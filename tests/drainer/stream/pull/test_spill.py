@@ -18,6 +18,7 @@ from drainer.stream.pull.pull_message import Arrival
 from drainer.stream.pull.pump_source import PumpSource
 from drainer.stream.pull.spill import Account, SpillDirectory
 from tests.drainer.support.scripted_pump import Connection, ScriptedPump, ddl_payload, row_payload
+from tests.waiting import settle, until
 from tidb_binlog import binlog
 from tidb_binlog.errors import Corruption, Unavailable
 from tidb_binlog.record import crc32c
@@ -104,9 +105,7 @@ async def test_a_full_disk_is_waited_for_and_told_once(
     await spill.append(file, payload[:2000])
     disk.full = True
     task = asyncio.create_task(spill.append(file, payload[2000:]))
-    async with asyncio.timeout(5):
-        while disk.refused < 3:
-            await asyncio.sleep(0.001)
+    await until(lambda: disk.refused >= 3)
     assert spill.waiting == f"room in {tmp_path}: No space left on device"
     disk.full = False
     await task
@@ -175,9 +174,7 @@ class Reading:
         return [entry for one in self.arrivals for entry in one.entries]
 
     async def delivered(self, count: int) -> None:
-        async with asyncio.timeout(5):
-            while len(self.entries) < count:
-                await asyncio.sleep(0.001)
+        await until(lambda: len(self.entries) >= count)
 
 
 @contextlib.asynccontextmanager
@@ -234,9 +231,7 @@ async def test_others_wait_for_an_unfinished_binlog_at_its_place_only(tmp_path: 
         connection = await pump.connected()
         part = pump_pb2.Part(commit_ts=12, size=len(payload), data=payload[:700])
         connection.replies.put_nowait(pump_pb2.PullBatchesResp(part=part, watermark=11).SerializeToString())
-        async with asyncio.timeout(5):
-            while found.source.spilled_bytes < 700:
-                await asyncio.sleep(0.001)
+        await until(lambda: found.source.spilled_bytes >= 700)
         assert found.source.position == 11
         assert found.arrivals[-1].watermark == 11
         connection.fail(Unavailable("connection reset"))
@@ -309,7 +304,7 @@ async def test_a_pump_of_which_too_much_is_on_disk_is_not_read_until_some_of_it_
         for ts in (12, 14, 16):
             send_parts(connection, row_payload(ts - 1, ts, size=9000), ts)
         await found.delivered(2)
-        await asyncio.sleep(0.02)
+        await settle()
         assert len(found.entries) == 2
         assert connection.replies.qsize() > 0
         found.arrivals.clear()  # applied
@@ -327,9 +322,7 @@ async def test_a_full_disk_delays_and_loses_nothing(tmp_path: Path) -> None:
     payload = row_payload(11, 12, size=9000)
     disk.full = True
     send_parts(await pump.connected(), payload, 12)
-    async with asyncio.timeout(5):
-        while disk.refused < 3:
-            await asyncio.sleep(0.001)
+    await until(lambda: disk.refused >= 3)
     assert spill.waiting
     disk.full = False
     await found.delivered(1)
@@ -379,9 +372,7 @@ async def test_a_connection_on_which_nothing_comes_is_taken_for_cut(tmp_path: Pa
     async with reading(pump, tmp_path, silence_max_s=0.03) as found:
         first = await pump.connected()
         assert first.batch_requests()[0].silence_ms * 10 <= 60_000
-        async with asyncio.timeout(5):
-            while len(pump.connections) < 2:
-                await asyncio.sleep(0.001)
+        await until(lambda: len(pump.connections) >= 2)
         assert first.closed
         assert found.source.error.startswith("nothing was heard for 0.03 s")
 
@@ -394,7 +385,5 @@ async def test_who_holds_the_watermark_is_kept_until_it_moves(tmp_path: Path) ->
             reply = pump_pb2.PullBatchesResp(watermark=9, waits_for_start_ts=held_by)
             connection.replies.put_nowait(reply.SerializeToString())
             count = len(found.arrivals) + 1
-            async with asyncio.timeout(5):
-                while len(found.arrivals) < count:
-                    await asyncio.sleep(0.001)
+            await until(lambda: len(found.arrivals) >= count)  # noqa: B023
             assert found.source.waits_for_start_ts == held_by

@@ -4,13 +4,14 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
 import pytest
 
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.pd import TSO_FAILED, Changed, End, Fail, FakePd, Late, Lost
+from tests.waiting import settle, until
 from tidb_binlog import rpc, tso
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import BinlogError, Conflict, Corruption, Unavailable
@@ -53,11 +54,6 @@ async def says(error: type[BinlogError], call: Awaitable[object]) -> str:
         await call
     assert type(caught.value) is error
     return str(caught.value)
-
-
-async def until(true: Callable[[], object]) -> None:
-    while not true():
-        await asyncio.sleep(0.002)
 
 
 async def test_timestamps_rise_over_one_stream(cluster: FakeCluster) -> None:
@@ -121,7 +117,7 @@ async def test_larger_than_every_timestamp_before_the_call_whoever_drew_it(clust
         async def disturb() -> None:
             for turn in range(20):
                 pd.elect(pd.members[turn % 2])
-                await asyncio.sleep(0.002)
+                await settle(20)
 
         await asyncio.gather(disturb(), *(draw() for _ in range(20)))
         await other.close()
@@ -212,7 +208,7 @@ async def test_all_members_stop_and_come_back(cluster: FakeCluster) -> None:
         for member in pd.members:
             await member.stop()
         calls = [asyncio.ensure_future(oracle.timestamp()) for _ in range(3)]
-        await asyncio.sleep(0.05)
+        await settle()
         assert not any(call.done() for call in calls)
         pd.elect(pd.members[1])
         await pd.members[1].start()

@@ -11,6 +11,7 @@ import pytest
 
 from tests.fakes.cluster import FakeCluster, Member
 from tests.fakes.pd import GC_WORKER, Changed, Fail, FakePd, Late, Lost
+from tests.waiting import until
 from tidb_binlog import rpc
 from tidb_binlog.errors import BinlogError, ConfigError, Conflict, Corruption, Rejected, Unavailable
 from tidb_binlog.net.port import free_ports
@@ -183,8 +184,7 @@ async def test_a_call_waits_for_an_election(cluster: FakeCluster) -> None:
     async with serving(cluster, 2) as pd, connected(pd.endpoints) as client:
         pd.elect(None)
         call = asyncio.ensure_future(client.store(1))
-        while pd.members[0].calls["GetMembers"] < 3:
-            await asyncio.sleep(0)
+        await until(lambda: pd.members[0].calls["GetMembers"] >= 3)
         assert not call.done()
         pd.elect(pd.members[1])
         assert await call == cluster.stores[1]
@@ -302,8 +302,7 @@ async def test_a_leader_that_hangs_is_left_when_there_is_another(
     async with serving(cluster, 3) as pd, connected(pd.endpoints, try_s=60.0) as client:
         pd.members[0].hangs = True
         call = asyncio.ensure_future(client.store(1, deadline_s=60.0))
-        while pd.members[1].calls["GetMembers"] < 4:
-            await asyncio.sleep(0.005)
+        await until(lambda: pd.members[1].calls["GetMembers"] >= 4)
         assert not call.done()
         pd.elect(pd.members[1])
         async with asyncio.timeout(5.0):
@@ -342,8 +341,7 @@ async def test_members_are_asked_every_minute(cluster: FakeCluster, monkeypatch:
         joined = Member("pd-2", 12)
         cluster.members.append(joined)
         second = await pd.add(joined)
-        while second.calls["GetMembers"] < 2:
-            await asyncio.sleep(0.005)
+        await until(lambda: second.calls["GetMembers"] >= 2)
         await pd.members[0].stop()
         pd.elect(second)
         assert await client.store(1) == cluster.stores[1]
@@ -401,8 +399,7 @@ async def test_a_region_that_is_not_known_yet_is_waited_for(cluster: FakeCluster
         assert ROW.hex() not in said
         call = asyncio.ensure_future(client.region_of(b"k"))
         asked = pd.members[0].calls["GetRegion"]
-        while pd.members[0].calls["GetRegion"] < asked + 2:
-            await asyncio.sleep(0.005)
+        await until(lambda: pd.members[0].calls["GetRegion"] >= asked + 2)
         cluster.regions = regions
         assert await call == regions[0]
 

@@ -284,7 +284,7 @@ class Dialled:
     def __init__(self, world: TikvWorld) -> None:
         self.channels: list[tuple[str, LocalChannel]] = []
         self._tikv = world.tikv
-        world.client = TikvClient(world.pd, clock=world.cluster.clock, dial=self._dial, sleep=world._sleep)
+        world.client = TikvClient(world.pd, clock=world.cluster.clock, dial=self._dial, sleep=world.sleep)
         world.locks = LockResolver(world.client, world.pd)
 
     def _dial(self, address: str) -> LocalChannel:

@@ -1,0 +1,103 @@
+"""Waiting: the one place where tests look again until something is so.
+
+For what threads, processes and peers do. What offers an event is awaited by it; what seconds move runs in
+`tests.fakes.virtual_time`. A wait that is in vain says what did not come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import ssl
+import time
+import urllib.request
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Process(Protocol):
+    """Of `subprocess`, or of `tests.forked`."""
+
+    def poll(self) -> int | None: ...
+
+
+PATIENCE_S: Final = 60.0
+"""Nothing that is waited for takes so long, unless the machine is busy or something is broken."""
+_LOOK_S: Final = 0.002
+_TURNS: Final = 200
+
+
+async def until(
+    condition: Callable[[], Any],
+    what: object = "",
+    *,
+    seconds: float = PATIENCE_S,
+    beside: Iterable[asyncio.Future[Any]] = (),
+) -> Any:
+    """What the condition gives, itself or as something to wait for, once that is true.
+
+    `what` is said if it never is: a text, or the function whose own text tells. Raises what a task `beside`
+    ended with.
+    """
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + seconds
+    for turn in itertools.count():
+        value = condition()
+        if is_slow := inspect.isawaitable(value):
+            value = await value
+        if value:
+            return value
+        for task in beside:
+            if task.done():
+                task.result()
+        assert loop.time() < end_s, _missing(condition, what)
+        # What only the loop does comes within turns of it, in which no time passes.
+        await asyncio.sleep(0 if turn < _TURNS and not is_slow else _LOOK_S)
+    raise AssertionError
+
+
+def until_here(condition: Callable[[], T], what: object = "", *, seconds: float = PATIENCE_S) -> T:
+    """As `until`, on a thread without a loop."""
+    end_s = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end_s, _missing(condition, what)
+        time.sleep(_LOOK_S)
+    return value
+
+
+def until_served(
+    url: str,
+    process: Process,
+    said: Callable[[], str] = str,
+    *,
+    context: ssl.SSLContext | None = None,
+) -> None:
+    """Until a process that was started serves it well. `said`: what it wrote."""
+
+    def is_served() -> bool:
+        assert (code := process.poll()) is None, f"ended with {code}: {said()}"
+        try:
+            with urllib.request.urlopen(url, context=context, timeout=5):
+                return True
+        except OSError:
+            return False
+
+    until_here(is_served, url)
+
+
+async def settle(turns: int = 50) -> None:
+    """Let everything happen that can happen now, and see what did not."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+def _missing(condition: Callable[..., object], what: object) -> str:
+    if isinstance(what, str) and what:
+        return f"did not come: {what}"
+    try:
+        return f"did not come: {inspect.getsource(what or condition).strip()}"  # type: ignore[arg-type]
+    except (OSError, TypeError):
+        return f"did not come: {what or condition}"
