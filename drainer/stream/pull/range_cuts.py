@@ -87,7 +87,7 @@ async def _pieces(
         if error.code == OUT_OF_RANGE:
             raise BinlogsGone(
                 f"pump {address} has no longer what comes after {after_ts}: {error.message}",
-                hint="load a newer backup into the downstream and go on from its position with --start",
+                hint="load a newer backup downstream and begin at its position (initial-commit-ts)",
             ) from None
         raise
     finally:

@@ -230,7 +230,7 @@ async def test_who_reads_a_few_octets_a_second_is_in_the_way_no_longer_than_who_
         while here.server.budget.replies.waiting:
             await slow.send(frames.window_update(1, 1 << 10))
             here.clock.advance(0.5)
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)  # in which a busy machine, too, does what is due by then
             assert here.clock.monotonic_s() - began_s < 8.0, "and not 16 for what it might have read"
         assert len(await polite) == COUNT
 
