@@ -9,8 +9,9 @@ Tests  tests/integration/test_archive.py
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
-from typing import Final
+from typing import Any, Final
 
 from drainer.app.build import BuildContext
 from drainer.app.savepoint_start import Place, SavepointStart
@@ -31,6 +32,8 @@ logger = log.get("drainer.archive_assembly")
 # A drainer that was killed may still be in a sync, and one that stops has so long for what it began.
 LOCK_WAIT_S: Final = 15.0
 LOCK_PAUSE_S: Final = 0.2
+UPLOADED: Final = "archive-to-upload"
+"""In the data directory: the files of an archive whose place is an object store."""
 
 
 async def build(context: BuildContext) -> Runner[FileSink]:
@@ -57,6 +60,7 @@ async def build(context: BuildContext) -> Runner[FileSink]:
         retention_days=settings.retention_days,
         compresses=bool(settings.compression),
         upstream=operating.upstream_clock,
+        upload_interval_s=settings.upload_interval_s,
     )
     return begin.runner(sink, translator)
 
@@ -67,24 +71,33 @@ def _start(archive: Archive, stored: Checkpoint | None, initial_ts: Ts) -> tuple
 
 
 def directory_of(settings: DrainerConfig) -> str:
-    return os.path.abspath(settings.to_dir or settings.data_dir)
+    """Of what is written on this machine."""
+    local = settings.archive_place.local
+    return os.path.abspath(
+        os.path.join(settings.data_dir, UPLOADED) if local is None else local or settings.data_dir
+    )
 
 
 async def _opened(
     settings: DrainerConfig, cluster_id: int, stored: Checkpoint | None, clock: SystemClock
 ) -> Archive:
     """Raises `DirectoryLocked` when another process holds it for too long."""
+    place = settings.archive_place
+    given: dict[str, Any] = {
+        "cluster_id": cluster_id,
+        "stored_ts": stored.commit_ts if stored else 0,
+        "max_file_size": settings.segment_bytes,
+    }
+    if place.local is None:
+        from drainer.sink.file.remote_files import open_remote
+
+        opening = functools.partial(open_remote, place, node_id=settings.name, **given)
+    else:
+        opening = functools.partial(Archive.open, **given)
     end_s = clock.monotonic_s() + LOCK_WAIT_S
     while True:
         try:
-            return await asyncio.to_thread(
-                Archive.open,
-                directory_of(settings),
-                clock,
-                cluster_id=cluster_id,
-                stored_ts=stored.commit_ts if stored else 0,
-                max_file_size=settings.to_file_size,
-            )
+            return await asyncio.to_thread(opening, local=directory_of(settings), clock=clock)
         except DirectoryLocked:
             if clock.monotonic_s() > end_s:
                 raise
@@ -99,6 +112,9 @@ def _check_directory(path: str) -> None:
 async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
     """What a takeover needs of others, tried without writing anything. Raises what is in its way."""
     read_rules(settings)
-    await asyncio.to_thread(_check_directory, directory_of(settings))
+    if settings.archive_place.local is None:
+        await asyncio.to_thread(settings.archive_place.list, missing_ok=True)
+    else:
+        await asyncio.to_thread(_check_directory, directory_of(settings))
     await upstream.oracle.timestamp()
     await upstream.history.job(1)

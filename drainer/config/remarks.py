@@ -96,7 +96,7 @@ def on_mounts(settings: DrainerConfig) -> list[str]:
     if settings.to_database:
         places["syncer.relay.log-dir"] = settings.relay_log_dir
     else:
-        places["syncer.to.dir"] = settings.to_dir
+        places["syncer.to.dir"] = settings.archive_place.local or ""
     return [
         remark
         for key, path in places.items()

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from drainer.config import password, sink_class
 from drainer.config.lake_options import ICEBERG, LAKES, LakeOptions
 from drainer.config.relay_format import FORMATS, PAYLOAD
-from drainer.places.place import APPEND, READ, WRITE, Place
+from drainer.places.place import APPEND, CREATE, READ, WRITE, Place
 from tidb_binlog.config import secret_file
 from tidb_binlog.config.declaring import option
 from tidb_binlog.errors import ConfigError
@@ -45,6 +45,8 @@ OWN: Final = "drainer.app.build_own"
 DATABASES: Final = ("mysql", "tidb")
 
 
+FILE_SIZE: Final = 512 << 20
+REMOTE_FILE_SIZE: Final = 64 << 20
 ARCHIVE_COMPRESSIONS: Final = ("", "zstd")
 
 
@@ -55,8 +57,9 @@ class ArchiveOptions(LakeOptions):
     to_dir: str = option(
         "",
         key="syncer.to.dir",
-        help="archive: its directory, for this drainer alone; empty: data-dir",
-        more="With db-type file. The checkpoint is the file savepoint in data-dir.",
+        help="archive: its directory or URI (s3://, gs://), for this drainer alone; empty: data-dir",
+        more="With db-type file. Needs the extra object-store for a URI, see "
+        "[object stores](object-stores.md). The checkpoint is the file savepoint in data-dir.",
         starter=True,
     )
     retention_days: int = option(
@@ -79,6 +82,14 @@ class ArchiveOptions(LakeOptions):
         key="syncer.to.file-size",
         kind="size",
         help="archive: a file ends with the record that reaches this size; lake: size of joined files",
+        more="In an object store 512 MiB stands for 64 MiB.",
+    )
+    upload_interval_s: float = option(
+        "10s",
+        key="syncer.to.upload-interval",
+        kind="duration",
+        help="archive in an object store: pause between uploads of the file that is written",
+        more="The checkpoint moves after an upload.",
     )
 
     def check_archive(self) -> None:
@@ -89,11 +100,36 @@ class ArchiveOptions(LakeOptions):
                 hint="syncer.to.compression is zstd, or empty: none",
             )
         if self.to_dir:
-            Place(self.to_dir).require("syncer.to.dir", READ | WRITE | APPEND)
+            self._check_place()
         if self.retention_days < 0:
             raise ConfigError(f"retention-time is {self.retention_days}", hint="days; 0 keeps everything")
         if self.to_file_size < 1:
             raise ConfigError(f"file-size is {self.to_file_size}", hint="it must be at least 1")
+        if self.upload_interval_s <= 0:
+            raise ConfigError(f"upload-interval is {self.upload_interval_s:g}", hint='like "10s"')
+
+    @property
+    def archive_place(self) -> Place:
+        """Of `syncer.to.dir`, if it is set."""
+        return Place(self.to_dir)
+
+    @property
+    def segment_bytes(self) -> int:
+        """At which a file of the archive ends: an object is uploaded again whole while it grows."""
+        is_default = self.to_file_size == FILE_SIZE
+        return REMOTE_FILE_SIZE if is_default and self.archive_place.local is None else self.to_file_size
+
+    def _check_place(self) -> None:
+        place = self.archive_place
+        if place.local is None:
+            place.require("syncer.to.dir", READ | WRITE | CREATE)
+            if self.compression:
+                raise ConfigError(
+                    f"syncer.to.compression = {self.compression!r} in an object store",
+                    hint="remove it, or compress by a rule of the store: files there stay as they are",
+                )
+        else:
+            place.require("syncer.to.dir", READ | WRITE | APPEND)
 
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9092"

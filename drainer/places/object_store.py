@@ -40,6 +40,8 @@ _KEYS: Final = {
 }
 _RETRIES: Final = {"max_retries": 3, "retry_timeout": datetime.timedelta(seconds=20)}
 _PART_BYTES: Final = 8 << 20
+Version = Mapping[str, str]
+"""What a store calls an object as it was written at one time."""
 
 
 def put(uri: str, options: Mapping[str, str], name: str, data: bytes | Iterable[bytes]) -> None:
@@ -56,6 +58,34 @@ def create(uri: str, options: Mapping[str, str], name: str, data: bytes) -> bool
     except _obstore().exceptions.AlreadyExistsError:
         return False
     return True
+
+
+def exchange(
+    uri: str, options: Mapping[str, str], name: str, data: bytes, version: Version
+) -> Version | None:
+    """Store an object in the place of the one of that version, {} for none; None if another one is there.
+    Raises as `put`."""
+    store, prefix = _store(uri, tuple(sorted(options.items())))
+    exceptions = _obstore().exceptions
+    try:
+        return _version(_obstore().put(store, prefix + name, data, mode=dict(version) or "create"))
+    except (exceptions.AlreadyExistsError, exceptions.PreconditionError, FileNotFoundError) as error:
+        if not version and isinstance(error, FileNotFoundError):
+            raise  # there is no such bucket
+        return None
+
+
+def version_of(uri: str, options: Mapping[str, str], name: str) -> Version:
+    """Of the object that is there, {} where there is none. Raises as `put`."""
+    store, prefix = _store(uri, tuple(sorted(options.items())))
+    try:
+        return _version(_obstore().head(store, prefix + name))
+    except FileNotFoundError:
+        return {}
+
+
+def _version(facts: Mapping[str, Any]) -> Version:
+    return {key: facts[key] for key in ("e_tag", "version") if facts.get(key)}
 
 
 def delete(uri: str, options: Mapping[str, str], names: Iterable[str]) -> None:

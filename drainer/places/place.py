@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from drainer.places import file_system, object_store
+from drainer.places.object_store import Version
 from drainer.places.open_file import COMPRESSED, File, LocalFile, RemoteFile, Unpacked
 from tidb_binlog.errors import ConfigError, Unavailable
 from tidb_binlog.filesystem import make_directory, replace_file, sync_directory
@@ -307,6 +308,17 @@ class Place:
             sync_directory(parent)
             return True
 
+    def exchange(self, name: str, data: bytes, version: Version) -> Version | None:
+        """Write a file in the place of that version of it, {} for none; None if another one is there. In
+        object stores only."""
+        with self._reached("written", name):
+            return object_store.exchange(self.uri, self.options, name, data, version)
+
+    def version_of(self, name: str) -> Version:
+        """Of a file, {} where there is none. In object stores only."""
+        with self._reached("read", name):
+            return object_store.version_of(self.uri, self.options, name)
+
     def upload(self, name: str, path: str, size: int) -> None:
         """Write a copy of the first `size` bytes of a local file."""
         with open(path, "rb", 0) as source:
@@ -393,7 +405,7 @@ class Place:
     def _reached(self, verb: str, name: str = "") -> Any:
         """Errors of the file system, without what may be a secret in their text."""
         kinds: tuple[type[Exception], ...] = (OSError,)
-        if verb != "read" and self.scheme in object_store.STORES:
+        if self.scheme in object_store.STORES and importlib.util.find_spec("obstore") is not None:
             kinds = object_store.errors()
         try:
             yield
@@ -412,14 +424,11 @@ class Place:
         return "check the bucket, the network and the credentials (environment, a file, or options fs.*)"
 
 
-def local_path(name: str, text: str) -> str:
-    """`text`, if it is a path: what it names is of this machine by its nature. Raises `ConfigError`."""
-    if "://" in text and (text.startswith("file:") or _SCHEME.match(text)):
-        raise ConfigError(
-            f"{name} {file_system.shown(text)} is a URI, and has to be a path of this machine",
-            hint="give a local directory or file",
-        )
-    return text
+def check_readable(*given: tuple[str, str]) -> None:
+    """That each URI or path can be read from, if it is given. Raises `ConfigError`."""
+    for name, uri in given:
+        if uri:
+            Place(uri).require(name, READ)
 
 
 def _instead(lacks: Ability) -> str:

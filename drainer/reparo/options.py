@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Final
 from drainer.config.options import DrainerConfig
 from drainer.ddl import rules as ddl_rules
 from drainer.formats.segment_index import UTC
+from drainer.places.place import READ, Place
 from drainer.stream.rules.rule_set import Rules, name_pairs, read_rules
 from drainer.stream.rules.table_rules import TableFilter
 from tidb_binlog import tso
@@ -200,6 +201,7 @@ class ReparoConfig:
         """Relations between values; `ConfigError` names the key."""
         if not self.data_dir:
             raise ConfigError("data-dir is empty", hint="say where the archive is: -data-dir DIR")
+        Place(self.data_dir).require("data-dir", READ)
         _one_of("dest-type", self.dest_type, (PRINT, *DATABASES))
         _one_of("kind", self.kind, KINDS)
         _one_of("output", self.output, (TEXT, JSON))

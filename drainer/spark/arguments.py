@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from drainer.formats.segment_index import UTC
 from drainer.mysql.connection import Target
 from drainer.places.file_system import EXTRA_HINT
-from drainer.places.place import READ, Place
+from drainer.places.place import READ, Ability, Place
 from drainer.reading.archive import read_options
 from drainer.reading.archive.files import selection
 from drainer.spark import session
@@ -51,6 +51,13 @@ class Parser(argparse.ArgumentParser):
         options.setdefault("allow_abbrev", False)
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(**options)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        parsed, rest = super().parse_known_args(args, namespace)
+        for action in self._actions:
+            if action.metavar == "FILE" and "://" in str(getattr(parsed, action.dest, "")):
+                self.error(f"{action.option_strings[0]} is a URI, and has to be a file of this machine")
+        return parsed, rest
 
     def error(self, message: str) -> NoReturn:
         raise FlagError(message, hint=f"see {self.prog} --help")
@@ -92,7 +99,12 @@ def add_archive(parser: argparse.ArgumentParser, *, required: bool = True, pumps
         default="fail",
         help="at damage in the middle of a file: end with 6 (default), or pass over it; see `files`",
     )
-    group.add_argument(
+    add_file_system(group)
+
+
+def add_file_system(parser: argparse._ActionsContainer) -> None:
+    """`--fs`; `place` reads it."""
+    parser.add_argument(
         "--fs",
         action="append",
         default=[],
@@ -216,6 +228,11 @@ def size_bytes(text: str) -> int:
 
 
 # What becomes of it ----------------------------------------------------------------------------------------
+
+
+def place(args: argparse.Namespace, uri: str, flag: str, needs: Ability) -> Place:
+    """What a flag names, with the options of `--fs`. Raises `ConfigError` where it lacks what is needed."""
+    return Place(uri, dict(args.fs)).require(flag, needs)
 
 
 def history_file(name: str) -> str:

@@ -13,29 +13,36 @@ Blocks; one process and no Spark. Of every transaction 16 bytes are in memory, b
 
 from __future__ import annotations
 
+import contextlib
+import os
+import tempfile
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from drainer.checkpoint.savepoint import Savepoint
+from drainer.config.sink_options import REMOTE_FILE_SIZE
 from drainer.ddl.policy import Policy
-from drainer.places.place import Place
+from drainer.places.place import CREATE, READ, WRITE, Place
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.value_log import PumpLogs
 from drainer.sink.file.archive import Archive
 from drainer.sink.file.file_sink import FileSink, where_to_go_on
+from drainer.sink.file.remote_files import OWNER, open_remote
 from drainer.sink.runner import Runner
 from drainer.stream.pull.merged import Merged, MergedBatch
 from drainer.stream.rules.rule_set import Rules
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator
 from tidb_binlog.clock import Clock
-from tidb_binlog.errors import ConfigError
+from tidb_binlog.errors import ConfigError, Unavailable
 from tidb_binlog.tso import TS_MAX, Ts
 
 _BATCH_ROWS: Final = 512
 _BATCH_BYTES: Final = 4 << 20
 _STOP_S: Final = 600.0
+NEEDS: Final = READ | WRITE | CREATE
+_NODE_ID: Final = "binlog-spark export"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +82,7 @@ async def export(
 ) -> Exported:
     """`finished`: the pumps will not add to these logs, so all is written that is in them.
 
-    Raises `ConfigError`, `Corruption`, and what writing an archive raises.
+    `directory`: or a URI. Raises `ConfigError`, `Corruption`, and what writing an archive raises.
     """
     if not history:
         raise ConfigError(
@@ -84,18 +91,35 @@ async def export(
         )
     logs = PumpLogs(pumps, Definitions(history=history))
     stop_ts = TS_MAX if finished else logs.complete_ts
-    savepoint = Savepoint(directory)
-    stored = savepoint.load()
-    archive = Archive.open(directory, clock, cluster_id=0, stored_ts=stored.commit_ts if stored else 0)
-    start = where_to_go_on(archive.last_ts, stored, 0)
-    tracker = SchemaTracker.from_history(history, finished_ts=start.commit_ts or max(logs.first_ts - 1, 0))
-    translator = Translator(tracker, Rules())
-    sink = FileSink(start, archive, savepoint, translator.route, Policy(), clock)
-    runner = Runner(sink, translator)
-    try:
-        await runner.run(_batches(logs, start.commit_ts, stop_ts))
-    finally:
-        await runner.stop(_STOP_S)
+    with contextlib.ExitStack() as ends:
+        place = Place(directory)
+        here = place.local or ends.enter_context(tempfile.TemporaryDirectory(prefix="binlog-export-"))
+        savepoint = Savepoint(here)
+        stored = savepoint.load()
+        given: dict[str, Any] = {"cluster_id": 0, "stored_ts": stored.commit_ts if stored else 0}
+        if place.local is not None:
+            archive = Archive.open(here, clock, **given)
+        else:
+            given["max_file_size"] = REMOTE_FILE_SIZE
+            archive = open_remote(place, os.path.join(here, "archive"), clock, node_id=_NODE_ID, **given)
+        start = where_to_go_on(archive.last_ts, stored, 0)
+        tracker = SchemaTracker.from_history(
+            history, finished_ts=start.commit_ts or max(logs.first_ts - 1, 0)
+        )
+        translator = Translator(tracker, Rules())
+        sink = FileSink(start, archive, savepoint, translator.route, Policy(), clock)
+        runner = Runner(sink, translator)
+        try:
+            await runner.run(_batches(logs, start.commit_ts, stop_ts))
+        finally:
+            is_whole = await runner.stop(_STOP_S)
+        if not is_whole:
+            raise Unavailable(
+                f"{place.shown} does not take what is left: {archive.waiting_for or 'it takes too long'}",
+                hint="the same command goes on",
+            )
+        if place.local is None:
+            place.delete(OWNER)  # a Drainer may go on from there
     return Exported(
         logs.files,
         runner.transactions,

@@ -11,12 +11,15 @@ import pytest
 
 from drainer.formats.binlog_file import in_order
 from drainer.places.place import Place
+from drainer.reading.archive.files.segments import survey
+from drainer.sink.file.remote_files import OWNER
 from drainer.spark import program as program
 from drainer.spark.export import export
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support import recorded
 from tests.drainer.support.archive_life import Ready, payloads, whole
 from tests.drainer.support.relay_world import items
+from tests.object_store import ObjectStore
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import ConfigError
 
@@ -111,3 +114,30 @@ def test_the_command_finds_the_history_beside_the_logs(
     assert summary["transactions"] > 20
     assert summary["unfinished"] == 0
     assert payloads(tmp_path / "archive") == asyncio.run(drained("basic", tmp_path / "drained"))
+
+
+@pytest.mark.integration
+async def test_records_in_an_object_store(s3: ObjectStore, tmp_path: Path) -> None:
+    pumps, jobs = corpus.pumps("multi-pump", tmp_path / "pumps"), recorded.jobs("multi-pump")
+    for _ in range(2):
+        await export(pumps, jobs, s3.uri("archive"), ManualClock(), finished=True)
+        assert all(OWNER not in name for name in s3.objects())  # a Drainer may go on from there
+        for name, data in s3.objects().items():
+            (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+            (tmp_path / name).write_bytes(data)
+        assert payloads(tmp_path / "archive") == await drained("multi-pump", tmp_path / "drained")
+
+
+@pytest.mark.integration
+def test_indexes_are_written_to_an_object_store(
+    s3: ObjectStore, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    local = corpus.our_archive(items("basic"), tmp_path / "archive", 4 << 10)
+    for entry in local.list():
+        Place(s3.uri("archive")).upload(entry.name, str(tmp_path / "archive" / entry.name), entry.size)
+    assert program.run(["index", "--archive", s3.uri("archive"), "--newest"]) == 0
+    written = {name: data for name, data in s3.objects().items() if name.endswith(".json")}
+    assert len(written) == len(local.under("index").list()) // 2 > 1
+    assert survey(Place(s3.uri("archive"))).last_ts() == survey(local).last_ts()
+    assert all(segment.is_covered for segment in survey(Place(s3.uri("archive"))).segments)
+    assert "written" in capfd.readouterr().out

@@ -24,7 +24,7 @@ from tidb_binlog.errors import FlagError
 
 PROGRAM: Final = "binlogctl"
 FLAGS: Final = {entry.flag: (name, entry) for name, entry in options(CtlSettings).items() if entry.flag}
-_METAVARS: Final = {"str": "TEXT", "int": "NUMBER", "duration": "DURATION"}
+_METAVARS: Final = {"str": "TEXT", "path": "TEXT", "int": "NUMBER", "duration": "DURATION"}
 _GO: Final = ("cmd", "node-id", "state", "show-offline-nodes", "data-dir", "text", "time-zone", "output")
 _FILES: Final = ("ssl-ca", "ssl-cert", "ssl-key", "pump-config", "drainer-config", "report", "repair")
 _DIRECTORIES: Final = ("data-dir", "archive", "dir", "image")

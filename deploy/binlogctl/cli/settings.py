@@ -31,11 +31,13 @@ class CtlSettings:
 
     cmd: str = _flag("cmd", "pumps", "a command of the Go binlogctl")
     node_id: str = _flag("node-id", "", "id of the node that is meant")
-    data_dir: str = _flag("data-dir", "binlog_position", "directory in which the savepoint is written")
+    data_dir: str = _flag(
+        "data-dir", "binlog_position", "directory where the savepoint is written", kind="path"
+    )
     pd_urls: str = _flag("pd-urls", "http://127.0.0.1:2379", "comma list of URLs of PD or etcd")
-    ssl_ca: str = _flag("ssl-ca", "", "PEM file of the certificate authority; turns TLS on")
-    ssl_cert: str = _flag("ssl-cert", "", "PEM file of our certificate")
-    ssl_key: str = _flag("ssl-key", "", "PEM file of our private key")
+    ssl_ca: str = _flag("ssl-ca", "", "PEM file of the certificate authority; turns TLS on", kind="path")
+    ssl_cert: str = _flag("ssl-cert", "", "PEM file of our certificate", kind="path")
+    ssl_key: str = _flag("ssl-key", "", "PEM file of our private key", kind="path")
     time_zone: str = _flag("time-zone", "", "also show times in this zone, as Asia/Shanghai or Local")
     state: str = _flag(
         "state", "", "state to write: online, pausing, paused, closing, offline; verify: file of its progress"
@@ -68,13 +70,15 @@ class CtlSettings:
     workers: int = _flag("workers", 4, "chunks that are compared at a time", kind="int")
     at_rest: bool = _flag("at-rest", False, "no drainer runs, and nobody writes upstream", kind="bool")
     archive: str = _flag("archive", "", "directory or URI of an archive of the same stream")
-    report: str = _flag("report", "", "write the result as a page into this file")
-    repair: str = _flag("repair", "", "write SQL that mends the downstream into this file")
+    report: str = _flag("report", "", "write the result as a page into this file", kind="path")
+    repair: str = _flag("repair", "", "write SQL that mends the downstream into this file", kind="path")
     repair_now: bool = _flag("repair-now", False, "mend the downstream while its drainer runs", kind="bool")
 
     upstream: str = _flag("upstream", "auto", "auto, tidb (PD and TiKV) or standalone (etcd alone)")
-    pump_config: str = _flag("pump-config", "", "a pump's file on this host")
-    drainer_config: str = _flag("drainer-config", "", "a drainer's file on this host: names the downstream")
+    pump_config: str = _flag("pump-config", "", "a pump's file on this host", kind="path")
+    drainer_config: str = _flag(
+        "drainer-config", "", "a drainer's file here: names the downstream", kind="path"
+    )
     tidb: str = _flag("tidb", "", "comma list of host:status_port of TiDB servers not registered")
 
     rate: int = _flag(

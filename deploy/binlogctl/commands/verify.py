@@ -21,6 +21,7 @@ from binlogctl.cli.command_line import Call
 from binlogctl.cli.commands import DIFFERS, DONE, JSON, NOT_COMPARABLE
 from binlogctl.cli.settings import CtlSettings
 from binlogctl.net import drainer_file
+from drainer.places.place import check_readable
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import ConfigError, FlagError
 from tidb_binlog.observe import log, show
@@ -65,6 +66,7 @@ def check(given: CtlSettings) -> None:
             raise FlagError(f"{name} is {getattr(given, name)}", hint=f"at least {least}")
     if given.repair_now and (given.at_rest or given.image):
         raise FlagError("-repair-now is for a Drainer that runs", hint="write a -repair FILE")
+    check_readable(("-image", given.image), ("-archive", given.archive))
 
 
 def code(result: Verification) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from drainer.config.options import DrainerConfig
+from drainer.places.place import check_readable
 from drainer.reparo.job import Job
 from drainer.reparo.options import DATABASES, SCHEMA, ReparoConfig
 from drainer.stream.rules.rule_set import Rules, read_rules
@@ -49,6 +50,7 @@ class RestoreOptions:
             )
         if not (self.image or self.archive):
             raise ConfigError("nothing is to be done", hint="give -archive DIR")
+        check_readable(("-image", self.image), ("-archive", self.archive))
 
     @property
     def job(self) -> Job:

@@ -20,7 +20,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from drainer import metrics
 from drainer.formats.binlog_directory import DISK_FULL, BinlogDirectory, Broken, DiskFull
@@ -34,6 +34,7 @@ from drainer.txn import Ddl, Transaction
 from tidb_binlog import filesystem, tso
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import Clock
+from tidb_binlog.errors import Unavailable
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 
@@ -43,6 +44,7 @@ T = TypeVar("T")
 MAX_FILE_SIZE: Final = 512 << 20
 BUFFERED_BYTES_MAX: Final = 4 << 20
 INDEX_EVERY: Final = 16 << 20  # so much of a segment is read again at most when a start follows a kill
+UPLOAD_PAUSES_S: Final = 0.5, 30.0
 HEAD_BYTES: Final = 32  # enough for type and commit_ts
 _DDL_TYPE: Final = 1  # second byte of a payload
 
@@ -76,6 +78,7 @@ class ArchiveFiles:
         file = self._directory.newest
         stored = self._segments.index_of(os.path.basename(file.path))
         described = self._segments.up_to_date(file)
+        described.closed = False  # in an object store it may be: its follower was not uploaded any more
         self.last_ts = described.last_ts or self._last_before(file.index)
         if described.size and (stored is None or stored.time_zone != UTC):
             # A Go drainer's, whose times are in an unknown zone: ours go into another segment.
@@ -183,11 +186,30 @@ class ArchiveFiles:
         self._directory.close()
 
 
+class Uploading(Protocol):
+    """Files of an archive whose place is an object store (`remote_files`)."""
+
+    @property
+    def backlog(self) -> int: ...
+
+    def snapshot(self) -> Any: ...
+
+    def upload(self, snapshot: Any) -> None: ...
+
+
 class Archive:
     """`append`, `sync` and `close` are called on the event loop, in the order of the stream."""
 
-    def __init__(self, files: ArchiveFiles, clock: Clock, max_file_size: int = MAX_FILE_SIZE) -> None:
+    def __init__(
+        self,
+        files: ArchiveFiles,
+        clock: Clock,
+        max_file_size: int = MAX_FILE_SIZE,
+        remote: Uploading | None = None,
+    ) -> None:
+        """`remote`: the files, if they are those of an archive in an object store."""
         self._files = files
+        self._remote = remote
         self._clock = clock
         self._sizes = RecordSizes(metrics.FILE_SIZES)
         size = max_file_size if max_file_size > 0 else MAX_FILE_SIZE
@@ -200,13 +222,12 @@ class Archive:
         self.unsynced = False
         """Whether something was appended that no sync has begun with."""
         self._gone = False
-        self.waiting_for = ""
-        """Why nothing can be written now, for /status; "" if it can."""
+        self._full = self._unreached = ""
 
     @classmethod
     def open(
         cls,
-        path: str,
+        local: str,
         clock: Clock,
         *,
         cluster_id: int,
@@ -214,7 +235,22 @@ class Archive:
         max_file_size: int = MAX_FILE_SIZE,
     ) -> Archive:
         """Blocks. `stored_ts`: the checkpoint. Raises as `ArchiveFiles`."""
-        return cls(ArchiveFiles(path, clock, cluster_id, stored_ts), clock, max_file_size)
+        return cls(ArchiveFiles(local, clock, cluster_id, stored_ts), clock, max_file_size)
+
+    @property
+    def waiting_for(self) -> str:
+        """Why nothing can be written or uploaded now, for /status; "" if it can."""
+        return self._full or self._unreached
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether what is synced has to be uploaded before it counts."""
+        return self._remote is not None
+
+    @property
+    def backlog(self) -> int:
+        """Segments that are closed, and not yet uploaded."""
+        return self._remote.backlog if self._remote is not None else 0
 
     # -- appending -------------------------------------------------------------------------------
 
@@ -273,15 +309,35 @@ class Archive:
             try:
                 done = await loop.run_in_executor(self._thread, step)
             except DiskFull as error:
-                if not self.waiting_for:
+                if not self._full:
                     logger.warning("archive waits for room on its disk", reason=str(error))
-                self.waiting_for = str(error)
+                self._full = str(error)
                 await asyncio.sleep(backoff.next_s())
             else:
-                if self.waiting_for:
+                if self._full:
                     logger.info("archive has room again")
-                    self.waiting_for = ""
+                    self._full = ""
                 return done
+
+    async def upload(self) -> None:
+        """What was synced before this is in the object store when this returns. One call at a time. Raises
+        `Conflict` where another Drainer writes there."""
+        if self._remote is None:
+            return
+        snapshot, backoff = await self._patiently(self._remote.snapshot), Backoff(*UPLOAD_PAUSES_S)
+        while True:
+            try:
+                await asyncio.to_thread(self._remote.upload, snapshot)
+            except Unavailable as error:
+                if not self._unreached:
+                    logger.warning("archive waits for its object store", reason=str(error))
+                self._unreached = str(error)
+                await asyncio.sleep(backoff.next_s())
+            else:
+                if self._unreached:
+                    logger.info("archive is uploaded again")
+                    self._unreached = ""
+                return
 
     async def remove_older(self, days: int, upstream_s: float) -> int:
         """Remove segments that are so old; not the newest one. `upstream_s`: the time upstream.
@@ -291,7 +347,14 @@ class Archive:
         """
         than_s = self._clock.wall_s() - days * DAY_S
         than_ts = max(tso.from_wall_s(upstream_s - days * DAY_S), 1)
-        return await self._patiently(functools.partial(self._files.remove_older, than_s, than_ts))
+        step = functools.partial(self._files.remove_older, than_s, than_ts)
+        if self._remote is None:
+            return await self._patiently(step)
+        try:
+            return await asyncio.to_thread(step)
+        except Unavailable as error:
+            logger.warning("segments are not removed", reason=str(error))
+            return 0
 
     async def compress(self) -> int:
         """Compress the segments that are closed, beside what is written; how many. Raises `Corruption`."""

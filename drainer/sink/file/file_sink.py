@@ -39,6 +39,9 @@ logger = log.get("drainer.archive_applier")
 
 SWEEP_S: Final = 3600.0
 COMPRESS_S: Final = 2.0
+UPLOAD_INTERVAL_S: Final = 10.0
+BACKLOG_MAX: Final = 16
+"""Segments of an archive in an object store that wait here to be uploaded; then the stream waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ class FileSink(Sink):
         retention_days: int = 0,
         compresses: bool = False,
         upstream: Clock | None = None,
+        upload_interval_s: float = UPLOAD_INTERVAL_S,
     ) -> None:
         self.background = Background()
         self._archive = archive
@@ -89,6 +93,9 @@ class FileSink(Sink):
         self._under_way: asyncio.Future[None] | None = None
         self.start_ts = self._last_ts = self._synced = start.commit_ts
         self._version = self._synced_version = start.schema_version
+        self._on_disk = start.commit_ts, start.schema_version  # of this machine
+        self._upload_interval_s = upload_interval_s
+        self._uploading = asyncio.Lock()
         self._more = False  # was appended since the sync that is under way began
         self._is_whole = False
 
@@ -98,7 +105,7 @@ class FileSink(Sink):
 
     @property
     def resolved_ts(self) -> Ts:
-        """Everything at or below it is in the archive, on the medium."""
+        """Everything at or below it is in the archive, on the medium or in the object store."""
         return self._synced
 
     @property
@@ -110,7 +117,10 @@ class FileSink(Sink):
         return self._archive.waiting_for
 
     def facts(self) -> dict[str, Any]:
-        return {"Archive": {"waiting_for": self._archive.waiting_for, "last_commit_ts": self._last_ts}}
+        facts = {"waiting_for": self._archive.waiting_for, "last_commit_ts": self._last_ts}
+        if self._archive.is_remote:
+            facts |= {"uploaded_commit_ts": self._synced, "segments_to_upload": self._archive.backlog}
+        return {"Archive": facts}
 
     def set_ddl_rules(self, rules: Sequence[Rule]) -> None:
         self._policy = Policy(rules)
@@ -121,6 +131,8 @@ class FileSink(Sink):
         tasks: dict[str, Coroutine[Any, Any, None]] = {}
         if self._retention_days > 0:
             tasks["retention"] = self._keep_retention()
+        if self._archive.is_remote:
+            tasks["upload"] = self._keep_uploading()
         if self._compresses:
             tasks["compression"] = self._keep_compressing()
         return tasks
@@ -135,6 +147,17 @@ class FileSink(Sink):
         while True:
             await self._archive.compress()
             await asyncio.sleep(COMPRESS_S)
+
+    async def _keep_uploading(self) -> None:
+        while True:
+            await asyncio.sleep(self._upload_interval_s)
+            await self._upload()
+
+    async def _upload(self) -> None:
+        async with self._uploading:
+            on_disk = self._on_disk
+            await self._archive.upload()
+            self._synced, self._synced_version = on_disk
 
     async def save(self) -> None:
         await self._savepoint.save(self._synced, self._synced_version)
@@ -185,6 +208,8 @@ class FileSink(Sink):
 
         Waits only where much waits already.
         """
+        if self._archive.backlog >= BACKLOG_MAX:
+            await self._upload()
         if self._archive.waiting >= BUFFERED_BYTES_MAX:
             await self._settled()
         if self._under_way is not None and self._under_way.done():
@@ -202,11 +227,16 @@ class FileSink(Sink):
         await self._settled()
         await self.flush()
         await self._settled()
+        if self._archive.is_remote:
+            await self._upload()
         await self.save()
 
     async def finish(self, *, broken: bool) -> None:
         await self._settled()
         if not broken:
+            if self._archive.is_remote:
+                await self._archive.sync(indexes=True)
+                await self._upload()
             await self._archive.close()
             await self._savepoint.save(self._synced, self._synced_version, consistent=True)
             self._is_whole = True
@@ -221,7 +251,9 @@ class FileSink(Sink):
             upto_ts, version = self._last_ts, self._version
             if self._archive.unsynced:  # also what was written already, as pieces of a transaction are
                 await self._archive.sync()
-            self._synced, self._synced_version = upto_ts, version
+            self._on_disk = upto_ts, version
+            if not self._archive.is_remote:
+                self._synced, self._synced_version = self._on_disk
 
     def _note(self, done: asyncio.Future[None]) -> None:
         if not done.cancelled() and (error := done.exception()) is not None:

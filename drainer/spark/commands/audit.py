@@ -9,6 +9,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from drainer.places.place import READ, Place
 from drainer.spark import arguments
 from drainer.spark.driver import TaskProgress
 from drainer.spark.session import EXTRA_HINT
@@ -49,7 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--image", default="", metavar="DIR", help="image to compare with; with --db: where tables begin"
     )
     group = parser.add_argument_group("report")
-    group.add_argument("--report", default="", metavar="FILE", help="page to write; JSON goes beside it")
+    group.add_argument(
+        "--report",
+        default="",
+        metavar="FILE",
+        help="page to write; JSON goes beside it",
+    )
     group.add_argument(
         "--chunks", type=int, default=64, metavar="N", help="checksums for so many parts of a table (64)"
     )
@@ -61,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
     if args.ops:
         raise ConfigError("an audit of some kinds of changes cannot work", hint="leave out --ops")
     target = arguments.database(args) if args.database else None
+    if args.image:
+        Place(args.image).require("--image", READ)
     small_bytes = arguments.small_bytes(args)
     if args.report:
         _need_matplotlib()  # it is said before the audit, not after it

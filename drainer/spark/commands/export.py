@@ -11,11 +11,11 @@ import asyncio
 from dataclasses import asdict
 from typing import Final
 
-from drainer.places.place import Place
+from drainer.places.place import READ, Place
 from drainer.reading.archive.decode import ddl_history
 from drainer.spark import arguments
 from drainer.spark.driver import TaskProgress
-from drainer.spark.export import export
+from drainer.spark.export import NEEDS, export
 from tidb_binlog import time_text
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.observe import show
@@ -44,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ddl-history", default="", metavar="FILE", help="DDL jobs (default: ddl_jobs.jsonl beside the logs)"
     )
-    parser.add_argument("--to", required=True, metavar="DIR", help="of the archive: a local directory")
+    parser.add_argument("--to", required=True, metavar="DIR", help="of the archive; or a URI (s3://, gs://)")
+    arguments.add_file_system(parser)
     parser.add_argument(
         "--finished",
         action="store_true",
@@ -54,7 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    pumps = [Place.of(each, {}) for each in args.pumps]
+    Place(args.to).require("--to", NEEDS)
+    pumps = [arguments.place(args, each, "--from", READ) for each in args.pumps]
     with TaskProgress("export"):
         history = ddl_history.load(pumps[0], arguments.history_file(args.ddl_history))
         done = asyncio.run(export(pumps, history, args.to, SystemClock(), finished=args.finished))

@@ -60,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from drainer.spark.replay.entry import replay
 
+    arguments.check(args)
     options = ReplayOptions(
         tables=Selection.of(tables=args.tables).tables,
         safe=args.safe,

@@ -16,6 +16,8 @@ from dataclasses import asdict, replace
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
+from drainer.places.object_store import STORES
+from drainer.places.place import Place
 from drainer.reading.archive.files.selection import Selection, parse_bound
 from drainer.spark import arguments
 from drainer.spark.replay.plan import SMALL_BYTES, ReplayOptions
@@ -54,7 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("stream").add_argument
     add("--config", default="", metavar="FILE", help="a Drainer's: Pumps, downstream, rules, TLS, ddl-rule")
     add("--name", default=NAME, metavar="NAME", help=f"of the reader that Pumps keep for (default {NAME})")
-    add("--checkpoint", default="", metavar="DIR", help="of a stream from an archive; kept over restarts")
+    add(
+        "--checkpoint",
+        default="",
+        type=_checkpoint,
+        metavar="DIR",
+        help="of a stream from an archive; kept over restarts",
+    )
     add("--once", action="store_true", help="apply what is there now, then end")
     add("--start", type=_bound, default=0, metavar="TIME", help="begin there, with a new checkpoint")
     add("--interval", type=_span, default=INTERVAL_S, metavar="SPAN", help="between batches (default 1s)")
@@ -198,6 +206,15 @@ def _as_text(batch: Batch) -> None:
         f"lag {quantities.span(max(batch.lag_s, 0.0))}",
     ]
     show.print_lines(", ".join(parts))
+
+
+def _checkpoint(text: str) -> str:
+    if Place(text).scheme in STORES:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: Spark keeps it, which knows no such file system; give a path, hdfs://, or s3a:// with"
+            " the jars for it"
+        )
+    return text
 
 
 def _bound(text: str) -> int:

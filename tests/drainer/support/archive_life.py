@@ -11,8 +11,10 @@ from drainer.checkpoint.savepoint import Savepoint
 from drainer.ddl.policy import Policy
 from drainer.formats import binlog_file
 from drainer.operate.control.pause_and_reload import Control
+from drainer.places.place import Place
 from drainer.sink.file.archive import Archive
 from drainer.sink.file.file_sink import FileSink, where_to_go_on
+from drainer.sink.file.remote_files import open_remote
 from drainer.sink.runner import Runner
 from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
 from drainer.txn import Item, Transaction
@@ -50,20 +52,25 @@ def merged_of(source: Ready, commit_ts: int) -> Merged:
 
 
 class Life:
-    """One run, from opening the archive to its end."""
+    """One run, from opening the archive to its end. `remote`: where the archive is, if it is not the
+    directory."""
 
     def __init__(self, directory: Path, source: Ready, clock: Clock | None = None, **settings: Any) -> None:
         clock = clock or SystemClock()
         self.source = source
         self.savepoint = Savepoint(str(directory))
         stored = self.savepoint.load()
-        self.archive = Archive.open(
-            str(directory),
-            clock,
-            cluster_id=CLUSTER_ID,
-            stored_ts=stored.commit_ts if stored else 0,
-            max_file_size=settings.pop("max_file_size", FILE_SIZE),
-        )
+        given: dict[str, Any] = {
+            "cluster_id": CLUSTER_ID,
+            "stored_ts": stored.commit_ts if stored else 0,
+            "max_file_size": settings.pop("max_file_size", FILE_SIZE),
+        }
+        remote: Place | None = settings.pop("remote", None)
+        if remote is None:
+            self.archive = Archive.open(str(directory), clock, **given)
+        else:
+            node_id = settings.pop("node_id", "drainer-1")
+            self.archive = open_remote(remote, str(directory / "here"), clock, node_id=node_id, **given)
         self.start = where_to_go_on(self.archive.last_ts, stored, 0)
         self.sink = FileSink(
             self.start, self.archive, self.savepoint, source.route, Policy(), clock, **settings
