@@ -132,6 +132,10 @@ def _shown(name: Name) -> str:
     return f"the Iceberg table {'.'.join(name)}"
 
 
+class _Moved(Exception):
+    """Somebody with our name has written meanwhile: another life, or an earlier try of ours."""
+
+
 class IcebergChangelog(LakeTable):
     """One table."""
 
@@ -171,10 +175,29 @@ class IcebergChangelog(LakeTable):
             update.union_by_name(schema_of(self.columns | dict(added) | dict(widened)))
 
     def append(self, rows: pa.RecordBatchReader, position: int) -> None:
-        mark = {self._app: str(position)}
-        with _told(self._shown), self._table.transaction() as transaction:
-            transaction.set_properties(mark)
-            transaction.append(rows, snapshot_properties=mark)
+        """The library commits again, on what it finds then, after another program's commit: rows that came
+        with that are not to come twice."""
+        mark, table, before = {self._app: str(position)}, self._table, self.position
+
+        def refresh() -> Any:
+            refreshed = type(table).refresh(table)
+            if self.position != before:
+                raise _Moved
+            return refreshed
+
+        table.refresh = refresh
+        try:
+            with _told(self._shown), table.transaction() as transaction:
+                transaction.set_properties(mark)
+                transaction.append(rows, snapshot_properties=mark)
+        except _Moved:
+            if self.position < position:
+                raise Conflict(
+                    f"{self._shown}: another drainer of this name wrote up to {self.position}",
+                    hint="end the other one; give each Drainer a node-id of its own",
+                ) from None
+        finally:
+            del table.refresh
 
     def compact(self, target_bytes: int) -> None:
         """The library cannot: other programs do it."""
