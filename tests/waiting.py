@@ -61,10 +61,12 @@ async def until(
 
 def until_here(condition: Callable[[], T], what: object = "", *, seconds: float = PATIENCE_S) -> T:
     """As `until`, on a thread without a loop."""
-    end_s = time.monotonic() + seconds
+    began_s = asked_s = time.monotonic()
     while not (value := condition()):
-        assert time.monotonic() < end_s, _missing(condition, what)
-        time.sleep(_LOOK_S)
+        now_s = time.monotonic()
+        assert now_s - began_s < seconds, _missing(condition, what)
+        time.sleep(max(_LOOK_S, now_s - asked_s))  # who is asked has half of the time for what it does
+        asked_s = time.monotonic()
     return value
 
 
