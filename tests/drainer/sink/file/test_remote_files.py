@@ -23,11 +23,18 @@ from drainer.sink.file.remote_files import OWNER
 from drainer.stream.pull.merged import MergedBatch
 from tests.drainer.support.archive_life import Life, Ready, payloads, whole
 from tests.drainer.support.relay_world import items
-from tests.object_store import ObjectStore
+from tests.object_store import SECRET, ObjectStore
 from tests.rig.proxy import Proxy
 from tests.waiting import until
 from tidb_binlog.clock import ManualClock
-from tidb_binlog.errors import BinlogError, Conflict, Corruption, DirectoryLocked, ForeignDirectory
+from tidb_binlog.errors import (
+    BinlogError,
+    Conflict,
+    Corruption,
+    DirectoryLocked,
+    ForeignDirectory,
+    Unavailable,
+)
 from tidb_binlog.net.port import LOOPBACK
 from tidb_binlog.record import decode_file
 
@@ -288,3 +295,22 @@ def test_whose_it_is_has_to_be_known(
     with pytest.raises(kind):
         Life(tmp_path, Ready(items("keys")), remote=Place(s3.uri("a")))
     assert s3.objects() == {f"a/{OWNER}": owner}
+
+
+async def test_a_bucket_that_takes_no_more_is_waited_for(
+    s3: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "UPLOAD_PAUSES_S", (0.01, 0.05))
+    source = Ready(items("keys"))
+    life = Life(tmp_path, source, remote=Place(s3.uri("a")))
+    with s3.asking_for_keys():
+        with pytest.raises(Unavailable, match="cannot be written: InvalidAccessKeyId") as refused:
+            Life(tmp_path / "other", source, remote=Place(s3.uri("b")))
+        assert SECRET not in str(refused.value)
+        await life.runner.run(life.batches())
+        stopping = asyncio.ensure_future(life.runner.stop(120))
+        await until(lambda: life.sink.held_up)
+        assert SECRET not in life.sink.held_up
+        assert life.sink.stored_ts == 0
+    assert await stopping
+    assert life.sink.stored_ts == source.stream[-1].commit_ts
