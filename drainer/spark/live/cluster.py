@@ -145,7 +145,6 @@ class LiveCluster:
         running = asyncio.gather(collector.run(), self._reader.run(), self._time.run(), self._take(collector))
         self._running = running
         self._ends.push_async_callback(_end, running)
-        await self._see_pumps()
 
     async def _take(self, collector: Collector) -> None:
         async for batch in collector.batches():
@@ -153,7 +152,8 @@ class LiveCluster:
             self._watermark = max(self._watermark, batch.watermark)
             self._moved.set()
 
-    async def _see_pumps(self) -> None:
+    async def see_pumps(self) -> None:
+        """Look at the registry. Raises `Unavailable`."""
         view = await self.registry.view()
         here = {name: entry for name, entry in view.pumps.items() if entry.status.state != node.OFFLINE}
         self.pumps = PumpSet(self.upstream.cluster_id, here, self._settings.tls)
@@ -165,7 +165,7 @@ class LiveCluster:
         while True:
             self._check()
             try:
-                await self._see_pumps()
+                await self.see_pumps()
                 return await range_cuts.parts(self.pumps, position, stop_ts)
             except Unavailable as error:
                 if not backoff.attempts:

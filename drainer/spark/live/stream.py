@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -115,7 +116,9 @@ class PumpStream:
 
     def stop(self) -> None:
         """Ask it to end after the batch under way. From any thread, and from a signal handler."""
-        if self._loop is not None:
+        if self._loop is None:  # it ends as soon as it has begun
+            self._stopping.set()
+        else:
             self._loop.call_soon_threadsafe(self._stopping.set)
 
     async def _run(self) -> None:
@@ -138,12 +141,12 @@ class PumpStream:
                 await asyncio.to_thread(store.close)
 
     async def _batches(self, cluster: LiveCluster, life: _Life) -> None:
-        end_ts = await cluster.now_ts() if self._settings.once else 0
+        settings = self._settings
+        end_ts = await cluster.now_ts() if settings.once else 0
+        begun = await life.begun()
         while not self._stopping.is_set() and not (end_ts and life.position >= end_ts):
-            settings = self._settings
-            bound = await life.begun() or await cluster.bound(
-                life.position, settings.batch_bytes, settings.interval_s
-            )
+            bound = begun or await cluster.bound(life.position, settings.batch_bytes, settings.interval_s)
+            begun = None
             if bound is None:
                 continue
             self._number += 1
@@ -244,7 +247,7 @@ class _Life:
             assert isinstance(item, Ddl)
             ddl = item
             self._known = None
-        rows, drift = await self._worked(self._plan(known_schema, bound, ddl))
+        rows, drift = await self._worked(known_schema, bound, ddl)
         if ddl is not None:
             self._schema_version = self._schema.tracker.version
             self._schema.keep(bound.stop_ts)
@@ -254,13 +257,13 @@ class _Life:
         ran = int(ddl is not None and not ddl.skip)
         return Batch(number, first_ts, bound.stop_ts, rows, ran, drift, seconds, lag_s)
 
-    async def _worked(self, plan: ReplayPlan) -> tuple[int, int]:
+    async def _worked(self, known_schema: _Known, bound: Bound, ddl: Ddl | None) -> tuple[int, int]:
         """Do a batch, however often a Pump, the downstream or Spark is away meanwhile. Raises what does not
         pass by itself, and what passes when the stream is to stop."""
         backoff = Backoff(0.1, 10.0)
         while True:
             try:
-                return await asyncio.to_thread(self._work, plan)
+                return await asyncio.to_thread(self._work, self._plan(known_schema, bound, ddl))
             except Exception as error:
                 why = translated(error) or error
                 passes = isinstance(why, Unavailable | SessionError) and not isinstance(why, StatementRefused)
@@ -270,17 +273,20 @@ class _Life:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(backoff.next_s()):
                     await self._stopping.wait()
+            with contextlib.suppress(Unavailable):
+                await self._cluster.see_pumps()  # one may have another address by now
 
     def _know(self, bound: Bound) -> _Known:
         self._translator.catch_up(bound.stop_ts, 0)
         tracker = self._schema.tracker
         if self._known is None or self._known.generation != tracker.generation:
-            self._known = _Known.of(self._cluster, tracker, self._rules)
+            self._known = _Known.of(tracker, self._rules)
         return self._known
 
     def _plan(self, known_schema: _Known, bound: Bound, ddl: Ddl | None) -> ReplayPlan:
         settings, first_ts = self._settings, self.position + 1
-        slices = tuple(PumpSlice.of(known_schema.state, *part) for part in bound.parts)
+        state = StreamState(self._cluster.pumps, known_schema.tracker, self._rules.text)
+        slices = tuple(PumpSlice.of(state, *part) for part in bound.parts)
         size = sum(part.size for part in slices)
         buckets = 0 if self._spark is None or size <= settings.small_bytes else buckets_of(size)
         rows_stop = bound.stop_ts - (ddl is not None)
@@ -305,6 +311,7 @@ class _Life:
             known_schema.definitions,
             tuple(tasks),
             frozen,
+            defines_all=True,
         )
 
     def _work(self, plan: ReplayPlan) -> tuple[int, int]:
@@ -345,8 +352,11 @@ class _Life:
         self._cluster.done(commit_ts)
 
     def _forget(self) -> None:
-        with contextlib.closing(connect(self._target)) as connection:
-            self._jobs.forget_before(connection, self.position)
+        try:
+            with contextlib.closing(connect(self._target)) as connection:
+                self._jobs.forget_before(connection, self.position)
+        except (SessionError, Unavailable) as error:  # it is done with the next batch
+            logger.warning("progress of former batches stays for now", reason=safe_text(error))
 
     async def _settle(self, commit_ts: Ts, *, consistent: bool) -> None:
         checkpoint = Checkpoint(
@@ -367,21 +377,21 @@ class _Life:
 
 @dataclass(frozen=True)
 class _Known:
-    """The schema at one place of the stream. `partial`: changes of a table are withheld."""
+    """The schema at one place of the stream, and nothing of the Pumps, which come and go without a DDL.
+    `partial`: changes of a table are withheld."""
 
     generation: int
-    state: StreamState
+    tracker: bytes
     definitions: Definitions
     partial: bool
 
     @classmethod
-    def of(cls, cluster: LiveCluster, tracker: SchemaTracker, rules: Rules) -> _Known:
+    def of(cls, tracker: SchemaTracker, rules: Rules) -> _Known:
         """As the tracker has it now."""
         names = (name for name in tracker.names() if not is_system_schema(name[0]) and rules.allows(*name))
         versions = [
             rules.placed(version) for name in names if (version := tracker.table_named(*name)) is not None
         ]
         tables = [ArchivedTable(0, *version.downstream, version) for version in versions]
-        state = StreamState.of(cluster.pumps, tracker, rules)
         partial = any(version.partial for version in versions)
-        return cls(tracker.generation, state, Definitions(tables), partial)
+        return cls(tracker.generation, pickle.dumps(tracker), Definitions(tables), partial)

@@ -69,7 +69,8 @@ class ReplayPlan:
     """What is to be done, and from where rows are read.
 
     `location`: the directory of the slices. `oldest`: index of its first segment, None without one.
-    `with_rows`: the tables that rows may be of, None: of any. `changes`: rows in the files that were read,
+    `with_rows`: the tables that rows may be of, None: of any. `defines_all`: no definition need come from the
+    downstream. `changes`: rows in the files that were read,
     before any selection.
     """
 
@@ -82,6 +83,7 @@ class ReplayPlan:
     skip_ddl: frozenset[int] = frozenset()
     oldest: int | None = None
     with_rows: frozenset[tuple[str, str]] | None = None
+    defines_all: bool = False
     changes: int = 0
 
     def refuse_gap(self) -> None:

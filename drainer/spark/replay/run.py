@@ -132,7 +132,8 @@ class ReplayRun:
     def _rows(self, number: int, task: ReplayTask, step: Rows) -> None:
         if not task.slices:
             return
-        self._catalog.prepare(step.start)
+        if not self._plan.defines_all:
+            self._catalog.prepare(step.start)
         if task.buckets:
             self._rows_in_tasks(number, task, step)
         else:

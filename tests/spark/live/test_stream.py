@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Connection, Target
 from drainer.spark.live.stream import LiveSettings, PumpStream
 from drainer.spark.replay.stream_apply import Batch
-from pumpclient import Publisher, column
+from pumpclient import Publisher, column, open_publisher
 from tests.integration.support.subscribed_shop import shop, write
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start
@@ -127,4 +127,35 @@ async def test_a_batch_that_was_cut_is_finished_by_its_own_stream(
     await life(settings)
     assert connection.rows(b"SELECT COUNT(*), MIN(id) FROM shop.items") == [(29, 1)]
     await life(replace(settings, name="another"))
+    await publisher.close()
+
+
+async def test_a_pump_that_joins_between_two_batches_is_read(
+    pump: Start, etcd_clean: str, publisher: Publisher, settings: LiveSettings, connection: Connection
+) -> None:
+    """Without a DDL in between: of the schema nothing is new, of the Pumps one."""
+    batches: list[Batch] = []
+    stream = PumpStream(replace(settings, once=False), None, on_batch=batches.append)
+    running = asyncio.create_task(asyncio.to_thread(stream.wait))
+    written = 0
+
+    async def write_until(enough: Callable[[], bool]) -> None:
+        nonlocal written
+        async with asyncio.timeout(60):
+            while not enough():
+                await write(publisher, written)
+                written += 1
+
+    await write_until(lambda: any(batch.rows for batch in batches))
+    await pump("-node-id=p3", "-heartbeat-interval=200ms", directory="p3").start_and_wait()
+    other = await open_publisher(etcd_clean)  # its writes go round all three
+    at = len(batches)
+    for number in range(1000, 1030):
+        await write(other, number)
+    await write_until(lambda: sum(batch.rows for batch in batches[at:]) > 0)
+    stream.stop()
+    await running
+    await life(settings)
+    assert [number for number, _ in orders(connection)] == [*range(written), *range(1000, 1030)]
+    await other.close()
     await publisher.close()

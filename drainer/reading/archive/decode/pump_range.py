@@ -24,7 +24,6 @@ from drainer.reading.archive.files.selection import Selection
 from drainer.stream.pull.range_reader import PumpSet, merged_range
 from drainer.stream.rules.rule_history import rules_from
 from drainer.stream.rules.rule_set import Rules
-from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator
 from drainer.txn import Transaction
 from tidb_binlog.errors import Corruption
@@ -36,16 +35,12 @@ PUMPS: Final = "pumps"
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """What rows of a stream are read by at one place of it; travels to tasks. `tables`: see `PumpSet`."""
+    """What rows of a stream are read by at one place of it; travels to tasks. `tracker`: a pickled
+    `SchemaTracker` as it was there; `rules`: the text of `Rules`."""
 
     pumps: PumpSet
     tracker: bytes = field(repr=False)
     rules: str = ""
-
-    @classmethod
-    def of(cls, pumps: PumpSet, tracker: SchemaTracker, rules: Rules) -> StreamState:
-        """The tracker as it is now."""
-        return cls(pumps, pickle.dumps(tracker), rules.text)
 
     def translator(self) -> Translator:
         """One that begins there."""
