@@ -290,6 +290,11 @@ def open_session(args: argparse.Namespace, app: str) -> SparkSession:
     """The session that the command line asks for. What is wrong with the archive and the range is said before
     a JVM is started, which takes seconds."""
     check(args)
+    return start_session(args, app)
+
+
+def start_session(args: argparse.Namespace, app: str) -> SparkSession:
+    """The same for what reads no archive."""
     spark = session.session(app, args.master, dict(args.conf))
     session.quiet()
     return spark

@@ -1,6 +1,7 @@
 """Chaos: breaks things at random times, and keeps up what died in between: processes killed or frozen,
-connections reset, the downstream read-only, the disk under the relay log full, a program with a wrong clock,
-rows that the downstream refuses. And the operator, who decides about DDL and rows that wait.
+connections reset, Pumps that join and leave, the downstream read-only, the disk under the relay log full, a
+program with a wrong clock, rows that the downstream refuses. And the operator, who decides about DDL and rows
+that wait.
 
 Drives  the cluster's processes, by the pids it started; the proxy in front of MariaDB; the small disk
 Owns    the random choice of fault and time (seeded)
@@ -37,6 +38,8 @@ PAUSE_S: Final = (1.5, 5.0)
 DOWN_S: Final = (0.1, 1.5)
 FROZEN_S: Final = (0.5, 6.0)
 AWAY_S: Final = (0.5, 3.0)
+PUMPS_MAX: Final = 4
+LEAVES_S: Final = 20.0
 WATCH_S: Final = 0.2
 OLD_S: Final = (1.0, 4.0)
 RESTART_AFTER_S: Final = 0.5
@@ -146,6 +149,8 @@ class Chaos:
             (1, self._etcd_killed),
             (1, self._etcd_frozen),
             (1, self._put_back),
+            (1, self._pump_joins),
+            (1, self._pump_leaves),
         ]
         if waits:
             self._faults.append((3, self._rows_refused))
@@ -249,6 +254,33 @@ class Chaos:
         async with self._writer.paused():
             await self._frozen(self._cluster.etcd)
             await self._cluster.until_etcd_answers()
+
+    async def _pump_joins(self) -> None:
+        pumps = self._cluster.pumps
+        if len(pumps) < PUMPS_MAX:
+            self._count("Pump joined")
+            await self._cluster.start_pumps(1)
+            self._nodes.append(pumps[-1].process)
+
+    async def _pump_leaves(self) -> None:
+        """It ends by itself, once everyone has what it holds; that may be long after the fault."""
+        pumps = self._cluster.pumps
+        if len(pumps) < PUMPS_MAX:
+            return
+        pump = self._random.choice(pumps)
+        processes = self._cluster.supervisor.processes
+        processes.remove(pump.process)  # its end is no death
+        try:
+            await asyncio.to_thread(http_put, f"http://{pump.address}/state/{pump.name}/close", RELOAD_S)
+            async with asyncio.timeout(LEAVES_S):
+                while pump.process.is_running:
+                    await asyncio.sleep(WATCH_S)
+        except (Unavailable, TimeoutError):
+            processes.append(pump.process)
+        else:
+            pumps.remove(pump)
+            self._nodes.remove(pump.process)
+            self._count("Pump left")
 
     async def _clock_jumps(self) -> None:
         """A program whose clock is days ahead or behind draws timestamps: no other program may follow it."""

@@ -88,6 +88,7 @@ class Cluster:
         self.supervisor = Supervisor(self.directory)  # of all processes, those of the servers too
         self.mariadb = MariaDbServer()  # the Drainer's downstream
         self.pumps: list[Node] = []
+        self._pumps_begun = 0  # numbers, and so names, are never used twice
         self.drainer: Node | None = None  # the last one that was begun
         self.etcd: Process | None = None
         self.etcd_endpoint = ""
@@ -128,22 +129,26 @@ class Cluster:
         await self.until(self.etcd, lambda: http_get(f"{self.etcd_endpoint}/health"))
 
     async def start_pumps(self, count: int) -> None:
-        """Start Pumps and wait until each is registered and answers."""
-        for number in range(1, count + 1):
-            name = f"pump-{number}"
-            address = f"{LOOPBACK}:{self._port(PUMP_PORT + number - 1)}"
-            arguments = [
-                f"--addr={address}",
-                f"--advertise-addr={address}",
-                f"--pd-urls={self.etcd_endpoint}",
-                f"--data-dir={self.directory / name}",
-                f"--node-id={name}",
-            ]
-            node = Node(name, self._python(name, "pump", arguments), address, f"http://{address}/status")
+        """Start Pumps, in addition to those there are, and wait until each is registered and answers."""
+        begun = [self._prepare_pump(self._pumps_begun + number) for number in range(1, count + 1)]
+        self._pumps_begun += count
+        for node in begun:
             node.process.start()
             self.pumps.append(node)
-        for node in self.pumps:
+        for node in begun:
             await self.until_ready(node)
+
+    def _prepare_pump(self, number: int) -> Node:
+        name = f"pump-{number}"
+        address = f"{LOOPBACK}:{self._port(PUMP_PORT + number - 1)}"
+        arguments = [
+            f"--addr={address}",
+            f"--advertise-addr={address}",
+            f"--pd-urls={self.etcd_endpoint}",
+            f"--data-dir={self.directory / name}",
+            f"--node-id={name}",
+        ]
+        return Node(name, self._python(name, "pump", arguments), address, f"http://{address}/status")
 
     async def start_drainer(self, name: str = "drainer", syncer: str = "") -> Node:
         """Start the Drainer with the private MariaDB as its downstream. `syncer`: more lines of [syncer]."""

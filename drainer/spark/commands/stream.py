@@ -123,7 +123,7 @@ def _from_pumps(args: argparse.Namespace, done: Callable[[Batch], None]) -> Pump
         interval_s=args.interval,
         batch_bytes=args.batch_bytes or LIVE_BATCH_BYTES,
     )
-    return PumpStream(settings, lambda: arguments.open_session(args, "binlog-spark stream"), on_batch=done)
+    return PumpStream(settings, lambda: arguments.start_session(args, "binlog-spark stream"), on_batch=done)
 
 
 def _drainer(args: argparse.Namespace) -> DrainerConfig:
