@@ -110,7 +110,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _from_pumps(args: argparse.Namespace, done: Callable[[Batch], None]) -> PumpStream:
-    from drainer.spark.live.stream import LIVE_BATCH_BYTES, LiveSettings, PumpStream
+    from drainer.spark.live.downstream import LIVE_BATCH_BYTES, LiveSettings
+    from drainer.spark.live.stream import PumpStream
 
     drainer = _drainer(args)
     args.archive = args.archive or _PUMPS

@@ -12,7 +12,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from drainer.config.options import DrainerConfig
-from drainer.spark.live.stream import LiveSettings, PumpStream
+from drainer.spark.live.downstream import LiveSettings
+from drainer.spark.live.stream import PumpStream
 from tests.benchmarks.drainer.draining import filled, reset, verify
 from tests.benchmarks.drainer.sysbench import workload
 from tests.benchmarks.report import Result

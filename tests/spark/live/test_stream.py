@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Connection, Target
-from drainer.spark.live.stream import LiveSettings, PumpStream
+from drainer.spark.live.downstream import LiveSettings
+from drainer.spark.live.stream import PumpStream
 from drainer.spark.replay.stream_apply import Batch
 from pumpclient import Publisher, column, open_publisher
 from tests.integration.support.subscribed_shop import shop, write

@@ -1,0 +1,202 @@
+"""Database: the downstream of a stream is a server; each batch is a job of replay.
+
+Drives  `ReplayRun` for the rows of a batch and its DDL, the Drainer's own checkpoint
+Owns    the checkpoint of the cluster while it is open: a Drainer that starts meanwhile is refused, and so is
+        this while a Drainer runs. Ended between two batches, it leaves what a Drainer leaves that was stopped
+Holds   rows of a batch are written once, however often it is begun: progress lies downstream (`job`)
+Tests   tests/spark/live/test_stream.py, tests/spark/live/test_take_over.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+
+from drainer.app.build_mysql import open_checkpoint, patiently
+from drainer.app.load_schema import TrackedSchema, open_schema
+from drainer.checkpoint.resume import Start
+from drainer.checkpoint.schema_snapshot import StoredSchema
+from drainer.checkpoint.store import CheckpointStore
+from drainer.checkpoint.value import Checkpoint
+from drainer.config.downstream import target_of
+from drainer.ddl import rules as ddl_rules
+from drainer.ddl.policy import Policy
+from drainer.ddl.run.recycle_bin import KeepDropped
+from drainer.ddl.run.runner import DdlRunner
+from drainer.mysql.connection import connect
+from drainer.mysql.errors import SessionError, safe_text
+from drainer.places.place import Place
+from drainer.reading.archive.decode.pump_range import PUMPS
+from drainer.reading.archive.files.selection import Selection
+from drainer.spark.engine import SparkOf
+from drainer.spark.live.cluster import LiveCluster
+from drainer.spark.live.downstream import LiveBatch, LiveDownstream, LiveSettings
+from drainer.spark.replay.job import Frozen, stored
+from drainer.spark.replay.plan import ReplayPlan, ReplayTask
+from drainer.spark.replay.run import DdlSteps, ReplayRun
+from drainer.spark.replay.stream_jobs import LiveJobs
+from drainer.txn import Ddl
+from tidb_binlog.errors import Conflict, Unavailable
+from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
+
+logger = log.get("drainer.pump_stream")
+
+
+async def open_database(settings: LiveSettings, spark: SparkOf | None, cluster: LiveCluster) -> Database:
+    """At its checkpoint, with the schema of there. Raises what reading it does, `Conflict` where it is
+    another's."""
+    drainer = replace(settings.drainer, node_id=settings.owner)
+    target = target_of(settings.drainer)
+    store, start = await open_checkpoint(
+        drainer, cluster.upstream, cluster.registry, target, prepare=_refuse_unfinished
+    )
+
+    async def load() -> StoredSchema | None:
+        return await patiently(lambda: store.load_schema(start), store.close)
+
+    history, from_snapshot = cluster.upstream.history, drainer.load_schema_snapshot
+    try:
+        schema = await open_schema(store, start, start.floor_ts, history, load, from_snapshot=from_snapshot)
+    except BaseException:
+        await asyncio.to_thread(store.close)
+        raise
+    return Database(settings, spark, cluster, store, start, schema)
+
+
+async def _refuse_unfinished(_store: CheckpointStore, start: Start, waits: bool) -> None:
+    """What only the Drainer that left it can finish."""
+    why = ""
+    if not start.drained:
+        why = "the lanes of the Drainer before stand at different places"
+    elif start.intent is not None:
+        why = f"the DDL of commit_ts {start.intent.commit_ts} was under way"
+    elif waits:
+        why = "tables wait for a decision about a DDL"
+    if why:
+        raise Conflict(
+            f"Spark cannot go on from this checkpoint: {why}",
+            hint="start the Drainer again, decide what waits (`binlogctl ddl list`), and stop it gracefully",
+        )
+
+
+class Database(LiveDownstream):
+    """One life at a server."""
+
+    def __init__(
+        self,
+        settings: LiveSettings,
+        spark: SparkOf | None,
+        cluster: LiveCluster,
+        store: CheckpointStore,
+        start: Start,
+        schema: TrackedSchema,
+    ) -> None:
+        self._settings = settings
+        self._spark = spark
+        self._shown = cluster.shown
+        self._store = store
+        self._start = start
+        self._schema = schema
+        self._target = target_of(settings.drainer)
+        self._policy = Policy(ddl_rules.parse(settings.drainer.ddl_rules))
+        self._schema_version = start.checkpoint.schema_version if start.checkpoint else 0
+        self._jobs = LiveJobs.of(cluster.upstream.cluster_id, settings.drainer.checkpoint_schema)
+        self.floor_ts = start.floor_ts
+        self.tracker = schema.tracker
+
+    def begun(self, position: Ts) -> Ts:
+        frozen = stored(self._target, self._jobs.job_at(position))
+        return frozen.stop if frozen is not None else 0
+
+    def work(self, batch: LiveBatch) -> tuple[int, int]:
+        plan = self._plan(batch)
+        name = self._jobs.job_at(batch.first_ts - 1)
+        begun = stored(self._target, name)
+        if begun is not None and len(begun.buckets) == len(plan.tasks):
+            tasks = zip(plan.tasks, begun.buckets, strict=True)
+            plan = replace(
+                plan,
+                tasks=tuple(replace(task, buckets=buckets) for task, buckets in tasks),
+                frozen=replace(plan.frozen, buckets=begun.buckets, safe=begun.safe),
+            )
+        drainer, lanes = self._settings.drainer, self._store.lane_table()
+        keep = KeepDropped(lanes.schema, lanes.cluster_id, drainer.keep_dropped_s)
+        runner = DdlRunner(
+            self._target,
+            self.tracker,
+            batch.route,
+            self._store.guard_ddl,
+            keep if drainer.keep_dropped_s else None,
+            drainer.ddl_conversions,
+        )
+        ddl = DdlSteps(runner, self._policy.rule)
+        run = ReplayRun(self._spark, self._target, plan, name, show_progress=False, ddl=ddl)
+        try:
+            run.work()
+            rows, drift, _ = run.job.counts()
+            return rows, drift
+        finally:
+            run.close()
+
+    def _plan(self, batch: LiveBatch) -> ReplayPlan:
+        settings, first_ts = self._settings, batch.first_ts
+        buckets = 0 if self._spark is None else batch.buckets(settings.small_bytes)
+        tasks = [ReplayTask(batch.rows, batch.slices, buckets)]
+        if batch.ddl is not None:
+            tasks.append(ReplayTask(batch.ddl))
+        safe = batch.schema.partial or self._start.safe_mode.covers(first_ts) or settings.drainer.safe_mode
+        frozen = Frozen(
+            archive=self._shown,
+            kind=PUMPS,
+            start=first_ts,
+            stop=batch.stop_ts,
+            asked_stop=0,
+            tables=(),
+            chunk_rows=settings.chunk_rows,
+            safe=safe,
+            buckets=tuple(task.buckets for task in tasks),
+        )
+        return ReplayPlan(
+            Place(self._shown),
+            Selection(first_ts, batch.stop_ts),
+            batch.schema.definitions,
+            tuple(tasks),
+            frozen,
+            defines_all=True,
+        )
+
+    def passed(self, ddl: Ddl) -> None:
+        self._schema_version = self.tracker.version
+        self._schema.keep(ddl.commit_ts)
+
+    async def reach(self, commit_ts: Ts) -> None:
+        await self._settle(commit_ts, consistent=False)
+        await asyncio.to_thread(self._forget, commit_ts)
+
+    def _forget(self, commit_ts: Ts) -> None:
+        try:
+            with contextlib.closing(connect(self._target)) as connection:
+                self._jobs.forget_before(connection, commit_ts)
+        except (SessionError, Unavailable) as error:  # it is done with the next batch
+            logger.warning("progress of former batches stays for now", reason=safe_text(error))
+
+    async def _settle(self, commit_ts: Ts, *, consistent: bool) -> None:
+        checkpoint = Checkpoint(
+            commit_ts,
+            consistent,
+            self._schema_version,
+            epoch=self._store.epoch,
+            safe_until=self._start.safe_mode.until_ts,
+            ts_map=self._start.checkpoint.ts_map if self._start.checkpoint else None,
+        )
+        save = self._store.release if consistent else self._store.settle
+        await patiently(lambda: save(checkpoint), self._store.close)
+
+    async def give_back(self, commit_ts: Ts) -> None:
+        """As a Drainer does that stops."""
+        await self._settle(commit_ts, consistent=True)
+
+    def close(self) -> None:
+        self._store.close()
