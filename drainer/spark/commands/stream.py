@@ -29,7 +29,8 @@ from tidb_binlog.observe import show
 if TYPE_CHECKING:
     from drainer.config.options import DrainerConfig
     from drainer.spark.live.stream import PumpStream
-    from drainer.spark.replay.stream_apply import ArchiveStream, Batch
+    from drainer.spark.replay.stream_apply import ArchiveStream
+    from drainer.spark.replay.stream_jobs import Batch
 
 HELP: Final = """\
 apply what Pumps have, or an archive that a drainer writes, over many cores, and resume where the last run

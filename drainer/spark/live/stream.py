@@ -22,7 +22,7 @@ from drainer.spark.engine import SparkOf
 from drainer.spark.live.cluster import Bound, LiveCluster
 from drainer.spark.live.database import open_database
 from drainer.spark.live.downstream import KnownSchema, LiveBatch, LiveDownstream, LiveSettings
-from drainer.spark.replay.stream_apply import Batch
+from drainer.spark.replay.stream_jobs import Batch
 from drainer.stream.rules.rule_set import Rules, read_rules
 from drainer.stream.translate.translator import Translator
 from drainer.txn import Ddl

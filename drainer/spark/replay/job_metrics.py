@@ -27,7 +27,7 @@ from tidb_binlog.filesystem import replace_file
 from tidb_binlog.observe import log, metrics
 
 if TYPE_CHECKING:
-    from drainer.spark.replay.stream_apply import Batch
+    from drainer.spark.replay.stream_jobs import Batch
 
 SUFFIX: Final = ".prom"
 INTERVAL_S: Final = 15.0

@@ -23,6 +23,7 @@ from drainer.places.place import Place
 from drainer.spark.replay import stream_jobs
 from drainer.spark.replay.entry import replay
 from drainer.spark.replay.plan import ReplayOptions
+from drainer.spark.replay.stream_jobs import Batch
 from drainer.spark.source.stream_archive import StreamArchive
 from drainer.spark.source.stream_offsets import BATCH_BYTES, INTERVAL_S
 from drainer.spark.source.stream_reader import RANGES, RangesSource
@@ -38,20 +39,6 @@ if TYPE_CHECKING:
 logger = log.get("drainer.spark.stream_apply")
 
 _POLL_S: Final = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """One that is done. `rows`: keys written. `lag_s`: how old its last transaction was then."""
-
-    number: int
-    start_ts: Ts
-    stop_ts: Ts
-    rows: int
-    ddl: int
-    drift: int
-    seconds: float
-    lag_s: float
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,20 @@ from tidb_binlog.tso import Ts
 _PREFIX = "stream-"
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One that is done. `rows`: keys written. `lag_s`: how old its last transaction was then."""
+
+    number: int
+    start_ts: Ts
+    stop_ts: Ts
+    rows: int
+    ddl: int
+    drift: int
+    seconds: float
+    lag_s: float
+
+
 def job_of(query: str, batch: int) -> str:
     """Of a batch of the query with that id."""
     return f"{_prefix_of(query)}{batch}"

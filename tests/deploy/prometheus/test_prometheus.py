@@ -32,7 +32,7 @@ from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import SessionError
 from drainer.spark import program as binlog_spark
 from drainer.spark.replay import job_metrics
-from drainer.spark.replay.stream_apply import Batch
+from drainer.spark.replay.stream_jobs import Batch
 from tests import waiting
 from tests.deploy.binlogctl.conftest import Ctl
 from tests.deploy.binlogctl.conftest import ctl as ctl

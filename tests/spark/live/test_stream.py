@@ -14,7 +14,7 @@ from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Connection, Target
 from drainer.spark.live.downstream import LiveSettings
 from drainer.spark.live.stream import PumpStream
-from drainer.spark.replay.stream_apply import Batch
+from drainer.spark.replay.stream_jobs import Batch
 from pumpclient import Publisher, column, open_publisher
 from tests.integration.support.subscribed_shop import shop, write
 from tests.pump.conftest import pump as pump

@@ -12,7 +12,7 @@ import pytest
 
 from drainer.spark import program as program
 from drainer.spark.replay import job_metrics
-from drainer.spark.replay.stream_apply import Batch
+from drainer.spark.replay.stream_jobs import Batch
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support.relay_world import items
 from tidb_binlog.clock import ManualClock

@@ -19,7 +19,8 @@ from drainer.sink.file.segments import ArchiveSegments
 from drainer.spark.driver import translated
 from drainer.spark.replay import stream_jobs
 from drainer.spark.replay.job import Frozen, Job
-from drainer.spark.replay.stream_apply import ArchiveStream, Batch, StreamSettings
+from drainer.spark.replay.stream_apply import ArchiveStream, StreamSettings
+from drainer.spark.replay.stream_jobs import Batch
 from drainer.txn import Transaction
 from tests.drainer.support.apply_life import clean, run
 from tests.drainer.support.relay_world import target_of

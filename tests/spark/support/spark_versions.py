@@ -1,0 +1,91 @@
+"""PySpark of other releases beside the installed one, for a process of its own.
+
+    environ(release)           variables of a process in which `import pyspark` is that release's; all else
+                               comes from this environment
+    jars(release, *packages)   settings for these Maven packages and what they need; resolved once, later
+                               without the network
+
+Holds   each is made once for a checkout, below build/spark, however many processes ask; what was cut short
+        while it was made is made anew
+Why     a directory in front of the path and no environment of its own: what differs is one package
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+RELEASES: Final = ("4.0", "4.1")
+MAKING_S: Final = 800
+"""For the mark `timeout` of a test that may be the first one to ask: a release has 400 MB."""
+_STORE: Final = Path(__file__).resolve().parents[3] / "build" / "spark"
+_RESOLVE: Final = "from pyspark.sql import SparkSession; SparkSession.builder.getOrCreate().stop()"
+
+
+def environ(release: str) -> dict[str, str]:
+    """Of this process, with that release in front of its path. It is installed first, if it is not yet."""
+    directory = _once(release, lambda target: _install(release, target))
+    path = os.pathsep.join(filter(None, (str(directory), os.environ.get("PYTHONPATH"))))
+    return os.environ | {
+        "PYTHONPATH": path,
+        "SPARK_HOME": str(directory / "pyspark"),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+def jars(release: str, *packages: str) -> dict[str, str]:
+    """`packages`: group:artifact:version each."""
+    variables = environ(release)
+    key = hashlib.sha256(" ".join(packages).encode()).hexdigest()[:12]
+    directory = _once(f"jars-{key}", lambda target: _resolve(variables, packages, target))
+    return {"spark.jars": ",".join(map(str, sorted((directory / "jars").glob("*.jar"))))}
+
+
+def _install(release: str, target: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    _run([*pip, "--target", str(target), f"pyspark=={release}.*"], dict(os.environ))
+
+
+def _resolve(variables: dict[str, str], packages: tuple[str, ...], target: Path) -> None:
+    settings = {
+        "spark.jars.packages": ",".join(packages),
+        "spark.jars.ivy": str(target),
+        "spark.master": "local[1]",
+        "spark.ui.enabled": "false",
+    }
+    submit = " ".join(f"--conf {key}={value}" for key, value in settings.items())
+    _run([sys.executable, "-c", _RESOLVE], variables | {"PYSPARK_SUBMIT_ARGS": f"{submit} pyspark-shell"})
+
+
+def _run(argv: list[str], variables: dict[str, str]) -> None:
+    done = subprocess.run(argv, env=variables, text=True, capture_output=True, timeout=MAKING_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _once(name: str, make: Callable[[Path], None]) -> Path:
+    """The directory of that name; `make` fills one that gets the name when it is whole."""
+    directory, half = _STORE / name, _STORE / f"{name}.half"
+    with _alone(name):
+        if not directory.exists():
+            shutil.rmtree(half, ignore_errors=True)
+            make(half)
+            half.rename(directory)
+    return directory
+
+
+@contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """No other process is in here for that name; one that dies leaves."""
+    _STORE.mkdir(parents=True, exist_ok=True)
+    with (_STORE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
