@@ -4,8 +4,8 @@ In     slices of an archive, by task
 Out    a data frame of effects, sorted by place, and so by bucket: a reader takes those of a key
        together as they come (`merge`)
 Why    what is read is folded in the reader first, so that a key changed often crosses the shuffle once a
-       slice; where that can be, for thousands of records at once (`pb_effects`). After the shuffle there is
-       one sort by one number; an aggregate of Spark's would sort by all of the key as well
+       slice; where that can be, for thousands of records at once (`pb_effects`, `row_effects`). After the
+       shuffle there is one sort by one number; an aggregate of Spark's would sort by all of the key as well
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drainer.places.place import Place
 from drainer.reading.archive.columns.pb_arrays import together
-from drainer.reading.archive.decode import reading
+from drainer.reading.archive.decode import pump_range, reading
 from drainer.reading.archive.decode.definitions import Definitions, KnownTables
+from drainer.reading.archive.decode.images import Images
+from drainer.reading.archive.decode.pump_range import PumpSlice
 from drainer.reading.archive.decode.reading import PbReader, read
 from drainer.reading.archive.decode.records import Changes
 from drainer.reading.archive.files.payload import PB
@@ -27,6 +29,8 @@ from drainer.spark.effects.batches import COLUMNS, PLACE_BITS, batches
 from drainer.spark.effects.merge import merged, taken_together
 from drainer.spark.effects.operations import Operations
 from drainer.spark.effects.pb_effects import PbEffects
+from drainer.spark.effects.row_effects import RowEffects
+from drainer.txn import Transaction
 from tidb_binlog.process.garbage import collect_rarely
 
 if TYPE_CHECKING:
@@ -61,7 +65,11 @@ class Reading:
     def _slice(self, part: Slice) -> Iterator[Any]:
         tables = KnownTables(self.definitions)
         operations = Operations(tables.number_of, self.before_of)
-        for record in self._at_once(part, tables) if part.kind == PB else self._one_by_one(part):
+        if isinstance(part, PumpSlice):
+            records = self._of_pumps(part, tables)
+        else:
+            records = self._at_once(part, tables) if part.kind == PB else self._one_by_one(part)
+        for record in records:
             if not isinstance(record, Changes):
                 yield record
                 continue
@@ -87,6 +95,30 @@ class Reading:
                 continue
             for piece in some:
                 yield from reader.changes(piece, self.damage)
+
+    def _of_pumps(self, part: PumpSlice, tables: KnownTables) -> Iterator[Any]:
+        """The same of what Pumps have."""
+        definitions, images = self.definitions, Images()
+        row_effects = RowEffects(definitions, tables.number_of, self.before_of, self.buckets)
+        for some in _stretches(pump_range.transactions(part)):
+            record_batches, left = row_effects.read(some)
+            yield from record_batches
+            for item in left:
+                yield from pump_range.rows_of(item, part, self.selection, definitions, images)
+
+
+def _stretches(items: Iterable[Transaction]) -> Iterator[list[Transaction]]:
+    """Groups of about `_TOGETHER_BYTES`."""
+    some: list[Transaction] = []
+    size = 0
+    for item in items:
+        some.append(item)
+        size += sum(len(row) for events in item.tables for row in events.rows)
+        if size >= _TOGETHER_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 def effects(spark: SparkSession, reading: Reading) -> DataFrame:

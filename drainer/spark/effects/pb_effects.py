@@ -12,17 +12,14 @@ Holds  the result is what `Operations` gives of the same records, up to how effe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drainer.mysql.literal.image_sql_plan import ImageSqlPlan
-from drainer.mysql.literal.plan import compile_sql
-from drainer.mysql.rows.change import PUT_INSERT, PUT_UPDATE, REMOVE
 from drainer.reading.archive.columns.pb_arrays import (
     Buffer,
     Events,
@@ -37,24 +34,12 @@ from drainer.reading.archive.columns.pb_arrays import (
 )
 from drainer.reading.archive.decode.pb_walk import EventShape, PbWalker
 from drainer.reading.archive.decode.records import Piece
-from drainer.spark.effects.batches import ARROW, digit_places
-from drainer.spark.effects.operations import ORDER_STEP, table_id
+from drainer.spark.effects.net_effects import KeyChanges, KindImages, net_effects, number_key
+from drainer.spark.effects.operations import table_id
 from drainer.txn import DELETE, INSERT, UPDATE, TableVersion
-from tidb_binlog.rowcodec.row_error import UnsupportedTable
-from tidb_binlog.table_info import INTEGER_TYPES
 
-_OPERATIONS: Final = np.array([PUT_INSERT, PUT_UPDATE, REMOVE], np.int64)
 _KINDS: Final = (INSERT, UPDATE, DELETE)
 _NOTHING: Final = pa.scalar(b"", pa.binary())
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """Events of one kind: which they are, and by place of their shape the datums of the new or only image."""
-
-    shape: EventShape
-    chosen: Numbers
-    datums: list[Spans]
 
 
 class PbEffects:
@@ -113,7 +98,8 @@ class PbEffects:
     ) -> list[pa.RecordBatch] | None:
         kinds = buffer.at(of_table.begin + head)
         keys = np.zeros(len(kinds), np.uint64)
-        parts: list[_Kind] = []
+        parts: list[KindImages] = []
+        first: EventShape | None = None
         for kind in _KINDS:
             chosen = np.flatnonzero(kinds == kind)
             if not len(chosen):
@@ -122,7 +108,8 @@ class PbEffects:
             event = buffer.data[int(some.begin[0]) : int(some.end[0])]
             shape = self._walker.shape(event, int(times[some.record[0]]))
             place = self._key_place(shape)
-            if place is None or (parts and shape.version is not parts[0].shape.version):
+            first = first or shape
+            if place is None or shape.version is not first.version:
                 return None
             begins = some.begin + head + 1
             datums = elements(buffer, begins, some.end, shape_of(shape), paired=kind == UPDATE)
@@ -133,16 +120,21 @@ class PbEffects:
             if old is None or new is None or (old != new).any():
                 return None
             keys[chosen] = new
-            parts.append(_Kind(shape, chosen, [new for _, new in datums]))
-        if sum(len(part.chosen) for part in parts) != len(kinds):
+            images = functools.partial(_images, buffer, shape, [new for _, new in datums])
+            parts.append(KindImages(chosen, images))
+        if first is None or sum(len(part.chosen) for part in parts) != len(kinds):
             return None
-        return list(self._effects(buffer, of_table, kinds, keys, times, parts))
+        changes = KeyChanges(kinds, keys, times[of_table.record], of_table.seq, parts)
+        unsigned = _unsigned(first, self._key_place(first) or 0)
+        number = self._number_of(first.version)
+        return list(net_effects(changes, first.version, number, self._buckets, unsigned=unsigned))
 
     def _key_place(self, shape: EventShape) -> int | None:
         """Place of the key's column; None if rows of this shape are not for here."""
         version = shape.version
         if version not in self._keys:
-            self._keys[version] = self._key_of(version)
+            column = None if table_id(version) in self._before_of else number_key(version)
+            self._keys[version] = column.id if column is not None else None
         key = self._keys[version]
         if key is None or any(value is not None and value.datums is not None for value in shape.values):
             return None
@@ -150,97 +142,20 @@ class PbEffects:
             (at for at, column in enumerate(shape.columns) if column is not None and column.id == key), None
         )
 
-    def _key_of(self, version: TableVersion) -> int | None:
-        try:
-            sql = compile_sql(version.info, kind=ImageSqlPlan)
-        except UnsupportedTable:
-            return None
-        if not sql.key_columns or not sql.key_is_literal or table_id(version) in self._before_of:
-            return None
-        column = sql.key_columns[0]
-        return column.id if column.type.tp in INTEGER_TYPES else None
-
-    def _effects(
-        self,
-        buffer: Buffer,
-        of_table: Events,
-        kinds: Numbers,
-        keys: Numbers,
-        times: Numbers,
-        parts: Sequence[_Kind],
-    ) -> Iterator[pa.RecordBatch]:
-        """One a key: by the first and the last event of it."""
-        order = np.argsort(keys, kind="stable")  # events are in their order
-        in_order = keys[order]
-        starts = np.flatnonzero(np.concatenate(([True], in_order[1:] != in_order[:-1])))
-        stops = np.concatenate((starts[1:], [len(order)]))
-        first, last = order[starts], order[stops - 1]
-        births = (kinds == INSERT).astype(np.int64)
-        reborn = np.add.reduceat(births[order], starts) > births[first]
-        shape = parts[0].shape
-        unsigned = _unsigned(shape, self._key_place(shape) or 0)
-        for part in parts:
-            kind = int(kinds[part.chosen[0]])
-            mine = np.flatnonzero(kinds[last] == kind)
-            if not len(mine):
-                continue
-            mine = mine[np.argsort(last[mine])]  # datums are cut out in the order of the buffer
-            begun, ended = first[mine], last[mine]
-            image = None
-            if kind != DELETE:
-                within = np.searchsorted(part.chosen, ended)
-                image = _images(buffer, part, within)
-            yield self._batch(
-                shape.version,
-                keys[ended] if unsigned else keys[ended].view(np.int64),
-                (times[of_table.record[begun]], of_table.seq[begun] * ORDER_STEP + _OPERATIONS[kinds[begun]]),
-                (times[of_table.record[ended]], of_table.seq[ended] * ORDER_STEP + _OPERATIONS[kinds[ended]]),
-                image,
-                reborn[mine],
-            )
-
-    def _batch(
-        self,
-        version: TableVersion,
-        keys: Numbers,
-        first: tuple[Numbers, Numbers],
-        last: tuple[Numbers, Numbers],
-        image: pa.Array | None,
-        reborn: Numbers,
-    ) -> pa.RecordBatch:
-        count, table = len(keys), table_id(version)
-        columns: list[Any] = [
-            digit_places(keys, table, self._buckets),
-            np.full(count, table, np.int64),
-            pa.array(keys).cast(pa.string()).cast(pa.binary()),
-            *first,
-            pa.nulls(count, pa.binary()),
-            *last,
-            np.full(count, self._number_of(version), np.int64),
-            pa.nulls(count, pa.binary()) if image is None else image,
-            reborn,
-            np.zeros(count, np.int64),
-        ]
-        arrays = [
-            column if isinstance(column, pa.Array) else pa.array(column, field.type)
-            for column, field in zip(columns, ARROW, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=ARROW)
-
 
 def _unsigned(shape: EventShape, place: int) -> bool:
     column = shape.columns[place]
     return column is not None and column.type.unsigned
 
 
-def _images(buffer: Buffer, part: _Kind, within: Numbers) -> pa.Array:
+def _images(buffer: Buffer, shape: EventShape, datums: Sequence[Spans], within: Numbers) -> pa.Array:
     """Images of events: of every column its id and its datum, in the order of the table."""
-    places = [at for at, column in enumerate(part.shape.columns) if column is not None]
-    places.sort(key=lambda at: part.shape.columns[at].offset)  # type: ignore[union-attr]
+    places = [at for at, column in enumerate(shape.columns) if column is not None]
+    places.sort(key=lambda at: shape.columns[at].offset)  # type: ignore[union-attr]
     joined: list[Any] = []
     for at in places:
-        value = part.shape.values[at]
+        value = shape.values[at]
         assert value is not None
-        spans = part.datums[at]
+        spans = datums[at]
         joined += [pa.scalar(value.id, pa.binary()), buffer.cut(spans.begin[within], spans.size[within])]
     return pc.binary_join_element_wise(*joined, _NOTHING)

@@ -107,9 +107,11 @@ def merged_range(
         return
     choice = PullChoice(until_ts, table_ids)
     with asyncio.Runner() as runner, tempfile.TemporaryDirectory(prefix="binlog-range-") as directory:
-        reading = runner.run(_open(pumps, after_ts, choice, directory))
+        # Not by `runner.run`: it takes the signal handler anew each time, which prints the whole batch.
+        run = runner.get_loop().run_until_complete
+        reading = run(_open(pumps, after_ts, choice, directory))
         try:
-            while (batch := runner.run(reading.next())) is not None:
+            while (batch := run(reading.next())) is not None:
                 for entry in batch.entries:
                     if entry.commit_ts > until_ts:
                         return
@@ -119,4 +121,4 @@ def merged_range(
                 if batch.watermark >= until_ts:
                     return
         finally:
-            runner.run(reading.close())
+            run(reading.close())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,12 @@ from drainer.reading.archive.files.selection import Selection
 from drainer.spark.effects.batches import batches
 from drainer.spark.effects.operations import Operations
 from drainer.spark.effects.pb_effects import PbEffects
-from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
+from drainer.txn import UPDATE, TableEvents, Transaction
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support import recorded
-from tests.drainer.support.apply_life import column
 from tests.drainer.support.relay_world import items
+from tests.spark.support.number_keys import history, table
 from tidb_binlog.rowcodec.encoder import RowEncoder
-from tidb_binlog.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, FLAG_UNSIGNED, LONGLONG, VARCHAR, TableInfo
 
 SCENARIOS = sorted(path.name for path in recorded.ROOT.iterdir() if path.is_dir())
 BUCKETS = 16
@@ -63,42 +61,6 @@ def test_of_recorded_tables(scenario: str, tmp_path: Path) -> None:
             found = at_once(location, part, selection, known)
             if found is not None:
                 assert rows(found) == rows(row_by_row(location, part, selection, known)), name
-
-
-KEY = FLAG_NOT_NULL | FLAG_PRIMARY
-
-
-def table(unsigned: bool) -> TableVersion:
-    flags = KEY | (FLAG_UNSIGNED if unsigned else 0)
-    columns = (column(1, "v", VARCHAR), column(2, "id", LONGLONG, flags), column(3, "n", LONGLONG))
-    return TableVersion(TableInfo(7, "t", columns, pk_is_handle=True), "d", "t", 1)
-
-
-def history(version: TableVersion, rng: random.Random, unsigned: bool) -> Iterator[Transaction]:
-    """Every kind of row; keys that come again, and at the ends of their range; NULLs, values of all sizes."""
-    encoder = RowEncoder(version.info)
-    edges = [0, 1, 127, 128, (1 << 63) - 1, *((1 << 63, (1 << 64) - 1) if unsigned else (-1, -(1 << 63)))]
-    keys = edges + [rng.randrange(1 << 40) for _ in range(20)]
-    there: dict[int, dict[str, Any]] = {}
-    for number in range(60):
-        kinds, images = [], []
-        for _ in range(rng.randrange(1, 6)):
-            key = rng.choice(keys)
-            value = rng.choice([None, "", "a", "b" * rng.choice([31, 32, 63, 64, 200, 5000])])
-            new = {"v": value, "id": key, "n": rng.choice([None, 0, -5, 1 << 62])}
-            old = there.get(key)
-            if old is None:
-                kinds.append(INSERT)
-                images.append(encoder.insert(new))
-                there[key] = new
-            elif rng.random() < 0.3:
-                kinds.append(DELETE)
-                images.append(encoder.delete(there.pop(key)))
-            else:
-                kinds.append(UPDATE)
-                images.append(encoder.update(old, new))
-                there[key] = new
-        yield Transaction(0, (number + 1) << 30, (TableEvents(version, kinds, images, 0),), 0)
 
 
 @pytest.mark.parametrize("unsigned", [False, True])

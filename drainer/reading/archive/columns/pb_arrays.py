@@ -121,7 +121,7 @@ def events(buffer: Buffer, begins: Numbers, ends: Numbers) -> Events | None:
     at, seq = begins.copy(), 0
     while len(live) >= _FEW:
         places = at[live]
-        sizes, starts, longer = _event_sizes(buffer, places)
+        sizes, starts, longer = event_sizes(buffer, places)
         stops = starts + sizes
         if longer.any() or (buffer.bytes[places] != _EVENT).any() or (stops > ends[live]).any():
             return None
@@ -144,7 +144,8 @@ def events(buffer: Buffer, begins: Numbers, ends: Numbers) -> Events | None:
     return Events(record[order], place[order], begin[order], end[order])
 
 
-def _event_sizes(buffer: Buffer, places: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+def event_sizes(buffer: Buffer, places: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """Sizes of up to three bytes after the byte at each place, where they end, which of them are longer."""
     sizes, starts, longer = buffer.sizes(places + 1)
     if longer.any():  # three bytes
         third = buffer.at(places + 3)

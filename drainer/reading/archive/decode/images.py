@@ -68,7 +68,7 @@ _CONVERSIONS: Final[dict[ColumnKind, Conversion]] = {
 _WHOLE_DATUM: Final = Conversion(Shape.CALL, "", _as_it_stands, _NAMES, null="NIL")
 
 
-def _conversion(column: Column, place: int) -> Conversion:
+def conversion(column: Column, place: int) -> Conversion:
     """Every value becomes its datum, in the form that a body has."""
     return _CONVERSIONS.get(column.type.kind, _WHOLE_DATUM)
 
@@ -81,7 +81,7 @@ class ImagePlan:
     delete: Callable[[bytes], bytes]
 
     def __init__(self, info: TableInfo) -> None:
-        readers = RowReaders(info, _conversion, None)
+        readers = RowReaders(info, conversion, None)
         strict, places = readers.strict, readers.all_places
         ids = [b"\x08" + put_svarint(column.id) for column in readers.layout.columns]
         unsigned = [conversion.shape is Shape.UNSIGNED for conversion in readers.conversions]

@@ -26,7 +26,7 @@ from drainer.stream.rules.rule_history import rules_from
 from drainer.stream.rules.rule_set import Rules
 from drainer.stream.translate.translator import Translator
 from drainer.txn import Transaction
-from tidb_binlog.errors import Corruption
+from tidb_binlog.errors import BinlogError, Corruption
 from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.tso import Ts
 
@@ -71,22 +71,37 @@ class PumpSlice(Slice):
 
 def records(part: PumpSlice, selection: Selection, definitions: Definitions) -> Iterator[Changes]:
     """Rows of the range. Raises `Corruption`, `Unavailable`."""
-    translator, images = part.state.translator(), Images()
+    images = Images()
+    for item in transactions(part):
+        yield from rows_of(item, part, selection, definitions, images)
 
-    def pieces(item: Transaction) -> Iterator[Changes]:
-        begin = Changes(item.commit_ts, item.start_ts, part.name, 0, 0, [])
-        yield from changes(images.runs(item, definitions), selection, begin, last=item.last)
 
+def transactions(part: PumpSlice) -> Iterator[Transaction]:
+    """The range, rows as upstream wrote them; large ones in pieces, whose disk space is free when the next
+    one is asked for. Raises `Corruption`, `Unavailable`."""
+    translator = part.state.translator()
     for entry in merged_range(part.state.pumps, part.after_ts, part.until_ts):
         try:
             if entry.spilled is not None:
-                for piece in translator.pieces(entry.spilled):
-                    yield from pieces(piece)
+                yield from translator.pieces(entry.spilled)
                 continue
             item = translator.translate(entry)
-            if isinstance(item, Transaction):
-                yield from pieces(item)
         except (Corruption, RowError) as error:
-            raise Corruption(
-                f"pumps, commit_ts {entry.commit_ts}: {error.message}", hint=error.hint
-            ) from None
+            raise _at(entry.commit_ts, error) from None
+        if isinstance(item, Transaction):
+            yield item
+
+
+def rows_of(
+    item: Transaction, part: PumpSlice, selection: Selection, definitions: Definitions, images: Images
+) -> Iterator[Changes]:
+    """Rows of one of them, as images. Raises `Corruption`."""
+    begin = Changes(item.commit_ts, item.start_ts, part.name, 0, 0, [])
+    try:
+        yield from changes(images.runs(item, definitions), selection, begin, last=item.last)
+    except RowError as error:
+        raise _at(item.commit_ts, error) from None
+
+
+def _at(commit_ts: Ts, error: BinlogError) -> Corruption:
+    return Corruption(f"pumps, commit_ts {commit_ts}: {error.message}", hint=error.hint)
