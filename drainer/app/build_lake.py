@@ -25,8 +25,14 @@ from tidb_binlog.upstream_port import Upstream
 
 async def build(context: BuildContext) -> Runner[BatchedSink]:
     settings = context.settings
-    sink = LakeSink(
-        lake_of(settings, context.upstream.cluster_id),
+    sink = sink_of(settings, context.upstream.cluster_id)
+    return await build_batch(context, sink, settings.db_type, LakeItems())
+
+
+def sink_of(settings: DrainerConfig, cluster_id: int) -> LakeSink:
+    """Not open yet. Raises `ConfigError` where a package is missing."""
+    return LakeSink(
+        lake_of(settings, cluster_id),
         SystemClock(),
         batch_bytes=settings.commit_bytes,
         batch_interval_s=settings.commit_interval_s,
@@ -34,15 +40,19 @@ async def build(context: BuildContext) -> Runner[BatchedSink]:
         compact_s=settings.compact_interval_s,
         retention=datetime.timedelta(days=settings.retention_days),
     )
-    return await build_batch(context, sink, settings.db_type, LakeItems())
 
 
 def lake_of(settings: DrainerConfig, cluster_id: int) -> Lake:
     """Raises `ConfigError` where a package is missing."""
-    place, app = Place(settings.warehouse), f"tidb-binlog-{cluster_id}-{settings.name}"
+    place, app = Place(settings.warehouse), app_of(settings, cluster_id)
     if settings.db_type == ICEBERG:
         return IcebergLake(place, app, settings.catalog_properties)
     return DeltaLake(place, app)
+
+
+def app_of(settings: DrainerConfig, cluster_id: int) -> str:
+    """The name under which positions are stored in tables."""
+    return f"tidb-binlog-{cluster_id}-{settings.name}"
 
 
 async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:

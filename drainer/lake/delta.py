@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
 from drainer.lake.changelog import schema_of
-from drainer.lake.lake_table import IDS, Lake, LakeTable, Name, plain
+from drainer.lake.data_files import DataFile
+from drainer.lake.lake_table import IDS, IMAGES, Lake, LakeTable, Name, plain
 from drainer.places.place import Place
 from tidb_binlog.errors import ConfigError, Conflict, DownstreamError, Unavailable
 from tidb_binlog.observe.printable import one_line
@@ -30,6 +32,7 @@ def require() -> Any:
     try:
         import deltalake
         import deltalake.exceptions
+        import deltalake.transaction
     except ModuleNotFoundError as error:
         raise ConfigError('db-type = "delta" needs deltalake', hint=EXTRA_HINT) from error
     return deltalake
@@ -134,14 +137,28 @@ class DeltaChangelog(LakeTable):
         assert not widened
         self._columns = self._columns | dict(added)  # in the table with the rows, by `schema_mode`
 
-    def append(self, rows: pa.RecordBatchReader, position: int) -> None:
+    def _with(self, position: int) -> Any:
         library = require()
-        properties = library.CommitProperties(app_transactions=[library.Transaction(self._app, position)])
+        return library.CommitProperties(app_transactions=[library.Transaction(self._app, position)])
+
+    def append(self, rows: pa.RecordBatchReader, position: int) -> None:
         assert rows.schema == schema_of(self._columns)
         with _told(self._uri):
-            library.write_deltalake(
-                self._table, rows, mode="append", schema_mode="merge", commit_properties=properties
+            require().write_deltalake(
+                self._table, rows, mode="append", schema_mode="merge", commit_properties=self._with(position)
             )
+
+    def add(self, files: Sequence[DataFile], position: int) -> None:
+        """The library refuses what was committed under the same name since the table was loaded."""
+        schema = require().Schema.from_arrow(schema_of(self._columns))
+        actions = [_addition(file) for file in files]
+        with _told(self._uri):
+            if plain(pa.schema(self._table.schema().to_arrow())) != self._columns:
+                self._table.alter.add_columns([field for field in schema.fields if field.name in IMAGES])
+            self._table.create_write_transaction(
+                actions, "append", schema, commit_properties=self._with(position)
+            )
+            self._table.update_incremental()
 
     def compact(self, target_bytes: int) -> None:
         with _told(self._uri):
@@ -150,4 +167,16 @@ class DeltaChangelog(LakeTable):
     def expire(self, age: datetime.timedelta) -> None:
         hours = int(age.total_seconds() // 3600)
         with _told(self._uri):
-            self._table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
+            self._table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
+
+
+def _addition(file: DataFile) -> Any:
+    statistics = {
+        "numRecords": file.rows,
+        "minValues": {"_commit_ts": file.first_ts},
+        "maxValues": {"_commit_ts": file.last_ts},
+        "nullCount": {"_commit_ts": 0},
+    }
+    written_ms = int(datetime.datetime.now().timestamp() * 1000)
+    action = require().transaction.AddAction
+    return action(file.path, file.size, {}, written_ms, True, json.dumps(statistics))

@@ -12,12 +12,13 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
 from drainer.lake.changelog import schema_of
+from drainer.lake.data_files import DataFile
 from drainer.lake.lake_table import IDS, Lake, LakeTable, Name, plain
 from drainer.places.place import Place
 from tidb_binlog.errors import ConfigError, Conflict, DownstreamError, Unavailable
@@ -175,6 +176,18 @@ class IcebergChangelog(LakeTable):
             update.union_by_name(schema_of(self.columns | dict(added) | dict(widened)))
 
     def append(self, rows: pa.RecordBatchReader, position: int) -> None:
+        self._commit(position, lambda on, mark: on.append(rows, snapshot_properties=mark))
+
+    def add(self, files: Sequence[DataFile], position: int) -> None:
+        """Readers find columns in them by their names, as the table says."""
+        root = self._table.location()
+        paths = [f"{root}/{file.path}" for file in files]
+        self._commit(
+            position,
+            lambda on, mark: on.add_files(paths, snapshot_properties=mark, check_duplicate_files=False),
+        )
+
+    def _commit(self, position: int, change: Callable[[Any, dict[str, str]], None]) -> None:
         """The library commits again, on what it finds then, after another program's commit: rows that came
         with that are not to come twice."""
         mark, table, before = {self._app: str(position)}, self._table, self.position
@@ -189,7 +202,7 @@ class IcebergChangelog(LakeTable):
         try:
             with _told(self._shown), table.transaction() as transaction:
                 transaction.set_properties(mark)
-                transaction.append(rows, snapshot_properties=mark)
+                change(transaction, mark)
         except _Moved:
             if self.position < position:
                 raise Conflict(

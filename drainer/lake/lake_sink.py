@@ -1,6 +1,6 @@
 """Lake sink: a batch sink that appends every change to the changelog of its table.
 
-In     items of `LakeItems`; tables of a format (`lake_table`)
+In     items of `LakeItems`, or files that tasks wrote (`data_files`); tables of a format (`lake_table`)
 Out    commits: of each batch one for each table that it has rows of, in the order of their first rows
 Holds  once: a table stores the commit_ts of its last rows with them. What the Drainer gives again after its
        savepoint, or after an error that left it open whether the commit was done, is passed over up to there,
@@ -16,16 +16,17 @@ from __future__ import annotations
 import datetime
 import functools
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
 from drainer.lake.changelog import Change, Changelog, columns_of, schema_of
+from drainer.lake.data_files import DataFile, Form
 from drainer.lake.evolution import evolution
-from drainer.lake.lake_table import Lake, LakeTable, Name
+from drainer.lake.lake_table import Lake, LakeTable, Name, plain_name
+from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.images import Images
 from drainer.sink.batch.batching import Item
 from drainer.txn import Ddl, TableVersion, Transaction
@@ -36,7 +37,6 @@ from tidb_binlog.observe import log
 logger = log.get("drainer.lake")
 
 BATCH_ROWS: Final = 1 << 20
-_SPECIAL: Final = re.compile(r"[^\w-]|_(?=_v\d+$)", re.ASCII)
 IDS_MAX: Final = 64
 """So many tables upstream that one changelog knows the ids of: it is another one after each TRUNCATE."""
 
@@ -105,7 +105,7 @@ class OpenTable:
             self._count += 1
 
     def _name_of(self, count: int) -> Name:
-        schema, name = map(_plain_name, self.name)
+        schema, name = plain_name(self.name)
         return schema, name if count == 1 else f"{name}__v{count}"
 
     @property
@@ -121,19 +121,34 @@ class OpenTable:
         for piece in pieces:
             if piece.commit_ts <= self.position:
                 continue
-            obstacle = self._fit(piece.versions)
-            if obstacle:
+            if obstacle := self._fit(piece.versions):
                 self._commit(waiting)
                 waiting = []
-                self._begin_next(obstacle)
-                if obstacle := self._fit(piece.versions):
-                    raise DownstreamError(
-                        f"rows of {self.shown} at commit_ts {piece.commit_ts} do not fit into one table:"
-                        f" {obstacle}",
-                        hint="tables that are routed into one need the same types: route them apart",
-                    )
+                self._begin_next(obstacle, piece.versions, piece.commit_ts)
             waiting.append(piece)
         self._commit(waiting)
+
+    def form(self) -> Form:
+        """As it is now."""
+        columns = self.table.columns if self.table is not None else {}
+        return Form(self._name_of(max(self._count, 1)), tuple(columns.items()))
+
+    def add(self, files: Sequence[DataFile], versions: Collection[TableVersion], position: int) -> bool:
+        """Commit files of all rows up to a position; False if it has become another one than they are
+        for."""
+        if self.table is not None:
+            self._look_again(self.table)
+        if any(file.first_ts <= self.position for file in files):
+            return False
+        if obstacle := self._fit(versions):
+            self._begin_next(obstacle, versions, position)
+        form = self.form()
+        if any(file.form != form for file in files):
+            return False
+        assert self.table is not None
+        self.table.add(files, position)
+        self.position = position
+        return True
 
     def _look_again(self, table: LakeTable) -> None:
         columns = table.columns
@@ -191,7 +206,7 @@ class OpenTable:
         schema = schema_of({column.name: column.type for column in columns})
         self.table = self._lake.create(self._name_of(self._count), schema, ids)
 
-    def _begin_next(self, obstacle: str) -> None:
+    def _begin_next(self, obstacle: str, versions: Iterable[TableVersion], commit_ts: int) -> None:
         before = self.shown
         self.table = None
         self._fitting.clear()
@@ -201,6 +216,11 @@ class OpenTable:
             table=".".join(self._name_of(self._count + 1)),
             reason=obstacle,
         )
+        if obstacle := self._fit(versions):
+            raise DownstreamError(
+                f"rows of {self.shown} at commit_ts {commit_ts} do not fit into one table: {obstacle}",
+                hint="tables that are routed into one need the same types: route them apart",
+            )
 
     def _commit(self, pieces: list[Piece]) -> None:
         if not pieces:
@@ -269,10 +289,38 @@ class LakeSink:
             for name, piece in item.items():
                 by_table.setdefault(name, []).append(piece)
         for name, pieces in by_table.items():
-            if name not in self._tables:
-                self._tables[name] = OpenTable(self._lake, name)
-            self._tables[name].write(pieces)
-        self._to_compact |= by_table.keys()
+            self._table(name).write(pieces)
+        self._look_after_some(by_table)
+
+    def _table(self, name: Name) -> OpenTable:
+        if name not in self._tables:
+            self._tables[name] = OpenTable(self._lake, name)
+        return self._tables[name]
+
+    def forms(self) -> tuple[dict[Name, Form], dict[Name, int]]:
+        """How changelogs are that were written to, and up to where they have everything."""
+        tables = {name: table for name, table in self._tables.items() if table.table is not None}
+        return (
+            {name: table.form() for name, table in tables.items()},
+            {name: table.position for name, table in tables.items()},
+        )
+
+    def add(self, files: Iterable[DataFile], definitions: Definitions, position: int) -> set[Name]:
+        """Commit files of all rows up to a position, for each table; the tables of which `forms` says more by
+        now than their files were written with: theirs are to be written again."""
+        by_table: dict[Name, list[DataFile]] = {}
+        for file in files:
+            by_table.setdefault(file.table, []).append(file)
+        lacking = set()
+        for name, some in by_table.items():
+            versions = {definitions.version(file.definition): None for file in some}
+            if not self._table(name).add(some, versions, position):
+                lacking.add(name)
+        self._look_after_some(by_table)
+        return lacking
+
+    def _look_after_some(self, names: Iterable[Name]) -> None:
+        self._to_compact.update(names)
         if self._compact_s and self._clock.monotonic_s() - self._compacted_s >= self._compact_s:
             self._look_after()
 
@@ -298,9 +346,3 @@ class LakeSink:
         """Forget what the tables were like: after an error nobody knows."""
         self._tables.clear()
         self._lake.close()
-
-
-def _plain_name(name: str) -> str:
-    """As a directory and a name in any catalog can be called, and no other name is: `a.b` is `a~2e~b`. What
-    would be the name of a version is none."""
-    return _SPECIAL.sub(lambda match: f"~{ord(match[0]):x}~", name)

@@ -10,15 +10,29 @@ Tests  tests/drainer/lake/test_lake_sink.py
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
-from typing import Final, Protocol
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 
+if TYPE_CHECKING:
+    from drainer.lake.data_files import DataFile
+
 Name = tuple[str, str]
 """(database, table), as the format is told them."""
+IMAGES: Final = ("before", "after")
+"""Columns that change when the table's do."""
 IDS: Final = "tidb-binlog.columns"
 """Property of a table: ids of columns by name, by id of the table upstream, as JSON."""
+_SPECIAL: Final = re.compile(r"[^\w-]|_(?=_v\d+$)", re.ASCII)
+
+
+def plain_name(name: Name) -> Name:
+    """As directories and names in any catalog can be called, and no other name is: `a.b` is `a~2e~b`. What
+    would be the name of a version is none."""
+    schema, table = (_SPECIAL.sub(lambda match: f"~{ord(match[0]):x}~", part) for part in name)
+    return schema, table
 
 
 def plain(schema: pa.Schema) -> dict[str, pa.DataType]:
@@ -71,6 +85,10 @@ class LakeTable(Protocol):
 
     def append(self, rows: pa.RecordBatchReader, position: int) -> None:
         """Commit rows and position."""
+        ...
+
+    def add(self, files: Sequence[DataFile], position: int) -> None:
+        """Commit files of rows, which lie in its directory, and position."""
         ...
 
     def compact(self, target_bytes: int) -> None:

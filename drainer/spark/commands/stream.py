@@ -37,12 +37,15 @@ apply what Pumps have, or an archive that a drainer writes, over many cores, and
 ended
 
     binlog-spark stream --from pumps://HOST:2379 --to mysql://root@127.0.0.1:3306/
+    binlog-spark stream --from pumps://HOST:2379 --to delta:///data/lake
     binlog-spark stream --config drainer.toml
     binlog-spark stream --from DIR --to mysql://root@127.0.0.1:3306/ --checkpoint DIR
 
 From Pumps, it takes the place of a Drainer: it goes on from the Drainer's checkpoint downstream, by its rules
 (--config), and a Drainer goes on from what it leaves. Both at once are refused. While it runs, Pumps keep for
 the reader --name what it has not applied.
+To a lake (delta://PLACE or iceberg://PLACE, PLACE a directory, s3:// or gs:// URI), every change is appended
+to a table of its table, as a Drainer with that db-type does; the warehouse remembers where the stream is.
 From an archive, the checkpoint directory remembers which batch comes next, the downstream what of it is
 there. Killed at any time, the same command resumes, nothing is lost or done twice. Each batch is a line.
 Ctrl-C or SIGTERM ends it after the batch at hand; --once ends it when all that is there now is applied.
@@ -53,7 +56,9 @@ NAME: Final = "spark"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_archive(parser, required=False, pumps=True)
-    arguments.add_database(parser, "--to", required=False, purpose="where to apply it")
+    arguments.add_database(
+        parser, "--to", required=False, purpose="where to apply it: delta://PLACE, iceberg://PLACE, or"
+    )
     add = parser.add_argument_group("stream").add_argument
     add("--config", default="", metavar="FILE", help="a Drainer's: Pumps, downstream, rules, TLS, ddl-rule")
     add("--name", default=NAME, metavar="NAME", help=f"of the reader that Pumps keep for (default {NAME})")
@@ -130,6 +135,7 @@ def _from_pumps(args: argparse.Namespace, done: Callable[[Batch], None]) -> Pump
 
 def _drainer(args: argparse.Namespace) -> DrainerConfig:
     """The Drainer's configuration that the command line stands for. Raises `ConfigError`, `FlagError`."""
+    from drainer.config.lake_options import ICEBERG, LAKES
     from drainer.config.options import ENV_PREFIX, DrainerConfig
     from tidb_binlog.config import loading
 
@@ -146,7 +152,10 @@ def _drainer(args: argparse.Namespace) -> DrainerConfig:
         settings = replace(settings, initial_commit_ts=args.start - 1)
     if args.safe:
         settings = replace(settings, safe_mode=True)
-    if args.database:
+    lake, _, place = args.database.partition("://")
+    if lake in LAKES:
+        settings = replace(settings, db_type=lake, warehouse=place)
+    elif args.database:
         target = arguments.database(args)
         settings = replace(
             settings,
@@ -160,7 +169,9 @@ def _drainer(args: argparse.Namespace) -> DrainerConfig:
             to_ssl_cert=args.ssl_cert,
             to_ssl_key=args.ssl_key,
         )
-    if not settings.to_database:
+    if settings.db_type in LAKES:
+        settings.check_lake(is_iceberg=settings.db_type == ICEBERG)
+    elif not settings.to_database:
         raise FlagError(
             "there is no downstream", hint="--to mysql://USER@HOST:PORT/, or [syncer.to] in --config"
         )

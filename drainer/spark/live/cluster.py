@@ -35,7 +35,7 @@ from tidb_binlog.binlog import NO_TABLE
 from tidb_binlog.clock import Clock
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.registry import Registry
-from tidb_binlog.errors import Unavailable
+from tidb_binlog.errors import Conflict, Unavailable
 from tidb_binlog.etcd.registry import connect_registry
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
@@ -123,6 +123,15 @@ class LiveCluster:
     async def now_ts(self) -> Ts:
         """A timestamp of the upstream."""
         return await self._time.draw()
+
+    async def drainer_at(self, name: str) -> Ts:
+        """Where the Drainer of a node id stopped, 0 where there is none. Raises `Conflict` while it runs."""
+        entry = (await self.registry.view()).drainers.get(name)
+        if entry is None or entry.status.is_reader:
+            return 0
+        if entry.alive:
+            raise Conflict(f"drainer {name} is running and writes there", hint="stop it first")
+        return entry.status.max_commit_ts
 
     async def begin(self, after_ts: Ts) -> None:
         """The stream goes on after a commit_ts. DDL alone is pulled here: the rows are read by tasks."""

@@ -15,10 +15,12 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
+from drainer.config.lake_options import LAKES
 from drainer.mysql.errors import SessionError, StatementRefused, safe_text
 from drainer.reading.archive.decode.pump_range import PumpSlice, StreamState
 from drainer.spark.driver import translated
 from drainer.spark.engine import SparkOf
+from drainer.spark.live.changelog import open_changelog
 from drainer.spark.live.cluster import Bound, LiveCluster
 from drainer.spark.live.database import open_database
 from drainer.spark.live.downstream import KnownSchema, LiveBatch, LiveDownstream, LiveSettings
@@ -71,7 +73,8 @@ class PumpStream:
         self._loop = asyncio.get_running_loop()
         settings = self.settings
         async with LiveCluster(settings.drainer, settings.name, settings.listen, self.clock) as cluster:
-            downstream = await open_database(settings, self.spark, cluster)
+            open_downstream = open_changelog if settings.drainer.db_type in LAKES else open_database
+            downstream: LiveDownstream = await open_downstream(settings, self.spark, cluster)
             try:
                 await cluster.begin(downstream.floor_ts)
                 await self._batches(cluster, _Life(self, cluster, downstream))

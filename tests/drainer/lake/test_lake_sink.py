@@ -18,10 +18,16 @@ import pyarrow as pa
 import pyiceberg
 import pytest
 
+from drainer.lake.data_files import DataFiles
 from drainer.lake.lake_sink import LakeSink
-from drainer.lake.lake_table import Lake
+from drainer.lake.lake_table import Lake, Name
+from drainer.places.place import Place
+from drainer.reading.archive.decode.definitions import of_archive
+from drainer.reading.archive.files.segments import survey
+from drainer.reading.archive.files.selection import Selection
 from drainer.txn import DELETE, INSERT, UPDATE, LargeTransaction, Transaction
 from tests.contract.lake_beds import BEDS, LakeBed, others_row
+from tests.drainer.support import archive_life
 from tests.drainer.support.lake_world import (
     Killed,
     Mortal,
@@ -32,6 +38,7 @@ from tests.drainer.support.lake_world import (
     transaction,
     version_of,
 )
+from tests.drainer.support.payloads import sent
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import BinlogError, ConfigError, Conflict, DownstreamError, Unavailable
 from tidb_binlog.rowcodec.row_error import RowError
@@ -343,3 +350,38 @@ def test_two_that_append_the_same_rows_append_them_once(bed: LakeBed) -> None:
     with contextlib.suppress(BinlogError):  # or it is told that its rows are there
         stale.append(pa.RecordBatchReader.from_batches(batches[0].schema, batches), 20)
     assert sorted(row[0] for row in rows(bed, "u")) == [1, 10]
+
+
+def write_files(sink: LakeSink, archive: Path, first: int, last: int) -> list[Name]:
+    """What tasks do with a range, and the driver with what they give; the tables that it takes twice."""
+    surveyed = survey(Place(str(archive)), "auto")
+    definitions = of_archive(surveyed.location, surveyed)
+    selection = Selection(first, last)
+    parts = surveyed.plan(selection, 1 << 20)
+    again: list[Name] = []
+    while True:
+        places = Place(str(archive)), Place(str(archive.parent / "lake"))
+        work = DataFiles(*places, selection, definitions, *sink.forms())
+        lacking = sink.add(list(work([parts])), definitions, last)
+        if not lacking:
+            return again
+        again += lacking
+
+
+async def test_files_of_tasks_make_the_same_changelog(bed: LakeBed, tmp_path: Path) -> None:
+    """In any turn with rows that the sink writes itself; and in a range that begins before what is there."""
+    archive = tmp_path / "archive"
+    await archive_life.Life(archive, archive_life.Ready([*map(sent, STREAM)])).whole()
+    sink = sink_of(bed.lake())
+    assert write_files(sink, archive, 10, 20) == []
+    give(sink, STREAM[2:3])
+    assert write_files(sink, archive, 31, 45) == []
+    sink.close()
+    sink.open()
+    taken_twice = write_files(sink, archive, 20, 50)
+    assert sorted(taken_twice) == [("d", "t"), ("d", "t"), ("d", "u")], "they have 40; t__v2 begins"
+    sink.close()
+    assert {table: rows(bed, table) for table in WHOLE} == WHOLE
+    sink.open()
+    write_files(sink, archive, 1, 50)
+    assert {table: rows(bed, table) for table in WHOLE} == WHOLE

@@ -1,0 +1,229 @@
+"""A stream from real Pumps into tables of a lake, in this process and in Spark, over several lives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from drainer.config.options import DrainerConfig
+from drainer.lake.delta import DeltaChangelog
+from drainer.lake.iceberg import IcebergChangelog
+from drainer.spark.live.changelog import Changelogs
+from drainer.spark.live.downstream import LiveSettings
+from drainer.spark.live.stream import PumpStream
+from drainer.spark.replay.stream_apply import Batch
+from pumpclient import Publisher, column
+from tests.contract.lake_beds import BEDS, LakeBed
+from tests.integration.support.drainer_command import command
+from tests.integration.support.subscribed_shop import shop, write
+from tests.object_store import SECRET, ObjectStore
+from tests.pump.conftest import pump as pump
+from tests.pump.support.process import Start
+from tests.waiting import until
+from tidb_binlog.errors import Conflict, Unavailable
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+async def publisher(pump: Start, etcd_clean: str) -> Publisher:
+    for name in ("p1", "p2"):
+        await pump(f"-node-id={name}", "-heartbeat-interval=200ms", directory=name).start_and_wait()
+    return await shop(etcd_clean)
+
+
+@pytest.fixture(params=BEDS)
+def bed(request: pytest.FixtureRequest, tmp_path: Path) -> LakeBed:
+    return BEDS[request.param](tmp_path)
+
+
+@pytest.fixture
+def settings(etcd_clean: str, bed: LakeBed, tmp_path: Path) -> LiveSettings:
+    drainer = replace(
+        DrainerConfig(),
+        pd_urls=etcd_clean,
+        data_dir=str(tmp_path),
+        initial_commit_ts=0,
+        db_type="delta" if bed.joins else "iceberg",
+        warehouse=str(bed.warehouse),
+    )
+    return LiveSettings(drainer, "spark", once=True, interval_s=0.05)
+
+
+async def life(settings: LiveSettings, spark: SparkSession | None = None) -> list[Batch]:
+    batches: list[Batch] = []
+    stream = PumpStream(settings, (lambda: spark) if spark else None, on_batch=batches.append)
+    await asyncio.to_thread(stream.wait)
+    return batches
+
+
+def rows(bed: LakeBed, table: str) -> list[tuple[Any, Any, Any]]:
+    """(kind, before, after) in the order of the stream; a change that is there twice shows."""
+    ordered = sorted(bed.changes(table, "shop"), key=lambda each: (each["_commit_ts"], each["_seq"]))
+    assert all(each["_invalid"] is None for each in ordered)
+    return [(each["_kind"], each["before"], each["after"]) for each in ordered]
+
+
+def ids(bed: LakeBed, table: str = "orders") -> list[int]:
+    return [after["id"] for _, _, after in rows(bed, table)]
+
+
+async def test_each_change_once_over_lives_in_which_columns_change(
+    publisher: Publisher, settings: LiveSettings, bed: LakeBed, spark: SparkSession
+) -> None:
+    """Written by Spark's tasks, and by the driver alone; a table that was not known, one whose columns are
+    more by now."""
+    in_tasks = replace(settings, small_bytes=0)
+    prices = [column("id", "int"), column("price", "decimal(10,2)"), column("at", "datetime(3)")]
+    await publisher.create_table("shop.prices", prices, primary_key=["id"])
+    for number in range(20):
+        async with publisher.transaction() as txn:
+            txn.insert("shop.orders", {"id": number, "item": "x"})
+            txn.insert("shop.prices", {"id": number, "price": "1.50", "at": "2024-05-06 07:08:09.123"})
+    await life(in_tasks, spark)
+    await publisher.add_column("shop.orders", column("note", "varchar(10)"))
+    async with publisher.transaction() as txn:
+        txn.update("shop.orders", {"id": 3, "item": "x"}, {"id": 3, "item": "y", "note": "new"})
+    await life(settings)
+    await publisher.drop_column("shop.orders", "item")
+    async with publisher.transaction() as txn:
+        txn.delete("shop.orders", {"id": 4, "note": None})
+    await life(in_tasks, spark)
+    was = {"id": 3, "item": "x", "note": None}
+    assert rows(bed, "orders") == [
+        *(("insert", None, {"id": number, "item": "x", "note": None}) for number in range(20)),
+        ("update", was, {"id": 3, "item": "y", "note": "new"}),
+        ("delete", {"id": 4, "item": None, "note": None}, None),
+    ]
+    price = rows(bed, "prices")[7][2]
+    assert (price["id"], str(price["price"]), str(price["at"])) == (7, "1.50", "2024-05-06 07:08:09.123000")
+    await publisher.close()
+
+
+@pytest.mark.parametrize("dies", ["before the first table", "between two tables", "before the position"])
+async def test_a_death_between_files_and_commits_neither_loses_nor_doubles(
+    dies: str,
+    publisher: Publisher,
+    settings: LiveSettings,
+    bed: LakeBed,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And the batch of the next life is a longer one: tables pass over what they have."""
+
+    class Killed(BaseException):
+        pass
+
+    await life(settings)
+    await write(publisher, 1, 2)
+    await write(publisher, 1, table="items")
+    changelog: Any = DeltaChangelog if bed.joins else IcebergChangelog
+    add, left = changelog.add, 0 if dies == "before the first table" else 1
+
+    def mortal(self: Any, *arguments: Any) -> None:
+        nonlocal left
+        if not left:
+            raise Killed
+        left -= 1
+        add(self, *arguments)
+
+    def never(self: object, commit_ts: int) -> None:
+        raise Killed
+
+    if dies == "before the position":
+        monkeypatch.setattr(Changelogs, "reach", never)
+    else:
+        monkeypatch.setattr(changelog, "add", mortal)
+    with pytest.raises(Killed):
+        await life(settings)
+    monkeypatch.undo()
+    await write(publisher, 3)
+    await write(publisher, 3, table="items")
+    await life(settings)
+    assert (ids(bed), ids(bed, "items")) == ([1, 2, 3], [1, 3])
+    await publisher.close()
+
+
+async def test_a_drainer_and_a_stream_take_turns_over_the_same_tables(
+    publisher: Publisher,
+    settings: LiveSettings,
+    bed: LakeBed,
+    etcd_clean: str,
+    free_port: Callable[[], int],
+    tmp_path: Path,
+) -> None:
+    """Under its node id each goes on where the other stopped; while it runs the stream is refused."""
+    settings = replace(settings, drainer=replace(settings.drainer, node_id="drainer-under-test"))
+    toml = f'initial-commit-ts = 0\npd-urls = "{etcd_clean}"\n[syncer]\n'
+    toml += f'db-type = "{settings.drainer.db_type}"\n[syncer.to]\nwarehouse = "{bed.warehouse}"\n'
+    toml += 'commit-interval = "100ms"\n'
+    drainer = command(tmp_path, etcd_clean, free_port(), toml)
+    written: list[int] = []
+
+    async def write_some() -> None:
+        for _ in range(10):
+            written.append(len(written))
+            await write(publisher, written[-1])
+
+    for _ in range(2):
+        process = await asyncio.create_subprocess_exec(*drainer)
+        await write_some()
+        await until(lambda: ids(bed) == written, seconds=60)
+        with pytest.raises(Conflict, match="drainer drainer-under-test is running"):
+            await life(settings)
+        process.terminate()
+        assert await process.wait() == 0
+        await write_some()
+        await life(settings)
+        assert ids(bed) == written
+    await publisher.close()
+
+
+async def test_tables_that_others_changed(publisher: Publisher, settings: LiveSettings, bed: LakeBed) -> None:
+    """One that is none of ours, and one that somebody of our name wrote meanwhile."""
+    bed.make_other("t")
+    await publisher.create_database("d")
+    await publisher.create_table("d.t", [column("id", "int", nullable=False)], primary_key=["id"])
+    async with publisher.transaction() as txn:
+        txn.insert("d.t", {"id": 1})
+    with pytest.raises(Conflict, match=r"d\.t in the warehouse is no changelog"):
+        await life(settings)
+    bed.remove("t")
+    await life(settings)
+    assert [each["after"] for each in bed.changes("t")] == [{"id": 1}]
+    await publisher.close()
+
+
+@pytest.mark.parametrize("bed", ["delta"], indirect=True)
+async def test_an_object_store(
+    publisher: Publisher,
+    settings: LiveSettings,
+    s3: ObjectStore,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Files are where vacuum finds those that nobody committed; a store that refuses is said."""
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    settings = replace(settings, small_bytes=0, drainer=replace(settings.drainer, warehouse=s3.uri("lake")))
+    with s3.asking_for_keys(), pytest.raises(Unavailable, match="lake cannot be read: ACCESS") as raised:
+        await life(settings)
+    assert SECRET not in str(raised.value)
+    for turn in range(2):
+        await write(publisher, *range(turn * 10, turn * 10 + 10))
+        await life(settings, spark)
+    table = DeltaTable(s3.uri("lake/shop/orders"))
+    files = duckdb.from_arrow(table.to_pyarrow_table())
+    assert files.aggregate("count(*), count(DISTINCT after.id), min(_commit_ts) > 0").fetchall() == [
+        (20, 20, True)
+    ]
+    s3.client().put_object(Bucket=s3.bucket, Key="lake/shop/orders/data/part-orphan.parquet", Body=b"x")
+    left = table.vacuum(0, dry_run=True, enforce_retention_duration=False, full=True)
+    assert left == ["data/part-orphan.parquet"]
+    await publisher.close()
