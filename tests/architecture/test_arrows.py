@@ -176,8 +176,8 @@ BORDERS = {
     ("drainer.reading.archive", "drainer.spark"): (),
     ("drainer.spark", "drainer"): (
         *("txn", "changes", "checkpoint", "compare", "ddl", "formats", "mysql", "places", "relay", "stream"),
-        *("config", "points.image", "points.restore", "sink.file", "sink.runner"),
-        *("app.build_mysql", "app.load_schema"),
+        *("config", "lake", "points.image", "points.restore", "sink.ddl_text", "sink.file", "sink.runner"),
+        *("app.build_lake", "app.build_mysql", "app.load_schema"),
     ),
     ("binlogctl", "drainer"): (
         *("txn", "changes", "checkpoint", "compare", "config", "formats", "mysql", "places", "points"),

@@ -19,7 +19,7 @@ from drainer.lake.iceberg import IcebergChangelog
 from drainer.spark.live.changelog import Changelogs
 from drainer.spark.live.downstream import LiveSettings
 from drainer.spark.live.stream import PumpStream
-from drainer.spark.replay.stream_apply import Batch
+from drainer.spark.replay.stream_jobs import Batch
 from pumpclient import Publisher, column
 from tests.contract.lake_beds import BEDS, LakeBed
 from tests.integration.support.drainer_command import command
