@@ -38,6 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     logging.getLogger("asyncio").addFilter(_is_of_this_test)
+    gc.disable()  # until all are collected: what is made until then stays
     if not config.getoption("numprocesses", None):  # not of a process that only waits for its workers
         config.pluginmanager.register(_Watch())
 
@@ -48,6 +49,10 @@ class _Watch:
 
     def pytest_runtest_logstart(self) -> None:
         faulthandler.dump_traceback_later(STUCK_S, exit=True, file=sys.__stderr__)
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,9 +7,8 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
-
-import pytest
 
 from binlogctl.cli import command_line, commands
 from binlogctl.cli.parsers import FLAGS
@@ -68,10 +67,10 @@ def is_docstring(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-SOURCES = [
-    (one.path.relative_to(ROOT).as_posix(), list(ast.walk(one.tree)), one.path.read_text("utf-8"))
-    for one in modules()
-]
+@cache
+def sources() -> list[tuple[str, list[ast.AST], str]]:
+    """Of each module its path, all its nodes and its text."""
+    return [(one.path.relative_to(ROOT).as_posix(), list(ast.walk(one.tree)), one.text) for one in modules()]
 
 
 def named_in(place: str, value: ast.expr) -> Iterator[tuple[str, str]]:
@@ -88,7 +87,7 @@ def hints() -> Iterator[tuple[str, str]]:
     """Where each is said, and its text; also of constants and functions that are named as a hint."""
     given = [
         (place, keyword.value)
-        for place, nodes, _ in SOURCES
+        for place, nodes, _ in sources()
         for node in nodes
         for keyword in (node.keywords if isinstance(node, ast.Call) else ())
         if keyword.arg == "hint"
@@ -96,7 +95,7 @@ def hints() -> Iterator[tuple[str, str]]:
     for place, value in given:
         yield from ((f"{place}:{value.lineno}", text) for text in texts_in(value))
     named = {one for place, value in given for one in named_in(place, value)}
-    for place, nodes, _ in SOURCES:
+    for place, nodes, _ in sources():
         for node in nodes:
             if isinstance(node, ast.FunctionDef) and (place, node.name) in named:
                 body = [one for one in node.body if not is_docstring(one)]
@@ -109,12 +108,15 @@ def hints() -> Iterator[tuple[str, str]]:
                 yield from ((f"{place}:{node.lineno}", text) for text in found)
 
 
-HINTS = list(dict.fromkeys(hints()))
+@cache
+def said() -> list[tuple[str, str]]:
+    """Every text but docstrings that names such a command."""
+    return [(place, text) for place, text in texts() if NAMED.search(text)]
 
 
-def said() -> Iterator[tuple[str, str]]:
+def texts() -> Iterator[tuple[str, str]]:
     """Every text but docstrings of the modules that name such a command."""
-    for place, nodes, source in SOURCES:
+    for place, nodes, source in sources():
         if not NAMED.search(source):
             continue
         inside = {part for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
@@ -141,29 +143,34 @@ def known(place: str) -> set[str]:
 
 
 def test_flags_of_hints_exist() -> None:
-    assert len(HINTS) > 400
-    found = [(place, flag) for place, text in HINTS for flag in FLAG.findall(text)]
+    said_as_hints = set(hints())
+    assert len(said_as_hints) > 400
+    found = [(place, flag) for place, text in said_as_hints for flag in FLAG.findall(text)]
     assert len(found) > 30
     wrong = [(place, flag) for place, flag in found if flag not in known(place)]
     assert not wrong
 
 
-SAID = [one for one in said() if NAMED.search(one[1])]
-LINES = sorted({(place, line) for place, text in SAID for line in COMMAND.findall(text)})
+def test_commands_between_backquotes_are_taken() -> None:
+    lines = {(place, line) for place, text in said() for line in COMMAND.findall(text)}
+    assert len(lines) > 60
+    for place, line in sorted(lines):
+        is_taken(place, line)
 
 
-@pytest.mark.parametrize(("place", "line"), LINES)
-def test_commands_between_backquotes_are_taken(place: str, line: str) -> None:
+def is_taken(place: str, line: str) -> None:
     program, *words = shlex.split(OPTIONAL.sub("", line))
     words = ["show" if place == 1 and word == "7" else word for place, word in enumerate(words)]
     if program == "binlogctl":
-        said = ""
+        refused = ""
         try:
             command_line.parse(words, {})
         except FlagError as error:
-            said = error.message
-        left_open = "required" in said or "invalid choice: '7'" in said  # arguments are the reader's affair
-        assert not said or left_open, f"{place}: {line}: {said}"
+            refused = error.message
+        left_open = (
+            "required" in refused or "invalid choice: '7'" in refused
+        )  # arguments are the reader's affair
+        assert not refused or left_open, f"{place}: {line}: {refused}"
         return
     assert words[0] in SPARK_COMMANDS, place
     assert {word for word in words[1:] if word.startswith("-")} <= SPARK_COMMANDS[words[0]], place
@@ -173,7 +180,7 @@ def test_commands_in_texts_exist_and_have_the_flags_that_follow() -> None:
     """Wherever a program is named with a command: in what it prints to be copied, in help, in a sentence."""
     found = [
         (place, program, OPTIONAL.sub("", clause).split())
-        for place, text in SAID
+        for place, text in said()
         for program, clause in re.findall(r"\b(binlogctl|binlog-spark) ([^`\n;,:#()]+)", text)
     ]
     assert len(found) > 150

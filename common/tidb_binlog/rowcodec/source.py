@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from types import CodeType
 from typing import Any
 
 
@@ -19,15 +21,21 @@ class Source:
     names: dict[str, Any] = field(default_factory=dict)
 
     def add(self, indent: int, *lines: str) -> None:
-        self.lines.extend("    " * indent + line for line in lines)
+        self.lines += ["    " * indent + line for line in lines]
 
     def compile(self) -> Callable[..., Any]:
         """The function; `__doc__` is its source, for people who debug."""
         text = "\n".join(self.lines) + "\n"
-        exec(compile(text, f"<rowcodec {self.name}>", "exec"), self.names)
+        exec(_compiled(text, f"<rowcodec {self.name}>"), self.names)
         function: Callable[..., Any] = self.names[self.name]
         function.__doc__ = text
         return function
+
+
+@lru_cache(1024)
+def _compiled(text: str, name: str) -> CodeType:
+    """Once for shards, and for versions of a table that differ in other things."""
+    return compile(text, name, "exec")
 
 
 def without_nulls(result: Sequence[str]) -> Iterator[str]:

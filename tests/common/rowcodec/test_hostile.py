@@ -254,6 +254,15 @@ def test_errors_show_no_values() -> None:
     assert secret not in str(caught.value)
 
 
+def test_tables_of_one_shape_share_their_code_and_name_their_own_columns() -> None:
+    """A thousand shards are compiled once."""
+    plans = {name: compile_table(table(("id", key("bigint")), (name, kind("json")))) for name in ("v", "w")}
+    assert plans["v"].decode_insert.__code__ is plans["w"].decode_insert.__code__
+    for name, plan in plans.items():
+        with pytest.raises(RowError, match=rf"column {name} at byte"):
+            plan.decode_insert(bits("0802 0804 0802"))
+
+
 # -- fuzzing: the generated readers and the strict one must always agree ---------------------------
 
 WIDE = table(

@@ -25,13 +25,14 @@ from tidb_binlog.errors import Corruption
 from tidb_binlog.record import encode_file
 
 NOWHERE = Target("nowhere.invalid", 1, "", "")
+ENCODER = PbEncoder()
 
 
 def shown(item: Item) -> tuple[int, str, bytes]:
     """An item in a form that does not depend on how its rows were encoded."""
     if isinstance(item, Ddl):
         return item.commit_ts, item.query, b""
-    return item.commit_ts, "", PbEncoder().transaction(item)
+    return item.commit_ts, "", ENCODER.transaction(item)
 
 
 def source_of(path: Path, after_ts: int = 0, **range_: int) -> ArchiveSource:

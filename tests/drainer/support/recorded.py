@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,12 @@ def document(path: Path) -> Any:
 
 
 def jobs(scenario: str) -> list[bytes]:
-    return [base64.b64decode(line["raw"]) for line in lines(ROOT / scenario / "ddl_jobs.jsonl.gz")]
+    return list(_jobs(scenario))
+
+
+@cache
+def _jobs(scenario: str) -> tuple[bytes, ...]:
+    return tuple(base64.b64decode(line["raw"]) for line in lines(ROOT / scenario / "ddl_jobs.jsonl.gz"))
 
 
 def pulled(scenario: str, number: str = "") -> list[Merged]:
@@ -39,6 +45,11 @@ def pulled(scenario: str, number: str = "") -> list[Merged]:
 
 def merged(scenario: str) -> list[Merged]:
     """The scenario's stream as the collector hands it on: merged, jobs attached, sequence values dropped."""
+    return list(_merged(scenario))
+
+
+@cache
+def _merged(scenario: str) -> tuple[Merged, ...]:
     found: list[Merged] = []
     for path in sorted((ROOT / scenario).glob("pulled*.jsonl.gz")):
         found += pulled(scenario, path.name.removeprefix("pulled").removesuffix(".jsonl.gz"))
@@ -51,7 +62,7 @@ def merged(scenario: str) -> list[Merged]:
             continue
         final = message.ddl_job_id and message.ddl_schema_state != 1
         out.append(entry._replace(job=by_id[message.ddl_job_id]) if final else entry)
-    return out
+    return tuple(out)
 
 
 def events(scenario: str) -> list[Any]:
