@@ -33,8 +33,7 @@ async def load_first(
 ) -> None:
     """Raises as `Load.run`."""
     inspection = await patiently(lambda: seen(settings, upstream.cluster_id), lambda: None)
-    is_begun = inspection.load is not None and inspection.load.is_unfinished
-    if not is_begun and not inspection.is_empty:
+    if not inspection.is_to_load:
         logger.info("nothing to load: the downstream has a checkpoint", cluster_id=upstream.cluster_id)
         return
     load = Load(settings, upstream, nodes)

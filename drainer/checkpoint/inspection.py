@@ -38,6 +38,11 @@ class Inspection:
         """Nothing is stored of the cluster."""
         return self.stored.row is None and self.stored.state is None
 
+    @property
+    def is_to_load(self) -> bool:
+        """A first start copies what is upstream: nothing is stored of the cluster, or a copy was begun."""
+        return self.is_empty if self.load is None else self.is_empty or self.load.is_unfinished
+
 
 def inspect(
     target: Target,

@@ -20,6 +20,7 @@ from typing import Final
 
 from drainer.mysql.connection import Connection
 from drainer.mysql.literal.quoting import qualified, quote_name, string_literal
+from drainer.mysql.session_lock import Claims
 from tidb_binlog import time_text
 from tidb_binlog.errors import Conflict, Rejected
 from tidb_binlog.tso import Ts
@@ -157,6 +158,19 @@ class LoadProgress:
         rows = connection.rows(b"SELECT run, phase FROM " + self._state + self._mine + b" FOR UPDATE")
         if not rows or int(rows[0][0]) != run or str(rows[0][1]) == DONE:
             raise self._taken_over()
+
+    def claim_chunk(self, connection: Connection, number: int, chunk: int, run: int) -> None:
+        """Mark a session that copies one chunk where other processes do so, too: what is left of an earlier
+        try is ended. Raises `Conflict` where a newer load took over."""
+
+        def check_ours() -> None:
+            state = self.state(connection)
+            connection.rollback()
+            if state is None or state.run != run or not state.is_unfinished:
+                raise self._taken_over()
+
+        claims = Claims(self._schema, self._cluster_id)
+        claims.reclaim(connection, f"{LOAD_ROLE}-{number}-{chunk}", check_ours)
 
     def _taken_over(self) -> Conflict:
         return Conflict(

@@ -38,6 +38,7 @@ TABLE: Final = "table"
 JSON: Final = "json"
 KINDS: Final = ("auto", "pb", "relay", "pump")
 PASSWORD_VARIABLE: Final = "BINLOG_SPARK_PASSWORD"
+PUMPS: Final = "pumps://"
 PORT: Final = 3306
 _SCHEMES: Final = ("mysql", "mariadb", "tidb")
 _PORT_OF_TIDB: Final = 4000
@@ -302,8 +303,12 @@ def start_session(args: argparse.Namespace, app: str) -> SparkSession:
 
 def database(args: argparse.Namespace, environ: Mapping[str, str] | None = None) -> Target:
     """The downstream or compared database. Raises `ConfigError`, `FlagError`."""
-    environ = os.environ if environ is None else environ
-    url = urllib.parse.urlsplit(args.database)
+    return target_of(args.database, password(args.password_file, PASSWORD_VARIABLE, environ), _tls(args))
+
+
+def target_of(address: str, password: str, tls: ClientTls | None = None) -> Target:
+    """What a database's URL stands for. Raises `FlagError`."""
+    url = urllib.parse.urlsplit(address)
     if url.scheme not in _SCHEMES:
         raise FlagError(
             f"the database's URL begins with {url.scheme or 'no scheme'}", hint="use mysql://USER@HOST:PORT/"
@@ -311,7 +316,7 @@ def database(args: argparse.Namespace, environ: Mapping[str, str] | None = None)
     if url.password is not None:
         raise FlagError(
             "a password in a URL can be read by every user of this host",
-            hint=f"put it into {PASSWORD_VARIABLE} or into a file (--password-file)",
+            hint="put it into the environment or into a file, see --help",
         )
     query = dict(urllib.parse.parse_qsl(url.query))
     socket = query.pop("socket", "")
@@ -328,14 +333,16 @@ def database(args: argparse.Namespace, environ: Mapping[str, str] | None = None)
         host=url.hostname or "127.0.0.1",
         port=port,
         user=urllib.parse.unquote(url.username or "root"),
-        password=_password(args.password_file, environ),
+        password=password,
         socket=socket,
-        tls=_tls(args),
+        tls=tls,
     )
 
 
-def _password(path: str, environ: Mapping[str, str]) -> str:
-    return secret_file.read("password-file", path) if path else environ.get(PASSWORD_VARIABLE, "")
+def password(path: str, variable: str, environ: Mapping[str, str] | None = None) -> str:
+    """Of a file, or of the environment. Raises `ConfigError`."""
+    environ = os.environ if environ is None else environ
+    return secret_file.read("password-file", path) if path else environ.get(variable, "")
 
 
 def _tls(args: argparse.Namespace) -> ClientTls | None:

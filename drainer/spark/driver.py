@@ -38,7 +38,9 @@ _END: Final = re.compile(
 )
 _SQLSTATE: Final = re.compile(r"\.? SQLSTATE: \w{5}$")
 _IS_THERE: Final = "[PATH_ALREADY_EXISTS] Path "
-_EXECUTORS_GONE: Final = re.compile(r"ExecutorLostFailure|All masters are unresponsive|Could not connect to")
+_EXECUTORS_GONE: Final = re.compile(
+    r"ExecutorLostFailure|Python worker exited unexpectedly|All masters are unresponsive|Could not connect to"
+)
 PACE_S: Final = 0.5
 LINE_EVERY_S: Final = 10.0
 _ESTIMATE_FROM: Final = 0.05

@@ -88,7 +88,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("history", "statistics", "export"),
         ("effects", "source"),
         ("replay", "session", "parquet_tasks"),
-        ("live", "image", "flashback"),
+        ("live", "image", "flashback", "chunk_tasks"),
         ("audit", "arguments"),
         ("output", "local"),
         ("commands",),
@@ -176,7 +176,7 @@ BORDERS = {
     ("drainer.reading.archive", "drainer.spark"): (),
     ("drainer.spark", "drainer"): (
         *("txn", "changes", "checkpoint", "compare", "ddl", "formats", "mysql", "places", "relay", "stream"),
-        *("config", "lake", "points.image", "points.restore", "sink.ddl_text", "sink.file", "sink.runner"),
+        *("config", "lake", "points", "sink.ddl_text", "sink.file", "sink.runner"),
         *("app.build_lake", "app.build_mysql", "app.load_schema"),
     ),
     ("binlogctl", "drainer"): (

@@ -83,11 +83,12 @@ async def _of_backup(call: Call, read: Callable[[str], BackupPosition]) -> int:
     if not file:
         _check(call)
         return _done(call, _not_ahead(read(call.words[0])))
+    from drainer.config.cluster import cluster
     from drainer.points.load.imported import store_imported
 
     position = read(call.words[0])
     settings = drainer_file.read(file, call.command.words)
-    async with drainer_file.cluster(settings) as (upstream, nodes):
+    async with cluster(settings) as (upstream, nodes):
         where = await store_imported(settings, upstream, nodes, position, replace=call.settings.yes)
     return _say(call, "checkpoint", where, position.ts)
 

@@ -45,6 +45,8 @@ NO_STATE: Final = "none"
 
 async def run(call: Call) -> int:
     """Raises `FlagError`, and whatever ends a comparison."""
+    from drainer.config.cluster import cluster
+
     given = call.settings
     check(given)
     settings = drainer_file.read(given.drainer_config, "verify")
@@ -55,7 +57,7 @@ async def run(call: Call) -> int:
             job.repair = ends.enter_context(await _repair_file(given.repair, settings))
         if given.image:
             return code(await job.with_image())
-        async with drainer_file.cluster(settings) as (upstream, nodes):
+        async with cluster(settings) as (upstream, nodes):
             return code(await job.with_upstream(upstream, nodes))
 
 

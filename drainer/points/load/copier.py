@@ -7,6 +7,9 @@ Holds   a chunk's rows and its place in the stored progress commit together. Aft
         of a row of now is old, and goes: its chunk is set right when its turn comes, or has been without it
         Of a table that no key cuts the rows are committed in parts, and the place says BEGUN: it is emptied
         before the next try
+        `shared`: other processes copy as well, and one of them may have been at this chunk, or still be: its
+        session is ended first, and what is stored of the chunk decides. So a task that Spark does again does
+        nothing twice
 Order   a chunk that was copied at another timestamp is compared first, by checksums that both servers
         compute; one that differs is removed and copied in one transaction
 Never   keeps more than a statement in memory, where the table is cut by a key more than a chunk
@@ -15,9 +18,9 @@ Tests   tests/drainer/points/load/test_load.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from drainer.checkpoint.load_progress import ChunkState, LoadProgress
 from drainer.mysql.chunks.chunk import Chunk
@@ -73,6 +76,20 @@ class Copied:
     compared: bool = False
 
 
+class Spread(Protocol):
+    """Copies chunks in other processes, as `Copier` does where it is shared."""
+
+    @property
+    def slots(self) -> int:
+        """How many it copies at a time."""
+        ...
+
+    def copy(self, jobs: Sequence[ChunkCopy], wait: Wait) -> Sequence[Copied]:
+        """What became of each, in their order. Blocks; from several threads. `wait` says true where all is to
+        end. Raises as `Copier.copy`."""
+        ...
+
+
 class _Downstream(Exception):
     """An error of the downstream's session, on its way through a block of the upstream's."""
 
@@ -94,6 +111,7 @@ class Copier:
         pace: Callable[[int, int], None],
         wait: Wait,
         log_values: bool = False,
+        shared: bool = False,
     ) -> None:
         self._snapshot = snapshot
         self._target = target
@@ -102,6 +120,8 @@ class Copier:
         self._pace = pace
         self._wait = wait
         self._log_values = log_values
+        self._shared = shared
+        self._job: ChunkCopy | None = None  # the one under way, which a new session marks
         self._packet_max = 0
         self._session = DownstreamSession(target, self._prepare)
         self._rows = self._size = 0
@@ -112,12 +132,13 @@ class Copier:
     def copy(self, job: ChunkCopy) -> Copied:
         """Raises `SnapshotLost`, `SnapshotTooOld`, `DownstreamError`, `Unavailable`, `Conflict`, `Ended`."""
         backoff, tries = Backoff(0.05, 5.0), 0
-        slow = job.table.fast is None
-        in_doubt = begun = replacing = False
+        slow, replacing = job.table.fast is None, False
+        self._job, in_doubt = job, self._shared
+        begun = self._shared and not job.table.writes_at_once
         while True:
             try:
-                if in_doubt and self._is_copied(job):
-                    return Copied(self._rows, self._size)
+                if in_doubt and (rows := self._copied_rows(job)) is not None:
+                    return Copied(rows, self._size)
                 return self._attempt(job, slow=slow, begun=begun, replacing=replacing)
             except NotLiteral:
                 self._session.close()
@@ -246,6 +267,9 @@ class Copier:
 
     def _prepare(self, connection: Connection) -> None:
         connection.keep_alive()
+        if self._shared and self._job is not None:
+            number, chunk = self._job.table.number, self._job.chunk.number
+            self._progress.claim_chunk(connection, number, chunk, self._run)
         self._packet_max = connection.packet_bytes_max() - _PACKET_SLACK_BYTES
 
     def _packet(self) -> int:
@@ -296,15 +320,16 @@ class Copier:
         except SessionError as error:
             raise _Downstream(error) from None
 
-    def _is_copied(self, job: ChunkCopy) -> bool:
-        """Whether a COMMIT without an answer was carried out."""
+    def _copied_rows(self, job: ChunkCopy) -> int | None:
+        """Of a chunk that is there, by a COMMIT without an answer or by another process; None: it is not."""
         try:
             connection = self._session.open()
             stored = self._progress.chunk(connection, job.table.number, job.chunk.number)
             connection.rollback()
         except (SessionError, Unavailable) as error:
             raise _Downstream(error) from None
-        return stored is not None and stored.state is ChunkState.COPIED and stored.ts == self._snapshot.ts
+        is_copied = stored is not None and stored.state is ChunkState.COPIED
+        return stored.rows if stored is not None and is_copied and stored.ts == self._snapshot.ts else None
 
     def _refused(self, job: ChunkCopy, error: StatementRefused) -> DownstreamError:
         said = safe_text(error, values=self._log_values)

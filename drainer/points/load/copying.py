@@ -1,6 +1,7 @@
 """Copying: all chunks of all tables, by several workers.
 
-Drives  a thread that cuts tables into chunks and stores them, a pool of threads that copy them (`copier`)
+Drives  a thread that cuts tables into chunks and stores them, a pool of threads that copy them (`copier`), or
+        that have other processes do so (`Spread`), some chunks at a time
 Owns    their sessions downstream
 Holds   a chunk is stored before it is copied, so a load that goes on cuts where the first one did
 Stops   `stop`, from any thread; `run` raises `Ended` then
@@ -21,7 +22,7 @@ from drainer.mysql.chunks.chunk import Chunk
 from drainer.mysql.connection import Connection, Target
 from drainer.mysql.errors import StatementRefused, TransientError
 from drainer.mysql.session import DownstreamSession
-from drainer.points.load.copier import ChunkCopy, Copier
+from drainer.points.load.copier import ChunkCopy, Copied, Copier, Spread
 from drainer.points.load.counters import Counters
 from drainer.points.load.job import insist
 from drainer.points.load.table_copy import TableCopy, unreadable
@@ -30,6 +31,9 @@ from drainer.points.worker_pool import Pace, WorkerPool
 from tidb_binlog.clock import Clock, SystemClock
 
 CUT_AT_ONCE: Final = 64
+SPREAD_AT_ONCE: Final = 2
+"""Calls of `Spread.copy` at a time: while the last chunks of one are copied, the next ones are under way."""
+CHUNKS_A_SLOT: Final = 4
 
 
 class Copying:
@@ -48,18 +52,21 @@ class Copying:
         rate_rows: int = 0,
         log_values: bool = False,
         clock: Clock | None = None,
+        spread: Spread | None = None,
     ) -> None:
+        self._spread = spread
         self._snapshot = snapshot
         self._target = target
         self._progress = progress
         self._run = run
         self._counters = counters
-        self._pool: WorkerPool[ChunkCopy] = WorkerPool("load", workers)
+        workers = workers if spread is None else SPREAD_AT_ONCE
+        self._pool: WorkerPool[Sequence[ChunkCopy]] = WorkerPool("load", workers)
         self._stop = self._pool.stop
         pace = Pace(rate_rows, self._stop, clock or SystemClock())
         self._copiers = [
             Copier(snapshot, target, progress, run, pace=pace, wait=self._stop.wait, log_values=log_values)
-            for _ in range(workers)
+            for _ in range(workers if spread is None else 0)
         ]
 
     def stop(self) -> None:
@@ -72,29 +79,44 @@ class Copying:
     def run(self, tables: Iterator[TableCopy], begin_anew: Callable[[TableCopy], None]) -> None:
         """`begin_anew` empties a table whose stored chunks mean other rows downstream."""
         try:
-            with closing(self._feed(tables, begin_anew)) as jobs:
-                self._pool.run(jobs, [functools.partial(self._copy, copier) for copier in self._copiers])
+            spread = self._spread
+            turns = len(self._copiers) if spread is None else spread.slots
+            with closing(self._feed(tables, begin_anew, turns)) as jobs:
+                if spread is None:
+                    works = [functools.partial(self._copy, copier) for copier in self._copiers]
+                    self._pool.run(_grouped(jobs, 1), works)
+                else:
+                    works = [functools.partial(self._copy_elsewhere, spread)] * SPREAD_AT_ONCE
+                    self._pool.run(_grouped(jobs, turns * CHUNKS_A_SLOT), works)
         finally:
             for copier in self._copiers:
                 copier.close()
 
-    def _copy(self, copier: Copier, job: ChunkCopy) -> None:
-        self._counters.at(job.table.source.label)
-        copied = copier.copy(job)
+    def _copy(self, copier: Copier, jobs: Sequence[ChunkCopy]) -> None:
+        for job in jobs:
+            self._counters.at(job.table.source.label)
+            self._count(copier.copy(job))
+
+    def _copy_elsewhere(self, spread: Spread, jobs: Sequence[ChunkCopy]) -> None:
+        self._counters.at(jobs[0].table.source.label)
+        for copied in spread.copy(jobs, self._stop.wait):
+            self._count(copied)
+
+    def _count(self, copied: Copied) -> None:
         self._counters.copied(copied.rows, copied.size_bytes, compared=copied.compared)
 
     # -- chunks ---------------------------------------------------------------------------------------
 
     def _feed(
-        self, tables: Iterator[TableCopy], begin_anew: Callable[[TableCopy], None]
+        self, tables: Iterator[TableCopy], begin_anew: Callable[[TableCopy], None], at_once: int
     ) -> Generator[ChunkCopy, None, None]:
-        """In turns from as many tables as there are workers: two that write into one wait for each other's
+        """In turns from as many tables as are copied at a time: two that write into one wait for each other's
         pages of its indexes."""
         session = DownstreamSession(self._target)
         try:
             turns: deque[Iterator[ChunkCopy]] = deque()
             while True:
-                while len(turns) < len(self._copiers) and (table := next(tables, None)) is not None:
+                while len(turns) < at_once and (table := next(tables, None)) is not None:
                     turns.append(self._jobs_of(table, session, begin_anew))
                 if not turns:
                     return
@@ -168,3 +190,8 @@ class Copying:
         bounds = [(chunk.number, chunk.stored()) for chunk in chunks]
         self._progress.put_chunks(connection, table.number, self._run, bounds)
         connection.commit()
+
+
+def _grouped(jobs: Iterator[ChunkCopy], size: int) -> Iterator[Sequence[ChunkCopy]]:
+    while group := list(itertools.islice(jobs, size)):
+        yield group

@@ -8,21 +8,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from drainer.checkpoint.load_progress import LoadProgress
 from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Target
 from drainer.mysql.errors import SessionError, StatementRefused, TransientError, final_error, safe_text
 from drainer.mysql.session import DownstreamSession
+from drainer.points.load.copier import Spread
 from drainer.points.load.counters import Counters
 from drainer.points.load.reconcile import Mode
 from drainer.stream.rules.rule_set import Rules
+from drainer.stream.schema.tracker import SchemaTracker
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import Clock
 from tidb_binlog.cluster.registry import Registry
 from tidb_binlog.errors import BinlogError, Unavailable
 from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream
 
 logger = log.get("load")
@@ -33,7 +36,9 @@ TRIES: Final = 8
 @dataclass(frozen=True, slots=True)
 class Job:
     """`session` is the load's own downstream, for what is not rows; `source`: where the upstream's SQL is.
-    `run`: a timestamp drawn when this run began. `rate_rows`: rows a second at most, 0: no limit."""
+    `run`: a timestamp drawn when this run began. `rate_rows`: rows a second at most, 0: no limit. `spread`:
+    what copies chunks in other processes, where these can see the upstream's T. `reader`: the name of the one
+    that reads the stream from T on, "": the Drainer does."""
 
     settings: DrainerConfig
     upstream: Upstream
@@ -49,6 +54,12 @@ class Job:
     workers: int
     counters: Counters
     clock: Clock
+    spread: SpreadOf | None = None
+    reader: str = ""
+
+
+SpreadOf: TypeAlias = Callable[[Job, Ts, SchemaTracker], Spread]
+"""For a pass at that timestamp, with the upstream's schema then."""
 
 
 def insist(function: Callable[..., T], *arguments: object, wait: Callable[[float], bool]) -> T:

@@ -27,7 +27,7 @@ from drainer.mysql.session_lock import ENDING_S, Claims, claim, holder_of
 from drainer.points.load import upstream_schema
 from drainer.points.load.contents import Contents, contents_of
 from drainer.points.load.counters import PREPARING, Counters
-from drainer.points.load.job import Job, blocking
+from drainer.points.load.job import Job, SpreadOf, blocking
 from drainer.points.load.preparing import copied, look
 from drainer.points.load.reconcile import Mode
 from drainer.points.load.store_checkpoint import to_go_on_with
@@ -134,7 +134,8 @@ class Loaded:
 
 
 class Load:
-    """One run. `rate_rows`: rows a second at most, 0: no limit. Raises `ConfigError`."""
+    """One run. `rate_rows`: rows a second at most, 0: no limit. `spread`, `reader`: as `Job` has them. Raises
+    `ConfigError`."""
 
     def __init__(
         self,
@@ -146,6 +147,8 @@ class Load:
         rate_rows: int = 0,
         counters: Counters | None = None,
         clock: Clock | None = None,
+        spread: SpreadOf | None = None,
+        reader: str = "",
     ) -> None:
         if not settings.to_database:
             raise ConfigError(
@@ -159,6 +162,8 @@ class Load:
         self._mode = mode
         self._rate_rows = rate_rows
         self._clock = clock or SystemClock()
+        self._spread = spread
+        self._reader = reader
         self._rules = read_rules(settings)
         self._target = target_of(settings)
         self._source = upstream_target_of(settings)
@@ -220,6 +225,8 @@ class Load:
             self._settings.worker_count,
             self.counters,
             self._clock,
+            self._spread,
+            self._reader,
         )
         at_ts = stored.ts if stored is not None and not self._settings.from_outcome_table else 0
         losses = 0

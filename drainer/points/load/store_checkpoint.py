@@ -29,7 +29,7 @@ from drainer.mysql.errors import NoSuchTable
 from drainer.mysql.literal.quoting import qualified
 from drainer.points.load.reconcile import Mode
 from drainer.stream.schema.tracker import SchemaTracker
-from tidb_binlog.cluster.node import PAUSED, NodeStatus
+from tidb_binlog.cluster.node import OFFLINE, PAUSED, READER, NodeStatus
 from tidb_binlog.cluster.registry import DRAINERS, Registry
 from tidb_binlog.errors import Conflict, Rejected
 from tidb_binlog.tso import Ts
@@ -113,14 +113,19 @@ def _delete(connection: Connection, schema: str, table: str, which: bytes) -> No
         pass
 
 
-async def keep_from(settings: DrainerConfig, nodes: Registry, ts: Ts) -> None:
-    """In the registry the Drainer of these settings stands at `ts` and is paused, so that pumps keep what
-    follows for it. Raises `Rejected` where it runs."""
-    name = settings.name
+async def keep_from(settings: DrainerConfig, nodes: Registry, ts: Ts, reader: str = "") -> None:
+    """In the registry the Drainer of these settings, or a reader of that name, stands at `ts` and is paused,
+    so that pumps keep what follows for it. Raises `Rejected` where it runs."""
+    name = reader or settings.name
     entry = (await nodes.view()).drainers.get(name)
     if entry is not None and entry.alive:
-        raise Rejected(f"drainer {name} is running", hint="stop it first, and start it afterwards")
-    status = NodeStatus(name, settings.advertised, PAUSED, ts, ts)
+        raise Rejected(
+            f"{'reader' if entry.status.is_reader else 'drainer'} {name} is running",
+            hint="stop it first, and start it afterwards",
+        )
+    if reader and entry is not None and not entry.status.is_reader and entry.status.state != OFFLINE:
+        raise Rejected(f"{name} is a Drainer's node id", hint="give this reader another name")
+    status = NodeStatus(name, settings.advertised, PAUSED, ts, ts, label=READER if reader else None)
     await nodes.put(DRAINERS, status, entry.mod_revision if entry is not None else None)
 
 

@@ -50,6 +50,7 @@ class TableCopy:
     fast: LiteralSelect | None
     slow: ValueSelect
     size: TableSize
+    sync_mode: int
     has_others: bool = False
 
     @classmethod
@@ -90,6 +91,7 @@ class TableCopy:
             fast,
             ValueSelect.of(info, here, key),
             size,
+            sync_mode,
             has_others,
         )
 

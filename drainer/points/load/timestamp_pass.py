@@ -81,11 +81,11 @@ class TimestampPass:
             reconciled = await blocking(job.target, self._look, contents, ts)
             definitions = Definitions(runner, tracker.version)
             preparing = Preparing(job.session, job.progress, definitions, state, reconciled)
-            await keep_from(job.settings, job.nodes, ts)
+            await keep_from(job.settings, job.nodes, ts, job.reader)
             await blocking(job.target, preparing.store, self._replace)
             await blocking(job.target, preparing.make_databases, contents, tracker)
             await blocking(job.target, preparing.make_tables)
-            await self._copy(snapshot, copied(reconciled.all), preparing)
+            await self._copy(snapshot, tracker, copied(reconciled.all), preparing)
             job.counters.say(FINISHING)
             await blocking(job.target, preparing.make_views)
         finally:
@@ -105,8 +105,15 @@ class TimestampPass:
 
     # -- rows -----------------------------------------------------------------------------------------
 
-    async def _copy(self, snapshot: UpstreamSnapshot, pairs: Sequence[Stored], preparing: Preparing) -> None:
+    async def _copy(
+        self,
+        snapshot: UpstreamSnapshot,
+        tracker: SchemaTracker,
+        pairs: Sequence[Stored],
+        preparing: Preparing,
+    ) -> None:
         job = self._job
+        spread = job.spread(job, snapshot.ts, tracker) if job.spread and snapshot.reopens else None
         copying = Copying(
             snapshot,
             job.target,
@@ -117,6 +124,7 @@ class TimestampPass:
             rate_rows=job.rate_rows,
             log_values=job.settings.log_values,
             clock=job.clock,
+            spread=spread,
         )
 
         def work() -> None:

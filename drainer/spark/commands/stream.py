@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import functools
 import os
 import shutil
 import signal
@@ -27,6 +28,8 @@ from tidb_binlog.errors import FlagError
 from tidb_binlog.observe import show
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from drainer.config.options import DrainerConfig
     from drainer.spark.live.stream import PumpStream
     from drainer.spark.replay.stream_apply import ArchiveStream
@@ -50,7 +53,6 @@ From an archive, the checkpoint directory remembers which batch comes next, the 
 there. Killed at any time, the same command resumes, nothing is lost or done twice. Each batch is a line.
 Ctrl-C or SIGTERM ends it after the batch at hand; --once ends it when all that is there now is applied.
 """
-_PUMPS: Final = "pumps://"
 NAME: Final = "spark"
 
 
@@ -60,8 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser, "--to", required=False, purpose="where to apply it: delta://PLACE, iceberg://PLACE, or"
     )
     add = parser.add_argument_group("stream").add_argument
-    add("--config", default="", metavar="FILE", help="a Drainer's: Pumps, downstream, rules, TLS, ddl-rule")
-    add("--name", default=NAME, metavar="NAME", help=f"of the reader that Pumps keep for (default {NAME})")
+    add_following(parser)
     add(
         "--checkpoint",
         default="",
@@ -69,8 +70,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="of a stream from an archive; kept over restarts",
     )
-    add("--once", action="store_true", help="apply what is there now, then end")
     add("--start", type=_bound, default=0, metavar="TIME", help="begin there, with a new checkpoint")
+    add("--safe", action="store_true", help="rows may be downstream already, or be gone: write over them")
+    add(
+        "--skip-lost",
+        action="store_true",
+        help="continue where segments were removed before they were applied: their rows are lost downstream",
+    )
+    arguments.add_tables(parser)
+    arguments.add_output(parser)
+    arguments.add_spark(parser)
+
+
+def add_following(parser: argparse.ArgumentParser) -> None:
+    """How what Pumps have is followed."""
+    add = parser.add_argument_group("batches").add_argument
+    add("--config", default="", metavar="FILE", help="a Drainer's: Pumps, downstream, rules, TLS, ddl-rule")
+    add("--name", default=NAME, metavar="NAME", help=f"of the reader that Pumps keep for (default {NAME})")
+    add("--once", action="store_true", help="apply what is there now, then end")
     add("--interval", type=_span, default=INTERVAL_S, metavar="SPAN", help="between batches (default 1s)")
     add(
         "--batch-bytes",
@@ -79,13 +96,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="read for a batch at most, but one transaction at least (default 64 MiB, from Pumps 256 MiB)",
     )
-    add("--safe", action="store_true", help="rows may be downstream already, or be gone: write over them")
-    add(
-        "--skip-lost",
-        action="store_true",
-        help="continue where segments were removed before they were applied: their rows are lost downstream",
-    )
-    arguments.add_tables(parser)
     add(
         "--small",
         type=arguments.size_bytes,
@@ -93,18 +103,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="a batch from Pumps up to so much is done by this process, without Spark (default 8 MiB)",
     )
-    arguments.add_output(parser)
-    arguments.add_spark(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.config or args.archive.startswith(arguments.PUMPS):
+        return follow_pumps(args, drainer_of(args))
+    return _follow(args, functools.partial(_from_archive, args))
+
+
+def _follow(
+    args: argparse.Namespace, stream_of: Callable[[Callable[[Batch], None]], PumpStream | ArchiveStream]
+) -> int:
     show = _as_json if args.output == arguments.JSON else _as_text
 
     def done(batch: Batch) -> None:
         args.job_metrics.note_batch(batch)
         show(batch)
 
-    stream = (_from_pumps if args.config or args.archive.startswith(_PUMPS) else _from_archive)(args, done)
+    stream = stream_of(done)
 
     def end(number: int, frame: FrameType | None) -> None:
         stream.stop()
@@ -115,12 +131,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _from_pumps(args: argparse.Namespace, done: Callable[[Batch], None]) -> PumpStream:
+def follow_pumps(args: argparse.Namespace, drainer: DrainerConfig) -> int:
+    """The stream from where the checkpoint downstream is, as a Drainer of this configuration."""
     from drainer.spark.live.downstream import LIVE_BATCH_BYTES, LiveSettings
     from drainer.spark.live.stream import PumpStream
 
-    drainer = _drainer(args)
-    args.archive = args.archive or _PUMPS
     settings = LiveSettings(
         drainer,
         args.name,
@@ -130,10 +145,14 @@ def _from_pumps(args: argparse.Namespace, done: Callable[[Batch], None]) -> Pump
         interval_s=args.interval,
         batch_bytes=args.batch_bytes or LIVE_BATCH_BYTES,
     )
-    return PumpStream(settings, lambda: arguments.start_session(args, "binlog-spark stream"), on_batch=done)
+
+    def spark() -> SparkSession:
+        return arguments.start_session(args, f"binlog-spark {args.command}")
+
+    return _follow(args, lambda done: PumpStream(settings, spark, on_batch=done))
 
 
-def _drainer(args: argparse.Namespace) -> DrainerConfig:
+def drainer_of(args: argparse.Namespace) -> DrainerConfig:
     """The Drainer's configuration that the command line stands for. Raises `ConfigError`, `FlagError`."""
     from drainer.config.lake_options import ICEBERG, LAKES
     from drainer.config.options import ENV_PREFIX, DrainerConfig
@@ -145,9 +164,9 @@ def _drainer(args: argparse.Namespace) -> DrainerConfig:
     settings = loading.load(DrainerConfig, argv, os.environ, program="drainer", env_prefix=ENV_PREFIX)
     settings = replace(settings, data_dir=directory)
     if args.archive:
-        if not args.archive.startswith(_PUMPS):
+        if not args.archive.startswith(arguments.PUMPS):
             raise FlagError("--config is about Pumps", hint="leave --from away, or give pumps://HOST:2379")
-        settings = replace(settings, pd_urls=args.archive.removeprefix(_PUMPS))
+        settings = replace(settings, pd_urls=args.archive.removeprefix(arguments.PUMPS))
     if args.start:
         settings = replace(settings, initial_commit_ts=args.start - 1)
     if args.safe:
@@ -171,7 +190,7 @@ def _drainer(args: argparse.Namespace) -> DrainerConfig:
         )
     if settings.db_type in LAKES:
         settings.check_lake(is_iceberg=settings.db_type == ICEBERG)
-    elif not settings.to_database:
+    elif not settings.to_database or not (args.database or args.config):
         raise FlagError(
             "there is no downstream", hint="--to mysql://USER@HOST:PORT/, or [syncer.to] in --config"
         )

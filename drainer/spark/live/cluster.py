@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
+from drainer.config.cluster import cluster
 from drainer.config.options import DrainerConfig
 from drainer.reading.subscribe.named_reader import NamedReader, ReaderAddress, open_reader
 from drainer.stream.pull import range_cuts
@@ -36,10 +37,8 @@ from tidb_binlog.clock import Clock
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.registry import Registry
 from tidb_binlog.errors import Conflict, Unavailable
-from tidb_binlog.etcd.registry import connect_registry
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
-from tidb_binlog.upstream import choice
 from tidb_binlog.upstream.upstream_time import UpstreamTime
 from tidb_binlog.upstream_port import Upstream
 
@@ -101,13 +100,9 @@ class LiveCluster:
 
     async def _open(self) -> None:
         settings, tls = self._settings, self._settings.tls
-        kind = choice.check_kind(settings.upstream)
-        self.upstream = await choice.connect(kind, settings.pd_urls, tls=tls, create=False)
-        self._ends.push_async_callback(self.upstream.close)
+        self.upstream, self.registry = await self._ends.enter_async_context(cluster(settings))
         self._time = UpstreamTime(self.upstream.oracle, self._clock)
         await self._time.draw()
-        self.registry = await connect_registry(settings.pd_urls, tls=tls)
-        self._ends.push_async_callback(self.registry.close)
         self._reader = await open_reader(
             self._name,
             self.registry,

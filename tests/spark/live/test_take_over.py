@@ -60,7 +60,8 @@ async def test_each_goes_on_where_the_other_stopped(
     await pump("-node-id=p1", "-heartbeat-interval=200ms").start_and_wait()
     publisher = await shop(etcd_clean)
     await publisher.create_table("shop.log", [column("line", "varchar(40)")], primary_key=[])
-    toml = f'initial-commit-ts = 0\npd-urls = "{etcd_clean}"\n' + downstream(mariadb)
+    own = f'addr = "127.0.0.1:{free_port()}"\n'  # the stream's; the Drainer has another on its command line
+    toml = f'initial-commit-ts = 0\npd-urls = "{etcd_clean}"\n' + own + downstream(mariadb)
     drainer = command(tmp_path, etcd_clean, free_port(), toml)
     stream = [sys.executable, "-m", "drainer.spark", "stream", "--config", str(tmp_path / "drainer.toml")]
     stream += ["--interval", "50ms"]

@@ -9,6 +9,7 @@ from binlogctl.cli.command_line import Call
 from binlogctl.commands import load
 from drainer.points.load.counters import COPYING, Counters, Progress
 from drainer.points.load.load import Estimate, Loaded, TableEstimate
+from drainer.points.load.shown import line, print_done, print_estimate
 from tidb_binlog.errors import FlagError
 
 
@@ -37,11 +38,11 @@ def test_two_modes_are_one_too_many() -> None:
 
 def test_the_line_says_table_rows_rate_and_time_left() -> None:
     now = Progress(COPYING, 1, 3, 500_000, 400_000, 0, 1_000_000, 40, 90 << 20, "shop.orders")
-    assert load.line(now, 4.0) == (
+    assert line(now, 4.0) == (
         "load: copying, at shop.orders: 500,000 rows (50% of about 1,000,000), 100,000 rows/s, 90 MiB,"
         " about 5 s left"
     )
-    assert load.line(Progress(), 0.0) == "load: preparing"
+    assert line(Progress(), 0.0) == "load: preparing"
 
 
 def test_counters_begin_again_at_another_timestamp() -> None:
@@ -59,8 +60,8 @@ def test_counters_begin_again_at_another_timestamp() -> None:
 
 def test_a_dry_run_and_the_end_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     tables = (TableEstimate("shop.a", "copy.a", 1_000_000, 10 << 20, 50, ""),)
-    load._print_estimate(Estimate(7, tables, 1, 0, 30.0), "table")
-    load._print_done(Loaded(408012454863044609, 1, 20, 0, 2.0, ("shop.a: key k",)), "table")
+    print_estimate(Estimate(7, tables, 1, 0, 30.0), as_json=False)
+    print_done(Loaded(408012454863044609, 1, 20, 0, 2.0, ("shop.a: key k",)), "binlogctl", "Go on.")
     shown = capsys.readouterr()
     assert "copy.a" in shown.out
     assert "1,000,000" in shown.out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -99,10 +99,12 @@ def test_chunks_are_put_in_turns(monkeypatch: pytest.MonkeyPatch, tables: int, e
     put: list[int] = []
     original = WorkerPool.run
 
-    def observed(self: WorkerPool[ChunkCopy], jobs: Iterator[ChunkCopy], works: Any) -> None:
-        def noted() -> Iterator[ChunkCopy]:
+    def observed(
+        self: WorkerPool[Sequence[ChunkCopy]], jobs: Iterator[Sequence[ChunkCopy]], works: Any
+    ) -> None:
+        def noted() -> Iterator[Sequence[ChunkCopy]]:
             for job in jobs:
-                put.append(job.table.number)
+                put.append(job[0].table.number)
                 yield job
 
         original(self, noted(), works)

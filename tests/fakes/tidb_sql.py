@@ -1,0 +1,83 @@
+"""TiDB's SQL: a MariaDB that says it is a TiDB, and shows what was, as `tidb_snapshot` asks for.
+
+Drives  a proxy in front of the server, with threads of its own
+Holds   tables of `WITH SYSTEM VERSIONING` are read as they were in the millisecond of the timestamp; other
+        tables as they are now. A table without a clustered key wants a column `_tidb_rowid`, which a TiDB has
+        hidden (`ROWID`)
+Stops   the end of the `with` block
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import re
+import socket
+import socketserver
+import threading
+from collections.abc import Iterator
+
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.connection import Target
+from tidb_binlog import tso
+from tidb_binlog.net.port import LOOPBACK
+
+ROWID = "_tidb_rowid BIGINT INVISIBLE NOT NULL AUTO_INCREMENT UNIQUE"
+_NAME, _OTHER = b"MariaDB", b"TiDB-v8"  # of one length: packets stay as long as they are
+_SNAPSHOT = re.compile(rb"SET SESSION tidb_snapshot = '(\d+)'")
+_PIECE = 1 << 16
+
+
+def _shown(command: bytes) -> bytes:
+    """What the server is asked for in place of a snapshot."""
+    asked = _SNAPSHOT.search(command)
+    if asked is None:
+        return command
+    at = datetime.datetime.fromtimestamp(tso.physical_ms(int(asked[1])) / 1000, datetime.UTC)
+    statement = f"\x03SET SESSION system_versioning_asof = '{at:%Y-%m-%d %H:%M:%S.%f}'".encode()
+    return len(statement).to_bytes(3, "little") + command[3:4] + statement
+
+
+@contextlib.contextmanager
+def tidb_sql(server: MariaDbServer) -> Iterator[Target]:
+    """Where it is. `server` itself is where its rows are changed."""
+
+    class Link(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.create_connection((server.host, server.port)) as far:
+                near: socket.socket = self.request
+                near.sendall(far.recv(_PIECE).replace(_NAME, _OTHER))
+                back = threading.Thread(target=_pass_on, args=(far, near), daemon=True)
+                back.start()
+                while command := _received(near):
+                    far.sendall(_shown(command))
+                with contextlib.suppress(OSError):
+                    far.shutdown(socket.SHUT_RDWR)
+                back.join()
+
+    class Listener(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+        allow_reuse_address = True
+
+    with Listener((LOOPBACK, 0), Link) as listener:
+        serving = threading.Thread(target=listener.serve_forever, daemon=True)
+        serving.start()
+        try:
+            yield Target(LOOPBACK, int(listener.server_address[1]), server.user, server.password)
+        finally:
+            listener.shutdown()
+            serving.join()
+
+
+def _received(near: socket.socket) -> bytes:
+    try:
+        return near.recv(_PIECE)
+    except OSError:
+        return b""
+
+
+def _pass_on(far: socket.socket, near: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while piece := far.recv(_PIECE):
+            near.sendall(piece)
+        near.shutdown(socket.SHUT_RDWR)
