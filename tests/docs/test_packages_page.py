@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 import shlex
 
-import pytest
-
 from binlogctl import ready
 from binlogctl.cli import command_line
 from tests.architecture.source import ROOT
+from tests.cases import case
 from tests.deploy.containers import PORTS, SERVICES, STAGES
 from tidb_binlog.config import declaring
 from tidb_binlog.version import VERSION
@@ -47,41 +46,47 @@ def compose(arguments: list[str]) -> None:
         assert more[more.index("--password") + 1] == "trial"
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_commands(command: str) -> None:
-    program, *arguments = shlex.split(command.removeprefix("sudo "))
-    if program == "apt-get":
-        action, *names = [word for word in arguments if not word.startswith("--")]
-        assert action in ("install", "remove", "purge")
-        control = (DEBIAN / "control").read_text()
-        packages = {"tidb-binlog", f"./build/deb/tidb-binlog_{VERSION}_amd64.deb", "build-essential"}
-        assert set(names) <= packages | set(re.findall(r"python3-venv|debhelper", control))
-    elif program == "make":
-        assert re.search(
-            rf"^{arguments[0]}:\n\tsh deploy/debian/build.sh build/deb$",
-            (ROOT / "Makefile").read_text(),
-            re.M,
-        )
-    elif program == "binlogctl":
-        assert isinstance(command_line.parse(arguments, {}), command_line.Call)
-        assert arguments[0] == "close" or arguments[-1] in CONFIGURATION
-    elif program == "systemctl":
-        assert arguments[-1] in UNITS
-        if arguments[0] == "reload":
-            assert "ExecReload=" in (ROOT / "deploy" / "systemd" / f"{arguments[-1]}.service").read_text()
-    elif program == "docker" and arguments[0] == "compose":
-        compose(arguments[1:])
-    elif program == "docker":
-        target, tag = (arguments[arguments.index(flag) + 1] for flag in ("--target", "--tag"))
-        assert target in STAGES
-        assert tag == f"tidb-binlog-{target}:{VERSION}"
-        assert f"#   {command}" in (ROOT / "Dockerfile").read_text()
-    elif program == "python":
-        assert arguments[:2] == ["-m", ready.__name__]
-        assert arguments[2] in ready.NODES
-    else:
-        assert program in ("install", "cp")
-        assert any(word in CONFIGURATION or word.startswith("/etc/tidb-binlog/") for word in arguments)
+def test_commands() -> None:
+    for command in COMMANDS:
+        with case(command):
+            program, *arguments = shlex.split(command.removeprefix("sudo "))
+            if program == "apt-get":
+                action, *names = [word for word in arguments if not word.startswith("--")]
+                assert action in ("install", "remove", "purge")
+                control = (DEBIAN / "control").read_text()
+                packages = {"tidb-binlog", f"./build/deb/tidb-binlog_{VERSION}_amd64.deb", "build-essential"}
+                assert set(names) <= packages | set(re.findall(r"python3-venv|debhelper", control))
+            elif program == "make":
+                assert re.search(
+                    rf"^{arguments[0]}:\n\tsh deploy/debian/build.sh build/deb$",
+                    (ROOT / "Makefile").read_text(),
+                    re.M,
+                )
+            elif program == "binlogctl":
+                assert isinstance(command_line.parse(arguments, {}), command_line.Call)
+                assert arguments[0] == "close" or arguments[-1] in CONFIGURATION
+            elif program == "systemctl":
+                assert arguments[-1] in UNITS
+                if arguments[0] == "reload":
+                    assert (
+                        "ExecReload="
+                        in (ROOT / "deploy" / "systemd" / f"{arguments[-1]}.service").read_text()
+                    )
+            elif program == "docker" and arguments[0] == "compose":
+                compose(arguments[1:])
+            elif program == "docker":
+                target, tag = (arguments[arguments.index(flag) + 1] for flag in ("--target", "--tag"))
+                assert target in STAGES
+                assert tag == f"tidb-binlog-{target}:{VERSION}"
+                assert f"#   {command}" in (ROOT / "Dockerfile").read_text()
+            elif program == "python":
+                assert arguments[:2] == ["-m", ready.__name__]
+                assert arguments[2] in ready.NODES
+            else:
+                assert program in ("install", "cp")
+                assert any(
+                    word in CONFIGURATION or word.startswith("/etc/tidb-binlog/") for word in arguments
+                )
 
 
 def test_the_commands_of_compose_are_those_of_its_file() -> None:

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.architecture.source import ROOT
+from tests.cases import case
 from tests.docs.pages import PAGES
 from tools.site import links
 
@@ -26,23 +27,25 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert set(named.values()) == {1}
 
 
-@pytest.mark.parametrize("page", TEXTS)
-def test_links_of_a_page_lead_somewhere(page: str) -> None:
-    for target in links.targets(TEXTS[page]):
-        path, heading = links.resolve(page, target)
-        assert (ROOT / path).is_file(), f"{page} links to {target}"
-        if heading:
-            assert path.endswith(".md"), f"{page} links to {target}"
-            anchors = links.headings((ROOT / path).read_text(encoding="utf-8"))
-            assert anchors.count(heading) == 1, f"{page} links to {target}"
+def test_links_of_a_page_lead_somewhere() -> None:
+    for page in TEXTS:
+        with case(page):
+            for target in links.targets(TEXTS[page]):
+                path, heading = links.resolve(page, target)
+                assert (ROOT / path).is_file(), f"{page} links to {target}"
+                if heading:
+                    assert path.endswith(".md"), f"{page} links to {target}"
+                    anchors = links.headings((ROOT / path).read_text(encoding="utf-8"))
+                    assert anchors.count(heading) == 1, f"{page} links to {target}"
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_begins_with_its_title_and_needs_no_other_host(page: str) -> None:
-    text = links.FENCE.sub("", TEXTS[page])
-    assert text.startswith("# ")
-    assert len(re.findall(r"^# ", text, re.M)) == 1
-    assert not re.search(r"!\[[^\]]*\]\(https?:|<(?:img|script|link)\b[^>]*https?:", text)
+def test_a_page_begins_with_its_title_and_needs_no_other_host() -> None:
+    for page in PAGES:
+        with case(page):
+            text = links.FENCE.sub("", TEXTS[page])
+            assert text.startswith("# ")
+            assert len(re.findall(r"^# ", text, re.M)) == 1
+            assert not re.search(r"!\[[^\]]*\]\(https?:|<(?:img|script|link)\b[^>]*https?:", text)
 
 
 def test_the_site_names_no_other_host_and_its_flows_are_drawn() -> None:

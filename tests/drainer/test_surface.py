@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import drainer
+from tests.cases import case
 
 ROOT = Path(drainer.__file__).parent
 TREE = ast.parse((ROOT / "__init__.py").read_text())
@@ -34,14 +35,15 @@ def test_all_names_are_typed_and_come_from_where_their_types_do() -> None:
     assert loaded == typed()
 
 
-@pytest.mark.parametrize("name", drainer.__all__)
-def test_everything_public_is_there_and_documented(name: str) -> None:
-    value = getattr(drainer, name)
-    assert inspect.getdoc(value), name
-    assert name in dir(drainer)
-    if inspect.isclass(value) and value.__module__.startswith("drainer."):
-        for method, function in inspect.getmembers(value, inspect.isfunction):
-            assert method.startswith("_") or inspect.getdoc(function), f"{name}.{method}"
+def test_everything_public_is_there_and_documented() -> None:
+    for name in drainer.__all__:
+        with case(name):
+            value = getattr(drainer, name)
+            assert inspect.getdoc(value), name
+            assert name in dir(drainer)
+            if inspect.isclass(value) and value.__module__.startswith("drainer."):
+                for method, function in inspect.getmembers(value, inspect.isfunction):
+                    assert method.startswith("_") or inspect.getdoc(function), f"{name}.{method}"
 
 
 def test_type_checkers_see_no_name_that_is_not_there() -> None:

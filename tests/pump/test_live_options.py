@@ -16,6 +16,7 @@ from pump.live_options import RETENTION_FIELDS, take_reloads
 from pump.pull.puller import Pullers, Stream
 from pump.retention.purger import Purger
 from pump.write.disk_guard import DiskGuard
+from tests.cases import case
 from tests.common.support.other_values import other_value
 from tests.pump.support.payloads import opened
 from tests.pump.support.purging import LIMITS, MINUTE, World, fill
@@ -43,12 +44,13 @@ TAKEN = {
 """What the tests below, of the listener and of the log change and look at."""
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-def test_an_option_is_live_or_named(name: str) -> None:
-    before = PumpConfig()
-    found = changes(before, replace(before, **{name: other_value(before, name)}))
-    key = OPTIONS[name].key or f"-{OPTIONS[name].flag}"
-    assert (found.live, found.fixed) == (({name: key}, {}) if name in TAKEN else ({}, {name: key}))
+def test_an_option_is_live_or_named() -> None:
+    for name in OPTIONS:
+        with case(name):
+            before = PumpConfig()
+            found = changes(before, replace(before, **{name: other_value(before, name)}))
+            key = OPTIONS[name].key or f"-{OPTIONS[name].flag}"
+            assert (found.live, found.fixed) == (({name: key}, {}) if name in TAKEN else ({}, {name: key}))
 
 
 @dataclass

@@ -14,6 +14,7 @@ import pytest
 
 import pumpclient
 from pumpclient import errors
+from tests.cases import case
 from tests.docs.pages import PUBLISH
 from tidb_binlog.errors import BinlogError, Conflict, Rejected, Unavailable
 
@@ -35,19 +36,20 @@ def test_all_is_the_public_surface_and_nothing_is_public_by_accident() -> None:
     assert public == set(pumpclient.__all__)
 
 
-@pytest.mark.parametrize("name", pumpclient.__all__)
-def test_everything_public_is_documented(name: str) -> None:
-    value = getattr(pumpclient, name)
-    assert inspect.getdoc(value), name
-    if (
-        inspect.isclass(value)
-        and value.__module__.startswith("pumpclient.")
-        and not issubclass(value, Exception)
-    ):
-        for method, function in inspect.getmembers(value, inspect.isfunction):
-            if not method.startswith("_") and function.__module__.startswith("pumpclient."):
-                protocol = name in ("PumpDirectory", "WritableUpstream")
-                assert protocol or inspect.getdoc(function), f"{name}.{method}"
+def test_everything_public_is_documented() -> None:
+    for name in pumpclient.__all__:
+        with case(name):
+            value = getattr(pumpclient, name)
+            assert inspect.getdoc(value), name
+            if (
+                inspect.isclass(value)
+                and value.__module__.startswith("pumpclient.")
+                and not issubclass(value, Exception)
+            ):
+                for method, function in inspect.getmembers(value, inspect.isfunction):
+                    if not method.startswith("_") and function.__module__.startswith("pumpclient."):
+                        protocol = name in ("PumpDirectory", "WritableUpstream")
+                        assert protocol or inspect.getdoc(function), f"{name}.{method}"
 
 
 def test_every_error_is_drawn_in_the_tree_with_its_class() -> None:
@@ -108,10 +110,11 @@ NEVER = [
 ]
 
 
-@pytest.mark.parametrize("module", [*MODULES, "__init__"])
-def test_no_daemon_code_is_imported(module: str) -> None:
-    for name in imports_of(ROOT / f"{module.replace('.', '/')}.py"):
-        assert not any(name == banned or name.startswith(f"{banned}.") for banned in NEVER), name
+def test_no_daemon_code_is_imported() -> None:
+    for module in [*MODULES, "__init__"]:
+        with case(module):
+            for name in imports_of(ROOT / f"{module.replace('.', '/')}.py"):
+                assert not any(name == banned or name.startswith(f"{banned}.") for banned in NEVER), name
 
 
 @pytest.mark.parametrize("module", CORES)
@@ -120,9 +123,10 @@ def test_cores_are_pure(module: str) -> None:
         assert name.split(".")[0] not in NEVER_IN_CORES, name
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_every_room_says_what_it_is(module: str) -> None:
-    assert importlib.import_module(f"pumpclient.{module}").__doc__
+def test_every_room_says_what_it_is() -> None:
+    for module in MODULES:
+        with case(module):
+            assert importlib.import_module(f"pumpclient.{module}").__doc__
 
 
 def test_importing_changes_nothing_in_the_process() -> None:

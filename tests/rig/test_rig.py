@@ -43,7 +43,7 @@ def test_a_replayed_scenario_is_identical_downstream(scratch: Path, name: str, k
 
 
 def test_a_program_that_subscribes_has_the_same_rows(scratch: Path) -> None:
-    status, out, err = run(scratch, RIG, "--seconds", "5", "--seed", "7", "--rate", "50", "--subscriber")
+    status, out, err = run(scratch, RIG, "--seconds", "5", "--seed", "7", "--rate", "20", "--subscriber")
     assert status == 0, f"{out}\n{err}"
     lines = out.splitlines()
     verified = re.fullmatch(r"verified: \d+ tables, (\d+) rows identical", lines[-3])
@@ -54,7 +54,7 @@ def test_a_program_that_subscribes_has_the_same_rows(scratch: Path) -> None:
 
 
 def test_chaos_verifies_and_json_is_all_that_is_printed(scratch: Path) -> None:
-    faults = ("--seconds", "35", "--seed", "2", "--rate", "50", "--sessions", "4", "--chaos")
+    faults = ("--seconds", "35", "--seed", "2", "--rate", "15", "--sessions", "4", "--chaos")
     status, out, err = run(scratch, RIG, *faults, "--json", "--subscriber")
     assert status == 0, f"{out}\n{err}"
     result = json.loads(out)
@@ -74,7 +74,7 @@ def test_chaos_verifies_and_json_is_all_that_is_printed(scratch: Path) -> None:
 
 def test_a_stream_of_spark_takes_the_place_of_the_drainer(scratch: Path) -> None:
     """Its batches are small enough to be done without Spark; tests/spark/live has them in tasks."""
-    faults = ("--seconds", "15", "--seed", "4", "--rate", "50", "--sessions", "4", "--chaos")
+    faults = ("--seconds", "15", "--seed", "4", "--rate", "15", "--sessions", "4", "--chaos")
     status, out, err = run(scratch, RIG, *faults, "--json", "--spark", "8MiB")
     assert status == 0, f"{out}\n{err}"
     result = json.loads(out)

@@ -13,6 +13,7 @@ from drainer.app.operations import Operating
 from drainer.config.options import DrainerConfig
 from drainer.operate.control.pause_and_reload import RATE_FIELDS
 from drainer.stream.rules.rule_set import RULE_FIELDS, Rules
+from tests.cases import case
 from tests.common.support.other_values import other_value
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.config.declaring import options
@@ -30,12 +31,13 @@ STREAM = {*RULE_FIELDS, "ddl_rules", "checkpoint_interval_s", "txn_batch"}
 TAKEN = {*ELSEWHERE, *RATE_FIELDS, *STREAM}
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-def test_an_option_is_live_or_named(name: str) -> None:
-    before = DrainerConfig()
-    found = changes(before, replace(before, **{name: other_value(before, name)}))
-    key = OPTIONS[name].key or f"-{OPTIONS[name].flag}"
-    assert (found.live, found.fixed) == (({name: key}, {}) if name in TAKEN else ({}, {name: key}))
+def test_an_option_is_live_or_named() -> None:
+    for name in OPTIONS:
+        with case(name):
+            before = DrainerConfig()
+            found = changes(before, replace(before, **{name: other_value(before, name)}))
+            key = OPTIONS[name].key or f"-{OPTIONS[name].flag}"
+            assert (found.live, found.fixed) == (({name: key}, {}) if name in TAKEN else ({}, {name: key}))
 
 
 class Stream:

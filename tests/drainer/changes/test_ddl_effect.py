@@ -15,6 +15,7 @@ from drainer.sink import ddl_text
 from drainer.stream.schema import history_reader, tracker
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.txn import Ddl
+from tests.cases import case
 from tests.drainer.support import recorded
 from tidb_binlog.ddl_job import ActionType, DdlJob, parse
 
@@ -37,26 +38,30 @@ def test_every_kind_is_covered_where_there_is_a_table_of_them() -> None:
     assert set(KINDS.values()) | {EffectKind.ALTER} == set(EffectKind)
 
 
-@pytest.mark.parametrize("action", [*ActionType, FUTURE])
-def test_all_agree_on_an_action(action: int) -> None:
-    done = effect(action)
-    assert done == Change(action).effect
-    assert done.kind is effect_kind(action)
-    assert done.takes_rows_away == (action in ROWS_GO)
-    assert done.replaces_rows == (action in UNSEEN_ROWS)
-    # what is kept in the recycle bin is what takes rows away, and comes back by what brings rows
-    assert recycle_bin.takes_away(done) == (action in {*ROWS_GO, ActionType.DROP_SCHEMA})
-    assert recycle_bin.brings_back(done) == (action in {ActionType.RECOVER_TABLE, ActionType.RECOVER_SCHEMA})
-    assert not (recycle_bin.takes_away(done) and recycle_bin.brings_back(done))
-    # rows that the binlog does not have cannot come by a text of an archive
-    assert (done.kind in ddl_text._DERIVED) <= (done.kind is not EffectKind.ALTER)
-    # of the actions that are read by the heads of their jobs none is about more than one table
-    by_head = [
-        action in found for found in (history_reader._DROPS, history_reader._PLACES, history_reader._UPDATES)
-    ]
-    assert sum(by_head) <= 1
-    if done.kind.name.endswith("DATABASE") or done.kind in plan.NEVER_AS_TEXT:
-        assert not any(by_head)
+def test_all_agree_on_an_action() -> None:
+    for action in [*ActionType, FUTURE]:
+        with case(action):
+            done = effect(action)
+            assert done == Change(action).effect
+            assert done.kind is effect_kind(action)
+            assert done.takes_rows_away == (action in ROWS_GO)
+            assert done.replaces_rows == (action in UNSEEN_ROWS)
+            # what is kept in the recycle bin is what takes rows away, and comes back by what brings rows
+            assert recycle_bin.takes_away(done) == (action in {*ROWS_GO, ActionType.DROP_SCHEMA})
+            assert recycle_bin.brings_back(done) == (
+                action in {ActionType.RECOVER_TABLE, ActionType.RECOVER_SCHEMA}
+            )
+            assert not (recycle_bin.takes_away(done) and recycle_bin.brings_back(done))
+            # rows that the binlog does not have cannot come by a text of an archive
+            assert (done.kind in ddl_text._DERIVED) <= (done.kind is not EffectKind.ALTER)
+            # of the actions that are read by the heads of their jobs none is about more than one table
+            by_head = [
+                action in found
+                for found in (history_reader._DROPS, history_reader._PLACES, history_reader._UPDATES)
+            ]
+            assert sum(by_head) <= 1
+            if done.kind.name.endswith("DATABASE") or done.kind in plan.NEVER_AS_TEXT:
+                assert not any(by_head)
 
 
 @pytest.mark.parametrize(

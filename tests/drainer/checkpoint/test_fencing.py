@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 
 import pytest
 
 from drainer.checkpoint.fencing import Fence, WentBack, check_owner, next_epoch
 from drainer.mysql.rows.change import COMPLETE, Position
+from tests.cases import case
 from tidb_binlog.errors import Conflict
 
 CLUSTER = 41
@@ -32,27 +34,24 @@ def test_an_epoch_is_ours_or_newer_or_lost(own: int) -> None:
         assert is_refused(lambda stored=stored: fence.check_epoch(stored)) is expected, stored
 
 
-@pytest.mark.parametrize("epochs", list(product(range(1, 6), repeat=3)))
-def test_of_all_starts_only_the_one_with_the_highest_epoch_may_write(epochs: tuple[int, ...]) -> None:
+def test_of_all_starts_only_the_one_with_the_highest_epoch_may_write() -> None:
     """Epochs as starts draw them, whatever their clocks say: each is above all before it."""
-    stored, fences = 0, []
-    for now_ts in epochs:
-        stored = next_epoch(stored, now_ts)
-        fences.append(Fence(CLUSTER, stored))
-    assert len({fence.epoch for fence in fences}) == len(fences)
-    refusals = [is_refused(lambda fence=fence: fence.check_epoch(stored)) for fence in fences]
-    assert refusals == [Conflict] * (len(fences) - 1) + [None]
+    for epochs in product(range(1, 6), repeat=3):
+        with case(epochs):
+            stored, fences = 0, []
+            for now_ts in epochs:
+                stored = next_epoch(stored, now_ts)
+                fences.append(Fence(CLUSTER, stored))
+            assert len({fence.epoch for fence in fences}) == len(fences)
+            refusals = [is_refused(partial(fence.check_epoch, stored)) for fence in fences]
+            assert refusals == [Conflict] * (len(fences) - 1) + [None]
 
 
-@pytest.mark.parametrize(
-    ("last", "ours", "living"),
-    list(product(("", "a", "b"), ("", "a", "b"), ((), ("a",), ("b",), ("a", "b")))),
-)
-def test_only_a_living_drainer_of_another_id_is_not_replaced(
-    last: str, ours: str, living: tuple[str, ...]
-) -> None:
-    is_mistake = last in living and ours not in ("", last)
-    assert (is_refused(lambda: check_owner(CLUSTER, last, ours, living)) is Conflict) is is_mistake
+def test_only_a_living_drainer_of_another_id_is_not_replaced() -> None:
+    for last, ours, living in product(("", "a", "b"), ("", "a", "b"), ((), ("a",), ("b",), ("a", "b"))):
+        with case(last, ours, living):
+            is_mistake = last in living and ours not in ("", last)
+            assert (is_refused(partial(check_owner, CLUSTER, last, ours, living)) is Conflict) is is_mistake
 
 
 def test_a_position_may_only_be_higher_than_the_confirmed_one() -> None:

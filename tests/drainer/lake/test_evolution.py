@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from drainer.lake.evolution import Evolution, LakeColumn, evolution, holds, lake_type
+from tests.cases import case
 
 INT, LONG, FLOAT, DOUBLE = pa.int32(), pa.int64(), pa.float32(), pa.float64()
 TEXT, BINARY, DATE = pa.string(), pa.binary(), pa.date32()
@@ -26,20 +27,19 @@ WIDENS = {(INT, LONG), (FLOAT, DOUBLE), (dec(10, 2), dec(12, 2))}
 """(of the changelog, of the version): all among `TYPES`."""
 
 
-@pytest.mark.parametrize("can_widen", [True, False])
-@pytest.mark.parametrize("same_table", [True, False])
-@pytest.mark.parametrize(("old", "new"), list(itertools.product(TYPES, TYPES)), ids=str)
-def test_each_type_against_each(
-    old: pa.DataType, new: pa.DataType, same_table: bool, can_widen: bool
-) -> None:
-    ids = {"c": 3} if same_table else {}
-    change = evolution({"c": old}, ids, [LakeColumn("c", 3, new)], can_widen=can_widen)
-    if old == new or (new, old) in WIDENS:
-        assert change == Evolution()
-    elif (old, new) in WIDENS and can_widen:
-        assert change == Evolution(widened=(("c", new),))
-    else:
-        assert change == Evolution(obstacle=f"column c was {old} and is {new}")
+def test_each_type_against_each() -> None:
+    for can_widen in [True, False]:
+        for same_table in [True, False]:
+            for old, new in itertools.product(TYPES, TYPES):
+                with case(can_widen, same_table, old, new):
+                    ids = {"c": 3} if same_table else {}
+                    change = evolution({"c": old}, ids, [LakeColumn("c", 3, new)], can_widen=can_widen)
+                    if old == new or (new, old) in WIDENS:
+                        assert change == Evolution()
+                    elif (old, new) in WIDENS and can_widen:
+                        assert change == Evolution(widened=(("c", new),))
+                    else:
+                        assert change == Evolution(obstacle=f"column c was {old} and is {new}")
 
 
 @pytest.mark.parametrize("new", TYPES, ids=str)

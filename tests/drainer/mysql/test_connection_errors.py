@@ -18,15 +18,15 @@ from drainer.mysql.errors import (
     trouble_of,
 )
 from drainer.mysql.transient import NUMBERS, Trouble
+from tests.cases import case
 from tidb_binlog.errors import Unavailable
 
 err = pymysql.err
 CLASSES = [kind for _, kind in inspect.getmembers(err, inspect.isclass) if issubclass(kind, err.MySQLError)]
 
 
-@pytest.mark.parametrize(
-    ("error", "trouble"),
-    [
+def test_classes() -> None:
+    for error, trouble in [
         (err.OperationalError(2013, "Lost connection"), Trouble.CONNECTION),
         (err.OperationalError(2006, "gone away"), Trouble.CONNECTION),
         (err.InterfaceError(0, ""), Trouble.CONNECTION),
@@ -53,11 +53,10 @@ CLASSES = [kind for _, kind in inspect.getmembers(err, inspect.isclass) if issub
         (err.ProgrammingError(1064, "syntax"), None),
         (err.OperationalError(1153, "packet"), None),
         (ValueError("ours"), None),
-    ],
-)
-def test_classes(error: BaseException, trouble: Trouble | None) -> None:
-    own = own_error(error) if isinstance(error, err.MySQLError | OSError) else error
-    assert trouble_of(own) is trouble
+    ]:
+        with case(error, trouble):
+            own = own_error(error) if isinstance(error, err.MySQLError | OSError) else error
+            assert trouble_of(own) is trouble
 
 
 @pytest.mark.parametrize("kind", [*CLASSES, OSError, ConnectionResetError, TimeoutError])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import itertools
 
-import pytest
-
 from pump.write.admission import PROBE, STORE, Reason, Refuse, Verdict
 from pump.write.batch_session import Acknowledgement, Failure, Part, WriteSession
+from tests.cases import case
 
 NO_ROOM = Refuse(Reason.DISK, "no room")
 BROKEN = Refuse(Reason.WRITER, "broken")
@@ -52,30 +51,31 @@ class Stream:
 KINDS: list[list[Verdict] | None] = [None, [PROBE, NO_ROOM], [STORE, NO_ROOM, STORE], [NO_ROOM, STORE, PROBE]]
 
 
-@pytest.mark.parametrize("kinds", list(itertools.product(range(len(KINDS)), repeat=3)))
-def test_answers_are_in_order_and_complete_whatever_ends_first(kinds: tuple[int, ...]) -> None:
-    for order, failing in itertools.product(itertools.permutations(range(3)), (None, 0, 1, 2)):
-        stream = Stream()
-        for kind in kinds:
-            verdicts = KINDS[kind]
-            stream.take(verdicts, len(verdicts) if verdicts else 2)
-        told: list[Failure] = []
-        ended: set[int] = set()
-        for at in order:
-            stream.end(at, 1 if failing == at else None)
-            ended.add(at)
-            answer = stream.session.answer()
-            whole = next((number for number in range(3) if number not in ended), 3)
-            answered = sum(part.count for part, _ in stream.parts[:whole])
-            assert (answer is not None) == (at < whole)
-            if answer is None:
-                continue
-            assert answer.answered == stream.session.answered == answered
-            told += answer.failures
-            assert told == [one for one in stream.known[:answered] if isinstance(one, Failure)]
-            assert stream.session.answer() is None
-        assert stream.session.is_idle
-        assert stream.session.bytes_in_flight == 0
+def test_answers_are_in_order_and_complete_whatever_ends_first() -> None:
+    for kinds in itertools.product(range(len(KINDS)), repeat=3):
+        with case(kinds):
+            for order, failing in itertools.product(itertools.permutations(range(3)), (None, 0, 1, 2)):
+                stream = Stream()
+                for kind in kinds:
+                    verdicts = KINDS[kind]
+                    stream.take(verdicts, len(verdicts) if verdicts else 2)
+                told: list[Failure] = []
+                ended: set[int] = set()
+                for at in order:
+                    stream.end(at, 1 if failing == at else None)
+                    ended.add(at)
+                    answer = stream.session.answer()
+                    whole = next((number for number in range(3) if number not in ended), 3)
+                    answered = sum(part.count for part, _ in stream.parts[:whole])
+                    assert (answer is not None) == (at < whole)
+                    if answer is None:
+                        continue
+                    assert answer.answered == stream.session.answered == answered
+                    told += answer.failures
+                    assert told == [one for one in stream.known[:answered] if isinstance(one, Failure)]
+                    assert stream.session.answer() is None
+                assert stream.session.is_idle
+                assert stream.session.bytes_in_flight == 0
 
 
 def test_what_is_in_flight_is_bounded_until_its_answer_is_made() -> None:

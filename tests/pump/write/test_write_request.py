@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pump.write import write_request
 from pump.write.write_request import WriteRequests
+from tests.cases import case
 from tidb_binlog import binlog
 from tidb_binlog.errors import Rejected
 from tidb_binlog.wire import pump_pb2
@@ -20,14 +21,15 @@ def encoded(cluster_id: int, payload: bytes) -> bytes:
     return pump_pb2.WriteBinlogReq(clusterID=cluster_id, payload=payload).SerializeToString()
 
 
-@pytest.mark.parametrize("cluster_id", [0, 1, CLUSTER, 2**64 - 1])
-@pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, 3_000_000])
-def test_usual_requests(cluster_id: int, size: int) -> None:
-    payload = bytes(range(256)) * (size // 256) + bytes(size % 256)
-    data = encoded(cluster_id, payload)
-    assert WriteRequests(cluster_id).read(data) == (cluster_id, payload)
-    assert WriteRequests(cluster_id).read(memoryview(bytearray(data))) == (cluster_id, payload)
-    assert WriteRequests(5).read(data) == (cluster_id, payload)
+def test_usual_requests() -> None:
+    for cluster_id in [0, 1, CLUSTER, 2**64 - 1]:
+        for size in [0, 1, 127, 128, 16_383, 16_384, 3_000_000]:
+            with case(cluster_id, size):
+                payload = bytes(range(256)) * (size // 256) + bytes(size % 256)
+                data = encoded(cluster_id, payload)
+                assert WriteRequests(cluster_id).read(data) == (cluster_id, payload)
+                assert WriteRequests(cluster_id).read(memoryview(bytearray(data))) == (cluster_id, payload)
+                assert WriteRequests(5).read(data) == (cluster_id, payload)
 
 
 def test_unusual_order_is_read_too() -> None:

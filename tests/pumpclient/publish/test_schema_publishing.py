@@ -26,6 +26,7 @@ from pumpclient import (
 from pumpclient.publish.row_values import row_values
 from pumpclient.schema.table_definition import column_named, create_text, field_type, table, without_column
 from pumpclient.testing import MemoryCluster
+from tests.cases import case
 from tests.pumpclient.support.memory_cluster import ORDERS, shop
 from tests.rig.workload import kinds
 from tidb_binlog import binlog
@@ -48,12 +49,13 @@ def queries(cluster: MemoryCluster) -> list[str]:
     return [payload.ddl_query.decode() for payload in payloads if payload.tp == binlog.PREWRITE]
 
 
-@pytest.mark.parametrize("kind", [kind for _, kind in kinds.ALL_KINDS], ids=lambda kind: kind.sql)
-def test_types_are_those_that_tidb_writes(kind: kinds.Kind) -> None:
+def test_types_are_those_that_tidb_writes() -> None:
     """The playground's table of kinds is compared with recorded jobs; flags of keys aside."""
-    made = column("c", kind.sql).type.to_json()
-    wanted = kind.field_type(0)
-    assert {name: made[name] for name in made} == {name: wanted[name] for name in made}
+    for kind in [kind for _, kind in kinds.ALL_KINDS]:
+        with case(kind):
+            made = column("c", kind.sql).type.to_json()
+            wanted = kind.field_type(0)
+            assert {name: made[name] for name in made} == {name: wanted[name] for name in made}
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from pumpclient.pumps.health import (
     Seen,
     Stored,
 )
+from tests.cases import case
 
 ONLINE, PAUSED = Seen("a", True), Seen("a", False)
 DEAD, LIVING = Seen("a", True, False), Seen("a", True, True)
@@ -62,20 +63,21 @@ def test_the_table_names_only_moves() -> None:
     assert {event for _, event in TABLE} == set(Event)
 
 
-@pytest.mark.parametrize(("state", "event"), list(itertools.product(PumpState, FACT_OF)))
-def test_every_pair_follows_the_table_or_has_no_effect(state: PumpState, event: Event) -> None:
-    health = health_in(state)
-    effective = Event.EXHAUSTED if event is Event.FAILED and state is PumpState.SUSPECT else event
-    expected = TABLE.get((state, effective), state)
-    if state is PumpState.AWAY and event is Event.LEASE_LOST:
-        expected = PumpState.OUT  # the registry says online (it came) and dead at once
-    effects = health.feed(FACT_OF[event], 40.0)
-    health.check()
-    assert health.state("a") is expected
-    moves = [effect for effect in effects if isinstance(effect, Moved)]
-    assert bool(moves) == (expected is not state)
-    assert health.usable() == (("a",) if expected in (PumpState.USABLE, PumpState.SUSPECT) else ())
-    assert health.online() == (("a",) if expected is not PumpState.AWAY else ())
+def test_every_pair_follows_the_table_or_has_no_effect() -> None:
+    for state, event in itertools.product(PumpState, FACT_OF):
+        with case(state, event):
+            health = health_in(state)
+            effective = Event.EXHAUSTED if event is Event.FAILED and state is PumpState.SUSPECT else event
+            expected = TABLE.get((state, effective), state)
+            if state is PumpState.AWAY and event is Event.LEASE_LOST:
+                expected = PumpState.OUT  # the registry says online (it came) and dead at once
+            effects = health.feed(FACT_OF[event], 40.0)
+            health.check()
+            assert health.state("a") is expected
+            moves = [effect for effect in effects if isinstance(effect, Moved)]
+            assert bool(moves) == (expected is not state)
+            assert health.usable() == (("a",) if expected in (PumpState.USABLE, PumpState.SUSPECT) else ())
+            assert health.online() == (("a",) if expected is not PumpState.AWAY else ())
 
 
 def test_out_with_the_eleventh_error_in_a_row() -> None:

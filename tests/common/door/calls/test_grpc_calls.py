@@ -8,6 +8,7 @@ import struct
 
 import pytest
 
+from tests.cases import case
 from tests.common.door.support.model import (
     GRPC,
     NOW_S,
@@ -200,18 +201,20 @@ BODIES: dict[str, tuple[bytes, tuple[Field, ...], str, int, str]] = {
 }
 
 
-@pytest.mark.parametrize("cut", [16_384, 1000, 3, 1])
-@pytest.mark.parametrize("what", BODIES)
-def test_body(what: str, cut: int) -> None:
-    body, fields, method, status, text = BODIES[what]
-    if len(body) > 200 and cut == 1:
-        cut = 7
-    pieces = [body[at : at + cut] for at in range(0, len(body), cut)] or [b""]
-    frames_ = [data(1, piece, end=number == len(pieces)) for number, piece in enumerate(pieces, 1)]
-    reply = answered(opened(1, method, *fields), *frames_, limits=Limits(message_bytes_max=1000))
-    assert (reply.status, reply.text) == (status, text)
-    if "encoding unknown" in what:
-        assert reply.heads[-1][b"grpc-accept-encoding"] == b"identity,gzip"
+def test_body() -> None:
+    for size in [16_384, 1000, 3, 1]:
+        for what in BODIES:
+            with case(size, what):
+                body, fields, method, status, text = BODIES[what]
+                cut = 7 if len(body) > 200 and size == 1 else size
+                pieces = [body[at : at + cut] for at in range(0, len(body), cut)] or [b""]
+                frames_ = [
+                    data(1, piece, end=number == len(pieces)) for number, piece in enumerate(pieces, 1)
+                ]
+                reply = answered(opened(1, method, *fields), *frames_, limits=Limits(message_bytes_max=1000))
+                assert (reply.status, reply.text) == (status, text)
+                if "encoding unknown" in what:
+                    assert reply.heads[-1][b"grpc-accept-encoding"] == b"identity,gzip"
 
 
 def test_a_message_that_is_too_large_is_refused_before_it_comes() -> None:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import case
 from tidb_binlog.door.http.admin_guard import AdminGuard, shown
 from tidb_binlog.door.http.routes import Peer, Request
 from tidb_binlog.errors import ConfigError
@@ -131,9 +132,8 @@ def test_own_names_and_addresses(host: str) -> None:
     assert refused(GUARD, request(host=host)) == ""
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
+def test_foreign_names_are_refused_whoever_asks() -> None:
+    for host in [
         "evil.example",
         "evil.example:8250",
         "pump-a.evil.example",
@@ -163,11 +163,10 @@ def test_own_names_and_addresses(host: str) -> None:
         "pump-a..",
         "pump\xad-a",
         "\xb2\xb7.0.0.1",
-    ],
-)
-def test_foreign_names_are_refused_whoever_asks(host: str) -> None:
-    for verified in (False, True):
-        assert "is no name of this node" in refused(GUARD, request(host=host, verified=verified))
+    ]:
+        with case(host):
+            for verified in (False, True):
+                assert "is no name of this node" in refused(GUARD, request(host=host, verified=verified))
 
 
 def test_a_missing_host_is_refused() -> None:

@@ -15,11 +15,11 @@ import h2.config
 import h2.connection
 import h2.events
 import h2.settings
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.cases import case
 from tests.common.door.support.model import GRPC, NOW_S, Door, asking, frames_of, prefixed, pseudo
 from tidb_binlog.door.calls.stream_calls import StreamCall
 from tidb_binlog.door.http2 import frames
@@ -544,9 +544,10 @@ def walk(seed: int, steps: int) -> Machine:
     return machine
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_long_walks(seed: int) -> None:
-    walk(seed, 1000)
+def test_long_walks() -> None:
+    for seed in range(60):
+        with case(seed):
+            walk(seed, 1000)
 
 
 def test_walks_lead_somewhere() -> None:

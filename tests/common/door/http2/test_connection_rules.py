@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.cases import case
 from tests.common.door.support.model import (
     GREETING,
     HELLO,
@@ -459,23 +460,24 @@ def in_state(state: str) -> Peer:
     return peer
 
 
-@pytest.mark.parametrize(("state", "kind"), [(state, kind) for state in STATES for kind in KINDS])
-def test_R5_1_state(state: str, kind: str) -> None:
-    peer = in_state(state)
-    told = len(peer.events)
-    answer = peer.send(KINDS[kind])
-    expected = STATES[state][kind]
-    if expected is None:
-        assert answer == []
-        assert not peer.connection.ended
-        if state.startswith("closed"):
-            assert len(peer.events) == told, "nobody hears of it"
-    elif expected[0] == "S":
-        assert answer == [Frame(RST_STREAM, 0, 1, struct.pack(">L", expected[1]))]
-        assert not peer.connection.ended
-    else:
-        assert answer[0].kind == GOAWAY
-        assert int.from_bytes(answer[0].payload[4:8], "big") == expected[1]
+def test_R5_1_state() -> None:
+    for state, kind in [(state, kind) for state in STATES for kind in KINDS]:
+        with case(state, kind):
+            peer = in_state(state)
+            told = len(peer.events)
+            answer = peer.send(KINDS[kind])
+            expected = STATES[state][kind]
+            if expected is None:
+                assert answer == []
+                assert not peer.connection.ended
+                if state.startswith("closed"):
+                    assert len(peer.events) == told, "nobody hears of it"
+            elif expected[0] == "S":
+                assert answer == [Frame(RST_STREAM, 0, 1, struct.pack(">L", expected[1]))]
+                assert not peer.connection.ended
+            else:
+                assert answer[0].kind == GOAWAY
+                assert int.from_bytes(answer[0].payload[4:8], "big") == expected[1]
 
 
 def test_R5_1_a_block_on_a_stream_reset_by_us_is_decoded() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cases import case
 from tests.common.door.support.model import GRPC, Door, block, continuation, data, get, headers, ping, pseudo
 from tidb_binlog.door.http2 import hpack
 from tidb_binlog.door.http2.frames import (
@@ -90,20 +91,23 @@ LEGAL: dict[str, Fields] = {
 }
 
 
-@pytest.mark.parametrize("what", MALFORMED)
-def test_malformed(what: str) -> None:
-    door = Door()
-    answer = door.receive(headers(1, block(MALFORMED[what]), BOTH), hello=True)
-    assert [(item.kind, item.word) for item in answer[1:]] == [(RST_STREAM, PROTOCOL_ERROR)]
-    assert door.fault is None
-    # A field keeps its verdict in the table, and the stream is the only one that suffers.
-    door.receive(headers(3, b"".join(hpack.insert(*field) for field in MALFORMED[what]), BOTH), get(5))
-    assert (door.reply(3).reset, door.reply(5).http) == (PROTOCOL_ERROR, 200)
-    if MALFORMED[what]:
-        again = b"".join(hpack.indexed(62 + at) for at in reversed(range(len(MALFORMED[what]))))
-        door.receive(headers(7, again, BOTH), headers(9, again, BOTH))
-        assert door.reply(7).reset == door.reply(9).reset == PROTOCOL_ERROR
-    door.check_empty()
+def test_malformed() -> None:
+    for what in MALFORMED:
+        with case(what):
+            door = Door()
+            answer = door.receive(headers(1, block(MALFORMED[what]), BOTH), hello=True)
+            assert [(item.kind, item.word) for item in answer[1:]] == [(RST_STREAM, PROTOCOL_ERROR)]
+            assert door.fault is None
+            # A field keeps its verdict in the table, and the stream is the only one that suffers.
+            door.receive(
+                headers(3, b"".join(hpack.insert(*field) for field in MALFORMED[what]), BOTH), get(5)
+            )
+            assert (door.reply(3).reset, door.reply(5).http) == (PROTOCOL_ERROR, 200)
+            if MALFORMED[what]:
+                again = b"".join(hpack.indexed(62 + at) for at in reversed(range(len(MALFORMED[what]))))
+                door.receive(headers(7, again, BOTH), headers(9, again, BOTH))
+                assert door.reply(7).reset == door.reply(9).reset == PROTOCOL_ERROR
+            door.check_empty()
 
 
 @pytest.mark.parametrize("what", LEGAL)

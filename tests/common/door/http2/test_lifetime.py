@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cases import case
 from tests.common.door.support.model import (
     HELLO,
     NOW_S,
@@ -179,21 +180,22 @@ def test_a_call_that_runs_is_not_idle() -> None:
     assert 950 + 100 <= drained_at(door, NOW_S + 2000) <= 950 + 200
 
 
-@pytest.mark.parametrize("end", ["reply", "reset"])
-@pytest.mark.parametrize("began_s", [1.0, 50.0, 99.0])
-@pytest.mark.parametrize("took_s", [0.0, 0.5, 90.0, 140.0])
-def test_idleness_counts_from_the_end_of_the_last_call(end: str, began_s: float, took_s: float) -> None:
-    door = greeted(IDLE)
-    door.pass_time(NOW_S + began_s)
-    door.receive(unary(1, "Park", b""))
-    door.pass_time(NOW_S + began_s + took_s)
-    ended_s = door.now_s - NOW_S
-    if end == "reset":
-        door.receive(rst(1))
-    else:
-        door.runner.parked[0].succeed(b"")
-        door.settle()
-    assert ended_s + 100 <= drained_at(door, NOW_S + 1000) <= ended_s + 200
+def test_idleness_counts_from_the_end_of_the_last_call() -> None:
+    for end in ["reply", "reset"]:
+        for began_s in [1.0, 50.0, 99.0]:
+            for took_s in [0.0, 0.5, 90.0, 140.0]:
+                with case(end, began_s, took_s):
+                    door = greeted(IDLE)
+                    door.pass_time(NOW_S + began_s)
+                    door.receive(unary(1, "Park", b""))
+                    door.pass_time(NOW_S + began_s + took_s)
+                    ended_s = door.now_s - NOW_S
+                    if end == "reset":
+                        door.receive(rst(1))
+                    else:
+                        door.runner.parked[0].succeed(b"")
+                        door.settle()
+                    assert ended_s + 100 <= drained_at(door, NOW_S + 1000) <= ended_s + 200
 
 
 def test_a_handler_that_lingers_is_not_idle() -> None:
@@ -269,7 +271,7 @@ def test_calls_that_crossed_the_first_goaway_are_served_and_later_ones_are_not_l
     assert door.receive(*beyond, get(7), data(7, b"x", end=True), rst(9)) == []
     assert door.fault is None
     assert sorted(call.stream.id for call in door.runner.parked) == [1, 3]
-    for call in list(door.runner.parked):
+    for call in door.runner.parked:
         assert not door.lifetime.over
         call.succeed(b"ok")
         door.settle()

@@ -9,8 +9,9 @@ import pytest
 
 from binlogctl.cli import commands, parsers
 from binlogctl.cli.command_line import Call, Help, parse
-from binlogctl.cli.commands import TABLE_OF_COMMANDS, Command
+from binlogctl.cli.commands import TABLE_OF_COMMANDS
 from binlogctl.cli.settings import CtlSettings
+from tests.cases import case
 from tidb_binlog import version
 from tidb_binlog.config import declaring
 from tidb_binlog.errors import FlagError
@@ -24,20 +25,21 @@ def called(*argv: str) -> Call:
     return found
 
 
-@pytest.mark.parametrize("command", TABLE_OF_COMMANDS, ids=lambda command: command.usage)
-def test_every_command_has_a_function_known_flags_and_a_help(command: Command) -> None:
-    module, _, function = command.run.partition(":")
-    home = importlib.import_module(f"binlogctl.commands.{module}")
-    assert inspect.iscoroutinefunction(getattr(home, function))
-    assert set(command.all_flags) <= FLAGS
-    helped = parsers.of_command(command).format_help()
-    assert all(len(line) <= 100 for line in helped.splitlines())
-    for flag in command.all_flags:
-        assert f"  -{flag}" in helped
-    if command.words:
-        assert parse([*command.words.split(), "-h"], {}) == Help(helped)
-        assert parse(["help", *command.words.split()], {}) == Help(helped)
-        assert parse(["-output=json", *command.words.split(), "--help"], {}) == Help(helped)
+def test_every_command_has_a_function_known_flags_and_a_help() -> None:
+    for command in TABLE_OF_COMMANDS:
+        with case(command):
+            module, _, function = command.run.partition(":")
+            home = importlib.import_module(f"binlogctl.commands.{module}")
+            assert inspect.iscoroutinefunction(getattr(home, function))
+            assert set(command.all_flags) <= FLAGS
+            helped = parsers.of_command(command).format_help()
+            assert all(len(line) <= 100 for line in helped.splitlines())
+            for flag in command.all_flags:
+                assert f"  -{flag}" in helped
+            if command.words:
+                assert parse([*command.words.split(), "-h"], {}) == Help(helped)
+                assert parse(["help", *command.words.split()], {}) == Help(helped)
+                assert parse(["-output=json", *command.words.split(), "--help"], {}) == Help(helped)
 
 
 def test_the_help_of_all_names_every_command_and_exit_code() -> None:

@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 
 from drainer.ddl.quarantine.queue_state import TRANSITIONS, QueueEvent, QueueState, after, allows, merged
+from tests.cases import case
 
 S, E = QueueState, QueueEvent
 PAIRS = list(product(QueueState, QueueEvent))
@@ -86,18 +87,15 @@ def test_what_was_kept_is_never_forgotten() -> None:
         open_ends = list(following)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    list(product((state for state in QueueState if state not in RELEASING), repeat=2)),
-    ids=lambda one: one.name,
-)
-def test_two_queues_become_one(one: QueueState, other: QueueState) -> None:
-    found = merged(one, other)
-    assert found is merged(other, one)
-    assert found.is_halted is (one.is_halted or other.is_halted)
-    assert (found in DECIDING) is bool({one, other} & DECIDING)
-    assert not found.has_caught_up, "a DDL is kept that joins them"
-    assert found is not S.READY, "that DDL is not stored yet"
+def test_two_queues_become_one() -> None:
+    for one, other in product((state for state in QueueState if state not in RELEASING), repeat=2):
+        with case(one, other):
+            found = merged(one, other)
+            assert found is merged(other, one)
+            assert found.is_halted is (one.is_halted or other.is_halted)
+            assert (found in DECIDING) is bool({one, other} & DECIDING)
+            assert not found.has_caught_up, "a DDL is kept that joins them"
+            assert found is not S.READY, "that DDL is not stored yet"
 
 
 @pytest.mark.parametrize("state", sorted(RELEASING, key=lambda state: state.name))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from itertools import product
 
-import pytest
-
 from drainer.changes.ddl_effect import EffectKind, effect_kind
 from drainer.ddl.derive.derive import Change
 from drainer.ddl.run.ran_before import has_run, is_seen
+from tests.cases import case
 from tidb_binlog.ddl_job import ActionType
 
 SHAPES: tuple[dict[str, str | None], ...] = (
@@ -20,19 +19,22 @@ SHAPES: tuple[dict[str, str | None], ...] = (
 )
 
 
-@pytest.mark.parametrize(("before", "now"), list(product(SHAPES, SHAPES)))
-def test_another_fingerprint_means_that_it_ran(
-    before: dict[str, str | None], now: dict[str, str | None]
-) -> None:
-    assert has_run(before, now) == (before != now)
+def test_another_fingerprint_means_that_it_ran() -> None:
+    for before, now in product(SHAPES, SHAPES):
+        with case(before, now):
+            assert has_run(before, now) == (before != now)
 
 
-@pytest.mark.parametrize("action", list(ActionType))
-@pytest.mark.parametrize("has_database", [False, True])
-def test_of_a_database_only_its_being_there_says_it(action: ActionType, has_database: bool) -> None:
-    change = Change(action, database=("d", "utf8mb4", "utf8mb4_bin"))
-    wanted = {EffectKind.CREATE_DATABASE: has_database, EffectKind.DROP_DATABASE: not has_database}
-    assert is_seen(change, has_database=has_database) == wanted.get(effect_kind(action), False)
+def test_of_a_database_only_its_being_there_says_it() -> None:
+    for action in ActionType:
+        for has_database in [False, True]:
+            with case(action, has_database):
+                change = Change(action, database=("d", "utf8mb4", "utf8mb4_bin"))
+                wanted = {
+                    EffectKind.CREATE_DATABASE: has_database,
+                    EffectKind.DROP_DATABASE: not has_database,
+                }
+                assert is_seen(change, has_database=has_database) == wanted.get(effect_kind(action), False)
 
 
 def test_what_changes_no_table_is_not_seen() -> None:

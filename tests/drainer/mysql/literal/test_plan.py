@@ -10,6 +10,7 @@ import pytest
 from drainer.mysql.literal.identity import normal_form_of
 from drainer.mysql.literal.plan import SqlPlan, compile_sql
 from drainer.mysql.literal.quoting import quote_name
+from tests.cases import case
 from tests.common.rowcodec.recorded import DELETE, INSERT, SCENARIOS, events, history
 from tests.common.rowcodec.tables import binary, column, index, key, kind, table
 from tidb_binlog.rowcodec import RowError
@@ -51,23 +52,28 @@ LITERALS: list[tuple[FieldType, Any, bytes, bytes]] = [  # type, value, to store
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("type_", "value", "store", "compare"), LITERALS, ids=lambda part: str(part)[:30])
-def test_literals(type_: FieldType, value: Any, store: bytes, compare: bytes) -> None:
-    info = table(("id", key("bigint")), ("v", type_))
-    sql, encoder = compile_sql(info), RowEncoder(info)
-    update = encoder.update((1, None), (1, value))
-    split = sql.update_keys(update)[2]
-    assert sql.insert_literals(encoder.insert((1, value))) == b"(1," + store + b")"
-    assert sql.update_literals(update, split) == b"(1," + store + b")"
-    assert split == sql.update_split(update) == len(encoder.delete((1, None)))
-    name = b"BINARY CONVERT(`v` USING utf8mb4)" if type_.tp == 15 and type_.charset != "binary" else b"`v`"
-    for image, row in (
-        ("insert", encoder.insert((1, value))),
-        ("delete", encoder.delete((1, value))),
-        ("new", update),
-    ):
-        assert sql.full_row_predicate(image, row) == b"`id`<=>1 AND " + name + b"<=>" + compare
-    assert sql.full_row_predicate("old", update) == b"`id`<=>1 AND `v` IS NULL"
+def test_literals() -> None:
+    for type_, value, store, compare in LITERALS:
+        with case(type_, value, store, compare):
+            info = table(("id", key("bigint")), ("v", type_))
+            sql, encoder = compile_sql(info), RowEncoder(info)
+            update = encoder.update((1, None), (1, value))
+            split = sql.update_keys(update)[2]
+            assert sql.insert_literals(encoder.insert((1, value))) == b"(1," + store + b")"
+            assert sql.update_literals(update, split) == b"(1," + store + b")"
+            assert split == sql.update_split(update) == len(encoder.delete((1, None)))
+            name = (
+                b"BINARY CONVERT(`v` USING utf8mb4)"
+                if type_.tp == 15 and type_.charset != "binary"
+                else b"`v`"
+            )
+            for image, row in (
+                ("insert", encoder.insert((1, value))),
+                ("delete", encoder.delete((1, value))),
+                ("new", update),
+            ):
+                assert sql.full_row_predicate(image, row) == b"`id`<=>1 AND " + name + b"<=>" + compare
+            assert sql.full_row_predicate("old", update) == b"`id`<=>1 AND `v` IS NULL"
 
 
 def test_null_and_absent_columns_are_null() -> None:

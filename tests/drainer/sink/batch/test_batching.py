@@ -10,6 +10,7 @@ import pytest
 from drainer.checkpoint.fencing import WentBack
 from drainer.sink.batch.batching import Batch, Batching, Item, rest_of
 from drainer.txn import Ddl, LargeTransaction, TableEvents, Transaction
+from tests.cases import case
 from tidb_binlog.errors import Conflict
 
 TABLE: Any = None
@@ -35,19 +36,20 @@ def batches(batching: Batching) -> list[Batch]:
     return found
 
 
-@pytest.mark.parametrize("kinds", [*itertools.product((txn, ddl, large), repeat=4)])
-def test_every_item_is_in_one_batch_in_order_and_what_is_alone_stays_alone(kinds: Any) -> None:
-    batching = Batching(0, rows_max=2, bytes_max=1000)
-    items: list[Item] = [kind(10 * number) for number, kind in enumerate(kinds, 1)]
-    for item in items:
-        batching.add(item)
-    found = batches(batching)
-    assert [item for batch in found for item in batch.items] == items
-    for batch in found:
-        assert len(batch.items) == 1 or all(isinstance(item, Transaction) for item in batch.items)
-        assert len(batch.items) <= 2
-        assert batch.position == batch.items[-1].commit_ts
-    assert batching.size_bytes == 0
+def test_every_item_is_in_one_batch_in_order_and_what_is_alone_stays_alone() -> None:
+    for kinds in [*itertools.product((txn, ddl, large), repeat=4)]:
+        with case(kinds):
+            batching = Batching(0, rows_max=2, bytes_max=1000)
+            items: list[Item] = [kind(10 * number) for number, kind in enumerate(kinds, 1)]
+            for item in items:
+                batching.add(item)
+            found = batches(batching)
+            assert [item for batch in found for item in batch.items] == items
+            for batch in found:
+                assert len(batch.items) == 1 or all(isinstance(item, Transaction) for item in batch.items)
+                assert len(batch.items) <= 2
+                assert batch.position == batch.items[-1].commit_ts
+            assert batching.size_bytes == 0
 
 
 def test_rows_and_bytes_bound_a_batch_and_one_transaction_always_fits() -> None:
@@ -103,16 +105,17 @@ def test_a_position_that_cannot_be_is_refused() -> None:
     assert raised.value.hint
 
 
-@pytest.mark.parametrize("kinds", [*itertools.product((txn, ddl, large), repeat=4)])
-def test_a_batch_is_complete_when_nothing_would_change_it(kinds: Any) -> None:
+def test_a_batch_is_complete_when_nothing_would_change_it() -> None:
     """What is said before an item comes and what is taken then are compared, for each item more."""
-    batching = Batching(0, rows_max=2, bytes_max=1000)
-    for ts, kind in enumerate(kinds, 10):
-        batching.add(kind(ts))
-        alone = any(make is not txn for make in kinds[: ts - 9])
-        assert batching.is_complete == (alone or ts - 9 >= 2)
-    while batching:
-        batching.next()
-    assert not batching.is_complete
-    batching.add(txn(50, rows=1, size=1000))
-    assert batching.is_complete, "as large as a batch may be"
+    for kinds in [*itertools.product((txn, ddl, large), repeat=4)]:
+        with case(kinds):
+            batching = Batching(0, rows_max=2, bytes_max=1000)
+            for ts, kind in enumerate(kinds, 10):
+                batching.add(kind(ts))
+                alone = any(make is not txn for make in kinds[: ts - 9])
+                assert batching.is_complete == (alone or ts - 9 >= 2)
+            while batching:
+                batching.next()
+            assert not batching.is_complete
+            batching.add(txn(50, rows=1, size=1000))
+            assert batching.is_complete, "as large as a batch may be"

@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from drainer.sink.kafka.window import Mark, Window
+from tests.cases import case
 
 START = Mark(5, 1)
 
@@ -19,33 +20,34 @@ def reached_by(marks: list[int], sent: int, acknowledged: set[int]) -> int:
     return max(whole, default=-1)
 
 
-@pytest.mark.parametrize("shape", list(itertools.product(range(3), repeat=3)), ids=str)
-def test_every_order_of_acknowledgements(shape: tuple[int, ...]) -> None:
+def test_every_order_of_acknowledgements() -> None:
     """Three transactions of 0 to 2 messages, acknowledged in every order, and at every moment between."""
-    sizes = [10 + number for number in range(sum(shape))]
-    for order in itertools.permutations(range(len(sizes))):
-        for early in range(len(sizes) + 1):
-            window, marks, given = Window(START), [], set()
-            assert window.reached == START
-            waiting = list(order)
-            for number, messages in enumerate(shape):
-                for _ in range(messages):
-                    assert window.sent(sizes[len(given) + window.unacknowledged]) is not None
-                window.mark(10 * (number + 1), 0)
-                marks.append(sum(shape[: number + 1]))
-                for one in list(waiting):
-                    if len(given) < early and one < marks[-1]:
+    for shape in itertools.product(range(3), repeat=3):
+        with case(shape):
+            sizes = [10 + number for number in range(sum(shape))]
+            for order in itertools.permutations(range(len(sizes))):
+                for early in range(len(sizes) + 1):
+                    window, marks, given = Window(START), [], set()
+                    assert window.reached == START
+                    waiting = list(order)
+                    for number, messages in enumerate(shape):
+                        for _ in range(messages):
+                            assert window.sent(sizes[len(given) + window.unacknowledged]) is not None
+                        window.mark(10 * (number + 1), 0)
+                        marks.append(sum(shape[: number + 1]))
+                        for one in waiting:
+                            if len(given) < early and one < marks[-1]:
+                                window.acknowledged(one)
+                                waiting.remove(one)
+                                given.add(one)
+                        check(window, marks, given, sizes)
+                    for one in waiting:
                         window.acknowledged(one)
-                        waiting.remove(one)
                         given.add(one)
-                check(window, marks, given, sizes)
-            for one in waiting:
-                window.acknowledged(one)
-                given.add(one)
-                check(window, marks, given, sizes)
-            assert window.is_empty
-            assert window.bytes == 0
-            assert window.reached.commit_ts == 30
+                        check(window, marks, given, sizes)
+                    assert window.is_empty
+                    assert window.bytes == 0
+                    assert window.reached.commit_ts == 30
 
 
 def check(window: Window, marks: list[int], given: set[int], sizes: list[int]) -> None:

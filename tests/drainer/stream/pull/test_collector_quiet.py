@@ -25,6 +25,7 @@ from drainer.stream.pull.collector import (
     MergedBatch,
 )
 from drainer.stream.pull.spill import SpillDirectory
+from tests.cases import case
 from tests.drainer.stream.pull.collected import MemoryHistory
 from tests.drainer.support.scripted_pump import (
     Connection,
@@ -193,17 +194,18 @@ async def lateness(
     return latest, quiet
 
 
-@pytest.mark.parametrize("is_readable", [False, True])
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("count", [1, 2, 3, 6])
-def test_the_watermark_of_a_quiet_cluster_follows_the_clock(
-    count: int, seed: int, *, is_readable: bool
-) -> None:
+def test_the_watermark_of_a_quiet_cluster_follows_the_clock() -> None:
     """Also where a pump may take what another has drawn: taken in turns, it is as old as two questions."""
-    latest, quiet = virtual_time.run(lateness([False] * count, seed, 0.0, is_readable=is_readable))
-    assert latest <= LATE_MAX_S
-    questions = len(asked_at(WATCHED_S))
-    assert quiet.oracle.draws <= (questions + 4) * count
+    for is_readable in [False, True]:
+        for seed in range(3):
+            for count in [1, 2, 3, 6]:
+                with case(is_readable, seed, count):
+                    latest, quiet = virtual_time.run(
+                        lateness([False] * count, seed, 0.0, is_readable=is_readable)
+                    )
+                    assert latest <= LATE_MAX_S
+                    questions = len(asked_at(WATCHED_S))
+                    assert quiet.oracle.draws <= (questions + 4) * count
 
 
 @pytest.mark.parametrize("every_s", [0.05, 0.4, 2.0])

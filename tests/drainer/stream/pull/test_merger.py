@@ -12,6 +12,7 @@ import pytest
 
 from drainer.stream.pull.merged import Merged
 from drainer.stream.pull.merger import Merger, same_transaction
+from tests.cases import case
 from tidb_binlog import binlog
 from tidb_binlog.errors import Corruption
 
@@ -327,47 +328,48 @@ def test_every_pending_pattern() -> None:
         merger.check()
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_random_pushes_joins_ends_and_limits(seed: int) -> None:
+def test_random_pushes_joins_ends_and_limits() -> None:
     """Whatever arrives when: the output is the whole input in order, and nothing is emitted too early."""
-    rng = random.Random(seed)
-    merger = Merger(0)
-    truth = sorted(rng.sample(range(1, 2000), 200))
-    owners = {ts: rng.choice("abc") for ts in truth}
-    twins = {ts: rng.choice("abc") for ts in truth if rng.random() < 0.1}
-    queues = {
-        name: [
-            transaction(ts - 1, ts, key=b"k" if owners[ts] == name else b"")
-            for ts in truth
-            if owners[ts] == name or twins.get(ts) == name
-        ]
-        for name in "abc"
-    }
-    for name in "abc":
-        merger.add_source(name, 0)
-    seen: list[int] = []
-    while merger.source_ids:
-        live = [name for name in merger.source_ids if merger.floor(name) is not None]
-        if live and rng.random() < 0.8:
-            name = rng.choice(live)
-            count = rng.choice((0, 1, 1, 2, 7))
-            batch, queues[name] = queues[name][:count], queues[name][count:]
-            next_ts = queues[name][0].commit_ts if queues[name] else 2000
-            low = max(merger.floor(name) or 0, batch[-1].commit_ts if batch else 0)
-            merger.push(name, batch, rng.choice((0, rng.randint(low, max(low, next_ts - 1)))))
-            if not queues[name] and rng.random() < 0.3:
-                merger.end(name)
-        popped = merger.pop(rng.choice((1, 60, 500, BIG)))
-        merger.check()
-        assert popped.watermark == merger.watermark
-        assert all(ts <= popped.watermark for ts in stamps(popped.entries))
-        seen += stamps(popped.entries)
-    while True:
-        rest = stamps(merger.pop(40).entries)
-        if not rest:
-            break
-        seen += rest
-    assert seen == truth
+    for seed in range(60):
+        with case(seed):
+            rng = random.Random(seed)
+            merger = Merger(0)
+            truth = sorted(rng.sample(range(1, 2000), 200))
+            owners = {ts: rng.choice("abc") for ts in truth}
+            twins = {ts: rng.choice("abc") for ts in truth if rng.random() < 0.1}
+            queues = {
+                name: [
+                    transaction(ts - 1, ts, key=b"k" if owners[ts] == name else b"")
+                    for ts in truth
+                    if owners[ts] == name or twins.get(ts) == name
+                ]
+                for name in "abc"
+            }
+            for name in "abc":
+                merger.add_source(name, 0)
+            seen: list[int] = []
+            while merger.source_ids:
+                live = [name for name in merger.source_ids if merger.floor(name) is not None]
+                if live and rng.random() < 0.8:
+                    name = rng.choice(live)
+                    count = rng.choice((0, 1, 1, 2, 7))
+                    batch, queues[name] = queues[name][:count], queues[name][count:]
+                    next_ts = queues[name][0].commit_ts if queues[name] else 2000
+                    low = max(merger.floor(name) or 0, batch[-1].commit_ts if batch else 0)
+                    merger.push(name, batch, rng.choice((0, rng.randint(low, max(low, next_ts - 1)))))
+                    if not queues[name] and rng.random() < 0.3:
+                        merger.end(name)
+                popped = merger.pop(rng.choice((1, 60, 500, BIG)))
+                merger.check()
+                assert popped.watermark == merger.watermark
+                assert all(ts <= popped.watermark for ts in stamps(popped.entries))
+                seen += stamps(popped.entries)
+            while True:
+                rest = stamps(merger.pop(40).entries)
+                if not rest:
+                    break
+                seen += rest
+            assert seen == truth
 
 
 def test_cost_of_a_merged_entry_is_small() -> None:

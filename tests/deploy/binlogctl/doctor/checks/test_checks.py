@@ -37,6 +37,7 @@ from binlogctl.doctor.findings import (
     Severity,
 )
 from binlogctl.doctor.gather import answers
+from tests.cases import case
 from tests.docs.pages import Page
 from tidb_binlog import tso
 from tidb_binlog.cluster.node import OFFLINE, ONLINE, PAUSED
@@ -101,9 +102,8 @@ def test_healthy_nodes() -> None:
 GO = Answer(foreign=True, registered=frozenset({"p", "q"}))
 
 
-@pytest.mark.parametrize(
-    ("node", "expected"),
-    [
+def test_one_wrong_node() -> None:
+    for node, expected in [
         (replace(PUMP, alive=False, answer=None, error="refused"), {"node.dead": "error"}),
         (replace(DRAINER, alive=False, answer=None, error="refused"), {"node.dead": "error"}),
         (replace(PUMP, alive=True, answer=None, error="refused"), {"node.reachable": "error"}),
@@ -111,8 +111,10 @@ GO = Answer(foreign=True, registered=frozenset({"p", "q"}))
         (replace(PUMP, alive=None, answer=None, update_ts=ts_before(300)), {"node.dead": "error"}),
         (replace(PUMP, alive=None, answer=GO), {"node.identity": "unchecked"}),
         (replace(PUMP, alive=None, answer=GO, update_ts=ts_before(300)), {"node.identity": "unchecked"}),
-        (replace(PUMP, alive=None, answer=replace(GO, registered=frozenset({"z"}))),
-         {"node.cluster": "error", "node.identity": "unchecked"}),
+        (
+            replace(PUMP, alive=None, answer=replace(GO, registered=frozenset({"z"}))),
+            {"node.cluster": "error", "node.identity": "unchecked"},
+        ),
         (replace(PUMP, state=PAUSED, alive=False, answer=None), {"node.paused": "warning"}),
         (replace(DRAINER, state=PAUSED, alive=False, answer=None), {"node.paused": "warning"}),
         (replace(PUMP, state="asleep"), {"node.state": "warning"}),
@@ -120,8 +122,10 @@ GO = Answer(foreign=True, registered=frozenset({"p", "q"}))
         (replace(PUMP, answer=replace(OURS, cluster_id=8)), {"node.cluster": "error"}),
         (replace(PUMP, answer=replace(OURS, registered=frozenset())), {"node.cluster": "error"}),
         (replace(PUMP, answer=replace(OURS, version="v2")), {"cluster.versions": "warning"}),
-        (replace(PUMP, answer=replace(OURS, troubles=(Trouble(WARNING, "p", "disk is gone"),))),
-         {"node.trouble": "warning"}),
+        (
+            replace(PUMP, answer=replace(OURS, troubles=(Trouble(WARNING, "p", "disk is gone"),))),
+            {"node.trouble": "warning"},
+        ),
         (replace(PUMP, host="0.0.0.0:8250"), {"node.address": "error"}),
         (replace(PUMP, host="localhost:8250"), {"node.address": "error"}),
         (replace(PUMP, host="127.0.0.1:8250"), {"node.address": "error"}),
@@ -129,13 +133,14 @@ GO = Answer(foreign=True, registered=frozenset({"p", "q"}))
         (replace(PUMP, host="box.internal:8250", resolved=None), {"node.address": "error"}),
         (replace(PUMP, host="169.254.0.9:8250"), {"node.address": "warning"}),
         (replace(PUMP, host="240.0.0.1:8250"), {"node.address": "error"}),
-        (replace(PUMP, host="10.0.0.2:8250", answer=None, alive=True),
-         {"node.duplicate": "error", "node.reachable": "error"}),
-    ],
-)  # fmt: skip
-def test_one_wrong_node(node: NodeFacts, expected: dict[str, str]) -> None:
-    others = [one for one in HEALTHY if one.node_id != node.node_id]
-    assert checked(node, *others) == expected
+        (
+            replace(PUMP, host="10.0.0.2:8250", answer=None, alive=True),
+            {"node.duplicate": "error", "node.reachable": "error"},
+        ),
+    ]:
+        with case(node, expected):
+            others = [one for one in HEALTHY if one.node_id != node.node_id]
+            assert checked(node, *others) == expected
 
 
 def test_roles() -> None:
