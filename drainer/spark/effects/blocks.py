@@ -10,6 +10,7 @@ Tests  tests/spark/effects/test_blocks.py
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -52,6 +53,17 @@ def by_bucket(spark: SparkSession, reading: Reading, partitions: int) -> DataFra
     else:
         placed = frame.repartition(partitions, "bucket")
     return placed.sortWithinPartitions("bucket")
+
+
+@functools.lru_cache(1)
+def plain(spark: SparkSession) -> SparkSession:
+    """A session of the same context whose jobs run as they are written. What Spark finds out on the way, and
+    the code that it compiles, cost more than they gain where a few hundred blocks are moved."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.adaptive.enabled", "false")
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    return session
 
 
 def packed(batches: Iterable[Any], bytes_max: int) -> Iterator[Any]:

@@ -113,7 +113,7 @@ def _stretches(items: Iterable[Transaction]) -> Iterator[list[Transaction]]:
     size = 0
     for item in items:
         some.append(item)
-        size += sum(len(row) for events in item.tables for row in events.rows)
+        size += item.size_bytes
         if size >= _TOGETHER_BYTES:
             yield some
             some, size = [], 0

@@ -7,7 +7,6 @@ Tests  tests/spark/live/test_stream.py
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -15,7 +14,7 @@ from drainer.checkpoint.fencing import SPARK_OWNER
 from drainer.config.options import DrainerConfig
 from drainer.ddl.derive.values import Route
 from drainer.reading.archive.decode.definitions import Definitions
-from drainer.reading.archive.decode.pump_range import PumpSlice
+from drainer.reading.archive.decode.pump_range import PumpSlice, packed
 from drainer.sink.file.table_definitions import ArchivedTable
 from drainer.spark.replay.epochs import Rows
 from drainer.spark.replay.plan import CHUNK_ROWS, SMALL_BYTES, buckets_of
@@ -52,7 +51,7 @@ class LiveSettings:
 @dataclass(frozen=True)
 class KnownSchema:
     """The schema at one place of the stream, and nothing of the Pumps, which come and go without a DDL.
-    `tracker`: pickled, for tasks. `partial`: changes of a table are withheld."""
+    `tracker`: packed, for tasks. `partial`: changes of a table are withheld."""
 
     generation: int
     tracker: bytes = field(repr=False)
@@ -68,7 +67,7 @@ class KnownSchema:
         ]
         tables = [ArchivedTable(0, *version.downstream, version) for version in versions]
         partial = any(version.partial for version in versions)
-        return cls(tracker.generation, pickle.dumps(tracker), Definitions(tables), partial)
+        return cls(tracker.generation, packed(tracker), Definitions(tables), partial)
 
 
 @dataclass(frozen=True)

@@ -189,7 +189,7 @@ class ReplayRun:
     def _rows_in_tasks(self, number: int, task: ReplayTask, step: Rows) -> None:
         assert self._spark is not None
         from drainer.spark.driver import TaskProgress
-        from drainer.spark.effects.blocks import by_bucket
+        from drainer.spark.effects.blocks import by_bucket, plain
         from drainer.spark.effects.fold import Reading, by_place, effects
         from drainer.spark.replay.writing_task import REPORT, Writing
 
@@ -212,7 +212,7 @@ class ReplayRun:
         # A bucket of a larger step may be too much for a task's memory; Spark's sort needs little.
         in_blocks = task.buckets < BUCKETS_MAX
         if in_blocks:
-            frame = by_bucket(spark, reading, partitions)
+            frame = by_bucket(plain(spark), reading, partitions)
         else:
             frame = by_place(effects(spark, reading), partitions)
 

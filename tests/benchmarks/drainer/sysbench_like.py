@@ -20,13 +20,26 @@ TRANSACTIONS: Final = 15_000
 LOAD_ROWS: Final = 500
 
 
-def make(seed: int = 1, transactions: int = TRANSACTIONS, tables: int = TABLES) -> Scenario:
-    """The whole workload; the same for the same arguments."""
+def make(
+    seed: int = 1,
+    transactions: int = TRANSACTIONS,
+    tables: int = TABLES,
+    rows: int = ROWS,
+    *,
+    tables_first: bool = False,
+) -> Scenario:
+    """The whole workload; the same for the same arguments. `rows`: of each table; `tables_first`: all are
+    made before the first row, else each before its own."""
     random = Random(seed)
     recorder = Recorder()
-    made = [_load(recorder, number, random) for number in range(1, tables + 1)]
+    numbers = range(1, tables + 1)
+    first = [create(recorder, number) for number in numbers if tables_first]
+    made = [
+        _load(recorder, first[number - 1] if first else create(recorder, number), random, rows)
+        for number in numbers
+    ]
     for _ in range(transactions):
-        _transaction(recorder, random.choice(made), random)
+        _transaction(recorder, random.choice(made), random, rows)
     return recorder.scenario("sysbench-like")
 
 
@@ -43,14 +56,13 @@ def row(random: Random, row_id: int) -> tuple[int, int, str, str]:
     return row_id, random.randrange(1, ROWS), text(random, 10), text(random, 5)
 
 
-def _load(recorder: Recorder, number: int, random: Random) -> Made:
-    made = create(recorder, number)
-    recorder.insert_all(made, (row(random, row_id) for row_id in range(1, ROWS + 1)), LOAD_ROWS)
+def _load(recorder: Recorder, made: Made, random: Random, rows: int) -> Made:
+    recorder.insert_all(made, (row(random, row_id) for row_id in range(1, rows + 1)), LOAD_ROWS)
     return made
 
 
-def _transaction(recorder: Recorder, made: Made, random: Random) -> None:
-    first, second, third = random.sample(range(1, ROWS + 1), 3)
+def _transaction(recorder: Recorder, made: Made, random: Random, rows: int) -> None:
+    first, second, third = random.sample(range(1, rows + 1), 3)
     _, k, c, pad = made.rows[first]
     changes = [made.update((first, k + 1, c, pad))]
     _, k, _, pad = made.rows[second]

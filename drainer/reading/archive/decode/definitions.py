@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import bisect
 import concurrent.futures
+import functools
 import hashlib
 import itertools
 import json
@@ -65,6 +66,7 @@ class Definitions:
         self._by_name: dict[tuple[str, str], list[ArchivedTable]] = {}  # by `first_ts`, which rises
         self._guessed: dict[tuple[str, str, Shape], TableVersion] = {}
         self._turns: list[int] = []  # where one of `_by_name` begins, in order
+        self._text = ""  # of `to_json`, "" until it is asked for again
         for table in sorted(tables, key=lambda table: table.first_ts):
             self.add(*table)
 
@@ -77,6 +79,7 @@ class Definitions:
             versions.insert(place, ArchivedTable(first_ts, schema, table, version))
             bisect.insort(self._turns, first_ts)
             self._by_id[version.id, version.version] = version
+            self._text = ""
         return version
 
     def intern(self, version: TableVersion) -> TableVersion:
@@ -182,8 +185,10 @@ class Definitions:
 
     def to_json(self) -> str:
         """Write all of them as text, for `from_json`."""
-        lines = [table_definitions.line(entry.first_ts, entry.version).decode() for entry in self]
-        return json.dumps({"tables": lines, "history": [job.decode() for job in self.history]})
+        if not self._text:
+            lines = [table_definitions.line(entry.first_ts, entry.version).decode() for entry in self]
+            self._text = json.dumps({"tables": lines, "history": [job.decode() for job in self.history]})
+        return self._text
 
     @classmethod
     def from_json(cls, text: str) -> Definitions:
@@ -196,7 +201,13 @@ class Definitions:
             raise ConfigError(f"definitions cannot be read: {error}", hint=_HINT) from None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Definitions.from_json, (self.to_json(),)
+        return _unpickled, (self.to_json(),)
+
+
+@functools.lru_cache(2)
+def _unpickled(text: str) -> Definitions:
+    """A worker gets the same ones with each of its tasks."""
+    return Definitions.from_json(text)
 
 
 def archived(version: TableVersion) -> TableVersion:

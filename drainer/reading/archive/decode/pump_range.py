@@ -11,7 +11,9 @@ Tests   tests/spark/live/test_stream.py
 
 from __future__ import annotations
 
+import functools
 import pickle
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -24,6 +26,7 @@ from drainer.reading.archive.files.selection import Selection
 from drainer.stream.pull.range_reader import PumpSet, merged_range
 from drainer.stream.rules.rule_history import rules_from
 from drainer.stream.rules.rule_set import Rules
+from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator
 from drainer.txn import Transaction
 from tidb_binlog.errors import BinlogError, Corruption
@@ -35,16 +38,31 @@ PUMPS: Final = "pumps"
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """What rows of a stream are read by at one place of it; travels to tasks. `tracker`: a pickled
-    `SchemaTracker` as it was there; `rules`: the text of `Rules`."""
+    """What rows of a stream are read by at one place of it; travels to tasks. `tracker`: a `SchemaTracker` as
+    it was there, `packed`; `rules`: the text of `Rules`."""
 
     pumps: PumpSet
     tracker: bytes = field(repr=False)
     rules: str = ""
 
     def translator(self) -> Translator:
-        """One that begins there."""
-        return Translator(pickle.loads(self.tracker), rules_from(self.rules) if self.rules else Rules())
+        """One that begins there. Tasks of a process share it as long as it stands there."""
+        tracker, generation, translator = _unpacked(self.tracker, self.rules)
+        if tracker.generation != generation:
+            _unpacked.cache_clear()
+            translator = _unpacked(self.tracker, self.rules)[2]
+        return translator
+
+
+def packed(tracker: SchemaTracker) -> bytes:
+    """As it is now: definitions are alike, so that little is left of them."""
+    return zlib.compress(pickle.dumps(tracker), 1)
+
+
+@functools.lru_cache(1)
+def _unpacked(tracker: bytes, rules: str) -> tuple[SchemaTracker, int, Translator]:
+    schema: SchemaTracker = pickle.loads(zlib.decompress(tracker))
+    return schema, schema.generation, Translator(schema, rules_from(rules) if rules else Rules())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
