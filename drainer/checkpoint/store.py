@@ -81,7 +81,7 @@ class CheckpointStore:
         self.basis = LaneBasisTable(schema, cluster_id)
         self._waiting: list[SchemaChanges] = []
         self._waiting_lock = threading.Lock()
-        self._session = DownstreamSession(target, self._reclaim)
+        self.session = DownstreamSession(target, self._reclaim)
         self._row_session = DownstreamSession(row_target) if row_target is not None else None
         self.stored_ts = 0
         self._committed = Committed()
@@ -91,7 +91,7 @@ class CheckpointStore:
 
     def close(self) -> None:
         """Close the sessions; nothing more is stored."""
-        self._session.close()
+        self.session.close()
         if self._row_session is not None:
             self._row_session.close()
 
@@ -107,7 +107,7 @@ class CheckpointStore:
     def _connection(self) -> Iterator[Connection]:
         """After an error both connections are dropped, and with them what is not committed."""
         try:
-            yield self._session.open()
+            yield self.session.open()
         except BaseException:
             self.close()
             raise
@@ -122,7 +122,7 @@ class CheckpointStore:
     def confirm(self) -> None:
         """Check on a new session that the downstream has not gone back. Raises `Conflict`, `WentBack`."""
         self.close()
-        self._session.open()
+        self.session.open()
 
     def hold(self) -> None:
         """The same on the open session, which shows others that this drainer lives."""

@@ -77,7 +77,7 @@ class Index:
     """The LevelDB of one data directory."""
 
     def __init__(self, database: Any, path: str) -> None:
-        self._database = database
+        self.database = database
         self._path = path
         # Timestamps that were filed last, in two generations of which the older goes as a whole; what was
         # filed before is at or below `_below` (None: not asked yet). All others are new without a search.
@@ -127,7 +127,7 @@ class Index:
         A time mark never takes the place of a commit: an oracle that stands still (a replay) may give a
         mark the timestamp that a transaction has.
         """
-        with self._writing(), self._database.write_batch() as batch:
+        with self._writing(), self.database.write_batch() as batch:
             if not self._are_new([record[1] if record[0] == PREWRITE else record[2] for record in records]):
                 records = self._first_ones(records, batch)
             # `is_mark` and `index_ts` written out: every record comes through here.
@@ -243,7 +243,7 @@ class Index:
         timestamps, and (fid, offset) of each."""
         last = key_of(after)
         try:
-            with self._database.iterator(
+            with self.database.iterator(
                 start=last,
                 stop=key_of(upto),
                 include_start=False,
@@ -289,7 +289,7 @@ class Index:
         next_ts: int | None = None
         key = key_of(first_ts)
         with self._writing():
-            with self._database.iterator(
+            with self.database.iterator(
                 start=key,
                 stop=key_of(last_ts),
                 include_stop=True,
@@ -307,7 +307,7 @@ class Index:
             if next_ts is None:
                 gone += self._apart(last_ts, upto_fid)
             if gone or next_ts is None:
-                with self._database.write_batch(sync=next_ts is None) as batch:
+                with self.database.write_batch(sync=next_ts is None) as batch:
                     for key in gone:
                         batch.delete(key)
         return len(gone), next_ts
@@ -315,7 +315,7 @@ class Index:
     def _apart(self, last_ts: Ts, upto_fid: int) -> list[bytes]:
         """Keys of prewrites that are filed apart, up to a timestamp and a file; these are few."""
         stop = _KEY.pack(_APART, last_ts)
-        with self._database.iterator(
+        with self.database.iterator(
             start=_APART, stop=stop, include_stop=True, verify_checksums=True
         ) as entries:
             return [key for key, value in entries if decode_pointer(value).fid <= upto_fid]
@@ -326,7 +326,7 @@ class Index:
         LevelDB steps over a block that it cannot read, and plyvel's iterator asks how it went only where an
         entry within its bounds follows.
         """
-        with closing(self._database.raw_iterator(verify_checksums=True)) as iterator:
+        with closing(self.database.raw_iterator(verify_checksums=True)) as iterator:
             iterator.seek(last)
             if iterator.valid() and iterator.key() == last:
                 iterator.next()
@@ -334,7 +334,7 @@ class Index:
     def edge_ts(self, *, largest: bool) -> Ts:
         """Largest or smallest timestamp in the index; 0 if it is empty."""
         try:
-            with closing(self._database.raw_iterator(verify_checksums=True)) as iterator:
+            with closing(self.database.raw_iterator(verify_checksums=True)) as iterator:
                 if not largest:
                     iterator.seek(_PREFIX)
                 else:
@@ -370,14 +370,14 @@ class Index:
         return self._integer(_GC_TS)
 
     def set_gc_ts(self, ts: Ts) -> None:
-        self._database.put(_GC_TS, _INTEGER.pack(ts))
+        self.database.put(_GC_TS, _INTEGER.pack(ts))
 
     def close(self) -> None:
-        self._database.close()
+        self.database.close()
 
     def _get(self, key: bytes) -> bytes | None:
         try:
-            value: bytes | None = self._database.get(key, verify_checksums=True)
+            value: bytes | None = self.database.get(key, verify_checksums=True)
         except plyvel.Error as error:
             raise self._damaged(self._path, error) from None
         return value

@@ -337,7 +337,7 @@ class Pullers:
         """Count, log and time one call; a stream that ends because its puller leaves has succeeded."""
         stream, began_s, label = Stream(protocol, rpc.caller()), self._clock.monotonic_s(), "fail"
         try:
-            self._check_streams(stream.caller)
+            self.check_streams(stream.caller)
             self._streams[stream] = None
             yield stream
             label = "succ"
@@ -354,7 +354,7 @@ class Pullers:
                 metrics.PULLERS.labels(protocol).dec()
                 _logger.info("pull stream ended", protocol=protocol, position=stream.position)
 
-    def _check_streams(self, caller: rpc.Caller) -> None:
+    def check_streams(self, caller: rpc.Caller) -> None:
         """Raises `RpcStatus` when there is one too many."""
         same = [stream.caller.connection for stream in self._streams].count(caller.connection)
         near = sum(stream.caller.address == caller.address != "" for stream in self._streams)

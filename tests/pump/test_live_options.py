@@ -109,17 +109,17 @@ async def test_the_disk_floor_counts_at_once(tmp_path: Path) -> None:
 async def test_streams_that_come_are_counted_by_the_new_limits(tmp_path: Path) -> None:
     async with living(tmp_path) as life:
         caller: Any = SimpleNamespace(address="10.0.0.1", connection=1)
-        life.pullers._check_streams(caller)
+        life.pullers.check_streams(caller)
         running: Any = [Stream("entity", caller) for _ in range(3)]
         life.pullers._streams.update(dict.fromkeys(running))
         await life.change(pull_streams_per_connection=3)
         with pytest.raises(RpcStatus, match="pull-streams-per-connection"):
-            life.pullers._check_streams(caller)
+            life.pullers.check_streams(caller)
         await life.change(pull_streams_per_connection=9, pull_streams=6)
         with pytest.raises(RpcStatus, match="half of pull-streams"):
-            life.pullers._check_streams(caller)
+            life.pullers.check_streams(caller)
         await life.change(pull_streams=9)
-        life.pullers._check_streams(caller)
+        life.pullers.check_streams(caller)
 
 
 async def test_the_next_purge_goes_by_the_new_retention(tmp_path: Path) -> None:

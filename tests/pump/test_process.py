@@ -433,7 +433,7 @@ async def test_a_puller_that_finds_the_index_damaged_ends_the_pump_and_gets_all_
         await client.write(binlog.commit(ts, ts + 1))
     assert process.stop() == 0
     index = Index.open(str(process.directory / "kv"))
-    index._database.delete(key_of(20))
+    index.database.delete(key_of(20))
     index.close()
     await process.start_and_wait()
     with pytest.raises(Unavailable, match="does not know the prewrite 20 of commit 21"):

@@ -45,7 +45,7 @@ class EtcdRegistry:
         self._client = client
         self._clock = clock or SystemClock()
         self._token = secrets.token_hex(8)
-        self._announcements: dict[tuple[str, str], EtcdAnnouncement] = {}
+        self.announcements: dict[tuple[str, str], EtcdAnnouncement] = {}
         self._bad_entries: dict[bytes, int] = {}
 
     async def view(self) -> ClusterView:
@@ -89,7 +89,7 @@ class EtcdRegistry:
         check_node_id(status.node_id)
         key, mark = status_key(kind, status.node_id), announced_key(kind, status.node_id)
         before = expected or 0
-        announcement = self._announcements.get((kind, status.node_id))
+        announcement = self.announcements.get((kind, status.node_id))
         if announcement is not None:
             follow = etcd.put(mark, b"")
         else:
@@ -131,7 +131,7 @@ class EtcdRegistry:
                 if error.certain or self._clock.monotonic_s() >= deadline_s:
                     raise
             await asyncio.sleep(_ANNOUNCE_POLL_S)
-        self._announcements[(kind, node_id)] = announcement
+        self.announcements[(kind, node_id)] = announcement
         return announcement
 
     async def is_held(self, kind: str, node_id: str) -> bool:
@@ -142,10 +142,10 @@ class EtcdRegistry:
         return identity is None or not process_identity.is_gone(identity)
 
     def withdrawn(self, kind: str, node_id: str) -> None:
-        self._announcements.pop((kind, node_id), None)
+        self.announcements.pop((kind, node_id), None)
 
     async def close(self) -> None:
-        for announcement in list(self._announcements.values()):
+        for announcement in list(self.announcements.values()):
             with contextlib.suppress(Unavailable, Conflict):
                 await announcement.withdraw()
         await self._client.close()
@@ -203,7 +203,7 @@ class EtcdAnnouncement:
         self._ttl_s = ttl_s
         self._key = alive_key(kind, node_id)
         self._identity = process_identity.current(token)
-        self._lease = 0
+        self.lease = 0
         self._term = 0
         self._unsure: list[int] = []  # leases of moves that failed: the key may be under one of them
         # A member that stands still may not cost the lease: another one is asked in time.
@@ -218,7 +218,7 @@ class EtcdAnnouncement:
             with contextlib.suppress(Unavailable):
                 await self._client.revoke(lease.id)
             raise
-        self._lease, self._term = lease.id, lease.term
+        self.lease, self._term = lease.id, lease.term
 
     async def _move(self, term: int) -> None:
         """Put the key under a lease that leaders before `term` do not know.
@@ -229,8 +229,8 @@ class EtcdAnnouncement:
         self._unsure.append(lease.id)
         await self._take_with(lease.id, self.patience_s)
         # Not the new lease's term: that may have begun after the grant.
-        earlier = {self._lease, *self._unsure} - {lease.id}
-        self._lease, self._term, self._unsure = lease.id, term, []
+        earlier = {self.lease, *self._unsure} - {lease.id}
+        self.lease, self._term, self._unsure = lease.id, term, []
         with contextlib.suppress(Unavailable):
             for useless in earlier:
                 await self._client.revoke(useless)
@@ -269,20 +269,20 @@ class EtcdAnnouncement:
         raise error
 
     async def keep_alive(self) -> None:
-        if self._lease:
+        if self.lease:
             try:
-                term = await self._client.keep_alive(self._lease, self.patience_s)
+                term = await self._client.keep_alive(self.lease, self.patience_s)
                 if term != self._term:
                     await self._move(term)
                 return
             except LeaseLost:
                 _logger.warning("lease had run out, announcing anew", node_id=self._node_id)
-                self._lease = 0
+                self.lease = 0
         await self.take()
 
     async def withdraw(self) -> None:
         self._registry.withdrawn(self._kind, self._node_id)
-        leases, self._lease, self._unsure = [self._lease, *self._unsure], 0, []
+        leases, self.lease, self._unsure = [self.lease, *self._unsure], 0, []
         for lease in filter(None, leases):
             await self._client.revoke(lease)
 

@@ -117,7 +117,7 @@ class Lane(threading.Thread):
         self._queued_bytes = 0  # of the queue and of the batch that is being applied; 0 when all is committed
         self._finishing = False  # the thread ends when the queue is empty; never taken back
         self._abandoned = threading.Event()  # the thread ends before its next batch or try; never taken back
-        self._session = DownstreamSession(target, self._prepare_session)
+        self.session = DownstreamSession(target, self._prepare_session)
         self._bytes_max = STATEMENT_BYTES_MAX  # of a statement; what the session takes, less some slack
         self._packet_bytes_max = STATEMENT_BYTES_MAX  # of the session: nothing as long as this is sent
         self._drift = settings.drift or Drift(clock)
@@ -194,15 +194,15 @@ class Lane(threading.Thread):
         except BaseException as error:  # the daemon stops with it
             self._on_failed(self.number, self._cause(error))
         finally:
-            self._session.close()
+            self.session.close()
 
     def _cause(self, error: BaseException) -> BaseException:
         """A server that went back in time refuses for that reason alone what it would take."""
         if not isinstance(error, DownstreamError):
             return error
-        self._session.close()
+        self.session.close()
         try:
-            self._session.open()  # finds out whether the server went back
+            self.session.open()  # finds out whether the server went back
         except Conflict as conflict:
             return conflict
         except (SessionError, BinlogError):
@@ -243,7 +243,7 @@ class Lane(threading.Thread):
         if self._waiting is not None:
             logger.info("lane continues", lane=self.number, tries=self._waiting.tries)
             self._waiting = None
-        self._session.target = self._target
+        self.session.target = self._target
         self._report(work)
         metrics.EXECUTE_SECONDS.observe(self._clock.monotonic_s() - began_s)
         with self._condition:
@@ -254,7 +254,7 @@ class Lane(threading.Thread):
         """Apply the batch once; the trouble that was in the way, None if it is committed."""
         self._running = None
         try:
-            connection = self._session.open()
+            connection = self.session.open()
             if work.prepared is None:
                 with trace.span("folds, renders"):
                     work.prepared = self._prepare(work)
@@ -266,7 +266,7 @@ class Lane(threading.Thread):
             self._table.committed.note(self.number, work.position)
             return None
         except TooLarge:
-            self._session.close()  # a new session has the limit of now
+            self.session.close()  # a new session has the limit of now
             return self._wait(Trouble.CONNECTION, "max_allowed_packet was raised")
         except Overwritten as overwritten:
             self._ask(work, Refusal(overwritten.table, "", False, work.first_ts, work.position.commit_ts))
@@ -283,9 +283,9 @@ class Lane(threading.Thread):
                 refused = final_error(error, doing, values=self._settings.log_values)
                 raise self._refused(work, refused, CORRECT) from None
             if isinstance(error, SessionError) and error.number == LOST_DURING_QUERY:
-                waited_s = self._session.target.read_timeout_s or READ_TIMEOUT_MAX_S  # it may only be slow
+                waited_s = self.session.target.read_timeout_s or READ_TIMEOUT_MAX_S  # it may only be slow
                 longer_s = min(waited_s * 2, READ_TIMEOUT_MAX_S)
-                self._session.target = replace(self._target, read_timeout_s=longer_s)
+                self.session.target = replace(self._target, read_timeout_s=longer_s)
             return self._wait(trouble, safe_text(error, values=self._settings.log_values))
 
     def _is_gone(self, work: Work, error: BaseException) -> bool:
@@ -316,16 +316,16 @@ class Lane(threading.Thread):
         said = error.message
         with contextlib.suppress(SessionError, BinlogError):
             values = settings.log_values
-            said += refused_rows.described(self._session.open(), work, refusal, self._execute, values=values)
+            said += refused_rows.described(self.session.open(), work, refusal, self._execute, values=values)
         if not settings.rows_may_wait:
             return DownstreamError(said, hint=error.hint)
         return RowsRefused(said, hint=hint or error.hint, lane=self.number, refusal=refusal)
 
     def _roll_back(self, work: Work, trouble: Trouble | None) -> None:
         """A connection after an unclear error is not used again; the server rolls back."""
-        if trouble is not None and trouble.keeps_connection and self._session.roll_back():
+        if trouble is not None and trouble.keeps_connection and self.session.roll_back():
             return
-        self._session.close()
+        self.session.close()
         work.in_doubt = True
 
     def _wait(self, trouble: Trouble, reason: str) -> Trouble:
@@ -375,7 +375,7 @@ class Lane(threading.Thread):
             drift = statement.drift(affected)
             if drift:
                 if self._settings.strict:
-                    self._session.close()
+                    self.session.close()
                     raise work.not_as_upstream(statement, drift)
                 work.drift.append((statement.table.label, drift))
             if self._settings.on_refused is not None and statement.overwrote(affected):
@@ -413,12 +413,12 @@ class Lane(threading.Thread):
         needed = len(statement.sql) + 1
         if connection.packet_bytes_max("global") >= needed:
             raise TooLarge
-        self._session.close()
+        self.session.close()
         raise self._refused(work, work.too_large(statement, needed, self._packet_bytes_max))
 
     def _shape_was_other(self, work: Work, error: StatementRefused) -> bool:
         """Read the table again; True if statements made for what it is now differ."""
-        target, connection = self._running, self._session.current
+        target, connection = self._running, self.session.current
         if target is None or connection is None or error.number not in OTHER_SHAPE:
             return False
         try:
@@ -426,7 +426,7 @@ class Lane(threading.Thread):
         except DownstreamError as refusal:
             raise self._refused(work, work.unfit(target, refusal)) from None
         except SessionError as failure:
-            self._session.close()
+            self.session.close()
             return isinstance(failure, TransientError)  # the batch fails in the same way
         if fresh is None:
             return False

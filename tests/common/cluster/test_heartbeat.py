@@ -235,9 +235,9 @@ async def test_an_id_that_was_lost_to_another_process_is_not_written_any_more(
     node = Node()
     heartbeat = beat_of(registry, node)
     await heartbeat.register(ONLINE)
-    lost = registry._announcements[(PUMPS, "p")]
+    lost = registry.announcements[(PUMPS, "p")]
     client = await EtcdClient.connect(etcd_clean)
-    await client.revoke(lost._lease)  # as after a pause longer than the lease
+    await client.revoke(lost.lease)  # as after a pause longer than the lease
     other = await connect_registry(etcd_clean)
     successor = beat_of(other, Node())
     await successor.register(ONLINE)
@@ -261,7 +261,7 @@ async def test_who_slept_through_its_lease_leaves_its_successors_entry_alone(
     heartbeat = beat_of(registry, Node())
     await heartbeat.register(ONLINE)
     client = await EtcdClient.connect(etcd_clean)
-    await client.revoke(registry._announcements[(PUMPS, "p")]._lease)
+    await client.revoke(registry.announcements[(PUMPS, "p")].lease)
     other = await connect_registry(etcd_clean)
     successor = beat_of(other, Node())
     await successor.register(ONLINE)
@@ -325,7 +325,7 @@ async def test_a_lease_that_ran_out_is_announced_anew(registry: EtcdRegistry, et
     heartbeat = beat_of(registry, Node())
     await heartbeat.register(ONLINE)
     client = await EtcdClient.connect(etcd_clean)
-    await client.revoke(registry._announcements[(PUMPS, "p")]._lease)
+    await client.revoke(registry.announcements[(PUMPS, "p")].lease)
     assert not (await registry.view()).pumps["p"].alive
     assert await heartbeat.beat()
     assert (await registry.view()).pumps["p"].alive

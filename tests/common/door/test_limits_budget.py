@@ -120,7 +120,7 @@ async def test_pipelined_requests_wait_for_the_answers_before_them() -> None:
             seen = len(asked)
             await settle()
         assert len(asked) < 100, "what the system's own buffers take"
-        (wire,) = server._wires
+        (wire,) = server.wires
         assert wire._transport is not None
         assert wire._transport.get_write_buffer_size() < 4 * PAGE
         assert server.budget.send_queued < 4 * PAGE
@@ -144,9 +144,9 @@ async def test_an_answer_of_http1_that_nobody_takes_ends_its_connection() -> Non
         await settle()  # nothing is on its way any more
         clock.advance(4.0)
         await settle()
-        assert server._wires
+        assert server.wires
         clock.advance(2.0)
-        await until(lambda: not server._wires)
+        await until(lambda: not server.wires)
         await asyncio.gather(sending, return_exceptions=True)
 
 
@@ -167,8 +167,8 @@ async def test_what_a_peer_does_not_take_counts_while_it_lies_with_the_transport
     limits = Limits(ping_strikes_max=1 << 30, control_bytes_max=1 << 12)
     async with house(limits) as here, Raw.to(here.port, receive_bytes=4096) as raw:
         pings = asyncio.create_task(raw.send(frame(PING, 0, 0, bytes(8)) * 400_000))
-        await until(lambda: here.server._wires and not next(iter(here.server._wires))._reading)
-        (wire,) = here.server._wires
+        await until(lambda: here.server.wires and not next(iter(here.server.wires)).reading)
+        (wire,) = here.server.wires
         assert wire.connection is not None
         assert wire._transport is not None
         waits = sum(map(len, wire.connection.outbound.out)) + wire._transport.get_write_buffer_size()
@@ -283,7 +283,7 @@ async def test_calls_of_one_address_leave_others_theirs() -> None:
 async def test_what_pipelines_behind_an_answer_counts() -> None:
     async with paged() as (server, _), Raw.to(server.port, hello=b"", receive_bytes=4096) as raw:
         sending = asyncio.create_task(raw.send(GET * 100_000))
-        await until(lambda: server._wires and not next(iter(server._wires))._reading)
+        await until(lambda: server.wires and not next(iter(server.wires)).reading)
         assert 1 << 14 <= server.budget.receive_held < 1 << 20
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
@@ -315,7 +315,7 @@ async def test_connections_of_one_ipv6_network_are_one_peer_s() -> None:
         pairs = [socket.socketpair() for _ in range(4)]
         for number, (mine, _) in enumerate(pairs):
             here.server._take(mine, f"2001:db8::{number}:1" if number < 3 else "2001:db8:0:1::1")
-        await until(lambda: len(here.server._wires) == 3)
+        await until(lambda: len(here.server.wires) == 3)
         closed = [mine.fileno() < 0 for mine, _ in pairs]
         assert closed == [False, False, True, False]
         for _, theirs in pairs:

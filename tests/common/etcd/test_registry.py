@@ -245,11 +245,11 @@ async def test_a_lost_lease_is_announced_anew(registry: EtcdRegistry, client: Et
     announcement = await registry.announce(PUMPS, "p", 10)
     await registry.put(PUMPS, status("p"), None)
     await announcement.keep_alive()
-    await client.revoke(announcement._lease)  # type: ignore[attr-defined]
+    await client.revoke(announcement.lease)  # type: ignore[attr-defined]
     assert (await registry.view()).pumps["p"].alive is False
     await announcement.keep_alive()
     assert (await registry.view()).pumps["p"].alive is True
-    await client.revoke(announcement._lease)  # type: ignore[attr-defined]
+    await client.revoke(announcement.lease)  # type: ignore[attr-defined]
     other = await connect_registry(client.addresses)
     await other.announce(PUMPS, "p", 10)
     with pytest.raises(Conflict, match="already running"):
@@ -266,9 +266,9 @@ async def test_a_lease_from_before_a_change_of_leader_is_out_of_use(tmp_path: Pa
     try:
         announcement = await registry.announce(PUMPS, "p", 60)
         first = await registry.put(PUMPS, status("p"), None)
-        known = announcement._lease  # type: ignore[attr-defined]
+        known = announcement.lease  # type: ignore[attr-defined]
         await announcement.keep_alive()
-        assert announcement._lease == known  # type: ignore[attr-defined]
+        assert announcement.lease == known  # type: ignore[attr-defined]
         server.kill()
         server.restart()  # elects itself anew
         async with asyncio.timeout(20):

@@ -128,7 +128,7 @@ async def few_bytes(path: Path, pairs: int = 3) -> Image:
     async with opened(path, limits=LIMITS) as storage:
         for first_ts, merged in ((2000, {}), (3000, {}), (4000, NOTHING), (5000, NOTHING)):
             stored += await _pairs(storage, first_ts, pairs)
-            storage.index._database.compact_range(**merged)
+            storage.index.database.compact_range(**merged)
         stored += await _pairs(storage, 6000, pairs)
     return Image(path, stored)
 
@@ -143,7 +143,7 @@ async def many_blocks(path: Path, pairs: int = 450) -> Image:
     """A log of LevelDB of several blocks of 32 KiB in front of which a table was written."""
     async with opened(path, limits=LIMITS) as storage:
         stored = await _pairs(storage, 1000, 20)
-        storage.index._database.compact_range()
+        storage.index.database.compact_range()
         stored += await _pairs(storage, 2000, pairs)
         await put(storage, binlog.fake(1_000_000))
         await wait_watermark(storage, 1_000_000)
@@ -155,7 +155,7 @@ async def tables(path: Path, pairs: int = 200) -> Image:
     """Tables of several blocks, of which an opening reads the last ones only."""
     async with opened(path, limits=LIMITS) as storage:
         stored = await _pairs(storage, 1000, pairs)
-        storage.index._database.compact_range()
+        storage.index.database.compact_range()
     return Image(path, stored)
 
 

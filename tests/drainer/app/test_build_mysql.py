@@ -130,7 +130,7 @@ async def test_who_could_not_go_on_fences_off_nobody(
     living = CheckpointStore(target, CLUSTER)
     living.start(2, 100, 1000)
     living.save(Checkpoint(500, False, 0, living.epoch))
-    session = living._session.open().session_id
+    session = living.session.open().session_id
     nodes = await connect_registry(etcd_clean)
     upstream = {"history": Damaged(2000), "relay log": Moments(2000), "clock": Moments(*[400] * 100)}[lacks]
     settings = settings_for(target, tmp_path)
@@ -149,7 +149,7 @@ async def test_who_could_not_go_on_fences_off_nobody(
         with pytest.raises(Corruption):
             await build_mysql.build(BuildContext(settings, cast(Upstream, upstream), nodes, ends, operating))
     living.hold()
-    assert living._session.open().session_id == session, "its session was not ended either"
+    assert living.session.open().session_id == session, "its session was not ended either"
     living.save(Checkpoint(600, False, 0, living.epoch))
     living.close()
     await nodes.close()

@@ -410,7 +410,7 @@ async def test_nobody_is_pushed_aside_who_is_connected(target: Target, tmp_path:
     await first_life(target, tmp_path / "relay", stream, killed_at=5)
     living = CheckpointStore(target, world.CLUSTER_ID, schema=world.SCHEMA)
     living.start(2, 1, 500)
-    with pytest.raises(AtWork, match=f"connection ids {living._session.open().session_id}"):
+    with pytest.raises(AtWork, match=f"connection ids {living.session.open().session_id}"):
         await world.recover(target, tmp_path / "relay")
     living.hold()  # it goes on
     living.close()

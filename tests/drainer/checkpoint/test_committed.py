@@ -96,7 +96,7 @@ def saved(store: CheckpointStore, commit_ts: int) -> None:
 
 
 def lane_commits(store: CheckpointStore, lane: int, position: Position) -> None:
-    connection = connect(store._session.target)
+    connection = connect(store.session.target)
     table = store.lane_table()
     table.claim(connection, lane)
     table.advance(connection, lane, position)
@@ -144,7 +144,7 @@ def test_whatever_was_lost_nothing_is_written_any_more(server: Server, lost: str
     if not same_session:
         store.close()
         with pytest.raises(WentBack):
-            store._session.open()
+            store.session.open()
     for name, write in WRITES.items():
         with pytest.raises(Conflict) as raised:
             write(store)

@@ -77,7 +77,7 @@ def test_a_transaction_that_was_left_open_holds_nobody_up(target: Target) -> Non
     frozen = connect(target)
     older.lane_table().claim(frozen, 1)
     older.lane_table().advance(frozen, 1, Position(500))
-    store = older._session.open()
+    store = older.session.open()
     store.run(b"UPDATE tidb_binlog.drainer_state SET epoch=epoch WHERE cluster_id=%d" % CLUSTER)
     newer = CheckpointStore(target, CLUSTER)
     began = threading.Event()
@@ -108,21 +108,21 @@ def test_a_store_that_connected_again_can_be_ended_too(target: Target) -> None:
     older.close()
     older.save(Checkpoint(200, False, 1, older.epoch))
     for _ in range(2):
-        lost = older._session.open()
+        lost = older.session.open()
         lost.run(b"UPDATE tidb_binlog.drainer_state SET epoch=epoch WHERE cluster_id=%d" % CLUSTER)
-        older._session.current = None
+        older.session.current = None
         within(10, lambda: older.save(Checkpoint(300, False, 1, older.epoch)))
         assert not is_alive(lost)
-    older._session.open().run(b"UPDATE tidb_binlog.drainer_state SET epoch=epoch")
+    older.session.open().run(b"UPDATE tidb_binlog.drainer_state SET epoch=epoch")
     newer = CheckpointStore(target, CLUSTER)
     within(10, lambda: newer.start(2, 100, 900))
-    frozen = older._session.open()
+    frozen = older.session.open()
     assert not is_alive(frozen)
     older.close()
     with pytest.raises(Conflict):
         older.save(Checkpoint(400, False, 1, older.epoch))
     newer.save(Checkpoint(400, False, 1, newer.epoch))
-    assert is_alive(newer._session.open()), "who was fenced off ends nobody's session"
+    assert is_alive(newer.session.open()), "who was fenced off ends nobody's session"
     newer.close()
 
 

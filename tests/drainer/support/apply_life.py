@@ -246,7 +246,7 @@ class Life:
         lanes = self.sink.lanes.now._lanes
         for lane in lanes:
             lane.abandon()
-        for connection in (*(lane._session.current for lane in lanes), self.store._session.current):
+        for connection in (*(lane.session.current for lane in lanes), self.store.session.current):
             if connection is not None:
                 cut(connection)
         self.sink.keeper._thread.shutdown(cancel_futures=True)

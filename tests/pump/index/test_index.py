@@ -52,8 +52,8 @@ def test_it_knows_the_last_commit_that_it_ever_had_marks_apart(tmp_path: Path) -
     index.close()
     index = reopened()
     assert (index.last_commit_ts, index.edge_ts(largest=True)) == (20, 0)
-    index._database.put(b"!binlog!headPointer", encode_pointer(ValuePointer(0, 400)))
-    index._database.put(key_of(40), encode_pointer(ValuePointer(0, 400)))
+    index.database.put(b"!binlog!headPointer", encode_pointer(ValuePointer(0, 400)))
+    index.database.put(key_of(40), encode_pointer(ValuePointer(0, 400)))
     index.close()
     index = reopened()
     assert index.last_commit_ts == 40, "the largest of all timestamps: which are commits is not known"
@@ -79,7 +79,7 @@ def test_a_purge_goes_by_file_in_steps_and_is_on_the_medium_at_its_end(tmp_path:
     index = Index.open(str(tmp_path / "kv"), write_buffer_bytes=1 << 20, cache_bytes=1 << 20)
     records = [LogRecord(COMMIT, ts - 1, ts, ValuePointer(ts % 3, ts)) for ts in range(2, 100)]
     index.write(records, START, 0, START)
-    index._database = watched = Watched(index._database)
+    index.database = watched = Watched(index.database)
     at: int | None = 10
     deleted, steps = 0, 0
     while at is not None:
@@ -99,7 +99,7 @@ def test_an_entry_of_a_wrong_size_is_damage_and_no_timestamp(
     tmp_path: Path, key: bytes, value: bytes
 ) -> None:
     index = Index.open(str(tmp_path / "kv"))
-    index._database.put(key, value)
+    index.database.put(key, value)
     with pytest.raises(IndexDamaged, match=f"entry {key.hex()} has a wrong size"):
         filed(index, 0, (1 << 63) - 1)
     index.close()

@@ -164,7 +164,7 @@ async def test_pulls_that_nobody_reads(tmp_path: Path, method: str, source: str)
         finally:
             tracemalloc.stop()
         assert len(here.pump.pullers.facts()) > 2, "of each connection more than one is served"
-        for wire in here.server._wires:
+        for wire in here.server.wires:
             assert wire.connection is not None
             assert wire.connection.outbound.queued <= LIMITS.connection_send_bytes_max + TRANSACTION
         assert here.server.budget.send_queued <= 2 * (LIMITS.connection_send_bytes_max + MIB)

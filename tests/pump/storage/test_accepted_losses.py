@@ -197,7 +197,7 @@ async def test_a_prewrite_that_the_log_has_and_the_index_has_not_lets_the_index_
 ) -> None:
     expected = await stored(tmp_path)
     async with opened(tmp_path, limits=LIMITS) as storage:
-        storage.index._database.delete(b"ts:" + (200).to_bytes(8, "big"))
+        storage.index.database.delete(b"ts:" + (200).to_bytes(8, "big"))
     with pytest.raises(
         IndexDamaged, match="does not know the prewrite 200 of commit 201, which stands at 0000"
     ):
@@ -215,7 +215,7 @@ async def test_an_entry_that_leads_elsewhere_lets_the_index_be_built_anew(tmp_pa
     expected = await stored(tmp_path)
     async with opened(tmp_path, limits=LIMITS) as storage:
         key = b"ts:" + (201).to_bytes(8, "big")
-        storage.index._database.put(key, storage.index._database.get(b"ts:" + (301).to_bytes(8, "big")))
+        storage.index.database.put(key, storage.index.database.get(b"ts:" + (301).to_bytes(8, "big")))
     with pytest.raises(IndexDamaged, match="leads from 201 to a record of commit_ts 301"):
         await served_by_puller(tmp_path)
     assert await served_by_puller(tmp_path) == expected

@@ -82,7 +82,7 @@ class ConnectionTransport(asyncio.Protocol):
         self._receiving = False
         self._flush_due = False
         self._writable = True
-        self._reading = True
+        self.reading = True
         self._closing = False
         self._shares: ConnectionShares = door.budget.join(address)
         self._unsent = 0  # octets that were written, or held back, and that the peer does not take
@@ -293,13 +293,13 @@ class ConnectionTransport(asyncio.Protocol):
                 self.peer, "unsent_answers", "it takes no answers, and its connection was ended"
             )
             self.abort()
-        elif self._reading:
-            self._reading = False
+        elif self.reading:
+            self.reading = False
             self._transport.pause_reading()
 
     def _resume_reading(self) -> None:
-        if not self._reading and not self._closing:
-            self._reading = True
+        if not self.reading and not self._closing:
+            self.reading = True
             assert self._transport is not None
             self._transport.resume_reading()
 
@@ -337,8 +337,8 @@ class ConnectionTransport(asyncio.Protocol):
         if self._kept > self._door.limits.http_head_bytes_max and self._shares.requests.full() is not None:
             self._door.log_refused(self.peer, "receive_bytes", "requests take too much memory")
             self.abort()
-        elif http1.paused and self._reading:
-            self._reading = False
+        elif http1.paused and self.reading:
+            self.reading = False
             self._transport.pause_reading()
 
     async def _answer(self, http1: Http1, ask: Ask) -> None:
@@ -431,8 +431,8 @@ class ConnectionTransport(asyncio.Protocol):
             asyncio.get_running_loop().call_later(_LINGER_S, transport.abort)
 
     def _resume_for_linger(self, transport: asyncio.Transport) -> None:
-        if not self._reading:
-            self._reading = True
+        if not self.reading:
+            self.reading = True
             transport.resume_reading()
 
     def abort(self) -> None:

@@ -80,7 +80,7 @@ class Server:
         self._sockets: list[socket.socket] = []
         self._socket_file: tuple[str, int] | None = None  # path and inode
         self._arrived: set[ConnectionTransport] = set()  # counted in `_addresses`
-        self._wires: set[ConnectionTransport] = set()  # of these, past the handshake
+        self.wires: set[ConnectionTransport] = set()  # of these, past the handshake
         self._addresses: Counter[str] = Counter()
         self._count = 0
         self._handshakes: dict[asyncio.Task[None], ConnectionTransport] = {}
@@ -229,7 +229,7 @@ class Server:
     def _begun(self, task: asyncio.Task[None], accepted: socket.socket, wire: ConnectionTransport) -> None:
         """In a callback, because a task that is cancelled before its first step runs nothing of itself."""
         self._handshakes.pop(task, None)
-        if wire not in self._wires:
+        if wire not in self.wires:
             accepted.close()
             self._leave(wire)
 
@@ -237,7 +237,7 @@ class Server:
 
     def opened(self, wire: ConnectionTransport) -> None:
         """Before anything that the peer sent is read."""
-        self._wires.add(wire)
+        self.wires.add(wire)
         why = None if self._tls is None else self._tls.refusal(wire.certificate())
         if why is not None:
             STATS.handshakes_failed += 1
@@ -247,9 +247,9 @@ class Server:
             wire.peer = replace(wire.peer, denied=self._tls.denied(wire.certificate()))
 
     def closed(self, wire: ConnectionTransport) -> None:
-        self._wires.discard(wire)
+        self.wires.discard(wire)
         self._leave(wire)
-        if not self._wires:
+        if not self.wires:
             self._gone.set()
 
     def _leave(self, wire: ConnectionTransport) -> None:
@@ -281,7 +281,7 @@ class Server:
     def _tick(self) -> None:
         now_s = self.clock.monotonic_s()
         next_s = now_s + LOOK_S
-        for wire in list(self._wires):
+        for wire in list(self.wires):
             wire.tick(now_s)
             if wire.connection is not None:
                 next_s = min(next_s, wire.connection.next_tick_s)
@@ -322,24 +322,24 @@ class Server:
         self._close_listeners()
         for task, wire in list(self._handshakes.items()):
             # What is open already ends below: uvloop, cancelled just then, would close it and tell nobody.
-            if wire not in self._wires:
+            if wire not in self.wires:
                 task.cancel()
-        for wire in list(self._wires):
+        for wire in list(self.wires):
             wire.drain()
-        if self._wires:
+        if self.wires:
             self._gone.clear()
             try:
                 await asyncio.wait_for(self._gone.wait(), grace_s)
             except TimeoutError:
                 pass
-        for wire in list(self._wires):
+        for wire in list(self.wires):
             wire.abort()
         # Cancelled handlers, and the transports' last callbacks.
         if self.tasks:
             _, late = await asyncio.wait(self.tasks, timeout=_CANCELLED_S)
             for task in late:
                 _logger.error("handler does not end, although it was cancelled", method=task.get_name())
-        if self._wires:
+        if self.wires:
             self._gone.clear()
             await self._gone.wait()
         if self._timer is not None:

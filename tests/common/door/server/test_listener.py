@@ -58,7 +58,7 @@ async def test_replies_of_one_turn_are_one_write() -> None:
     async with house() as here, Raw.to(here.port) as raw:
         await raw.send(b"".join(call(stream, "/test.Bench/Gated") for stream in range(1, 129, 2)))
         await until(lambda: here.bench.running == 64)
-        (wire,) = here.server._wires
+        (wire,) = here.server.wires
         writes = Writes(wire._transport)
         wire._transport = cast(asyncio.Transport, writes)
         here.bench.gate.set_result(None)  # as the fsync of a group does
@@ -90,7 +90,7 @@ async def test_a_call_cancelled_before_its_handler_began_leaves_nothing(request_
                 b"".join(request_of(stream) + frames.rst_stream(stream) for stream in range(1, 101, 2))
             )
             assert await raw.answers()
-            (wire,) = here.server._wires
+            (wire,) = here.server.wires
             assert wire.connection is not None
             await until(lambda: wire.connection and not wire.connection.lingering, "handlers end")
             assert not wire.connection.streams

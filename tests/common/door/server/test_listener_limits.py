@@ -253,8 +253,8 @@ async def test_unread_answers_stop_reading() -> None:
         sending = asyncio.create_task(
             asyncio.get_running_loop().sock_sendall(raw.sock, frame(PING, 0, 0, bytes(8)) * asked)
         )
-        await until(lambda: here.server._wires and not next(iter(here.server._wires))._reading)
-        (wire,) = here.server._wires
+        await until(lambda: here.server.wires and not next(iter(here.server.wires)).reading)
+        (wire,) = here.server.wires
         assert wire.connection is not None
         assert sum(map(len, wire.connection.outbound.out)) < 1 << 19  # one read more than the limit
         async with Raw.to(here.port) as other:
@@ -265,7 +265,7 @@ async def test_unread_answers_stop_reading() -> None:
             assert data
             answered += len(data)
         await sending
-        assert wire._reading
+        assert wire.reading
 
 
 async def test_dead_pullers_beside_a_polite_client() -> None:
@@ -285,7 +285,7 @@ async def test_dead_pullers_beside_a_polite_client() -> None:
         await until(lambda: caller.calls > seen + 50)
         # Each connection may have one message more than there is room for.
         assert here.server.budget.send_queued < (1 << 22) + 50 * (1 << 17)
-        for wire in here.server._wires:
+        for wire in here.server.wires:
             assert wire.connection is not None
             assert wire.connection.outbound.queued < (1 << 19) + (1 << 17)
         for sock in pullers:

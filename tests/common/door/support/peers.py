@@ -120,7 +120,7 @@ class House:
         await until(lambda: not self.server.tasks, f"tasks: {self.server.tasks}")
         await until(lambda: not self.server._handshakes, "handshakes")
         budget = self.server.budget
-        assert len(self.server._wires) == len(budget.holders) == connections
+        assert len(self.server.wires) == len(budget.holders) == connections
         assert (budget.receive_held, budget.send_queued) == (0, 0)
         assert (self.bench.running, self.bench.flowing) == (0, 0)
 

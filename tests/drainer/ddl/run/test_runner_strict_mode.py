@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -41,6 +42,11 @@ def runner(target: Target) -> Iterator[DdlRunner]:
     runner.close()
 
 
+def strict_mode(runner: DdlRunner) -> list[tuple[Any, ...]]:
+    """On the session on which it runs DDL."""
+    return runner.on_session(lambda connection, _: connection.rows(b"SELECT @@innodb_strict_mode"))
+
+
 @pytest.mark.parametrize("text", ["VARCHAR(50)", "VARCHAR(50) ANYTHING"], ids=["as it is", "derived"])
 def test_a_row_that_could_be_too_large(
     text: str, target: Target, runner: DdlRunner, caplog: pytest.LogCaptureFixture
@@ -49,8 +55,7 @@ def test_a_row_that_could_be_too_large(
     assert not runner.run(statement).missing
     assert ("c41",) in run(target, "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_NAME='t'")
     assert "innodb_strict_mode" in caplog.text
-    with runner._session.session() as connection:
-        assert connection.rows(b"SELECT @@innodb_strict_mode") == [(1,)]
+    assert strict_mode(runner) == [(1,)]
 
 
 def test_and_a_text_in_its_place(runner: DdlRunner) -> None:
@@ -62,5 +67,4 @@ def test_what_does_not_fit_without_it_either_is_refused(target: Target, runner: 
     text = "ALTER TABLE `t` ADD COLUMN `c41` VARCHAR(16000)"
     with pytest.raises(Refused, match="1118"):
         runner.run(ddl("x"), text)
-    with runner._session.session() as connection:
-        assert connection.rows(b"SELECT @@innodb_strict_mode") == [(1,)]
+    assert strict_mode(runner) == [(1,)]

@@ -242,7 +242,7 @@ async def test_a_reader_whose_name_went_to_another_ends(begin: Begin, etcd_clean
     client = await EtcdClient.connect(etcd_clean)
     await client.put(alive_key(DRAINERS, "index"), b'{"host": "elsewhere", "pid": 1, "token": "x"}')
     leases = [one for one in [life.reader._heartbeat._announcement] if one is not None]
-    await client.revoke(leases[0]._lease)  # type: ignore[attr-defined]
+    await client.revoke(leases[0].lease)  # type: ignore[attr-defined]
     async with asyncio.timeout(15):
         with pytest.raises(NameTaken):
             await life.running
@@ -269,7 +269,7 @@ async def test_who_slept_through_the_loss_of_its_name_stores_nothing(begin: Begi
     await client.put(alive_key(DRAINERS, "index"), b'{"host": "elsewhere", "pid": 1, "token": "x"}')
     announcement = life.reader._heartbeat._announcement
     assert announcement is not None
-    await client.revoke(announcement._lease)  # type: ignore[attr-defined]
+    await client.revoke(announcement.lease)  # type: ignore[attr-defined]
     with pytest.raises(NameTaken):
         await life.reader.store()
     await said_to_whatever_is_called(life)

@@ -334,7 +334,7 @@ def test_a_commit_whose_answer_is_lost_is_not_repeated(world: World, monkeypatch
     lane = world.start()
     world.offer(target, insert(KEYLESS, 1, "a"))
     world.committed()
-    connection = lane._session.current
+    connection = lane.session.current
     assert connection is not None
     commit: Callable[[], None] = connection.commit
 
@@ -356,8 +356,8 @@ def test_a_killed_connection_loses_and_doubles_nothing(world: World) -> None:
     for number in range(10):
         world.offer(target, insert(KEYLESS, number, "a"))
         world.committed()
-        assert lane._session.current is not None
-        world.run(f"KILL {lane._session.current.session_id}")
+        assert lane.session.current is not None
+        world.run(f"KILL {lane.session.current.session_id}")
     assert world.rows("t") == [(number, "a") for number in range(10)]
 
 
