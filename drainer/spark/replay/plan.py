@@ -223,8 +223,9 @@ def shares(slices: tuple[Slice, ...], cores: int) -> tuple[tuple[Slice, ...], ..
             groups.append([])
             size = 0
         group = groups[-1]
-        if group and group[-1].name == part.name and group[-1].stop == part.start:
-            group[-1] = replace(group[-1], stop=part.stop, last=part.last)
+        both = group[-1].joined(part) if group else None
+        if both is not None:
+            group[-1] = both
         else:
             group.append(part)
         size += size_of((part,))

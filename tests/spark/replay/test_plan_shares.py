@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from drainer.reading.archive.decode.pump_range import PumpSlice, StreamState
 from drainer.reading.archive.files.payload import PB
 from drainer.reading.archive.files.segments import Slice
 from drainer.spark.replay.outline import size_of
 from drainer.spark.replay.plan import shares
+from drainer.stream.pull.range_reader import PumpSet
 
 MIB = 1 << 20
 FILES = 5
@@ -46,3 +48,16 @@ def test_a_share_is_not_larger_than_a_task_may_be() -> None:
     many = tuple(Slice(f"f{n}", n, PB, 0, 128 * MIB) for n in range(20))
     assert [size_of(parts) // MIB for parts in shares(many, 2)] == [256] * 10
     assert shares((), 2) == ()
+
+
+def test_ranges_of_pumps_that_follow_each_other_are_one_for_a_task() -> None:
+    state = StreamState(PumpSet(1, {}), b"")
+    given = tuple(PumpSlice.of(state, ts, ts + 10, 16 * MIB) for ts in range(0, 80, 10))
+    found = shares(given, 2)
+    assert [
+        [(part.after_ts, part.until_ts, part.size) for part in parts if isinstance(part, PumpSlice)]
+        for parts in found
+    ] == [
+        [(0, 40, 64 * MIB)],
+        [(40, 80, 64 * MIB)],
+    ]

@@ -86,6 +86,12 @@ class PumpSlice(Slice):
             state=state,
         )
 
+    def joined(self, following: Slice) -> Slice | None:
+        """Both as one: every range costs a task its own connections."""
+        assert isinstance(following, PumpSlice)
+        assert following.after_ts == self.until_ts
+        return PumpSlice.of(self.state, self.after_ts, following.until_ts, self.size + following.size)
+
 
 def records(part: PumpSlice, selection: Selection, definitions: Definitions) -> Iterator[Changes]:
     """Rows of the range. Raises `Corruption`, `Unavailable`."""

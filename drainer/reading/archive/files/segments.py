@@ -118,6 +118,12 @@ class Slice:
     time_zone: str = UTC
     after: int = 0
 
+    def joined(self, following: Slice) -> Slice | None:
+        """Both as one; None if they do not lie side by side."""
+        if self.name != following.name or self.stop != following.start:
+            return None
+        return replace(self, stop=following.stop, last=following.last)
+
 
 @dataclass(frozen=True, slots=True)
 class Survey:
