@@ -86,7 +86,7 @@ def test_a_history_of_nothing_has_its_headings(
 
 def test_the_notebook(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unpack(tmp_path)
-    (script,) = [block for block in SPARK.blocks("python") if "spark" in block]
+    (script,) = [block for block in SPARK.blocks("python") if "build/archive" in block]
     exec(script.replace('"build', f'"{tmp_path}'), {})
     assert re.search(r"shop\| *customer\| *update\| *\d+\|", capsys.readouterr().out)
 

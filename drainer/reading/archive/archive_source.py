@@ -28,7 +28,7 @@ from tidb_binlog.errors import ConfigError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_NOTHING: Final = Slice("", 0, "")
+NOTHING: Final = Slice("", 0, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class ArchiveSource:
     def parts(self) -> list[Part]:
         """What is read apart, in the order of the archive."""
         if self.view.is_of_definitions:
-            return [Part(_NOTHING)]
+            return [Part(NOTHING)]
         slices = self.slices()
         return (
             self._of_files({part.name for part in slices})
@@ -101,8 +101,8 @@ class ArchiveSource:
             if name not in names:
                 raise unknown_column(name, names, self.options.view)
         return ReadTask(
-            self.survey.location,
-            _NOTHING,
+            self.options.location,
+            NOTHING,
             self.options.selection,
             self.definitions,
             columns,
@@ -121,8 +121,8 @@ class ArchiveSource:
             if segment.is_covered and not self.options.verify:
                 covered.append((part, segment))
             else:
-                parts.append(Part(_NOTHING, ((part, segment),)))
-        return [*parts, Part(_NOTHING, tuple(covered))] if covered else parts
+                parts.append(Part(NOTHING, ((part, segment),)))
+        return [*parts, Part(NOTHING, tuple(covered))] if covered else parts
 
 
 def read(task: ReadTask, view: str, part: Part) -> Iterator[pa.RecordBatch]:

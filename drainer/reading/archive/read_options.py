@@ -156,14 +156,9 @@ def _bytes(text: str) -> int:
 
 def version_of(options: ReadOptions, survey: Survey, definitions: Definitions) -> TableVersion:
     """The newest definition of the table in the range, or what its first row says. Raises `ConfigError`."""
-    stop = options.selection.stop
-    versions = [
-        entry.version
-        for entry in definitions
-        if _same((entry.schema, entry.table), options.table) and (not stop or entry.first_ts <= stop)
-    ]
-    if versions:
-        return versions[-1]
+    version = newest(options, definitions)
+    if version is not None:
+        return version
     selection = options.selection
     skip_damage = options.damage == reading.REPORT
     for part in survey.plan(selection, options.partition_bytes, skip_damage=skip_damage):
@@ -174,6 +169,17 @@ def version_of(options: ReadOptions, survey: Survey, definitions: Definitions) -
         f"{survey.location.shown} has no definition and no row of {'.'.join(options.table)}",
         hint="see the view definitions for the tables that it has",
     )
+
+
+def newest(options: ReadOptions, definitions: Definitions) -> TableVersion | None:
+    """The newest definition of the table in the range."""
+    stop = options.selection.stop
+    versions = [
+        entry.version
+        for entry in definitions
+        if _same((entry.schema, entry.table), options.table) and (not stop or entry.first_ts <= stop)
+    ]
+    return versions[-1] if versions else None
 
 
 def _same(name_pair: tuple[str, str], other: tuple[str, str]) -> bool:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from drainer.reading.errors import BinlogsLost
 from tidb_binlog import time_text, tso
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.cluster import node
@@ -113,6 +114,28 @@ async def held(view: ClusterView, ask: Ask) -> Held:
     lowest, because = max(bounds, default=(0, ""))
     unknown = tuple(name for name, purged in zip(staying, answers, strict=True) if purged is None)
     return Held(lowest, because if lowest else "", unknown)
+
+
+async def first_position(view: ClusterView, tls: TlsConfig | None, after_ts: Ts | None, oldest: str) -> Ts:
+    """`after_ts`, or for None the oldest position, once pumps have all that follows. `oldest`: how
+    that is asked for. Raises `BinlogsLost`, `Unavailable` where they do not say it."""
+    holding = await held(view, asks_pumps(tls))
+    if after_ts is None:
+        if holding.unknown:
+            raise Unavailable(
+                f"the oldest binlog is not known: pump {', '.join(holding.unknown)} does not say it",
+                hint="`binlogctl -cmd pumps` shows its state; give a time as start meanwhile",
+            )
+        return holding.lowest
+    if after_ts < holding.lowest:
+        raise BinlogsLost(
+            f"the stream cannot begin after {after_ts} ({time_text.utc(after_ts)}): {holding.because}",
+            position=after_ts,
+            lowest=holding.lowest,
+            hint=f"the lowest start is {holding.lowest} ({time_text.utc(holding.lowest)}); "
+            f"{oldest} takes it, read the tables anew first",
+        )
+    return after_ts
 
 
 async def _answer(ask: Ask, address: str) -> int | None:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from drainer.changes.model import Ddl, Row, Transaction
 from drainer.changes.row_reader import RowReader
-from drainer.reading.errors import BinlogsLost, StreamEnded
+from drainer.reading.errors import StreamEnded
 from drainer.reading.large_rows import LargeRows
 from drainer.reading.subscribe import stream_start, table_choice
 from drainer.reading.subscribe.live_stream import Item, Large, LiveStream, Presence, went_back
@@ -41,7 +41,7 @@ from drainer.stream.schema.upstream_schema import read_schema
 from drainer.stream.translate.row_filter import REPAIR_HINT
 from drainer.stream.translate.translator import Translator
 from drainer.txn import Ddl as EncodedDdl
-from tidb_binlog import rpc, time_text
+from tidb_binlog import rpc
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.cluster.registry import Registry
 from tidb_binlog.errors import BinlogError, ConfigError, Corruption, Unavailable
@@ -185,23 +185,9 @@ class EncodedStream:
             after_ts = stream_start.position_of(NOW if start is None else start, now_ts)
         if after_ts == now_ts:
             return now_ts
-        held = await stream_start.held(await registry.view(), stream_start.asks_pumps(self.tls))
-        if after_ts is None:
-            if held.unknown:
-                raise Unavailable(
-                    f"the oldest binlog is not known: pump {', '.join(held.unknown)} does not say it",
-                    hint="`binlogctl -cmd pumps` shows its state; give a time as start meanwhile",
-                )
-            return held.lowest
-        if after_ts < held.lowest:
-            raise BinlogsLost(
-                f"the stream cannot begin after {after_ts} ({time_text.utc(after_ts)}): {held.because}",
-                position=after_ts,
-                lowest=held.lowest,
-                hint=f"the lowest start is {held.lowest} ({time_text.utc(held.lowest)}); "
-                'start="oldest" takes it, read the tables anew first',
-            )
-        return after_ts
+        return await stream_start.first_position(
+            await registry.view(), self.tls, after_ts, f'start="{stream_start.OLDEST}"'
+        )
 
     def _check_tables(self, tracker: SchemaTracker, position: int) -> None:
         names = (name for name in tracker.names() if not is_system_schema(name[0]))

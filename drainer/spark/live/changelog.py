@@ -30,9 +30,9 @@ from drainer.reading.archive.decode.pump_range import PUMPS
 from drainer.reading.archive.files.selection import Selection
 from drainer.sink.ddl_text import stopped
 from drainer.spark.engine import SparkOf, engine_for
-from drainer.spark.live.cluster import LiveCluster
 from drainer.spark.live.downstream import LiveBatch, LiveDownstream, LiveSettings
 from drainer.spark.replay.plan import shares
+from drainer.spark.source.pump_cluster import LiveCluster
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.schema.upstream_schema import read_schema
 from drainer.txn import Ddl

@@ -30,12 +30,12 @@ from drainer.places.place import Place
 from drainer.reading.archive.decode.pump_range import PUMPS
 from drainer.reading.archive.files.selection import Selection
 from drainer.spark.engine import SparkOf
-from drainer.spark.live.cluster import LiveCluster
 from drainer.spark.live.downstream import LiveBatch, LiveDownstream, LiveSettings
 from drainer.spark.replay.job import Frozen, stored
 from drainer.spark.replay.plan import ReplayPlan, ReplayTask
 from drainer.spark.replay.run import DdlSteps, ReplayRun
 from drainer.spark.replay.stream_jobs import LiveJobs
+from drainer.spark.source.pump_cluster import LiveCluster
 from drainer.txn import Ddl
 from tidb_binlog.errors import Conflict, Unavailable
 from tidb_binlog.observe import log

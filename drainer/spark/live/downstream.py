@@ -13,14 +13,13 @@ from typing import Final, Protocol
 from drainer.checkpoint.fencing import SPARK_OWNER
 from drainer.config.options import DrainerConfig
 from drainer.ddl.derive.values import Route
-from drainer.reading.archive.decode.definitions import Definitions
+from drainer.reading.archive.decode.definitions import Definitions, of_schema
 from drainer.reading.archive.decode.pump_range import PumpSlice, packed
-from drainer.sink.file.table_definitions import ArchivedTable
 from drainer.spark.replay.epochs import Rows
 from drainer.spark.replay.plan import CHUNK_ROWS, SMALL_BYTES, buckets_of
 from drainer.spark.source.stream_offsets import INTERVAL_S
 from drainer.stream.rules.rule_set import Rules
-from drainer.stream.schema.tracker import SchemaTracker, is_system_schema
+from drainer.stream.schema.tracker import SchemaTracker
 from drainer.txn import Ddl
 from tidb_binlog.tso import Ts
 
@@ -61,12 +60,8 @@ class KnownSchema:
     @classmethod
     def of(cls, tracker: SchemaTracker, rules: Rules) -> KnownSchema:
         """As the tracker has it now."""
-        names = (name for name in tracker.names() if not is_system_schema(name[0]) and rules.allows(*name))
-        versions = [
-            rules.placed(version) for name in names if (version := tracker.table_named(*name)) is not None
-        ]
-        tables = [ArchivedTable(0, *version.downstream, version) for version in versions]
-        partial = any(version.partial for version in versions)
+        tables = of_schema(tracker, rules)
+        partial = any(table.version.partial for table in tables)
         return cls(tracker.generation, packed(tracker), Definitions(tables), partial)
 
 

@@ -21,10 +21,10 @@ from drainer.reading.archive.decode.pump_range import PumpSlice, StreamState
 from drainer.spark.driver import translated
 from drainer.spark.engine import SparkOf
 from drainer.spark.live.changelog import open_changelog
-from drainer.spark.live.cluster import Bound, LiveCluster
 from drainer.spark.live.database import open_database
 from drainer.spark.live.downstream import KnownSchema, LiveBatch, LiveDownstream, LiveSettings
 from drainer.spark.replay.stream_jobs import Batch
+from drainer.spark.source.pump_cluster import Bound, LiveCluster
 from drainer.stream.rules.rule_set import Rules, read_rules
 from drainer.stream.translate.translator import Translator
 from drainer.txn import Ddl

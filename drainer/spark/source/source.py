@@ -4,12 +4,13 @@ In      options (`read_options`), a schema if one is given
 Out     partitions, one a stretch of a segment; in a task record batches of a view
 Holds   the archive is surveyed when the frame is loaded and when it is planned; a frame that is there does
         not see what is written later. A schema that is given prunes columns: only they are made
+Why     a range of Pumps is another source with the same views (`pump_source`, `pump_stream`)
 Never   takes filters of Spark: it keeps those of one query for another one (options select, for each load)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader
 
 NAME: Final = "binlog"
+PUMPS: Final = "pumps://"
 
 
 @dataclass
@@ -62,17 +64,38 @@ class BinlogDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of the view, or of the table, that the options name."""
-        return struct_of(ArchiveSource(self.options).schema)
+        return struct_of(self._source().schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For a batch: the archive as it is now."""
-        return BinlogReader(ArchiveSource(self.options), schema)
+        """For a batch: the archive, or what Pumps have, as it is now."""
+        if is_of_pumps(self.options):
+            from drainer.spark.source import pump_source
+
+            return pump_source.PumpReader(pump_source.PumpSource(self.options), schema)
+        return BinlogReader(self._source(), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """For a stream, which follows an archive that is written."""
+        """For a stream, which follows an archive that is written, or Pumps."""
         from drainer.spark.source import stream_reader
 
+        if is_of_pumps(self.options):
+            from drainer.spark.source.pump_stream import PumpStreamReader
+
+            return PumpStreamReader(self.options, schema)
         return stream_reader.reader(self.options, schema)
+
+    def _source(self) -> ArchiveSource:
+        if not is_of_pumps(self.options):
+            return ArchiveSource(self.options)
+        from drainer.spark.source import pump_source
+
+        return pump_source.PumpSource(self.options)
+
+
+def is_of_pumps(given: Mapping[str, str]) -> bool:
+    """Whether options name Pumps instead of an archive."""
+    options = {key.lower(): value for key, value in given.items()}
+    return "pd-urls" in options or options.get("path", "").startswith(PUMPS)
 
 
 def register(spark: SparkSession) -> None:

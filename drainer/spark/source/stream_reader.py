@@ -42,7 +42,8 @@ try:
 except ModuleNotFoundError:
     raise ConfigError(
         f"a stream needs PySpark 4.2 or newer, and this is {pyspark.__version__}",
-        hint="pip install 'pyspark>=4.2', or read the archive without a stream",
+        hint="pip install 'pyspark>=4.2', or read without a stream; `binlog-spark stream --from pumps://...`"
+        " does without",
     ) from None
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ class Follower(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, given: Mapping[str, str]) -> None:
         options = self._options = ReadOptions.of(given)
         texts = {key.lower(): text for key, text in given.items()}
-        self._max_rows = _number(texts, "maxRowsPerTrigger")
-        self._max_bytes = _number(texts, "maxBytesPerTrigger")
+        self._max_rows = number_option(texts, "maxRowsPerTrigger")
+        self._max_bytes = number_option(texts, "maxBytesPerTrigger")
         self._archive = StreamArchive(
             options.location,
             options.kind,
@@ -108,10 +109,7 @@ class StreamReader(Follower):
 
     def __init__(self, given: Mapping[str, str], columns: StructType) -> None:
         super().__init__(given)
-        if self._options.view not in _VIEWS:
-            raise ConfigError(
-                f"the view {self._options.view} is none of a stream", hint=f"choose from {', '.join(_VIEWS)}"
-            )
+        check_view(self._options.view)
         self._columns = columns
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -198,7 +196,14 @@ class RangesSource(DataSource):
 # -- options ---------------------------------------------------------------------------------------------
 
 
-def _number(texts: Mapping[str, str], name: str) -> int:
+def check_view(view: str) -> None:
+    """Raises `ConfigError` for one that a stream does not have."""
+    if view not in _VIEWS:
+        raise ConfigError(f"the view {view} is none of a stream", hint=f"choose from {', '.join(_VIEWS)}")
+
+
+def number_option(texts: Mapping[str, str], name: str) -> int:
+    """0 where it is not given. Raises `ConfigError`."""
     text = texts.get(name.lower(), "")
     if text and (not text.isdecimal() or not int(text)):
         raise ConfigError(f"{name}={text!r} is no number", hint="leave it out, or give one above 0")

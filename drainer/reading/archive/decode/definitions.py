@@ -33,7 +33,8 @@ from drainer.reading.archive.files.segments import Survey
 from drainer.relay.table_definitions import BINARY_TYPES
 from drainer.sink.file import table_definitions
 from drainer.sink.file.table_definitions import ArchivedTable
-from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.rules.rule_set import Rules
+from drainer.stream.schema.tracker import SchemaTracker, is_system_schema
 from drainer.txn import TableVersion
 from tidb_binlog import ddl_job
 from tidb_binlog import table_info as ti
@@ -308,6 +309,14 @@ def _noted(payload: bytes) -> tuple[int, list[TableVersion]]:
         return head.commit_ts, [version for _, version in head.tables]
     obinlog = reader.head(read, size)
     return obinlog.commit_ts, [reader.definition(document) for document in obinlog.definitions.values()]
+
+
+def of_schema(tracker: SchemaTracker, rules: Rules) -> list[ArchivedTable]:
+    """All that replicate, as the tracker has them now."""
+    names = (name for name in tracker.names() if not is_system_schema(name[0]) and rules.allows(*name))
+    versions = (tracker.table_named(*name) for name in names)
+    placed = (rules.placed(version) for version in versions if version is not None)
+    return [ArchivedTable(0, *version.downstream, version) for version in placed]
 
 
 def _of_history(jobs: Sequence[bytes]) -> Iterator[ArchivedTable]:

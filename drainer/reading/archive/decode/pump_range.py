@@ -2,7 +2,7 @@
 
 In      where the Pumps of a cluster are, a range of commit_ts without a finished DDL in it, the schema and
         the rules of there
-Out     `Changes` in commit order, each transaction once
+Out     `Changes` in commit order, each transaction once; the DDL that it was given
 Holds   all Pumps are read together: a transaction that two of them have is dropped here, where both are seen
         A range that lies at or below the watermark of every Pump is the same whenever it is read
 Why     a task of Spark needs no more than this to read a part of a live stream
@@ -20,7 +20,7 @@ from typing import Final
 
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.images import Images
-from drainer.reading.archive.decode.records import Changes, changes
+from drainer.reading.archive.decode.records import Changes, Record, SchemaChange, changes
 from drainer.reading.archive.files.segments import Slice
 from drainer.reading.archive.files.selection import Selection
 from drainer.stream.pull.range_reader import PumpSet, merged_range
@@ -28,7 +28,7 @@ from drainer.stream.rules.rule_history import rules_from
 from drainer.stream.rules.rule_set import Rules
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator
-from drainer.txn import Transaction
+from drainer.txn import Ddl, Transaction
 from tidb_binlog.errors import BinlogError, Corruption
 from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.tso import Ts
@@ -67,14 +67,17 @@ def _unpacked(tracker: bytes, rules: str) -> tuple[SchemaTracker, int, Translato
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PumpSlice(Slice):
-    """Everything with `after_ts` < commit_ts <= `until_ts`."""
+    """Everything with `after_ts` < commit_ts <= `until_ts`, and `ddl`, which the driver has read."""
 
     after_ts: Ts
     until_ts: Ts
     state: StreamState
+    ddl: tuple[Ddl, ...] = ()
 
     @classmethod
-    def of(cls, state: StreamState, after_ts: Ts, until_ts: Ts, size: int) -> PumpSlice:
+    def of(
+        cls, state: StreamState, after_ts: Ts, until_ts: Ts, size: int, ddl: tuple[Ddl, ...] = ()
+    ) -> PumpSlice:
         """`size`: in bytes, about."""
         return cls(
             name=f"{after_ts}-{until_ts}",
@@ -84,6 +87,7 @@ class PumpSlice(Slice):
             after_ts=after_ts,
             until_ts=until_ts,
             state=state,
+            ddl=ddl,
         )
 
     def joined(self, following: Slice) -> Slice | None:
@@ -93,11 +97,14 @@ class PumpSlice(Slice):
         return PumpSlice.of(self.state, self.after_ts, following.until_ts, self.size + following.size)
 
 
-def records(part: PumpSlice, selection: Selection, definitions: Definitions) -> Iterator[Changes]:
-    """Rows of the range. Raises `Corruption`, `Unavailable`."""
+def records(part: PumpSlice, selection: Selection, definitions: Definitions) -> Iterator[Record]:
+    """Rows of the range, then its DDL. Raises `Corruption`, `Unavailable`."""
     images = Images()
     for item in transactions(part):
         yield from rows_of(item, part, selection, definitions, images)
+    for ddl in part.ddl:
+        if selection.wants_ddl(ddl.tables):
+            yield SchemaChange(ddl, part.name, 0)
 
 
 def transactions(part: PumpSlice) -> Iterator[Transaction]:

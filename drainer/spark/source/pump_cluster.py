@@ -1,12 +1,12 @@
-"""Live cluster: what the driver of a stream asks of upstream, registry and Pumps.
+"""Pump cluster: what a driver asks of upstream, registry and Pumps, for a stream or for a range.
 
 Drives  the upstream's oracle and DDL history, the survey of the Pumps, the reader with a name
-Out     `Bound`: where the next batch ends, and how it is cut for tasks
+Out     `Bound`: where the next batch ends, and how it is cut for tasks; a range as `Bound`s
 Holds   the reader's name is ours from the beginning to the end: Pumps keep what is not done, and those that
-        join wait until the survey has them
+        join wait until the survey has them. Without a name nothing is kept: what is purged is an error
 Stops   the end of the `async with`; a reader whose name was taken, or that was told to end, raises it at the
         next `bound`
-Tests   tests/spark/live/test_stream.py
+Tests   tests/spark/live/test_stream.py, tests/spark/source/test_pump_source.py
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any, Self
 from drainer.config.cluster import cluster
 from drainer.config.options import DrainerConfig
 from drainer.reading.subscribe.named_reader import NamedReader, ReaderAddress, open_reader
+from drainer.reading.subscribe.stream_start import first_position
 from drainer.stream.pull import range_cuts
 from drainer.stream.pull.collector import Collector
 from drainer.stream.pull.merged import Merged
@@ -38,7 +39,7 @@ from tidb_binlog.cluster import node
 from tidb_binlog.cluster.registry import Registry
 from tidb_binlog.errors import Conflict, Unavailable
 from tidb_binlog.observe import log
-from tidb_binlog.tso import Ts
+from tidb_binlog.tso import TS_MAX, Ts
 from tidb_binlog.upstream.upstream_time import UpstreamTime
 from tidb_binlog.upstream_port import Upstream
 
@@ -58,20 +59,28 @@ class Bound:
 
 class LiveCluster:
     """`settings`: where the cluster is, TLS; large DDL never lie on disk, but what Go Pumps send besides may,
-    in its data-dir. `name`: of the reader."""
+    in its data-dir. `name`: of the reader, "" for none. `part_bytes`: about so much is a task's."""
 
     upstream: Upstream
     registry: Registry
     pumps: PumpSet
     """As the registry has them now."""
 
-    def __init__(self, settings: DrainerConfig, name: str, listen: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: DrainerConfig,
+        name: str,
+        listen: str,
+        clock: Clock,
+        part_bytes: int = range_cuts.TASK_BYTES,
+    ) -> None:
         self._settings = settings
         self._name = name
         self._address = ReaderAddress(listen)
         self._clock = clock
+        self._part_bytes = part_bytes
         self._ends = contextlib.AsyncExitStack()
-        self._reader: NamedReader | None = None  # from the beginning on
+        self._reader: NamedReader | None = None  # of a stream with a name, from the beginning on
         self._collector: Collector | None = None  # from `begin` on
         self._running: asyncio.Future[Any] | None = None  # collector and reader; never ends by itself
         # What the collector has given: everything at or below `_watermark` has been looked at, `_ddl` are the
@@ -103,6 +112,8 @@ class LiveCluster:
         self.upstream, self.registry = await self._ends.enter_async_context(cluster(settings))
         self._time = UpstreamTime(self.upstream.oracle, self._clock)
         await self._time.draw()
+        if not self._name:
+            return
         self._reader = await open_reader(
             self._name,
             self.registry,
@@ -128,10 +139,19 @@ class LiveCluster:
             raise Conflict(f"drainer {name} is running and writes there", hint="stop it first")
         return entry.status.max_commit_ts
 
+    @property
+    def stored_ts(self) -> Ts:
+        """Up to where a reader of this name was done before; 0 for none."""
+        return self._reader.stored_ts if self._reader is not None else 0
+
+    async def first_position(self, after_ts: Ts | None) -> Ts:
+        """`after_ts`, or for None the oldest position. Raises `BinlogsLost` where Pumps have less."""
+        view = await self.registry.view()
+        return await first_position(view, self._settings.tls, after_ts, "no start")
+
     async def begin(self, after_ts: Ts) -> None:
         """The stream goes on after a commit_ts. DDL alone is pulled here: the rows are read by tasks."""
-        assert self._reader is not None
-        settings = self._settings
+        settings, reader = self._settings, self._reader
         self._collector = collector = Collector(
             self.registry,
             self.upstream.history,
@@ -141,13 +161,17 @@ class LiveCluster:
             queue_bytes_max=settings.pull_bytes,
             spill=SpillDirectory(os.path.join(settings.data_dir, "spill")),
             connect=functools.partial(rpc.Client, tls=settings.tls),
-            unbroken=lambda: self._reader.unbroken if self._reader is not None else None,
+            unbroken=(lambda: reader.unbroken) if reader is not None else lambda: 0,
             choice=PullChoice(table_ids=(NO_TABLE,)),
         )
         self._watermark = after_ts
-        self._reader.begin(after_ts, collector.notify)
-        running = asyncio.gather(collector.run(), self._reader.run(), self._time.run(), self._take(collector))
+        runs = [collector.run(), self._time.run(), self._take(collector)]
+        if reader is not None:
+            reader.begin(after_ts, collector.notify)
+            runs.append(reader.run())
+        running = asyncio.gather(*runs)
         self._running = running
+        running.add_done_callback(lambda _: self._moved.set())  # who waits for more is to hear of it
         self._ends.push_async_callback(_end, running)
 
     async def _take(self, collector: Collector) -> None:
@@ -170,7 +194,7 @@ class LiveCluster:
             self._check()
             try:
                 await self.see_pumps()
-                return await range_cuts.parts(self.pumps, position, stop_ts)
+                return await range_cuts.parts(self.pumps, position, stop_ts, self._part_bytes)
             except Unavailable as error:
                 if not backoff.attempts:
                     logger.warning("waiting for registry or pumps", reason=error.message)
@@ -178,9 +202,9 @@ class LiveCluster:
 
     # -- batches -----------------------------------------------------------------------------------
 
-    async def bound(self, position: Ts, bytes_max: int, wait_s: float) -> Bound | None:
-        """The next batch after a position; None where nothing has come within that time. Raises why the
-        stream cannot go on."""
+    async def bound(self, position: Ts, bytes_max: int, wait_s: float, end_ts: Ts = TS_MAX) -> Bound | None:
+        """The next batch after a position, which lies before `end_ts`; None where nothing has come within
+        that time. Raises why the stream cannot go on."""
         self._check()
         if self._watermark <= position:
             self._moved.clear()
@@ -191,17 +215,42 @@ class LiveCluster:
         watermark = self._watermark
         if watermark <= position:
             return None
-        return await self._bound(position, watermark, bytes_max)
+        return await self._bound(position, min(watermark, end_ts), bytes_max)
 
     async def bound_at(self, position: Ts, stop_ts: Ts) -> Bound:
         """A batch as it was, when it was begun: it is read again."""
+        await self._reach(stop_ts)
+        bound = await self._bound(position, stop_ts, 0)
+        assert bound.stop_ts == stop_ts, (bound.stop_ts, stop_ts)
+        return bound
+
+    async def bounds(self, position: Ts, stop_ts: Ts, wait_s: float) -> list[Bound]:
+        """A whole range. Raises `Unavailable` where Pumps or registry do not answer in that time."""
+        bounds = list[Bound]()
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._reach(stop_ts)
+                while position < stop_ts:
+                    bounds.append(await self._bound(position, stop_ts, 0))
+                    position = bounds[-1].stop_ts
+        except TimeoutError:
+            raise Unavailable(
+                f"the range up to {stop_ts} waits for {self._waits_for()}",
+                hint="`binlogctl nodes` shows the state of each Pump",
+            ) from None
+        return bounds
+
+    def _waits_for(self) -> str:
+        assert self._collector is not None
+        away = sorted(name for name, pump in self._collector.states().items() if not pump.connected)
+        return f"pump {', '.join(away)}, not reachable" if away else self._collector.waits_for or "the pumps"
+
+    async def _reach(self, stop_ts: Ts) -> None:
+        """Everything up to there has been looked at."""
         while self._watermark < stop_ts:
             self._check()
             self._moved.clear()
             await self._moved.wait()
-        bound = await self._bound(position, stop_ts, 0)
-        assert bound.stop_ts == stop_ts, (bound.stop_ts, stop_ts)
-        return bound
 
     async def _bound(self, position: Ts, stop_ts: Ts, bytes_max: int) -> Bound:
         while self._ddl and self._ddl[0].commit_ts <= position:
@@ -224,8 +273,8 @@ class LiveCluster:
 
     def done(self, commit_ts: Ts) -> None:
         """Everything up to there is downstream: Pumps need not keep it for this reader."""
-        assert self._reader is not None
-        self._reader.passed(commit_ts)
+        if self._reader is not None:
+            self._reader.passed(commit_ts)
 
 
 async def _end(running: asyncio.Future[Any]) -> None:
