@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import boto3
 import pytest
@@ -30,6 +31,13 @@ class ObjectStore:
 
     port: int
     bucket: str
+
+    @classmethod
+    def empty(cls, port: int) -> Self:
+        """A bucket of its own."""
+        store = cls(port, f"bucket-{next(_buckets)}")
+        store.client().create_bucket(Bucket=store.bucket)
+        return store
 
     @property
     def environ(self) -> dict[str, str]:
@@ -79,8 +87,15 @@ class ObjectStore:
 
 @pytest.fixture(scope="session")
 def _s3_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    with moto(tmp_path_factory.mktemp("s3")) as port:
+        yield port
+
+
+@contextmanager
+def moto(directory: Path) -> Iterator[int]:
+    """The port of a server of its own."""
     port = free_ports(1)[0]
-    log = tmp_path_factory.mktemp("s3") / "moto.log"
+    log = directory / "moto.log"
     process = Process("moto", [sys.executable, "-m", "moto.server", "-H", LOOPBACK, "-p", str(port)], log)
     process.start()
     try:
@@ -105,8 +120,7 @@ def _answers(port: int, process: Process) -> bool:
 @pytest.fixture
 def s3(_s3_port: int, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
     """An S3 with an empty bucket, which this process reaches by its environment."""
-    store = ObjectStore(_s3_port, f"bucket-{next(_buckets)}")
-    store.client().create_bucket(Bucket=store.bucket)
+    store = ObjectStore.empty(_s3_port)
     for name, value in store.environ.items():
         monkeypatch.setenv(name, value)
     return store

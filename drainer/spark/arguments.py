@@ -182,7 +182,8 @@ def add_metrics(parser: argparse.ArgumentParser) -> None:
 
 
 def _metrics(text: str) -> str:
-    if not text or text.endswith(".prom") or re.fullmatch(r"(https?://)?[^/\s:]+:\d+/?", text):
+    is_file = text.endswith(".prom") and "://" not in text
+    if not text or is_file or re.fullmatch(r"(https?://)?[^/\s:]+:\d+/?", text):
         return text
     raise argparse.ArgumentTypeError(f"{text!r} is neither FILE.prom nor HOST:PORT")
 

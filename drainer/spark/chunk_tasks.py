@@ -99,7 +99,7 @@ class ChunkPart:
 @dataclass(frozen=True)
 class CopyingTask:
     """Picklable; passwords are in no `repr`. `schema`: a pickled `SchemaTracker` as it was at `ts`; `rules`:
-    the text of `Rules`. `rate_rows`: of this task, 0: no limit."""
+    the text of `Rules`. `rate_rows`: of each process, 0: no limit."""
 
     source: Target
     ts: Ts
@@ -113,8 +113,7 @@ class CopyingTask:
 
     def __call__(self, parts: Iterator[ChunkPart]) -> Iterator[Copied]:
         sources = _sources(self.schema, self.rules)
-        never = threading.Event()
-        pace = Pace(self.rate_rows, never, SystemClock())
+        pace = _pace(self.rate_rows, self.run)
         for part in parts:
             snapshot = TidbSnapshot(self.source, self.ts, 1, None)
             copier = Copier(
@@ -123,7 +122,7 @@ class CopyingTask:
                 self.progress,
                 self.run,
                 pace=pace,
-                wait=never.wait,
+                wait=threading.Event().wait,
                 log_values=self.log_values,
                 shared=True,
             )
@@ -139,6 +138,12 @@ def _sources(schema: bytes, rules: str) -> dict[Name, Source]:
     """What every task of a pass makes alike, once for each process."""
     contents = contents_of(pickle.loads(schema), rules_from(rules) if rules else Rules())
     return {source.name: source for source in contents.tables}
+
+
+@functools.lru_cache(maxsize=1)
+def _pace(rate_rows: int, run: int) -> Pace:
+    """Of a process, over all its tasks: one alone writes too few statements to be held back."""
+    return Pace(rate_rows, threading.Event(), SystemClock())
 
 
 class ChunkTasks:

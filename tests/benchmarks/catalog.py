@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tests.benchmarks import demo, drainer_idle, load, reparo, rowcodec_decode, tail, verify, verify_lag
+from tests.benchmarks import (
+    archive_in_s3,
+    demo,
+    drainer_idle,
+    load,
+    reparo,
+    rowcodec_decode,
+    tail,
+    verify,
+    verify_lag,
+)
 from tests.benchmarks import hold as verify_hold
 from tests.benchmarks.client import write as pumpclient_write
 from tests.benchmarks.door import empty as door_empty
@@ -66,6 +76,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "drain.inserts": drain_shapes.inserts,
     "file.sysbench": file_sink.sysbench,
     "file.inserts": file_sink.inserts,
+    "file.s3": archive_in_s3.s3,
     "kafka.obinlog": kafka_sink.obinlog,
     "kafka.canal-json": kafka_sink.canal_json,
     "archive.arrow": archive_arrow.run,

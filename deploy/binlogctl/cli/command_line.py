@@ -43,6 +43,14 @@ class Help:
     text: str
 
 
+def check_path(name: str, text: str) -> None:
+    """That it is no URI. Raises `FlagError`."""
+    try:
+        convert_text("path", text)
+    except ValueError as error:
+        raise FlagError(f"{name} is {text}: {error}", hint="name a file or directory of this host") from None
+
+
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Call | Help:
     """Raises `FlagError`."""
     words, flags = _split(argv)
@@ -60,6 +68,9 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Call | Help:
     arguments = words[len(command.words.split()) :]
     given = _read(parsers.of_command(command), [*flags, "--", *arguments], command)
     words = [given.pop(argument.name) for argument in command.arguments]
+    for argument, word in zip(command.arguments, words, strict=True):
+        if argument.is_file:
+            check_path(f"{command.words} {argument.name}", word)
     settings = _settings(given, environ)
     return Call(command, tuple(words), settings, _output(command, settings), is_go=False)
 

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from binlogctl.cli.command_line import Call
+from binlogctl.cli.command_line import Call, check_path
 from binlogctl.cli.commands import DIFFERS, DONE, JSON
 from binlogctl.net import drainer_file
 from tidb_binlog import time_text
@@ -81,6 +81,7 @@ def _backup_ts(text: str, now_s: float, call: Call) -> Ts:
     """Of a dump of Dumpling, a backup of BR, or as it is said."""
     from drainer.checkpoint import backup_position
 
+    check_path("-backup", text)
     if not os.path.isdir(text):
         return time_text.parse(text, now_s, time_text.zone(call.settings.time_zone))
     is_dump = os.path.exists(os.path.join(text, backup_position.DUMPLING_NAME))

@@ -17,7 +17,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from binlogctl.cli.command_line import Call
+from binlogctl.cli.command_line import Call, check_path
 from binlogctl.cli.commands import DIFFERS, DONE, JSON, NOT_COMPARABLE
 from binlogctl.cli.settings import CtlSettings
 from binlogctl.net import drainer_file
@@ -68,6 +68,7 @@ def check(given: CtlSettings) -> None:
             raise FlagError(f"{name} is {getattr(given, name)}", hint=f"at least {least}")
     if given.repair_now and (given.at_rest or given.image):
         raise FlagError("-repair-now is for a Drainer that runs", hint="write a -repair FILE")
+    check_path("-state", given.state)
     check_readable(("-image", given.image), ("-archive", given.archive))
 
 

@@ -9,6 +9,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
+from drainer.places.place import Place
 from drainer.spark import packaging
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.observe import show
@@ -25,7 +26,14 @@ The zip is pure Python. Every node needs an interpreter (PYSPARK_PYTHON) with wh
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--to", required=True, type=Path, metavar="DIR", help="made if it is not there")
+    parser.add_argument("--to", required=True, type=_directory, metavar="DIR", help="made if it is not there")
+
+
+def _directory(text: str) -> Path:
+    path = Place(text).local
+    if path is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no directory of this machine")
+    return Path(path)
 
 
 def run(args: argparse.Namespace) -> int:

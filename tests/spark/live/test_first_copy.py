@@ -25,6 +25,7 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.config.downstream import target_of, upstream_target_of
 from drainer.mysql.connection import Connection, Target
 from drainer.mysql.errors import SessionError
+from drainer.operate.control.rate_limit import BURST_S
 from drainer.points.load import table_copy
 from drainer.points.load.copier import ChunkCopy, Copied, Spread
 from drainer.points.load.load import Load, Loaded
@@ -71,8 +72,9 @@ class TidbBed(Bed):
             cluster_id=CLUSTER, oracle=TimeOracle(), history=self.history, garbage=NothingCollected()
         )
 
-    async def copy(self, tasks: Callable[..., Spread]) -> Loaded:
-        return await Load(self.settings(), self.upstream, self.nodes, spread=tasks, reader="spark").run()
+    async def copy(self, tasks: Callable[..., Spread], **more: Any) -> Loaded:
+        load = Load(self.settings(), self.upstream, self.nodes, spread=tasks, reader="spark", **more)
+        return await load.run()
 
 
 @pytest.fixture
@@ -172,6 +174,14 @@ async def test_a_task_that_is_done_again_writes_nothing_twice(bed: TidbBed) -> N
     for connection in stuck:
         with pytest.raises(SessionError):
             connection.commit()
+
+
+async def test_tasks_keep_to_a_rate_together(bed: TidbBed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them has too few statements to be held back by itself."""
+    monkeypatch.setattr(table_copy, "CHUNK_ROWS_MAX", 500)
+    fill(bed)
+    done = await bed.copy(here(lambda task, parts: None), rate_rows=8000)  # two slots
+    assert done.seconds > done.rows / 4000 - 2 * BURST_S
 
 
 async def test_a_task_of_a_copy_that_was_taken_over_writes_nothing(bed: TidbBed) -> None:
