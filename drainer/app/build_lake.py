@@ -14,7 +14,6 @@ from drainer.config.options import DrainerConfig
 from drainer.lake.delta import DeltaLake
 from drainer.lake.iceberg import IcebergLake
 from drainer.lake.lake_sink import LakeItems, LakeSink
-from drainer.lake.lake_table import Lake
 from drainer.places.place import Place
 from drainer.sink.batch.batched_sink import BatchedSink
 from drainer.sink.runner import Runner
@@ -42,7 +41,7 @@ def sink_of(settings: DrainerConfig, cluster_id: int) -> LakeSink:
     )
 
 
-def lake_of(settings: DrainerConfig, cluster_id: int) -> Lake:
+def lake_of(settings: DrainerConfig, cluster_id: int) -> DeltaLake | IcebergLake:
     """Raises `ConfigError` where a package is missing."""
     place, app = Place(settings.warehouse), app_of(settings, cluster_id)
     if settings.db_type == ICEBERG:

@@ -73,7 +73,7 @@ class DeltaLake(Lake):
         """See that there is a directory."""
         self._warehouse.make()
 
-    def load(self, name: Name) -> LakeTable | None:
+    def load(self, name: Name) -> DeltaChangelog | None:
         """Load a table, None if there is none."""
         uri = self._uri(name)
         with _told(uri):
@@ -82,7 +82,7 @@ class DeltaLake(Lake):
                 return None
             return DeltaChangelog(library.DeltaTable(uri), uri, self._app)
 
-    def create(self, name: Name, schema: pa.Schema, ids: str) -> LakeTable:
+    def create(self, name: Name, schema: pa.Schema, ids: str) -> DeltaChangelog:
         """Make a table."""
         uri = self._uri(name)
         with _told(uri):
@@ -98,6 +98,33 @@ class DeltaLake(Lake):
         """Nothing is held open."""
         return
 
+    # -- of mirrors ------------------------------------------------------------------------------------
+
+    @property
+    def shown(self) -> str:
+        """How it is called in messages."""
+        return self._warehouse.shown
+
+    def remove(self, name: Name) -> None:
+        """Remove a table, if there is one."""
+        self._warehouse.under(name[0]).under(name[1]).clear()
+
+    def sql_name(self, name: Name) -> str:
+        """How Spark calls a table."""
+        return f"delta.`{self._uri(name)}`"
+
+    def sql_settings(self, position: int) -> dict[str, str]:
+        """With which Spark stores a position with what it writes."""
+        prefix = "spark.databricks.delta.write"
+        return {f"{prefix}.txnAppId": self._app, f"{prefix}.txnVersion": str(position)}
+
+    def sql_replace(self, name: Name, select: str, position: int) -> str:
+        """The statement that makes a table of rows and a position."""
+        stored = f"'{self._app}' = '{position}'"
+        return (
+            f"CREATE OR REPLACE TABLE {self.sql_name(name)} USING delta TBLPROPERTIES ({stored}) AS {select}"
+        )
+
 
 class DeltaChangelog(LakeTable):
     """One table."""
@@ -110,7 +137,7 @@ class DeltaChangelog(LakeTable):
         self._loaded()
 
     def _loaded(self) -> None:
-        self._columns = plain(pa.schema(self._table.schema().to_arrow()))
+        self._columns = plain(self.schema)
 
     @property
     def columns(self) -> dict[str, pa.DataType]:
@@ -118,7 +145,8 @@ class DeltaChangelog(LakeTable):
 
     @property
     def position(self) -> int:
-        return int(self._table.transaction_version(self._app) or 0)
+        stored = self._table.metadata().configuration.get(self._app, 0)  # by `sql_replace`
+        return max(int(self._table.transaction_version(self._app) or 0), int(stored))
 
     @property
     def ids(self) -> str:
@@ -132,6 +160,17 @@ class DeltaChangelog(LakeTable):
     def remember(self, ids: str) -> None:
         with _told(self._uri):
             self._table.alter.set_table_properties({IDS: ids}, raise_if_not_exists=False)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns."""
+        return pa.schema(self._table.schema().to_arrow())
+
+    def add_columns(self, schema: pa.Schema) -> None:
+        """Those that are lacking, also in structs."""
+        fields = require().Schema.from_arrow(schema).fields
+        with _told(self._uri):
+            self._table.alter.add_columns(list(fields))
 
     def evolve(self, added: Mapping[str, pa.DataType], widened: Mapping[str, pa.DataType]) -> None:
         assert not widened
@@ -153,8 +192,9 @@ class DeltaChangelog(LakeTable):
         schema = require().Schema.from_arrow(schema_of(self._columns))
         actions = [_addition(file) for file in files]
         with _told(self._uri):
-            if plain(pa.schema(self._table.schema().to_arrow())) != self._columns:
-                self._table.alter.add_columns([field for field in schema.fields if field.name in IMAGES])
+            if plain(self.schema) != self._columns:
+                images = [schema_of(self._columns).field(name) for name in IMAGES]
+                self.add_columns(pa.schema(images))
             self._table.create_write_transaction(
                 actions, "append", schema, commit_properties=self._with(position)
             )

@@ -103,7 +103,7 @@ class IcebergLake(Lake):
         local = self._warehouse.local  # the library takes a URI as it stands, and decodes nothing
         return self._warehouse.uri.rstrip("/") if local is None else f"file://{os.path.abspath(local)}"
 
-    def load(self, name: Name) -> LakeTable | None:
+    def load(self, name: Name) -> IcebergChangelog | None:
         """Load a table, None if there is none."""
         library, _ = require()
         with _told(_shown(name)):
@@ -113,7 +113,7 @@ class IcebergLake(Lake):
                 return None
             return IcebergChangelog(table, _shown(name), self._app)
 
-    def create(self, name: Name, schema: pa.Schema, ids: str) -> LakeTable:
+    def create(self, name: Name, schema: pa.Schema, ids: str) -> IcebergChangelog:
         """Make a table, and its namespace."""
         with _told(_shown(name)):
             self._catalog.create_namespace_if_not_exists(name[0])
@@ -127,6 +127,47 @@ class IcebergLake(Lake):
         catalog, self._catalog = self._catalog, None
         if catalog is not None:
             catalog.close()
+
+    # -- of mirrors ------------------------------------------------------------------------------------
+
+    @property
+    def shown(self) -> str:
+        """How it is called in messages."""
+        return self._warehouse.shown
+
+    def remove(self, name: Name) -> None:
+        """Remove a table, if there is one."""
+        library, _ = require()
+        with _told(_shown(name)), contextlib.suppress(library.exceptions.NoSuchTableError):
+            self._catalog.purge_table(name)
+
+    def sql_name(self, name: Name) -> str:
+        """How Spark calls a table."""
+        return f"{CATALOG}.`{name[0]}`.`{name[1]}`"
+
+    def sql_settings(self, position: int) -> dict[str, str]:
+        """With which Spark stores a position with what it writes."""
+        return {f"spark.sql.iceberg.snapshot-property.{self._app}": str(position)}
+
+    def sql_replace(self, name: Name, select: str, position: int) -> str:
+        """The statement that makes a table of rows and a position."""
+        location = f"{self._root()}/{'/'.join(name)}"
+        stored = f"'{self._app}' = '{position}'"
+        return (
+            f"CREATE OR REPLACE TABLE {self.sql_name(name)} USING iceberg LOCATION '{location}'"
+            f" TBLPROPERTIES ({stored}) AS {select}"
+        )
+
+
+def sqlite_for_java(warehouse: str) -> dict[str, str]:
+    """Properties of a catalog of Iceberg's Java library over the file that is the default here."""
+    root = os.path.abspath(Place(warehouse).local or "")
+    return {
+        "type": "jdbc",
+        "uri": f"jdbc:sqlite:{os.path.join(root, CATALOG_FILE)}",
+        "jdbc.schema-version": "V1",
+        "warehouse": f"file://{root}",
+    }
 
 
 def _shown(name: Name) -> str:
@@ -171,9 +212,18 @@ class IcebergChangelog(LakeTable):
         with _told(self._shown), self._table.transaction() as transaction:
             transaction.set_properties({IDS: ids})
 
-    def evolve(self, added: Mapping[str, pa.DataType], widened: Mapping[str, pa.DataType]) -> None:
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns."""
+        return self._table.schema().as_arrow()
+
+    def add_columns(self, schema: pa.Schema) -> None:
+        """Those that are lacking, and wider types."""
         with _told(self._shown), self._table.update_schema() as update:
-            update.union_by_name(schema_of(self.columns | dict(added) | dict(widened)))
+            update.union_by_name(schema)
+
+    def evolve(self, added: Mapping[str, pa.DataType], widened: Mapping[str, pa.DataType]) -> None:
+        self.add_columns(schema_of(self.columns | dict(added) | dict(widened)))
 
     def append(self, rows: pa.RecordBatchReader, position: int) -> None:
         self._commit(position, lambda on, mark: on.append(rows, snapshot_properties=mark))

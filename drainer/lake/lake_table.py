@@ -42,10 +42,11 @@ def plain(schema: pa.Schema) -> dict[str, pa.DataType]:
     image = schema.field(place).type if place >= 0 else None
     if image is None or not pa.types.is_struct(image):
         return {}
-    return {field.name: _plain(field.type) for field in image}
+    return {field.name: plain_type(field.type) for field in image}
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Of several that hold the same, the one that rows are written in."""
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
     if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):

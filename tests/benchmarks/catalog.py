@@ -46,6 +46,7 @@ from tests.benchmarks.reading import archive_arrow
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
 from tests.benchmarks.spark import live as spark_live
+from tests.benchmarks.spark import mirror as spark_mirror
 from tests.benchmarks.spark import read as spark_read
 from tests.benchmarks.spark import replay as spark_replay
 from tests.benchmarks.upstream import history as upstream_history
@@ -90,6 +91,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "spark.replay": spark_replay.run,
     "spark.fold10": spark_replay.fold10,
     "spark.live": spark_live.run,
+    "spark.mirror": spark_mirror.run,
     "messages": messages.run,
     "drain.durable": drain_sysbench.durable,
     "drain.keyless": drain_shapes.keyless,

@@ -70,6 +70,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="of a stream from an archive; kept over restarts",
     )
+    add(
+        "--mode",
+        choices=("changelog", "mirror"),
+        default="changelog",
+        help="of a lake: every change is appended (default), or its tables are what the tables upstream are",
+    )
     add("--start", type=_bound, default=0, metavar="TIME", help="begin there, with a new checkpoint")
     add("--safe", action="store_true", help="rows may be downstream already, or be gone: write over them")
     add(
@@ -133,7 +139,9 @@ def _follow(
 
 def follow_pumps(args: argparse.Namespace, drainer: DrainerConfig) -> int:
     """The stream from where the checkpoint downstream is, as a Drainer of this configuration."""
-    from drainer.spark.live.downstream import LIVE_BATCH_BYTES, LiveSettings
+    from drainer.config.lake_options import LAKES
+    from drainer.spark.live.downstream import CHANGELOG, LIVE_BATCH_BYTES, MIRROR, LiveSettings
+    from drainer.spark.live.mirror import session_settings
     from drainer.spark.live.stream import PumpStream
 
     settings = LiveSettings(
@@ -144,7 +152,12 @@ def follow_pumps(args: argparse.Namespace, drainer: DrainerConfig) -> int:
         small_bytes=args.small,
         interval_s=args.interval,
         batch_bytes=args.batch_bytes or LIVE_BATCH_BYTES,
+        mode=getattr(args, "mode", CHANGELOG),
     )
+    if settings.mode == MIRROR:
+        if drainer.db_type not in LAKES:
+            raise FlagError("--mode mirror is of a lake", hint="--to delta://PLACE or iceberg://PLACE")
+        args.conf = [*session_settings(drainer).items(), *args.conf]
 
     def spark() -> SparkSession:
         return arguments.start_session(args, f"binlog-spark {args.command}")

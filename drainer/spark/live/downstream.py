@@ -24,13 +24,16 @@ from drainer.txn import Ddl
 from tidb_binlog.tso import Ts
 
 LIVE_BATCH_BYTES: Final = 256 << 20
+CHANGELOG: Final = "changelog"
+MIRROR: Final = "mirror"
 
 
 @dataclass(frozen=True)
 class LiveSettings:
     """`drainer`: rules, downstream and upstream as a Drainer has them. `name`: of the reader in the registry,
     for which Pumps keep what it has not done; `listen`: where it tells /status, "": at a free port. `once`:
-    end at what is there now. `small_bytes`: batches up to it are done here, without Spark."""
+    end at what is there now. `small_bytes`: batches up to it are done here, without Spark. `mode`: of tables
+    of a lake."""
 
     drainer: DrainerConfig
     name: str
@@ -40,6 +43,7 @@ class LiveSettings:
     batch_bytes: int = LIVE_BATCH_BYTES
     small_bytes: int = SMALL_BYTES
     chunk_rows: int = CHUNK_ROWS
+    mode: str = CHANGELOG
 
     @property
     def owner(self) -> str:

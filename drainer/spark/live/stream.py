@@ -22,7 +22,8 @@ from drainer.spark.driver import translated
 from drainer.spark.engine import SparkOf
 from drainer.spark.live.changelog import open_changelog
 from drainer.spark.live.database import open_database
-from drainer.spark.live.downstream import KnownSchema, LiveBatch, LiveDownstream, LiveSettings
+from drainer.spark.live.downstream import MIRROR, KnownSchema, LiveBatch, LiveDownstream, LiveSettings
+from drainer.spark.live.mirror import open_mirror
 from drainer.spark.replay.stream_jobs import Batch
 from drainer.spark.source.pump_cluster import Bound, LiveCluster
 from drainer.stream.rules.rule_set import Rules, read_rules
@@ -73,13 +74,20 @@ class PumpStream:
         self._loop = asyncio.get_running_loop()
         settings = self.settings
         async with LiveCluster(settings.drainer, settings.name, settings.listen, self.clock) as cluster:
-            open_downstream = open_changelog if settings.drainer.db_type in LAKES else open_database
-            downstream: LiveDownstream = await open_downstream(settings, self.spark, cluster)
+            downstream = await self._opened(cluster)
             try:
                 await cluster.begin(downstream.floor_ts)
                 await self._batches(cluster, _Life(self, cluster, downstream))
             finally:
                 await asyncio.to_thread(downstream.close)
+
+    async def _opened(self, cluster: LiveCluster) -> LiveDownstream:
+        settings = self.settings
+        if settings.drainer.db_type not in LAKES:
+            return await open_database(settings, self.spark, cluster)
+        if settings.mode == MIRROR:
+            return await open_mirror(settings, self.spark, cluster, self.rules)
+        return await open_changelog(settings, self.spark, cluster)
 
     async def _batches(self, cluster: LiveCluster, life: _Life) -> None:
         settings = self.settings

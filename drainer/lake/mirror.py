@@ -1,0 +1,162 @@
+"""Mirror: the form of a table that follows a table upstream row by row, and what becomes of it at a DDL.
+
+In     table versions before and after
+Out    columns; for each column afterwards what it is of the table before
+Holds  the columns are those upstream, in their types of a changelog, and `_invalid`. A column is known by its
+       id, and by its name where its type was changed in a way that made TiDB write it anew
+Never  converts a value in another way than the upstream did: a column whose values became others is refused
+Tests  tests/drainer/lake/test_mirror.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from drainer.lake.changelog import columns_of
+from drainer.lake.evolution import holds
+from drainer.lake.lake_table import Name
+from drainer.mysql.literal.plan import compile_sql
+from drainer.reading.archive.views.changes import INVALID, ImageSide
+from drainer.txn import INSERT, Ddl, TableVersion
+from tidb_binlog.ddl_job import ActionType, action_name
+from tidb_binlog.errors import DownstreamError
+from tidb_binlog.table_info import TableInfo
+
+_NOTHING: Final = b"\x00"
+_MOVES_ROWS: Final = frozenset(
+    {
+        ActionType.DROP_TABLE_PARTITION,
+        ActionType.TRUNCATE_TABLE_PARTITION,
+        ActionType.EXCHANGE_TABLE_PARTITION,
+        ActionType.RECOVER_TABLE,
+        ActionType.RECOVER_SCHEMA,
+        ActionType.FLASHBACK_CLUSTER,
+    }
+)
+"""Rows come or go with them of which no change tells."""
+_HINT: Final = (
+    "leave the table out (syncer.ignore-table), pass over the statement by a syncer.ddl-rule and correct the"
+    " mirror by hand, or keep a changelog"
+)
+
+
+def schema_of(version: TableVersion) -> pa.Schema:
+    """The columns of a mirror."""
+    columns = [(column.name, column.type) for column in columns_of(version)]
+    return pa.schema([*columns, (INVALID, pa.string())])
+
+
+def key_of(version: TableVersion) -> list[str]:
+    """The columns by which rows are told apart. Raises `DownstreamError` where there are none."""
+    names = [column.name for column in compile_sql(version.info).key_columns]
+    if not names:
+        raise DownstreamError(
+            f"table {'.'.join(version.downstream)} has no key: a mirror cannot tell its rows apart",
+            hint="leave it out (syncer.ignore-table), or keep a changelog of it",
+        )
+    return names
+
+
+class Follow(NamedTuple):
+    """What a column is of the table before: `former`, or `default` of one that is new."""
+
+    name: str
+    type: pa.DataType
+    former: str = ""
+    default: Any = None
+
+
+@dataclass(frozen=True)
+class Changed:
+    """What a DDL made of the tables. `removed` are names downstream, `renamed` those before and after,
+    `emptied` and `altered` the versions by now, with what their columns are of those before."""
+
+    removed: tuple[Name, ...] = ()
+    renamed: tuple[tuple[Name, Name], ...] = ()
+    emptied: tuple[TableVersion, ...] = ()
+    altered: tuple[tuple[TableVersion, tuple[Follow, ...]], ...] = ()
+
+
+def changed(ddl: Ddl, before: Iterable[TableVersion], after: Iterable[TableVersion]) -> Changed:
+    """Of the tables downstream. Raises `DownstreamError` for what no mirror can follow."""
+    old, new = ({version.downstream: version for version in versions} for versions in (before, after))
+    if ddl.action in _MOVES_ROWS:
+        raise _refused(ddl, "rows come or go with it of which no change tells")
+    gone = {version.id: name for name, version in old.items() if name not in new}
+    renamed, emptied, altered = [], [], []
+    for name, version in new.items():
+        former = old.get(name)
+        if former is None:
+            if version.id in gone:
+                renamed.append((gone.pop(version.id), name))
+        elif former.id != version.id:
+            emptied.append(version)
+        elif former.info != version.info and (columns := _follows(ddl, former, version)):
+            altered.append((version, columns))
+    return Changed(tuple(gone.values()), tuple(renamed), tuple(emptied), tuple(altered))
+
+
+def _follows(ddl: Ddl, before: TableVersion, after: TableVersion) -> tuple[Follow, ...]:
+    """Nothing where the columns are as they were."""
+    if _key_ids(before) != _key_ids(after):
+        raise _refused(ddl, "it changes the key by which rows are told apart")
+    by_id = {column.id: column for column in columns_of(before)}
+    kept = {column.id for column in columns_of(after)}
+    by_name = {column.name.lower(): column for column in by_id.values() if column.id not in kept}
+    defaults = _defaults(after, by_id.keys())
+    follows = []
+    for column in columns_of(after):
+        former = by_id.get(column.id) or by_name.get(column.name.lower())
+        if former is None:
+            follows.append(Follow(column.name, column.type, default=defaults[column.name]))
+        elif holds(column.type, former.type):
+            follows.append(Follow(column.name, column.type, former.name))
+        else:
+            raise _refused(ddl, f"column {column.name} was {former.type} and is {column.type}")
+    same = [Follow(column.name, column.type, column.name) for column in by_id.values()]
+    return () if follows == same else tuple(follows)
+
+
+def only_adds(columns: Iterable[Follow], present: Iterable[str]) -> bool:
+    """Whether a table with columns of these names only gets further ones, that rows of before have no values
+    in."""
+    kept = [each.former for each in columns if each.former]
+    return all(each.former == each.name if each.former else each.default is None for each in columns) and set(
+        kept
+    ) | {INVALID} == set(present)
+
+
+def _key_ids(version: TableVersion) -> list[int]:
+    return [column.id for column in compile_sql(version.info).key_columns]
+
+
+def _defaults(version: TableVersion, present: Iterable[int]) -> dict[str, Any]:
+    """What rows hold in columns that are younger than they are."""
+    former_ids = set(present)
+    columns = [column for column in columns_of(version) if column.id not in former_ids]
+    if not columns:
+        return {}
+    ids = {column.id for column in columns}
+    added = [each for each in version.info.columns if each.id in ids]
+    info = TableInfo(
+        version.id, version.name, tuple(replace(each, offset=place) for place, each in enumerate(added))
+    )
+    younger = TableVersion(info, version.schema, version.name, version.version)
+    schema = pa.schema([("after", pa.struct([(column.name, column.type) for column in columns]))])
+    row: dict[str, Any] = (
+        ImageSide("after", 3, schema, younger).array([(younger, INSERT, None, _NOTHING)], {})[0].as_py()
+    )
+    return row
+
+
+def _refused(ddl: Ddl, why: str) -> DownstreamError:
+    tables = ", ".join(".".join(name) for name in ddl.tables)
+    return DownstreamError(
+        f"DDL job {ddl.job_id} ({action_name(ddl.action)}) at commit_ts {ddl.commit_ts} on {tables}: a mirror"
+        f" cannot follow it: {why}; statement: {ddl.query}",
+        hint=_HINT,
+    )

@@ -1,0 +1,122 @@
+"""Lake: what streams to a lake have alike: where they are, and what becomes of a DDL that needs a decision.
+
+Owns    a file in the warehouse for each name and mode: the position. Who has the name of the reader writes it
+Tests   tests/spark/live/test_lake_stream.py, tests/spark/live/test_mirror.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import Final
+
+from drainer.app.build_lake import app_of
+from drainer.app.build_mysql import patiently
+from drainer.checkpoint import savepoint
+from drainer.checkpoint.resume import AheadOfUpstream
+from drainer.checkpoint.value import Checkpoint
+from drainer.config.options import DrainerConfig
+from drainer.ddl import rules as ddl_rules
+from drainer.ddl.policy import Policy, Ruling
+from drainer.ddl.rules import APPLY, STOP
+from drainer.places.place import Place
+from drainer.sink.ddl_text import stopped
+from drainer.spark.live.downstream import CHANGELOG, LiveDownstream, LiveSettings
+from drainer.spark.source.pump_cluster import LiveCluster
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.schema.upstream_schema import read_schema
+from drainer.txn import Ddl
+from tidb_binlog.tso import Ts
+
+DIRECTORY: Final = "_tidb-binlog"
+
+
+class LakePosition:
+    """Where a stream is, beside the tables of its warehouse: a file for each name."""
+
+    def __init__(self, settings: DrainerConfig, cluster_id: int, mode: str) -> None:
+        self.warehouse = Place(settings.warehouse)
+        self._name = f"{DIRECTORY}/{app_of(settings, cluster_id)}.{mode}"
+
+    def load(self) -> Checkpoint:
+        """At 0, if there is none. Raises `Corruption`, `Unavailable`."""
+        content = self.warehouse.content(self._name)
+        return (
+            savepoint.parse(content.decode(errors="replace"))
+            if content is not None
+            else Checkpoint(0, True, 0)
+        )
+
+    def store(self, checkpoint: Checkpoint) -> None:
+        """Raises `Unavailable`."""
+        self.warehouse.put(self._name, savepoint.render(checkpoint).encode())
+
+
+def named(settings: LiveSettings) -> DrainerConfig:
+    """The configuration under the name that positions have: of the Drainer whose it is, or the stream's."""
+    drainer = settings.drainer
+    return replace(drainer, node_id=drainer.node_id or settings.name)
+
+
+@dataclass(frozen=True)
+class LakeStart:
+    """Where a stream to a lake goes on, and the schema of there."""
+
+    position: LakePosition
+    floor_ts: Ts
+    tracker: SchemaTracker
+    policy: Policy
+
+
+async def begin(settings: LiveSettings, cluster: LiveCluster) -> LakeStart:
+    """Where a stream to a lake goes on, and the schema of there. Raises `Conflict` while a Drainer writes."""
+    drainer = named(settings)
+    position = LakePosition(drainer, cluster.upstream.cluster_id, settings.mode)
+    drainer_ts = await cluster.drainer_at(drainer.name) if settings.mode == CHANGELOG else 0
+    checkpoint = await asyncio.to_thread(position.load)
+    now_ts, initial_ts = await cluster.now_ts(), drainer.initial_commit_ts
+    floor_ts = max(checkpoint.commit_ts, drainer_ts) or (now_ts if initial_ts == -1 else initial_ts)
+    if floor_ts > now_ts:
+        raise AheadOfUpstream(
+            f"{position.warehouse.shown} is at {floor_ts}, but the upstream is at {now_ts}: it went back in"
+            " time, or is another one with the same id",
+            hint="check pd-urls; after restoring the upstream choose another warehouse",
+        )
+    version = checkpoint.schema_version if checkpoint.commit_ts == floor_ts else 0
+    if not checkpoint.commit_ts:  # a life that ends before its first batch has begun all the same
+        await asyncio.to_thread(position.warehouse.make)
+        await asyncio.to_thread(position.store, Checkpoint(floor_ts, True, 0))
+    at_ts = drainer.load_schema_snapshot
+    tracker = await read_schema(cluster.upstream.history, floor_ts, version, at_ts=at_ts)
+    return LakeStart(position, floor_ts, tracker, Policy(ddl_rules.parse(drainer.ddl_rules)))
+
+
+class LakeDownstream(LiveDownstream):
+    """What is alike, whatever becomes of a batch: tables know what they have, so the next one may be any."""
+
+    def __init__(self, start: LakeStart) -> None:
+        self.position = start.position
+        self.floor_ts = start.floor_ts
+        self.tracker = start.tracker
+        self.policy = start.policy
+
+    def begun(self, position: Ts) -> Ts:
+        return 0
+
+    def passed(self, ddl: Ddl) -> None:
+        return
+
+    async def reach(self, commit_ts: Ts) -> None:
+        checkpoint = Checkpoint(commit_ts, True, self.tracker.version)
+        await patiently(lambda: self.position.store(checkpoint), lambda: None)
+
+    async def give_back(self, commit_ts: Ts) -> None:
+        await self.reach(commit_ts)
+
+
+def ruling_of(ddl: Ddl, policy: Policy) -> Ruling:
+    """What is to become of a DDL. Raises `DownstreamError` where an operator has to decide."""
+    ruling = policy.rule(ddl)
+    if ruling.action == STOP or (ddl.refused and ruling.action == APPLY):
+        raise stopped(ddl, ddl.refused or ruling.reason)
+    return ruling

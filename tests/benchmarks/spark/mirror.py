@@ -1,0 +1,149 @@
+"""`spark.mirror`: folded effects go into Delta mirrors by `MERGE INTO`, beside the same MERGE of Parquet.
+
+The rate is row changes by the time from the first byte of an archive to the last commit; the ratio is what is
+left of the rate of a MERGE whose rows lie there as Parquet. Both in turns in one session of Spark 4.1, into
+tables of the same rows; contents are verified. `python -m tests.benchmarks.spark.mirror` is that session.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from drainer.config.options import DrainerConfig
+from drainer.ddl.policy import Policy
+from drainer.lake import mirror
+from drainer.lake.delta import DeltaLake
+from drainer.places.place import Place
+from drainer.reading.archive.decode.definitions import of_archive
+from drainer.reading.archive.decode.reading import FAIL
+from drainer.reading.archive.files.segments import survey
+from drainer.reading.archive.files.selection import Selection
+from drainer.spark.effects.fold import Reading, effects, folded
+from drainer.spark.live.downstream import MIRROR
+from drainer.spark.live.lake import LakePosition, LakeStart
+from drainer.spark.live.mirror import DELTA_CONNECTOR, Mirrors, decoded, session_settings
+from drainer.spark.replay.plan import buckets_of, shares
+from drainer.spark.session import session
+from drainer.stream.rules.rule_set import Rules
+from drainer.stream.schema.tracker import SchemaTracker
+from tests.architecture.source import ROOT
+from tests.benchmarks.report import Result
+from tests.benchmarks.settings import Settings
+from tests.benchmarks.spark.rows import SCHEMA, WORKLOADS, write
+from tests.benchmarks.spark.rows import Rows as Workload
+from tests.spark.support import spark_versions
+
+CHANGES: Final = 200_000
+ROUNDS: Final = 3
+LAST_TS: Final = (1 << 62) - 1
+_APP: Final = "benchmark"
+
+
+class Bench:
+    """A session, an archive, tables that are filled anew before each round."""
+
+    def __init__(self, directory: Path, conf: dict[str, str]) -> None:
+        self._directory = directory
+        self.rows = Workload()
+        archive = directory / "archive"
+        write(archive, self.rows, WORKLOADS["distinct"](self.rows, CHANGES))
+        self._settings = DrainerConfig(db_type="delta", warehouse=str(directory / "lake"))
+        self._spark = session("benchmark", "local[2]", {**session_settings(self._settings), **conf})
+        surveyed = survey(Place(str(archive)), "auto")
+        self._definitions = of_archive(surveyed.location, surveyed)
+        parts = tuple(surveyed.plan(Selection(), 2 << 20))
+        buckets = buckets_of(sum(part.size for part in parts))
+        grouped = shares(parts, 2)
+        self._reading = Reading(
+            surveyed.location, grouped, Selection(), self._definitions, frozenset(), buckets, FAIL
+        )
+        lake = DeltaLake(Place(self._settings.warehouse), _APP)
+        start = LakeStart(LakePosition(self._settings, 1, MIRROR), 0, SchemaTracker(), Policy())
+        self._mirrors = Mirrors(start, lake, lambda: self._spark, Rules())
+
+    def fill(self) -> None:
+        Place(self._settings.warehouse).clear()
+        for version, rows in zip(self.rows.versions, self.rows.before, strict=True):
+            schema = mirror.schema_of(version)
+            columns = list(zip(*((*row, None) for row in rows.values()), strict=True))
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+            write_deltalake(self._path(version.name), pa.Table.from_arrays(arrays, schema=schema))
+
+    def _path(self, table: str) -> str:
+        return f"{self._settings.warehouse}/{SCHEMA}/{table}"
+
+    def of_effects(self) -> float:
+        """Seconds of the way from the archive."""
+        self.fill()
+        began_s = time.monotonic()
+        self._mirrors.merge(self._reading, LAST_TS)
+        return time.monotonic() - began_s
+
+    def of_parquet(self) -> float:
+        """Seconds of the MERGEs alone, of rows that lie there."""
+        frame = folded(effects(self._spark, self._reading), 4).persist()
+        for version in self.rows.versions:
+            path = self._directory / "ready" / version.name
+            if not path.exists():
+                number = self._definitions.number_of(self._definitions.of_upstream(version))
+                some = frame.where(frame["definition"] == number)
+                decoded(some, version, self._definitions).write.parquet(str(path))
+        frame.unpersist()
+        self.fill()
+        began_s = time.monotonic()
+        for version in self.rows.versions:
+            ready = self._spark.read.parquet(str(self._directory / "ready" / version.name))
+            self._mirrors.merge_rows(ready, version, LAST_TS)
+        return time.monotonic() - began_s
+
+    def check(self) -> None:
+        for version, rows in zip(self.rows.versions, self.rows.tables, strict=True):
+            there = DeltaTable(self._path(version.name)).to_pyarrow_table(columns=["id", "k", "c", "pad"])
+            found = sorted(zip(*(column.to_pylist() for column in there.columns), strict=True))
+            assert found == sorted(rows.values()), version.name
+
+
+def main(conf: str) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        bench = Bench(Path(directory), json.loads(conf))
+        times = []
+        for _ in range(ROUNDS):
+            round_s = []
+            for way in (bench.of_effects, bench.of_parquet):
+                round_s.append(way())
+                bench.check()
+            times.append(round_s)
+        ours, ready = (min(column) for column in zip(*times, strict=True))
+        print(json.dumps([bench.rows.changes, ours, ready]))
+
+
+def run(settings: Settings) -> Result:
+    conf = {
+        "spark.driver.memory": "2g",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        **spark_versions.jars("4.1", *DELTA_CONNECTOR.packages),
+    }
+    argv = [sys.executable, "-m", "tests.benchmarks.spark.mirror", json.dumps(conf)]
+    done = subprocess.run(
+        argv, env=spark_versions.environ("4.1"), cwd=ROOT, text=True, stdout=subprocess.PIPE, check=True
+    )
+    changes, ours, ready = json.loads(done.stdout.splitlines()[-1])
+    return Result(
+        *("spark.mirror", changes / ours, "changes/s", 0.0, None, None, None),
+        *(f"MERGE of ready Parquet, {changes / ready:,.0f}/s", ready / ours),
+        f"{changes} changes of as many rows into 4 Delta tables, {ours:.1f} s and {ready:.1f} s",
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,181 @@
+"""Mirrors of real Pumps by Spark's connectors, in the release that they are for, read without Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+from pyspark.sql import SparkSession
+
+from drainer.spark.live.mirror import DELTA_CONNECTOR, ICEBERG_CONNECTOR, require
+from pumpclient import column
+from tests.architecture.source import ROOT
+from tests.integration.support.subscribed_shop import shop
+from tests.pump.conftest import pump as pump
+from tests.pump.support.process import Start
+from tests.spark.support import spark_versions
+from tidb_binlog.errors import ConfigError
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(spark_versions.MAKING_S + 600)]
+
+LIVES = """
+import json, sys
+from drainer.spark.live.mirror import Mirrors
+from drainer.spark.program import run
+from tidb_binlog.errors import BinlogError
+
+class Killed(BaseException):
+    pass
+
+async def never(self, commit_ts):
+    if self.tracker.names() and commit_ts > dies_after:
+        raise Killed
+    await reach(self, commit_ts)
+
+reach, dies_after = Mirrors.reach, 0
+for line in sys.stdin:
+    argv, dies_after = json.loads(line)
+    Mirrors.reach = never if dies_after else reach
+    try:
+        code = run(argv)
+    except Killed:
+        code = -9
+    except BinlogError as error:
+        code = 1
+        print(error, file=sys.stderr, flush=True)
+    print("code", code, flush=True)
+"""
+
+
+@dataclass
+class Lives:
+    """A process that runs the command as often as it is told, in one session of Spark."""
+
+    form: str
+    warehouse: Path
+    process: subprocess.Popen[str]
+    log: Path
+
+    def run(self, endpoint: str, *more: str, dies_after: int = 0) -> tuple[int, str]:
+        """Its code, and what it said meanwhile."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        to = f"{self.form}://{self.warehouse}"
+        argv = ["stream", "--from", f"pumps://{endpoint}", "--to", to, "--mode", "mirror", "--once"]
+        argv += ["--start", "1", "--interval", "50ms", "--master", "local[2]", *more]
+        before = self.log.stat().st_size
+        self.process.stdin.write(json.dumps([argv, dies_after]) + "\n")
+        self.process.stdin.flush()
+        for line in self.process.stdout:
+            if line.startswith("code "):
+                return int(line.split()[1]), self.log.read_text()[before:]
+        raise AssertionError(self.log.read_text()[-4000:])
+
+    def rows(self, table: str) -> list[tuple[Any, ...]]:
+        """As another program sees them, by key."""
+        if self.form == "delta":
+            relation = DeltaTable(str(self.warehouse / "shop" / table)).to_pyarrow_table()
+        else:
+            catalog = load_catalog("lake", type="sql", uri=f"sqlite:///{self.warehouse}/catalog.db")
+            relation = catalog.load_table(("shop", table)).scan().to_arrow()
+            catalog.close()
+        return duckdb.from_arrow(relation).order("id").fetchall()
+
+
+@pytest.fixture(params=[DELTA_CONNECTOR, ICEBERG_CONNECTOR], ids=["delta", "iceberg"])
+def lives(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lives]:
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.driver.memory": "1g",
+        **spark_versions.jars("4.1", *request.param.packages),
+    }
+    child = LIVES.replace("run(argv)", f"run([*argv, *{[f'--conf={k}={v}' for k, v in settings.items()]!r}])")
+    log = tmp_path / "lives.log"
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-c", child],
+            env=spark_versions.environ("4.1"),
+            cwd=ROOT,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        )
+    with process:
+        yield Lives(request.node.callspec.id, tmp_path / "lake", process, log)
+
+
+def test_a_session_without_the_connector(tmp_path: Path, spark: SparkSession) -> None:
+    """It is said which one, and of which release."""
+    for connector in (DELTA_CONNECTOR, ICEBERG_CONNECTOR):
+        with pytest.raises(ConfigError, match=f"needs {connector.packages[0]}.*{spark.version}") as raised:
+            require(spark, connector)
+        assert "pyspark==4.1" in str(raised.value)
+
+
+async def test_a_mirror_is_what_the_tables_upstream_are(lives: Lives, pump: Start, etcd_clean: str) -> None:
+    await pump("-node-id=p1", "-heartbeat-interval=200ms").start_and_wait()
+    publisher = await shop(etcd_clean)
+    for number in range(6):
+        async with publisher.transaction() as txn:
+            txn.insert("shop.orders", {"id": number, "item": "x"})
+            txn.insert("shop.items", {"id": number, "item": "x"})
+    async with publisher.transaction() as txn:
+        txn.update("shop.orders", {"id": 0, "item": "x"}, {"id": 0, "item": "y"})
+        txn.update("shop.orders", {"id": 1, "item": "x"}, {"id": 10, "item": "moved"})
+        txn.delete("shop.orders", {"id": 2, "item": "x"})
+        txn.insert("shop.orders", {"id": 7, "item": "short"})
+    async with publisher.transaction() as txn:
+        txn.delete("shop.orders", {"id": 7, "item": "short"})
+    dies = int(txn.commit_ts) - 1
+    code, said = await asyncio.to_thread(lives.run, etcd_clean, dies_after=dies)
+    assert code == -9, said
+    async with publisher.transaction() as txn:
+        txn.delete("shop.orders", {"id": 3, "item": "x"})
+    code, said = await asyncio.to_thread(lives.run, etcd_clean)
+    assert code == 0, said
+    assert lives.rows("orders") == [
+        *((0, "y", None), (4, "x", None), (5, "x", None), (10, "moved", None)),
+    ]
+    assert lives.rows("items") == [(number, "x", None) for number in range(6)]
+
+    await publisher.add_column("shop.orders", column("note", "varchar(10)"))
+    async with publisher.transaction() as txn:  # in one batch with the DDL after it
+        txn.insert("shop.orders", {"id": 11, "item": "x", "note": "m"})
+    await publisher.add_column("shop.orders", column("price", "decimal(6,2)", default="1.50"))
+    await publisher.drop_column("shop.orders", "item")
+    await publisher.truncate_table("shop.items")
+    await publisher.rename_table("shop.items", "things")
+    async with publisher.transaction() as txn:
+        txn.update(
+            "shop.orders", {"id": 4, "note": None, "price": "1.50"}, {"id": 4, "note": "n", "price": "2"}
+        )
+        txn.insert("shop.things", {"id": 8, "item": "z"})
+    code, said = await asyncio.to_thread(lives.run, etcd_clean)
+    assert code == 0, said
+    assert [(key, note, str(price)) for key, note, price, _ in lives.rows("orders")] == [
+        *((0, None, "1.50"), (4, "n", "2.00"), (5, None, "1.50"), (10, None, "1.50")),
+        (11, "m", "1.50"),
+    ]
+    assert lives.rows("things") == [(8, "z", None)]
+
+    await publisher.drop_table("shop.things")
+    await publisher.create_table("shop.log", [column("line", "varchar(40)")], primary_key=[])
+    async with publisher.transaction() as txn:
+        txn.insert("shop.log", {"line": "the same"}, rowid=1)
+    code, said = await asyncio.to_thread(lives.run, etcd_clean)
+    assert code == 1
+    assert "table shop.log has no key: a mirror cannot tell its rows apart" in said
+    assert not (lives.warehouse / "shop" / "things" / "_delta_log").exists()
+    await publisher.close()
