@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
+import json
 import os
 import pickle
 import shlex
@@ -40,7 +41,9 @@ from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start
 from tests.waiting import until_here
 from tidb_binlog import tso
-from tidb_binlog.errors import Conflict, FlagError
+from tidb_binlog.cluster.node import READER, NodeStatus
+from tidb_binlog.cluster.registry import NodeEntry
+from tidb_binlog.errors import Conflict, FlagError, Rejected
 from tidb_binlog.upstream.standalone import NothingCollected
 
 pytestmark = pytest.mark.integration
@@ -113,6 +116,25 @@ async def test_tasks_copy_all_tables_as_they_were(
     assert bed.is_equal("orders", "log", "names", "empty")
     entry = bed.nodes.drainers["spark"].status
     assert (entry.state, entry.is_reader, entry.max_commit_ts) == ("paused", True, done.ts)
+    ((text,),) = bed.rows(f"SELECT checkPoint FROM tidb_binlog.checkpoint WHERE clusterID={CLUSTER}")
+    stored = json.loads(text)
+    assert (stored["consistent"], stored["commitTS"]) == (True, done.ts)
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        (NodeEntry(NodeStatus("spark", "h:1", "online", label=READER), 5, True), "reader spark is running"),
+        (NodeEntry(NodeStatus("spark", "h:1", "paused"), 5, False), "spark is a Drainer's node id"),
+    ],
+    ids=["a reader", "a Drainer"],
+)
+async def test_whoever_has_the_name_keeps_it(bed: TidbBed, entry: NodeEntry, said: str) -> None:
+    fill(bed)
+    bed.nodes.drainers["spark"] = entry
+    with pytest.raises(Rejected, match=said):
+        await bed.copy(here(lambda task, parts: pytest.fail("a row is copied")))
+    assert bed.nodes.drainers["spark"] is entry
 
 
 class Here(ChunkTasks):
