@@ -41,6 +41,7 @@ PASSWORD_VARIABLE: Final = "BINLOG_SPARK_PASSWORD"
 PUMPS: Final = "pumps://"
 PORT: Final = 3306
 _SCHEMES: Final = ("mysql", "mariadb", "tidb")
+_OVER_CONNECT: Final = ("binlog-spark read", "binlog-spark stats")
 _PORT_OF_TIDB: Final = 4000
 _BOUND: Final = "a commit timestamp (TSO) or a time like '2026-11-22 03:04:05' (UTC)"
 
@@ -195,8 +196,9 @@ def add_spark(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         "--master",
         default=None,
         metavar="URL",
-        help="spark://HOST:PORT, yarn, k8s://..., local[N] (default: all cores here, or spark-submit's;"
-        " read, files, stats, history and small ranges need no Spark without it)",
+        help="spark://HOST:PORT, yarn, k8s://..., local[N]; for read and stats sc://HOST:PORT (default: all"
+        " cores here, or spark-submit's; read, files, stats, history and small ranges need no Spark without"
+        " it)",
     )
     group.add_argument(
         "--conf",
@@ -297,6 +299,11 @@ def open_session(args: argparse.Namespace, app: str) -> SparkSession:
 
 def start_session(args: argparse.Namespace, app: str) -> SparkSession:
     """The same for what reads no archive."""
+    if session.is_connect(args.master) and app not in _OVER_CONNECT:
+        raise FlagError(
+            f"{app} needs Spark's own context, which Spark Connect does not give",
+            hint=f"only {' and '.join(_OVER_CONNECT)} do without; use --master spark://HOST:PORT",
+        )
     spark = session.session(app, args.master, dict(args.conf))
     session.quiet()
     return spark

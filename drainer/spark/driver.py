@@ -93,7 +93,8 @@ class TaskProgress:
 
     def follow(self, spark: SparkSession) -> None:
         """From now on its tasks are counted, too."""
-        self._tracker = spark.sparkContext.statusTracker()
+        context = getattr(spark, "sparkContext", None)  # a session of Spark Connect has none
+        self._tracker = context.statusTracker() if context is not None else None
 
     def detail(self, text: str) -> None:
         """What is done now, in words."""

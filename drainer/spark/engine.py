@@ -219,8 +219,9 @@ class Executors:
         *,
         together: bool = False,
     ) -> Rows:
-        slots = self._spark.sparkContext.defaultParallelism
-        tasks = min(len(items), _TASKS * slots) if together else len(items)
+        tasks = len(items)
+        if together:
+            tasks = min(tasks, _TASKS * self._spark.sparkContext.defaultParallelism)
         frame = self._spark.range(0, len(items), 1, max(tasks, 1))
         return _RowsOfSpark(frame, lambda numbers: work(items[number] for (number,) in numbers), columns)
 

@@ -52,7 +52,7 @@ def session(
     """The session, made as asked for if there is none. `conf` wins over what stands here. Raises
     `ConfigError`."""
     submitted = is_submitted()
-    if not submitted:
+    if not (submitted or is_connect(master) or "pyspark.sql.connect.session" in sys.modules):
         _need_java()
     try:
         from pyspark import SparkConf, SparkContext
@@ -65,6 +65,14 @@ def session(
         active.conf.set(_ZONE, "UTC")
         source.register(active)
         return active
+    if is_connect(master):
+        builder = SparkSession.builder.remote(master or "")
+        for key, value in (conf or {}).items():
+            builder = builder.config(key, value)
+        connected = builder.getOrCreate()
+        connected.conf.set(_ZONE, "UTC")
+        source.register(connected)
+        return connected
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the first python3 of the path
     chosen = {"spark.app.name": app, **_EVERYWHERE}
     if not submitted:
@@ -82,6 +90,11 @@ def session(
     spark = builder.getOrCreate()
     source.register(spark)
     return spark
+
+
+def is_connect(master: str | None) -> bool:
+    """Whether it is a server of Spark Connect: its sessions have no context, and no JVM is here."""
+    return (master or "").startswith("sc://")
 
 
 def is_submitted() -> bool:
