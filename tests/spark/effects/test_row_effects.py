@@ -18,14 +18,22 @@ from drainer.spark.effects.batches import batches
 from drainer.spark.effects.merge import merged
 from drainer.spark.effects.operations import Operations
 from drainer.spark.effects.row_effects import RowEffects
-from drainer.txn import INSERT, UPDATE, TableEvents, TableVersion, Transaction
+from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
+from pumpclient.publish.transaction import Kind
 from tests.drainer.support import recorded
+from tests.drainer.support.apply_life import column
 from tests.drainer.support.relay_world import items
+from tests.rig.workload.encoding import RowImages
+from tests.rig.workload.model import Model
+from tests.rig.workload.tables import standing_tables
+from tests.rig.workload.workload import Ending, Workload
 from tests.spark.support.number_keys import history, table
 from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.table_info import LONGLONG, TableInfo
 
 SCENARIOS = sorted(path.name for path in recorded.ROOT.iterdir() if path.is_dir())
 BUCKETS = 16
+KINDS = {Kind.INSERT: INSERT, Kind.UPDATE: UPDATE, Kind.DELETE: DELETE}
 
 
 def row_by_row(stream: Iterable[Transaction], known: Definitions) -> list[Any]:
@@ -124,3 +132,64 @@ def test_of_tables_whose_former_images_are_needed_rows_are_taken_one_by_one() ->
     (batch,), _ = at_once(stream, known)
     before_of = frozenset(batch.column("table").to_pylist())
     assert RowEffects(known, known.number_of, before_of, BUCKETS).read(stream) == ([], stream)
+
+
+def random_stream(seed: int, count: int) -> list[Transaction]:
+    """What random sessions do to tables with keys of every kind, and without."""
+    model, encoded = Model("d"), RowImages()
+    for each in standing_tables("d", itertools.count(1)):
+        model.add(each)
+    workload = Workload(random.Random(seed), model)
+    versions: dict[int, TableVersion] = {}
+    stream = []
+    for number in range(1, count + 1):
+        plan = workload.next(Ending.COMMIT)
+        assert plan is not None
+        events: dict[int, tuple[list[int], list[bytes]]] = {}
+        for change in plan.transaction.changes:
+            info = TableInfo.from_json(change.table.info())
+            versions.setdefault(info.id, TableVersion(info, "d", info.name, 1))
+        for of, kind, row in encoded.encode(plan.transaction.changes):
+            kinds, rows = events.setdefault(of, ([], []))
+            kinds.append(KINDS[kind])
+            rows.append(row)
+        model.end(plan.transaction, committed=True)
+        tables, first = [], 0
+        for of, (kinds, rows) in events.items():
+            tables.append(TableEvents(versions[of], kinds, rows, first))
+            first += len(rows)
+        stream.append(Transaction(0, number << 20, tuple(tables), 0))
+    return stream
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_random_tables_in_stretches(seed: int) -> None:
+    """Stretches put together, of which one table may be found at once in one and row by row in another."""
+    stream, known = random_stream(seed, 300), Definitions()
+    found: list[Any] = []
+    for start in range(0, len(stream), 70):
+        some, left = at_once(stream[start : start + 70], known)
+        found += some + row_by_row(left, known)
+    assert net(found) == net(row_by_row(stream, known))
+
+
+def test_generated_columns_between_others_are_in_no_image() -> None:
+    plain = table(unsigned=False).info
+    generated = replace(column(4, "g", LONGLONG), generated="`id` + 1", generated_stored=True)
+    v, key, n = plain.columns
+    columns = tuple(replace(each, offset=at) for at, each in enumerate((v, generated, key, n)))
+    version = TableVersion(replace(plain, columns=columns), "d", "t", 1)
+    encoder, known = RowEncoder(version.info), Definitions()
+    rows = [
+        {"v": "a" * number, "g": number + 1, "id": number, "n": number % 2 or None} for number in range(5)
+    ]
+    kinds = [INSERT] * 5 + [UPDATE] * 4 + [DELETE]
+    encoded = [encoder.insert(row) for row in rows]
+    encoded += [encoder.update(row, {**row, "n": 7}) for row in rows[:4]]
+    encoded.append(encoder.delete(rows[4]))
+    for count in (5, 9, 10):
+        events = TableEvents(version, kinds[:count], encoded[:count], 0)
+        stream = [Transaction(0, 1 << 30, (events,), 0)]
+        found, left = at_once(stream, known)
+        assert not left
+        assert net(found) == net(row_by_row(stream, known))
