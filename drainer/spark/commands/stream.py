@@ -214,6 +214,8 @@ def _from_archive(args: argparse.Namespace, done: Callable[[Batch], None]) -> Ar
     # It needs what PySpark has since 4.2: the other commands do without, and so does --help.
     from drainer.spark.replay.stream_apply import ArchiveStream, StreamSettings
 
+    if args.mode == "mirror":
+        raise FlagError("--mode mirror is of a stream from Pumps", hint="--from pumps://HOST:2379")
     for flag, value in (("--from", args.archive), ("--to", args.database), ("--checkpoint", args.checkpoint)):
         if not value:
             raise FlagError(f"{flag} is missing", hint="see binlog-spark stream --help")

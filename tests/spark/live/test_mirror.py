@@ -18,13 +18,14 @@ from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
 from drainer.spark.live.mirror import DELTA_CONNECTOR, ICEBERG_CONNECTOR, require
+from drainer.spark.program import run
 from pumpclient import column
 from tests.architecture.source import ROOT
 from tests.integration.support.subscribed_shop import shop
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start
 from tests.spark.support import spark_versions
-from tidb_binlog.errors import ConfigError
+from tidb_binlog.errors import ConfigError, FlagError
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(spark_versions.MAKING_S + 600)]
 
@@ -122,6 +123,14 @@ def test_a_session_without_the_connector(tmp_path: Path, spark: SparkSession) ->
         with pytest.raises(ConfigError, match=f"needs {connector.packages[0]}.*{spark.version}") as raised:
             require(spark, connector)
         assert "pyspark==4.1" in str(raised.value)
+
+
+@pytest.mark.parametrize(("source", "said"), [("pumps://h:1", "of a lake"), (".", "of a stream from Pumps")])
+def test_a_mirror_of_what_has_none(source: str, said: str) -> None:
+    """And not a stream that is something else."""
+    argv = ["stream", "--from", source, "--to", "mysql://root@127.0.0.1/", "--mode", "mirror"]
+    with pytest.raises(FlagError, match=f"--mode mirror is {said}"):
+        run([*argv, "--checkpoint", "nowhere"])
 
 
 async def test_a_mirror_is_what_the_tables_upstream_are(lives: Lives, pump: Start, etcd_clean: str) -> None:
