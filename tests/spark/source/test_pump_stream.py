@@ -132,6 +132,32 @@ def columns() -> StructType:
     return struct_of(PumpSource({"path": "pumps://127.0.0.1:1"}).schema)
 
 
+async def test_a_table_that_is_made_while_a_query_runs_is_read(pump: Start, etcd_clean: str) -> None:
+    """Its DDL is in no history that was read when the query began."""
+    await pump("-node-id=p1", "-heartbeat-interval=200ms").start_and_wait()
+    publisher = await shop(etcd_clean)
+    reader = PumpStreamReader({"path": f"pumps://{etcd_clean}", "start": "1"}, columns())
+    at, rows = await asyncio.to_thread(reader.initialOffset), list[str]()
+
+    def follow(count: int) -> None:
+        nonlocal at
+        while len(rows) < count:
+            end = reader.latestOffset(at, reader.getDefaultReadLimit())
+            for part in reader.partitions(at, end) if end != at else ():
+                rows.extend(row["after"] for batch in reader.read(part) for row in batch.to_pylist())
+            at = end
+
+    await write(publisher, 1)
+    await asyncio.to_thread(follow, 1)
+    await publisher.create_table("shop.later", [column("id", "int", nullable=False)], primary_key=["id"])
+    async with publisher.transaction() as txn:
+        txn.insert("shop.later", {"id": 7})
+    await asyncio.to_thread(follow, 2)
+    assert rows == ['{"id":1,"item":"pen 1"}', '{"id":7}']
+    await asyncio.to_thread(reader.stop)
+    await publisher.close()
+
+
 async def test_a_name_is_one_query_and_a_purged_place_ends_it(
     pump: Start, etcd_clean: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
