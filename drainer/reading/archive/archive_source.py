@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from drainer.places.place import Place
 from drainer.reading.archive.decode import coverage, ddl_history, definitions
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.reading import REPORT
@@ -54,6 +55,11 @@ class ArchiveSource:
     def survey(self) -> Survey:
         """Survey the archive, once."""
         return segments.survey(self.options.location, self.options.kind, self.options.time_zone)
+
+    @property
+    def location(self) -> Place:
+        """Where tasks open the names of slices."""
+        return self.survey.location
 
     @cached_property
     def definitions(self) -> Definitions:
@@ -101,7 +107,7 @@ class ArchiveSource:
             if name not in names:
                 raise unknown_column(name, names, self.options.view)
         return ReadTask(
-            self.options.location,
+            self.location,
             NOTHING,
             self.options.selection,
             self.definitions,

@@ -27,6 +27,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from drainer.config.options import DrainerConfig
+from drainer.places.place import Place
 from drainer.reading.archive import archive_source
 from drainer.reading.archive.archive_source import ArchiveSource, Part
 from drainer.reading.archive.decode.definitions import Definitions, of_schema
@@ -133,6 +134,11 @@ class PumpSource(ArchiveSource):
                 hint="leave it out to read up to now",
             )
         return stop_ts or now_ts
+
+    @property
+    def location(self) -> Place:
+        """Of nothing but its name."""
+        return self.options.location
 
     @cached_property
     def definitions(self) -> Definitions:
