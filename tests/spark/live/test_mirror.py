@@ -159,6 +159,21 @@ async def test_a_mirror_is_what_the_tables_upstream_are(lives: Lives, pump: Star
     ]
     assert lives.rows("items") == [(number, "x", None) for number in range(6)]
 
+    text = column("id", "varchar(10) collate utf8mb4_general_ci", nullable=False)
+    await publisher.create_table("shop.codes", [text, column("n", "int")], primary_key=["id"])
+    for number, (before, after) in enumerate([("A", "a"), ("b", "B"), ("B", "b")]):
+        async with publisher.transaction() as txn:
+            if number < 2:
+                txn.insert("shop.codes", {"id": before, "n": number}, rowid=number)
+            else:  # what is there for longer than the batch
+                code, said = await asyncio.to_thread(lives.run, etcd_clean)
+                assert code == 0, said
+            rowid = min(number, 1)
+            txn.update("shop.codes", {"id": before, "n": rowid}, {"id": after, "n": number}, rowid=rowid)
+    code, said = await asyncio.to_thread(lives.run, etcd_clean)
+    assert code == 0, said
+    assert lives.rows("codes") == [("a", 0, None), ("b", 2, None)], "one key, in other letters"
+
     await publisher.add_column("shop.orders", column("note", "varchar(10)"))
     async with publisher.transaction() as txn:  # in one batch with the DDL after it
         txn.insert("shop.orders", {"id": 11, "item": "x", "note": "m"})
