@@ -1,12 +1,14 @@
 """Lake: what streams to a lake have alike: where they are, and what becomes of a DDL that needs a decision.
 
-Owns    a file in the warehouse for each name and mode: the position. Who has the name of the reader writes it
+Owns    files in the warehouse for each name and mode: the position, and which mirrors there are. Who has the
+        name of the reader writes them
 Tests   tests/spark/live/test_lake_stream.py, tests/spark/live/test_mirror.py
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,6 +21,7 @@ from drainer.config.options import DrainerConfig
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Policy, Ruling
 from drainer.ddl.rules import APPLY, STOP
+from drainer.lake.lake_table import Name
 from drainer.places.place import Place
 from drainer.sink.ddl_text import stopped
 from drainer.spark.live.downstream import CHANGELOG, LiveDownstream, LiveSettings
@@ -50,6 +53,15 @@ class LakePosition:
     def store(self, checkpoint: Checkpoint) -> None:
         """Raises `Unavailable`."""
         self.warehouse.put(self._name, savepoint.render(checkpoint).encode())
+
+    def load_tables(self) -> frozenset[Name]:
+        """Those that were noted last. Raises `Unavailable`."""
+        content = self.warehouse.content(f"{self._name}.tables")
+        return frozenset((schema, table) for schema, table in json.loads(content or b"[]"))
+
+    def store_tables(self, names: frozenset[Name]) -> None:
+        """Note which tables there are. Raises `Unavailable`."""
+        self.warehouse.put(f"{self._name}.tables", json.dumps(sorted(names)).encode())
 
 
 def named(settings: LiveSettings) -> DrainerConfig:

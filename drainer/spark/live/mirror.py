@@ -27,9 +27,9 @@ from drainer.config.lake_options import ICEBERG
 from drainer.config.options import DrainerConfig
 from drainer.ddl.rules import REWRITE, SKIP
 from drainer.lake import mirror
-from drainer.lake.delta import DeltaLake
+from drainer.lake.delta import DeltaChangelog, DeltaLake
 from drainer.lake.evolution import holds
-from drainer.lake.iceberg import CATALOG, IcebergLake, sqlite_for_java
+from drainer.lake.iceberg import CATALOG, IcebergChangelog, IcebergLake, sqlite_for_java
 from drainer.lake.lake_table import Name, plain_name, plain_type
 from drainer.mysql.rows.change import PUT_UPDATE
 from drainer.places.place import Place
@@ -186,7 +186,7 @@ class Mirrors(LakeDownstream):
         self._lake = lake
         self._spark_of = spark
         self._rules = rules
-        self._seen: set[Name] = set()  # mirrors that were there in this life
+        self._tables = start.position.load_tables()  # mirrors that were made and not removed by a DDL
 
     @property
     def _spark(self) -> SparkSession:
@@ -206,10 +206,8 @@ class Mirrors(LakeDownstream):
     def _rows(self, batch: LiveBatch) -> int:
         step, buckets = batch.rows, batch.buckets(0) or _BUCKETS_MIN
         parts = shares(batch.slices, self._spark.sparkContext.defaultParallelism)
-        reading = Reading(
-            *(Place(PUMPS), parts, Selection(step.start, step.stop), batch.schema.definitions),
-            *(frozenset(), buckets, FAIL),
-        )
+        selection, definitions = Selection(step.start, step.stop), batch.schema.definitions
+        reading = Reading(Place(PUMPS), parts, selection, definitions, frozenset(), buckets, FAIL)
         return self.merge(reading, step.stop)  # a DDL at the end has a commit of its own
 
     def merge(self, reading: Reading, stop_ts: Ts) -> int:
@@ -232,15 +230,8 @@ class Mirrors(LakeDownstream):
     def merge_rows(self, rows: DataFrame, version: TableVersion, stop_ts: Ts) -> None:
         """One row a key."""
         keys, schema, name = mirror.key_of(version), mirror.schema_of(version), plain_name(version.downstream)
-        table = self._lake.load(name)
-        if table is None:
-            if name in self._seen:
-                raise Conflict(
-                    f"the mirror {'.'.join(name)} is gone: another program has removed it",
-                    hint="restore it, or begin with an empty warehouse",
-                )
-            table = self._lake.create(name, schema, "")
-        self._seen.add(name)
+        table = self._load(name) or self._lake.create(name, schema, "")
+        self._note(self._tables | {name})
         if table.position >= stop_ts:
             return
         _check(".".join(name), table.schema, schema)
@@ -255,6 +246,21 @@ class Mirrors(LakeDownstream):
             f" WHEN NOT MATCHED AND NOT s.{GONE} THEN INSERT ({', '.join(names)}) VALUES ({values})",
             stop_ts,
         )
+
+    def _load(self, name: Name) -> DeltaChangelog | IcebergChangelog | None:
+        """None if there is none yet, or none any more."""
+        table = self._lake.load(name)
+        if table is None and name in self._tables:
+            raise Conflict(
+                f"the mirror {'.'.join(name)} is gone: another program has removed it",
+                hint="restore it, or begin with an empty warehouse: rows of before come from no Pump",
+            )
+        return table
+
+    def _note(self, tables: frozenset[Name]) -> None:
+        if tables != self._tables:
+            self.position.store_tables(tables)
+            self._tables = tables
 
     def _run(self, statement: str, commit_ts: Ts) -> None:
         """With the position, in one commit."""
@@ -293,14 +299,14 @@ class Mirrors(LakeDownstream):
         before, now = ([table.version for table in each] for each in (batch.schema.definitions, after))
         changes = mirror.changed(ddl, before, now)
         for old, new in changes.renamed:
-            if self._lake.load(plain_name(old)) is not None:
+            if self._load(plain_name(old)) is not None:
                 self._replace(plain_name(new), f"SELECT * FROM {self._lake.sql_name(plain_name(old))}", ddl)
                 self._remove(plain_name(old))
         for name in changes.removed:
             self._remove(plain_name(name))
         for version in changes.emptied:
             name = plain_name(version.downstream)
-            if self._lake.load(name) is not None:
+            if self._load(name) is not None:
                 empty = struct_of(mirror.schema_of(version))
                 self._spark.createDataFrame([], empty).createOrReplaceTempView(_VIEW)
                 self._replace(name, f"SELECT * FROM {_VIEW}", ddl)
@@ -308,7 +314,7 @@ class Mirrors(LakeDownstream):
             self._alter(plain_name(version.downstream), version, columns, ddl)
 
     def _alter(self, name: Name, version: TableVersion, columns: tuple[mirror.Follow, ...], ddl: Ddl) -> None:
-        table = self._lake.load(name)
+        table = self._load(name)
         if table is None or table.position >= ddl.commit_ts:
             return
         if mirror.only_adds(columns, table.schema.names):
@@ -333,9 +339,10 @@ class Mirrors(LakeDownstream):
         table = self._lake.load(name)
         if table is None or table.position < ddl.commit_ts:
             self._run(self._lake.sql_replace(name, select, ddl.commit_ts), ddl.commit_ts)
+        self._note(self._tables | {name})
 
     def _remove(self, name: Name) -> None:
-        self._seen.discard(name)
+        self._note(self._tables - {name})
         self._lake.remove(name)
         if isinstance(self._lake, DeltaLake):  # Spark remembers a table by its path
             jvm: Any = self._spark.sparkContext._jvm

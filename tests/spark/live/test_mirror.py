@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import subprocess
 import sys
@@ -82,14 +83,26 @@ class Lives:
                 return int(line.split()[1]), self.log.read_text()[before:]
         raise AssertionError(self.log.read_text()[-4000:])
 
+    def catalog(self) -> contextlib.closing[Any]:
+        """Iceberg's."""
+        uri = f"sqlite:///{self.warehouse}/catalog.db"
+        return contextlib.closing(load_catalog("lake", type="sql", uri=uri))
+
+    def rename(self, table: str, name: str) -> None:
+        """As another program does."""
+        if self.form == "delta":
+            (self.warehouse / "shop" / table).rename(self.warehouse / "shop" / name)
+        else:
+            with self.catalog() as catalog:
+                catalog.rename_table(("shop", table), ("shop", name))
+
     def rows(self, table: str) -> list[tuple[Any, ...]]:
         """As another program sees them, by key."""
         if self.form == "delta":
             relation = DeltaTable(str(self.warehouse / "shop" / table)).to_pyarrow_table()
         else:
-            catalog = load_catalog("lake", type="sql", uri=f"sqlite:///{self.warehouse}/catalog.db")
-            relation = catalog.load_table(("shop", table)).scan().to_arrow()
-            catalog.close()
+            with self.catalog() as catalog:
+                relation = catalog.load_table(("shop", table)).scan().to_arrow()
         return duckdb.from_arrow(relation).order("id").fetchall()
 
 
@@ -173,6 +186,17 @@ async def test_a_mirror_is_what_the_tables_upstream_are(lives: Lives, pump: Star
     code, said = await asyncio.to_thread(lives.run, etcd_clean)
     assert code == 0, said
     assert lives.rows("codes") == [("a", 0, None), ("b", 2, None)], "one key, in other letters"
+
+    async with publisher.transaction() as txn:
+        txn.update("shop.codes", {"id": "b", "n": 2}, {"id": "b", "n": 3}, rowid=1)
+    lives.rename("codes", "hidden")  # as another program may, between two lives
+    code, said = await asyncio.to_thread(lives.run, etcd_clean)
+    assert code == 1
+    assert "the mirror shop.codes is gone: another program has removed it" in said
+    lives.rename("hidden", "codes")
+    code, said = await asyncio.to_thread(lives.run, etcd_clean)
+    assert code == 0, said
+    assert lives.rows("codes") == [("a", 0, None), ("b", 3, None)]
 
     await publisher.add_column("shop.orders", column("note", "varchar(10)"))
     async with publisher.transaction() as txn:  # in one batch with the DDL after it
