@@ -58,8 +58,9 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # What reckons goes first, what waits for real servers behind it. What takes longest of either begins
     # first, so that no process is alone with it at the end.
-    def order(item: pytest.Item) -> tuple[bool, bool]:
-        return item.get_closest_marker("integration") is not None, "spark" not in item.path.parts
+    def order(item: pytest.Item) -> tuple[bool, bool, bool]:
+        parts = item.path.parts
+        return item.get_closest_marker("integration") is not None, "rig" not in parts, "spark" not in parts
 
     items.sort(key=order)
 

@@ -32,7 +32,8 @@ async def test_kills_and_a_successor(
         scene.start_pump()
         for _ in range(KILLS):
             process, url = scene.start_drainer()
-            until_here(grows(s3))
+            grew, is_through = grows(s3), through(url, scenario)
+            until_here(lambda grew=grew, is_through=is_through: grew() or is_through())
             killed(process, rng)
         process, _ = scene.start_drainer()
         successor, url = scene.start_drainer("--standby")
