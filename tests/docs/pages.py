@@ -49,7 +49,9 @@ COMPARISON = Page("docs/comparison.md")
 EXIT_CODES = Page("docs/exit-codes.md")
 
 
-def run(*arguments: str, codes: tuple[int, ...] = (0,), **environment: str) -> str:
+def run(
+    *arguments: str, codes: tuple[int, ...] = (0,), deadline_s: float = DEADLINE_S, **environment: str
+) -> str:
     """What a command of a page prints, run in the checkout."""
     result = subprocess.run(
         arguments,
@@ -57,7 +59,7 @@ def run(*arguments: str, codes: tuple[int, ...] = (0,), **environment: str) -> s
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=DEADLINE_S,
+        timeout=deadline_s,
         check=False,
     )
     assert result.returncode in codes, result.stdout + result.stderr

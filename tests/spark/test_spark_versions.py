@@ -17,6 +17,7 @@ from tests.integration.support.subscribed_shop import shop, write
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start
 from tests.spark.support import spark_versions
+from tidb_binlog.errors import Unavailable
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(spark_versions.MAKING_S + 100)]
 
@@ -64,3 +65,13 @@ async def test_a_whole_run_of_an_older_release(
     rows = connection.rows(b"SELECT id, item FROM shop.orders ORDER BY id")
     assert rows == [(number, f"pen {number}") for number in range(20)]
     connection.run(b"DROP DATABASE shop")
+
+
+def test_a_release_that_cannot_be_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said which one: so `make demo-spark` ends, with the code 2."""
+    monkeypatch.setattr(spark_versions, "_STORE", tmp_path)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    with pytest.raises(Unavailable, match=r"pyspark==4\.1\.\* cannot be downloaded: (?s:.*)no network"):
+        spark_versions.environ("4.1")
+    assert not (tmp_path / "4.1").exists()

@@ -6,7 +6,7 @@
                                without the network
 
 Holds   each is made once for a checkout, below build/spark, however many processes ask; what was cut short
-        while it was made is made anew
+        while it was made is made anew. `Unavailable` where it cannot be downloaded
 Why     a directory in front of the path and no environment of its own: what differs is one package
 """
 
@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+
+from tidb_binlog.errors import Unavailable
 
 RELEASES: Final = ("4.0", "4.1")
 MAKING_S: Final = 800
@@ -52,7 +54,8 @@ def jars(release: str, *packages: str) -> dict[str, str]:
 
 def _install(release: str, target: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    _run([*pip, "--target", str(target), f"pyspark=={release}.*"], dict(os.environ))
+    package = f"pyspark=={release}.*"
+    _download(package, [*pip, "--target", str(target), package], dict(os.environ))
 
 
 def _resolve(variables: dict[str, str], packages: tuple[str, ...], target: Path) -> None:
@@ -63,12 +66,24 @@ def _resolve(variables: dict[str, str], packages: tuple[str, ...], target: Path)
         "spark.ui.enabled": "false",
     }
     submit = " ".join(f"--conf {key}={value}" for key, value in settings.items())
-    _run([sys.executable, "-c", _RESOLVE], variables | {"PYSPARK_SUBMIT_ARGS": f"{submit} pyspark-shell"})
+    submitted = variables | {"PYSPARK_SUBMIT_ARGS": f"{submit} pyspark-shell"}
+    _download(settings["spark.jars.packages"], [sys.executable, "-c", _RESOLVE], submitted)
 
 
-def _run(argv: list[str], variables: dict[str, str]) -> None:
-    done = subprocess.run(argv, env=variables, text=True, capture_output=True, timeout=MAKING_S, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+def _download(what: str, argv: list[str], variables: dict[str, str]) -> None:
+    try:
+        done = subprocess.run(
+            argv, env=variables, text=True, capture_output=True, timeout=MAKING_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        said = f"it is not there after {MAKING_S} s"
+    else:
+        if done.returncode == 0:
+            return
+        said = (done.stdout + done.stderr)[-2000:].strip()
+    raise Unavailable(
+        f"{what} cannot be downloaded: {said}", hint=f"once it is in {_STORE}, no network is needed"
+    )
 
 
 def _once(name: str, make: Callable[[Path], None]) -> Path:
