@@ -9,12 +9,9 @@ import datetime
 
 from drainer.app.build import BuildContext
 from drainer.app.build_batch import build_batch
-from drainer.config.lake_options import ICEBERG
 from drainer.config.options import DrainerConfig
-from drainer.lake.delta import DeltaLake
-from drainer.lake.iceberg import IcebergLake
 from drainer.lake.lake_sink import LakeItems, LakeSink
-from drainer.places.place import Place
+from drainer.lake.warehouse import lake_of
 from drainer.sink.batch.batched_sink import BatchedSink
 from drainer.sink.runner import Runner
 from drainer.stream.rules.rule_set import read_rules
@@ -39,19 +36,6 @@ def sink_of(settings: DrainerConfig, cluster_id: int) -> LakeSink:
         compact_s=settings.compact_interval_s,
         retention=datetime.timedelta(days=settings.retention_days),
     )
-
-
-def lake_of(settings: DrainerConfig, cluster_id: int) -> DeltaLake | IcebergLake:
-    """Raises `ConfigError` where a package is missing."""
-    place, app = Place(settings.warehouse), app_of(settings, cluster_id)
-    if settings.db_type == ICEBERG:
-        return IcebergLake(place, app, settings.catalog_properties)
-    return DeltaLake(place, app)
-
-
-def app_of(settings: DrainerConfig, cluster_id: int) -> str:
-    """The name under which positions are stored in tables."""
-    return f"tidb-binlog-{cluster_id}-{settings.name}"
 
 
 async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:

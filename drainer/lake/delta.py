@@ -23,6 +23,7 @@ from drainer.places.place import Place
 from tidb_binlog.errors import ConfigError, Conflict, DownstreamError, Unavailable
 from tidb_binlog.observe.printable import one_line
 
+_BATCH_ROWS: Final = 10_000
 EXTRA_HINT: Final = "pip install 'tidb-binlog[delta]'"
 WRITE_HINT: Final = "check the place, the network and the credentials in the environment; it is tried again"
 
@@ -53,9 +54,9 @@ def _told(where: str) -> Iterator[None]:
             f"the Delta table {where} does not take the rows: {one_line(str(error))}",
             hint="another program has changed its columns or its protocol: undo that, or move the table away",
         ) from None
-    except (errors.DeltaError, OSError) as error:
+    except (errors.DeltaError, OSError, pa.ArrowException) as error:
         raise Unavailable(
-            f"the Delta table {where} cannot be written: {one_line(str(error))}", hint=WRITE_HINT
+            f"the Delta table {where} cannot be read or written: {one_line(str(error))}", hint=WRITE_HINT
         ) from None
 
 
@@ -199,6 +200,12 @@ class DeltaChangelog(LakeTable):
                 actions, "append", schema, commit_properties=self._with(position)
             )
             self._table.update_incremental()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows, a few of them at a time."""
+        with _told(self._uri):
+            rows = self._table.to_pyarrow_dataset()
+            yield from rows.to_batches(batch_size=_BATCH_ROWS, batch_readahead=1, fragment_readahead=1)
 
     def compact(self, target_bytes: int) -> None:
         with _told(self._uri):

@@ -262,6 +262,16 @@ class IcebergChangelog(LakeTable):
         finally:
             del table.refresh
 
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows, those of one file at a time: of several the library reads ahead without a bound."""
+        from pyiceberg.io.pyarrow import ArrowScan
+
+        with _told(self._shown):
+            scan = self._table.scan()
+            reader = ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter)
+            for task in scan.plan_files():
+                yield from reader.to_record_batches([task])
+
     def compact(self, target_bytes: int) -> None:
         """The library cannot: other programs do it."""
         return

@@ -16,14 +16,16 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from drainer.changes import canonical
 from drainer.lake.changelog import columns_of
 from drainer.lake.evolution import holds
-from drainer.lake.lake_table import Name
+from drainer.lake.lake_table import Name, plain_type
 from drainer.mysql.literal.plan import compile_sql
 from drainer.reading.archive.views.changes import INVALID, ImageSide
 from drainer.txn import INSERT, Ddl, TableVersion
 from tidb_binlog.ddl_job import ActionType, action_name
 from tidb_binlog.errors import DownstreamError
+from tidb_binlog.rowcodec.temporal import duration_text
 from tidb_binlog.table_info import TableInfo
 
 _NOTHING: Final = b"\x00"
@@ -48,6 +50,24 @@ def schema_of(version: TableVersion) -> pa.Schema:
     """The columns of a mirror."""
     columns = [(column.name, column.type) for column in columns_of(version)]
     return pa.schema([*columns, (INVALID, pa.string())])
+
+
+def texts(values: pa.Array, form: str) -> list[bytes | None]:
+    """A column as a server prints it. `form`: of `canonical`."""
+    kind = values.type
+    if pa.types.is_decimal(kind):
+        return [None if value is None else format(value, "f").encode() for value in values.to_pylist()]
+    if form == canonical.TIMES and pa.types.is_integer(kind):
+        micros = values.to_pylist()
+        return [None if micro is None else duration_text(micro * 1000, 6).encode() for micro in micros]
+    if pa.types.is_float32(kind):
+        values = values.cast(pa.float64())
+    elif pa.types.is_timestamp(kind):
+        values = values.cast(pa.timestamp("us"))  # in UTC, of either kind
+    if plain_type(kind) != pa.binary():
+        values = values.cast(pa.string())
+    shown: list[bytes | None] = values.cast(pa.binary()).to_pylist()
+    return shown
 
 
 def key_of(version: TableVersion) -> list[str]:

@@ -24,7 +24,7 @@ from tidb_binlog.net.port import LOOPBACK
 
 ROWID = "_tidb_rowid BIGINT INVISIBLE NOT NULL AUTO_INCREMENT UNIQUE"
 _NAME, _OTHER = b"MariaDB", b"TiDB-v8"  # of one length: packets stay as long as they are
-_SNAPSHOT = re.compile(rb"SET SESSION tidb_snapshot = '(\d+)'")
+_SNAPSHOT = re.compile(rb"SET SESSION tidb_snapshot ?= ?'(\d+)'")
 _PIECE = 1 << 16
 
 

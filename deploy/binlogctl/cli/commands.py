@@ -208,6 +208,7 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
             "state",
             "at-rest",
             "image",
+            "mirror",
             "archive",
             "report",
             "repair",

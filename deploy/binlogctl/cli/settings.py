@@ -90,6 +90,7 @@ class CtlSettings:
     to: str = _flag("to", "database", "database, or archive: an image in -dir")
     directory: str = _flag("dir", "", "directory of the image that is written, new")
     image: str = _flag("image", "", "directory of an image to begin or compare with")
+    mirror: str = _flag("mirror", "", "delta://PLACE or iceberg://PLACE: a mirror in place of the downstream")
     backup: str = _flag(
         "backup", "", "up to when the backup is that the downstream has: a time, or its directory"
     )

@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -58,6 +59,8 @@ async def run(call: Call) -> int:
         if given.image:
             return code(await job.with_image())
         async with cluster(settings) as (upstream, nodes):
+            if given.mirror:
+                return code(await job.with_mirror(upstream))
             return code(await job.with_upstream(upstream, nodes))
 
 
@@ -68,6 +71,10 @@ def check(given: CtlSettings) -> None:
             raise FlagError(f"{name} is {getattr(given, name)}", hint=f"at least {least}")
     if given.repair_now and (given.at_rest or given.image):
         raise FlagError("-repair-now is for a Drainer that runs", hint="write a -repair FILE")
+    if given.mirror and not given.mirror.startswith(("delta://", "iceberg://")):
+        raise FlagError(f"-mirror {given.mirror} is no lake", hint="delta://PLACE or iceberg://PLACE")
+    if given.mirror and (given.image or given.repair or given.repair_now):
+        raise FlagError("-mirror goes with neither -image nor -repair", hint="correct the rows in the lake")
     check_path("-state", given.state)
     check_readable(("-image", given.image), ("-archive", given.archive))
 
@@ -103,6 +110,26 @@ class Job:
             on_progress=self._shown.take,
         )
         return await self._said(await asyncio.to_thread(verification.run))
+
+    async def with_mirror(self, upstream: Upstream) -> Verification:
+        from drainer.compare.verify.mirror_comparison import MirrorVerification
+        from drainer.config.lake_options import ICEBERG
+        from drainer.reading.subscribe.table_choice import read_patterns
+
+        given = self._call.settings
+        form, _, place = given.mirror.partition("://")
+        settings = replace(self._settings, db_type=form, warehouse=place)
+        settings.check_lake(is_iceberg=form == ICEBERG)
+        verification = MirrorVerification(
+            settings,
+            upstream,
+            given.workers,
+            read_patterns(self._names),
+            at_rest=given.at_rest,
+            on_difference=self._take,
+            on_progress=self._shown.take,
+        )
+        return await self._said(await verification.run())
 
     async def with_upstream(self, upstream: Upstream, nodes: EtcdRegistry) -> Verification:
         from drainer.compare.verify.live import DrainerLag

@@ -13,7 +13,7 @@ Tests   tests/drainer/compare/verify/test_verifying.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,7 @@ from drainer.compare.verify.compared_table import DOWNSTREAM, UPSTREAM, Compared
 from drainer.compare.verify.result import RowDifference
 from drainer.compare.verify.row_differences import Printed
 from drainer.compare.verify.row_parts import Differing, PartedComparison, SideRows
-from drainer.compare.verify.row_source import Sides
+from drainer.compare.verify.row_source import Rows, Sides
 from drainer.mysql.chunks.chunk import Chunk, check_rows
 from drainer.mysql.errors import NOT_ALLOWED, StatementRefused
 from tidb_binlog.errors import DownstreamError
@@ -68,8 +68,8 @@ class ChunkComparison:
     """Parts of one table at one moment. Raises `SessionError` and what the moment's sessions raise,
     `DownstreamError` where a server gives other rows than it counts.
 
-    `upstream_rows` replaces the reading of rows upstream: of a table whose rows are others downstream.
-    `keep_all`: every difference is wanted.
+    `given` replaces the reading of rows of a side: of a table whose rows are others downstream, or that no
+    server has. `keep_all`: every difference is wanted.
     """
 
     def __init__(
@@ -78,20 +78,20 @@ class ChunkComparison:
         sides: Sides,
         executor: Executor,
         *,
-        upstream_rows: Callable[[Chunk], Iterable[Printed]] | None = None,
+        given: tuple[Rows | None, Rows | None] = (None, None),
         keep_all: bool = False,
     ) -> None:
         self._table = table
         self._sides = sides
         self._executor = executor
-        self._upstream_rows = upstream_rows
+        self._given = given
         self._rows = PartedComparison(table, keep_all=keep_all)
 
     def compare(self, chunk: Chunk) -> Part:
         """The rows of a chunk, on both sides."""
         where = chunk.condition()
-        if self._upstream_rows is not None:
-            return self._read(where, edited=self._upstream_rows(chunk))
+        if any(self._given):
+            return self._read(where, given=tuple(rows and rows(chunk) for rows in self._given))
         if not self._table.is_by_checksum:
             return self._read(where)
         try:
@@ -134,16 +134,24 @@ class ChunkComparison:
         buckets: int = 1,
         *,
         counts: tuple[int, ...] = (),
-        edited: Iterable[Printed] | None = None,
+        given: tuple[Iterable[Printed] | None, ...] = (None, None),
     ) -> Part:
         """Rows of some buckets, or all, compared by meaning. `counts`: how many each side has of them."""
         if not counts:
             count = partial(checksum.count_queries, self._table, where=where)
-            answers = self._both(count) if edited is None else ([], self._ask(DOWNSTREAM, count(DOWNSTREAM)))
+            if given == (None, None):
+                answers: Sequence[list[Printed]] = self._both(count)
+            else:
+                answers = [
+                    [] if given[side] is not None else self._ask(side, count(side)) for side in range(2)
+                ]
             counts = tuple(sum(int(row[0] or 0) for row in side) for side in answers)
         with closing(SideRows(self._table)) as ours, closing(SideRows(self._table)) as theirs:
 
             def take(side: int) -> None:
+                if (rows := given[side]) is not None:
+                    (ours, theirs)[side].take(rows)
+                    return
                 queries = checksum.row_queries(self._table, side, where, chosen, buckets)
                 with self._sides.of(side).session() as connection:
                     for query in queries:
@@ -151,12 +159,12 @@ class ChunkComparison:
 
             downstream = self._executor.submit(take, DOWNSTREAM)
             try:
-                take(UPSTREAM) if edited is None else ours.take(edited)
+                take(UPSTREAM)
             finally:
                 downstream.exception()  # its session is given back before anything else is done
             downstream.result()
             for side, rows in enumerate((ours, theirs)):
-                if side == DOWNSTREAM or edited is None:  # of edited rows their source is checked
+                if given[side] is None:  # of others their source is checked
                     check_rows(f"{_SIDES[side]} {self._table.label}", rows.count, counts[side])
             differing = self._rows.compare(ours, theirs)
             part = part_of(ours.count, theirs.count, differing)

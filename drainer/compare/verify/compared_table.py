@@ -150,7 +150,7 @@ def compared_table(
         elif edited and matched.is_generated:
             others.append(NotCompared(column.name, "computed of what row rules leave", True))
         else:
-            pairs.append(replace(matched, texts=None, why="row rules see it") if edited else matched)
+            pairs.append(replace(matched, texts=None, why="its rows are read") if edited else matched)
     missing = tuple(
         dict.fromkeys(
             column.name

@@ -15,12 +15,12 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Final, NoReturn
+from typing import Final
 
 from drainer.compare.verify.column_pairs import ColumnPair
-from drainer.compare.verify.result import Name, OnDifference, Verification
+from drainer.compare.verify.result import OnDifference, Verification
 from drainer.compare.verify.row_differences import Printed
-from drainer.compare.verify.row_source import Rows, Session, Side, Sides, printer, snapshot
+from drainer.compare.verify.row_source import Rows, Session, Side, Sides, StoredSide, printer, snapshot
 from drainer.compare.verify.table_work import Request, is_selected
 from drainer.compare.verify.verifying import Pace, Progress, Verifying
 from drainer.mysql.chunks.chunk import Chunk, check_rows
@@ -82,7 +82,9 @@ class ImageVerification:
 
         def open_moment() -> Sides:
             below = snapshot(replace(self.target, read_timeout_s=None), 1)
-            return Sides(manifest.commit_ts, _Image(tables), Side(self.target, below.session), below.close)
+            return Sides(
+                manifest.commit_ts, StoredSide(tables), Side(self.target, below.session), below.close
+            )
 
         verifying = Verifying(
             open_moment, lambda _: listed, _AT_ONCE, self.on_difference, self.on_progress, clock=self.clock
@@ -112,7 +114,7 @@ class ImageVerification:
 
 @dataclass(frozen=True, slots=True)
 class _ImageTable:
-    """See `SourceTable`."""
+    """See `StoredTable`."""
 
     directory: str
     image: TableImage
@@ -142,31 +144,6 @@ class _ImageTable:
             check_rows(f"the image of {self.image.shown}", count, self.image.rows)
 
         return read
-
-
-@dataclass(frozen=True, slots=True)
-class _Image:
-    """See `RowSource` and `Tables`."""
-
-    tables: dict[Name, _ImageTable]
-
-    def session(self) -> NoReturn:
-        raise NotImplementedError  # rows are read by `_ImageTable`
-
-    def describe(self) -> _Image:
-        return self
-
-    def read(self, schema: str, name: str) -> DownstreamTable:
-        return self.tables[schema, name].described()
-
-    def lacks(self, schema: str, name: str, column: str = "") -> bool:
-        return True
-
-    def rows(self, schema: str, name: str) -> int:
-        return self.tables[schema, name].image.rows
-
-    def close(self) -> None:
-        pass
 
 
 def described(version: TableVersion) -> DownstreamTable:

@@ -107,8 +107,8 @@ class LiveVerification:
             raise
 
     def _run(self) -> Verification:
-        notes = _notes(self._rules)
-        with self._journal() as journal, _own_errors():
+        notes = notes_of(self._rules)
+        with self._journal() as journal, own_errors():
             verifying = Verifying(
                 self._moment,
                 self._listing,
@@ -195,7 +195,7 @@ class LiveVerification:
     async def _listed(self, ts: Ts) -> list[Request]:
         tracker = await upstream_schema.schema_at(self.upstream.history, ts, self._schema_version)
         contents = contents_of(tracker, self._rules)
-        return _listed(contents, self._rules, self.selected)
+        return requests_of(contents, self._rules, self.selected)
 
     def _on_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The value of a coroutine, for the thread that compares. Raises `Stopped`."""
@@ -227,7 +227,7 @@ def sides_of(settings: DrainerConfig, moment: Moment, loop: asyncio.AbstractEven
 
 
 @contextmanager
-def _own_errors() -> Iterator[None]:
+def own_errors() -> Iterator[None]:
     try:
         yield
     except TransientError as error:
@@ -272,7 +272,7 @@ class DrainerLag:
             return await self._client.ask("GET", status_address(address), "/status")
 
 
-def _listed(contents: Contents, rules: Rules, selected: Sequence[TablePattern] = ()) -> list[Request]:
+def requests_of(contents: Contents, rules: Rules, selected: Sequence[TablePattern] = ()) -> list[Request]:
     """`selected`: patterns of names upstream; of what goes to one table all or nothing is compared.
 
     Raises `ConfigError` for a pattern that fits no table."""
@@ -290,7 +290,7 @@ def _listed(contents: Contents, rules: Rules, selected: Sequence[TablePattern] =
     ]
 
 
-def _notes(rules: Rules) -> list[str]:
+def notes_of(rules: Rules) -> list[str]:
     """What is to be said of any comparison under these rules."""
     if not rules.passed_over:
         return []

@@ -4,9 +4,9 @@ Out     `Sides`: of either side what its tables are, and sessions or rows
 Holds   a session is borrowed for a few statements, between which it holds no table's definition
         (`drainer.points.snapshot.sessions`), so a DDL waits for a chunk and never for a comparison
         Rows that no server sums up come in the form in which one prints them: of tables that row rules change
-        (`Edited`), and of images. An edited row goes the way of a load and of the stream: read as values,
-        encoded as a binlog has it, ruled, decoded. What a rule withholds is not there; what a mask shows is
-        compared
+        (`Edited`), of images and of mirrors. An edited row goes the way of a load and of the stream: read as
+        values, encoded as a binlog has it, ruled, decoded. What a rule withholds is not there; what a mask
+        shows is compared
 Never   asks a session of the moment what a table is: that would end what it sees
 Tests   tests/drainer/compare/verify/test_verifying.py, tests/drainer/compare/verify/test_live.py
 """
@@ -14,13 +14,14 @@ Tests   tests/drainer/compare/verify/test_verifying.py, tests/drainer/compare/ve
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from drainer.changes import canonical
 from drainer.compare.verify.column_pairs import ColumnPair
+from drainer.compare.verify.result import Name
 from drainer.compare.verify.row_differences import Printed
 from drainer.mysql.chunks.chunk import Chunk
 from drainer.mysql.chunks.cut_key import WHOLE
@@ -72,7 +73,7 @@ class RowSource(Protocol):
 
 
 class SourceTable(Protocol):
-    """A table upstream whose rows no server sums up."""
+    """A table whose rows no server sums up."""
 
     @property
     def changed(self) -> frozenset[str] | None:
@@ -83,6 +84,39 @@ class SourceTable(Protocol):
         """Reads a chunk, as the downstream would print it. That raises `SessionError`, `RowError`,
         `DownstreamError`, `Corruption`."""
         ...
+
+
+class StoredTable(SourceTable, Protocol):
+    """One that no server has."""
+
+    def described(self) -> DownstreamTable:
+        """As a server would describe it. Raises `Corruption`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSide:
+    """A side that is no server. See `RowSource` and `Tables`."""
+
+    tables: Mapping[Name, StoredTable]
+
+    def session(self) -> NoReturn:
+        raise NotImplementedError  # rows are read by the tables
+
+    def describe(self) -> StoredSide:
+        return self
+
+    def read(self, schema: str, name: str) -> DownstreamTable:
+        return self.tables[schema, name].described()
+
+    def lacks(self, schema: str, name: str, column: str = "") -> bool:
+        return True
+
+    def rows(self, schema: str, name: str) -> NoReturn:
+        raise NotImplementedError  # who lists the tables knows
+
+    def close(self) -> None:
+        pass
 
 
 class ServerTables:

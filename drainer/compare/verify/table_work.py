@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from drainer.compare.verify.chunk_comparison import Part
 from drainer.compare.verify.compared_table import ComparedTable
 from drainer.compare.verify.result import ComparedColumn, How, Name, RowDifference, State, TableResult, listed
-from drainer.compare.verify.row_source import SourceTable
+from drainer.compare.verify.row_source import SourceTable, StoredTable
 from drainer.mysql.chunks.chunk import Chunk, Place
 from drainer.reading.subscribe.table_choice import TablePattern
 
@@ -27,7 +27,7 @@ class Request:
     `rows_expected`: as a server estimates them; `rows_known`: how many there are, 0 where only that says.
     `edited`: the tables upstream, where a server does not show their rows as they are to be. `published`:
     columns of each table upstream that its definition has and a row shows, in lower case; () where nothing
-    is published."""
+    is published. `stored`: the downstream's, where no server has it."""
 
     upstream: tuple[Name, ...]
     downstream: Name
@@ -37,6 +37,7 @@ class Request:
     rows_known: int = 0
     edited: tuple[SourceTable, ...] = ()
     published: tuple[frozenset[str], ...] = ()
+    stored: StoredTable | None = None
 
     @property
     def label(self) -> str:

@@ -260,16 +260,22 @@ class Verifying:
             source.reader(table, how.pairs, sides.upstream.session, sides.ts)
             for source, table in zip(work.edited, how.upstream, strict=bool(work.edited))
         ]
+        stored = work.request.stored
+        below = stored.reader(how.downstream, how.pairs, sides.upstream.session, sides.ts) if stored else None
         comparison = ChunkComparison(
             how,
             sides,
             self._downstream,
-            upstream_rows=_chained(readers) if readers else None,
+            given=(_chained(readers) if readers else None, below),
             keep_all=self._look == self.pace.retries and self.on_difference is not None,
         )
         for chunk in list(work.left()):
             self._submit(work, chunk, comparison, ends_s)
-        splitter = _splitter(how, work.edited, min(self.pace.chunk_rows, self._budget.chunk_rows))
+        splitter = _splitter(
+            how,
+            [*work.edited, *([stored] if stored else ())],
+            min(self.pace.chunk_rows, self._budget.chunk_rows),
+        )
         side = sides.of(UPSTREAM if len(how.upstream) == 1 else DOWNSTREAM)
         while not work.is_cut and not work.refusal:
             if splitter.key.columns:
@@ -322,7 +328,7 @@ class Verifying:
             # Its rows would be taken for some too many.
             name = ".".join(request.upstream[upstream.index(None)])
             return f"upstream does not show {name}, which goes there, too: {_SHOWN}"
-        edited, published = bool(request.edited), request.published
+        edited, published = bool(request.edited or request.stored), request.published
         return seen_whole(
             below, compared_table(tables, downstream, request.left_out, edited=edited, published=published)
         )

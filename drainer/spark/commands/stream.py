@@ -140,7 +140,8 @@ def _follow(
 def follow_pumps(args: argparse.Namespace, drainer: DrainerConfig) -> int:
     """The stream from where the checkpoint downstream is, as a Drainer of this configuration."""
     from drainer.config.lake_options import LAKES
-    from drainer.spark.live.downstream import CHANGELOG, LIVE_BATCH_BYTES, MIRROR, LiveSettings
+    from drainer.lake.warehouse import MIRROR
+    from drainer.spark.live.downstream import CHANGELOG, LIVE_BATCH_BYTES, LiveSettings
     from drainer.spark.live.mirror import session_settings
     from drainer.spark.live.stream import PumpStream
 

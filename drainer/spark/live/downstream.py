@@ -25,7 +25,6 @@ from tidb_binlog.tso import Ts
 
 LIVE_BATCH_BYTES: Final = 256 << 20
 CHANGELOG: Final = "changelog"
-MIRROR: Final = "mirror"
 
 
 @dataclass(frozen=True)

@@ -1,28 +1,22 @@
 """Lake: what streams to a lake have alike: where they are, and what becomes of a DDL that needs a decision.
 
-Owns    files in the warehouse for each name and mode: the position, and which mirrors there are. Who has the
-        name of the reader writes them
+Drives  the position in the warehouse (`drainer.lake.warehouse`)
 Tests   tests/spark/live/test_lake_stream.py, tests/spark/live/test_mirror.py
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import dataclass, replace
-from typing import Final
 
-from drainer.app.build_lake import app_of
 from drainer.app.build_mysql import patiently
-from drainer.checkpoint import savepoint
 from drainer.checkpoint.resume import AheadOfUpstream
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.options import DrainerConfig
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Policy, Ruling
 from drainer.ddl.rules import APPLY, STOP
-from drainer.lake.lake_table import Name
-from drainer.places.place import Place
+from drainer.lake.warehouse import LakePosition
 from drainer.sink.ddl_text import stopped
 from drainer.spark.live.downstream import CHANGELOG, LiveDownstream, LiveSettings
 from drainer.spark.source.pump_cluster import LiveCluster
@@ -30,38 +24,6 @@ from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.schema.upstream_schema import read_schema
 from drainer.txn import Ddl
 from tidb_binlog.tso import Ts
-
-DIRECTORY: Final = "_tidb-binlog"
-
-
-class LakePosition:
-    """Where a stream is, beside the tables of its warehouse: a file for each name."""
-
-    def __init__(self, settings: DrainerConfig, cluster_id: int, mode: str) -> None:
-        self.warehouse = Place(settings.warehouse)
-        self._name = f"{DIRECTORY}/{app_of(settings, cluster_id)}.{mode}"
-
-    def load(self) -> Checkpoint:
-        """At 0, if there is none. Raises `Corruption`, `Unavailable`."""
-        content = self.warehouse.content(self._name)
-        return (
-            savepoint.parse(content.decode(errors="replace"))
-            if content is not None
-            else Checkpoint(0, True, 0)
-        )
-
-    def store(self, checkpoint: Checkpoint) -> None:
-        """Raises `Unavailable`."""
-        self.warehouse.put(self._name, savepoint.render(checkpoint).encode())
-
-    def load_tables(self) -> frozenset[Name]:
-        """Those that were noted last. Raises `Unavailable`."""
-        content = self.warehouse.content(f"{self._name}.tables")
-        return frozenset((schema, table) for schema, table in json.loads(content or b"[]"))
-
-    def store_tables(self, names: frozenset[Name]) -> None:
-        """Note which tables there are. Raises `Unavailable`."""
-        self.warehouse.put(f"{self._name}.tables", json.dumps(sorted(names)).encode())
 
 
 def named(settings: LiveSettings) -> DrainerConfig:

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drainer.app.build_lake import lake_of
 from drainer.config.lake_options import ICEBERG
 from drainer.config.options import DrainerConfig
 from drainer.ddl.rules import REWRITE, SKIP
@@ -31,6 +30,7 @@ from drainer.lake.delta import DeltaChangelog, DeltaLake
 from drainer.lake.evolution import holds
 from drainer.lake.iceberg import CATALOG, IcebergChangelog, IcebergLake, sqlite_for_java
 from drainer.lake.lake_table import Name, plain_name, plain_type
+from drainer.lake.warehouse import lake_of
 from drainer.mysql.rows.change import PUT_UPDATE
 from drainer.places.place import Place
 from drainer.reading.archive.decode.definitions import Definitions

@@ -16,13 +16,14 @@ import contextlib
 from collections.abc import Callable
 
 from drainer.config.lake_options import LAKES
+from drainer.lake.warehouse import MIRROR
 from drainer.mysql.errors import SessionError, StatementRefused, safe_text
 from drainer.reading.archive.decode.pump_range import PumpSlice, StreamState
 from drainer.spark.driver import translated
 from drainer.spark.engine import SparkOf
 from drainer.spark.live.changelog import open_changelog
 from drainer.spark.live.database import open_database
-from drainer.spark.live.downstream import MIRROR, KnownSchema, LiveBatch, LiveDownstream, LiveSettings
+from drainer.spark.live.downstream import KnownSchema, LiveBatch, LiveDownstream, LiveSettings
 from drainer.spark.live.mirror import open_mirror
 from drainer.spark.replay.stream_jobs import Batch
 from drainer.spark.source.pump_cluster import Bound, LiveCluster

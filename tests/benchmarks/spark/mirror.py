@@ -22,14 +22,14 @@ from drainer.config.options import DrainerConfig
 from drainer.ddl.policy import Policy
 from drainer.lake import mirror
 from drainer.lake.delta import DeltaLake
+from drainer.lake.warehouse import MIRROR, LakePosition
 from drainer.places.place import Place
 from drainer.reading.archive.decode.definitions import of_archive
 from drainer.reading.archive.decode.reading import FAIL
 from drainer.reading.archive.files.segments import survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.spark.effects.fold import Reading, effects, folded
-from drainer.spark.live.downstream import MIRROR
-from drainer.spark.live.lake import LakePosition, LakeStart
+from drainer.spark.live.lake import LakeStart
 from drainer.spark.live.mirror import DELTA_CONNECTOR, Mirrors, decoded, session_settings
 from drainer.spark.replay.plan import buckets_of, shares
 from drainer.spark.session import session

@@ -29,6 +29,8 @@ def call(*argv: str) -> Call:
         (("-retries", "-1"), "retries is -1"),
         (("-workers", "0"), "workers is 0"),
         (("-at-rest", "-repair-now"), "for a Drainer that runs"),
+        (("-mirror", "/lake"), "/lake is no lake"),
+        (("-mirror", "delta:///lake", "-repair", "FILE"), "neither -image nor -repair"),
     ],
 )
 async def test_what_makes_no_sense_is_said_before_anything_is_asked(argv: tuple[str, ...], said: str) -> None:

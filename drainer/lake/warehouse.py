@@ -1,0 +1,83 @@
+"""Warehouse: what a configuration says of the place of a lake: its tables, and where a stream to it is.
+
+Owns    files in the warehouse for each name and mode: the position, and which mirrors there are. Who has the
+        name of the reader writes them
+Tests   tests/spark/live/test_lake_stream.py, tests/drainer/compare/verify/test_mirror_comparison.py
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from typing import Final
+
+from drainer.checkpoint import savepoint
+from drainer.checkpoint.value import Checkpoint
+from drainer.config.lake_options import ICEBERG
+from drainer.config.options import DrainerConfig
+from drainer.lake.delta import DeltaLake
+from drainer.lake.iceberg import IcebergLake
+from drainer.lake.lake_table import Name
+from drainer.places.place import Place
+from tidb_binlog.errors import ConfigError
+
+DIRECTORY: Final = "_tidb-binlog"
+MIRROR: Final = "mirror"
+
+
+def lake_of(settings: DrainerConfig, cluster_id: int) -> DeltaLake | IcebergLake:
+    """Raises `ConfigError` where a package is missing."""
+    place, app = Place(settings.warehouse), app_of(settings, cluster_id)
+    if settings.db_type == ICEBERG:
+        return IcebergLake(place, app, settings.catalog_properties)
+    return DeltaLake(place, app)
+
+
+def app_of(settings: DrainerConfig, cluster_id: int) -> str:
+    """The name under which positions are stored in tables."""
+    return f"tidb-binlog-{cluster_id}-{settings.name}"
+
+
+def named_by_its_mirror(settings: DrainerConfig, cluster_id: int) -> DrainerConfig:
+    """The configuration under the name of the stream whose mirror is in the warehouse. Raises `ConfigError`
+    unless there is just one."""
+    place = Place(settings.warehouse)
+    name = re.compile(rf"tidb-binlog-{cluster_id}-(.+)\.{MIRROR}")
+    files = (name.fullmatch(entry.name) for entry in place.under(DIRECTORY).list(missing_ok=True))
+    names = [match[1] for match in files if match]
+    if len(names) != 1:
+        raise ConfigError(
+            f"{place.shown} has {'mirrors of ' + ', '.join(names) if names else 'no mirror'} of the upstream"
+            f" with the cluster id {cluster_id}",
+            hint="name the place that one stream in mode mirror writes to, and the file of its upstream",
+        )
+    return replace(settings, node_id=names[0])
+
+
+class LakePosition:
+    """Where a stream is, beside the tables of its warehouse: a file for each name."""
+
+    def __init__(self, settings: DrainerConfig, cluster_id: int, mode: str) -> None:
+        self.warehouse = Place(settings.warehouse)
+        self._name = f"{DIRECTORY}/{app_of(settings, cluster_id)}.{mode}"
+
+    def load(self) -> Checkpoint:
+        """At 0, if there is none. Raises `Corruption`, `Unavailable`."""
+        content = self.warehouse.content(self._name)
+        return (
+            Checkpoint(0, True, 0) if content is None else savepoint.parse(content.decode(errors="replace"))
+        )
+
+    def store(self, checkpoint: Checkpoint) -> None:
+        """Raises `Unavailable`."""
+        self.warehouse.put(self._name, savepoint.render(checkpoint).encode())
+
+    def load_tables(self) -> frozenset[Name]:
+        """Those that were noted last. Raises `Unavailable`."""
+        content = self.warehouse.content(f"{self._name}.tables")
+        return frozenset((schema, table) for schema, table in json.loads(content or b"[]"))
+
+    def store_tables(self, names: frozenset[Name]) -> None:
+        """Note which tables there are. Raises `Unavailable`."""
+        self.warehouse.put(f"{self._name}.tables", json.dumps(sorted(names)).encode())
