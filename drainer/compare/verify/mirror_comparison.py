@@ -43,7 +43,7 @@ from drainer.reading.archive.views.changes import INVALID
 from drainer.reading.subscribe.table_choice import TablePattern
 from drainer.stream.rules.rule_set import read_rules
 from drainer.txn import TableVersion
-from tidb_binlog.errors import ConfigError
+from tidb_binlog.errors import ConfigError, Corruption
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream
 
@@ -164,7 +164,7 @@ class _MirrorTable:
         forms = {pair.name.lower(): pair.form for pair in pairs}
         named = {column.name.lower() for column in self.version.info.columns if column.type.elems}
 
-        def read(chunk: Chunk) -> Iterator[Printed]:
+        def rows() -> Iterator[Printed]:
             for batch in () if self.table is None else self.table.batches():
                 arrays = {name.lower(): batch.column(place) for place, name in enumerate(batch.schema.names)}
                 columns = {name: texts(arrays[name], form) for name, form in forms.items()}
@@ -174,5 +174,13 @@ class _MirrorTable:
                         if key in forms:
                             columns[key][row] = b"" if key in named else text.encode()
                 yield from zip(*columns.values(), strict=True)
+
+        def read(chunk: Chunk) -> Iterator[Printed]:
+            try:
+                yield from rows()
+            except (KeyError, ValueError, AttributeError, NotImplementedError) as error:
+                raise Corruption(
+                    f"{table.label} in the lake is no mirror of its table: {error!r}", hint="copy it anew"
+                ) from None
 
         return read

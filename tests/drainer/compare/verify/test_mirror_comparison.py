@@ -210,6 +210,15 @@ async def test_columns_and_tables_that_only_one_side_has(shop: Shop) -> None:
     assert (table.state, table.why) == (State.DIFFERS, "downstream has no column more")
 
 
+async def test_what_another_program_wrote_keeps_to_its_table(shop: Shop) -> None:
+    schema = schema_of(shop.tables["t"])
+    row = {"id": [1], "name": ["x"], "price": [Decimal(1)], INVALID: ["no JSON"]}
+    shop.mirror.write(shop.tables["t"], pa.table(row, schema=schema))
+    of_t, of_u = (await shop.compared()).tables
+    assert (of_t.state, of_u.state) == (State.NOT_COMPARABLE, State.EQUAL)
+    assert of_t.why.startswith(f"{COPY}.t in the lake is no mirror of its table: JSONDecodeError")
+
+
 async def test_a_warehouse_without_a_mirror(empty: Shop) -> None:
     with pytest.raises(ConfigError, match=f"has no mirror of the upstream with the cluster id {CLUSTER}"):
         await empty.compared()
