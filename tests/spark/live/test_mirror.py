@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import json
 import subprocess
 import sys
@@ -13,11 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
+from drainer.lake.changelog import schema_of
+from drainer.lake.delta import DeltaLake
+from drainer.places.place import Place
 from drainer.spark.live.mirror import DELTA_CONNECTOR, ICEBERG_CONNECTOR, require
 from drainer.spark.program import run
 from pumpclient import column
@@ -32,6 +37,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(spark_versions.MAKING
 
 LIVES = """
 import json, sys
+from drainer.lake.changelog import schema_of
+from drainer.lake.delta import DeltaLake
+from drainer.places.place import Place
 from drainer.spark.live.mirror import Mirrors
 from drainer.spark.program import run
 from tidb_binlog.errors import BinlogError
@@ -128,6 +136,42 @@ def lives(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lives]:
         )
     with process:
         yield Lives(request.node.callspec.id, tmp_path / "lake", process, log)
+
+
+READS = """
+import sys
+from pyspark.sql import SparkSession
+from drainer.lake.changelog import schema_of
+from drainer.lake.delta import DeltaLake
+from drainer.places.place import Place
+from drainer.spark.live.mirror import DELTA_CONNECTOR
+builder = SparkSession.builder.master("local[1]").config("spark.sql.extensions", DELTA_CONNECTOR.extension)
+own = [("spark.jars", sys.argv[2]), ("spark.sql.session.timeZone", "UTC")]
+for key, value in [*DELTA_CONNECTOR.settings, *own]:
+    builder = builder.config(key, value)
+frame = builder.getOrCreate().read.format("delta").load(sys.argv[1])
+print(frame.selectExpr("_commit_ts", "after.*").collect())
+"""
+
+
+def test_a_changelog_is_read_by_the_connector(tmp_path: Path) -> None:
+    """With columns of a type for which the table asks more of readers."""
+    at = datetime.datetime(2024, 2, 29, 12)
+    schema = schema_of({"id": pa.int64(), "at": pa.timestamp("us")})
+    row = {"_commit_ts": 5, "_seq": 0, "_kind": "insert", "after": {"id": 1, "at": at}}
+    table = DeltaLake(Place(str(tmp_path)), "app").create(("shop", "orders"), schema, "")
+    table.append(pa.Table.from_pylist([row], schema).to_reader(), 5)
+    jars = spark_versions.jars("4.1", *DELTA_CONNECTOR.packages)["spark.jars"]
+    said = subprocess.run(
+        [sys.executable, "-c", READS, str(tmp_path / "shop" / "orders"), jars],
+        env=spark_versions.environ("4.1"),
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    assert said.returncode == 0, said.stderr[-4000:]
+    assert eval(said.stdout, {"Row": dict, "datetime": datetime}) == [{"_commit_ts": 5, "id": 1, "at": at}]
 
 
 def test_a_session_without_the_connector(tmp_path: Path, spark: SparkSession) -> None:
