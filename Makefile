@@ -47,7 +47,7 @@ test: lint
 ifdef ARGS
 	$(PY) -m pytest $(ARGS)
 else
-	$(PY) -m pytest -n 4 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
+	$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 endif
 
 lint: setup-spark
