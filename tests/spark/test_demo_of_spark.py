@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from drainer.spark.live.mirror import DELTA_CONNECTOR
 from tests.docs.pages import run
 from tests.rig import lake_mirror
 from tests.spark.support import spark_versions
@@ -16,6 +17,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(spark_versions.MAKING
 
 
 def test_demo_of_spark(tmp_path: Path) -> None:
+    spark_versions.or_skip(lambda: spark_versions.jars("4.1", *DELTA_CONNECTOR.packages))
     report = tmp_path / "report.html"
     arguments = f"ARGS=--seconds 2 --report {report}"
     printed = run("make", "demo-spark", arguments, deadline_s=spark_versions.MAKING_S + 300)

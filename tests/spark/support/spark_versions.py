@@ -18,16 +18,21 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+
+import pytest
 
 from tidb_binlog.errors import Unavailable
 
 RELEASES: Final = ("4.0", "4.1")
 MAKING_S: Final = 800
 """For the mark `timeout` of a test that may be the first one to ask: a release has 400 MB."""
+_FAILED_S: Final = 600
+"""So long what could not be downloaded is not tried again: each try may wait for long."""
 _STORE: Final = Path(__file__).resolve().parents[3] / "build" / "spark"
 _RESOLVE: Final = "from pyspark.sql import SparkSession; SparkSession.builder.getOrCreate().stop()"
 
@@ -50,6 +55,14 @@ def jars(release: str, *packages: str) -> dict[str, str]:
     key = hashlib.sha256(" ".join(packages).encode()).hexdigest()[:12]
     directory = _once(f"jars-{key}", lambda target: _resolve(variables, packages, target))
     return {"spark.jars": ",".join(map(str, sorted((directory / "jars").glob("*.jar"))))}
+
+
+def or_skip(make: Callable[[], dict[str, str]]) -> dict[str, str]:
+    """For a test: what cannot be downloaded is a program that this machine lacks."""
+    try:
+        return make()
+    except Unavailable as error:
+        pytest.skip(error.message.partition(":")[0])
 
 
 def _install(release: str, target: Path) -> None:
@@ -88,11 +101,17 @@ def _download(what: str, argv: list[str], variables: dict[str, str]) -> None:
 
 def _once(name: str, make: Callable[[Path], None]) -> Path:
     """The directory of that name; `make` fills one that gets the name when it is whole."""
-    directory, half = _STORE / name, _STORE / f"{name}.half"
+    directory, half, failed = _STORE / name, _STORE / f"{name}.half", _STORE / f"{name}.failed"
     with _alone(name):
         if not directory.exists():
+            if failed.exists() and time.time() - failed.stat().st_mtime < _FAILED_S:
+                raise Unavailable(failed.read_text())
             shutil.rmtree(half, ignore_errors=True)
-            make(half)
+            try:
+                make(half)
+            except Unavailable as error:
+                failed.write_text(error.message)
+                raise
             half.rename(directory)
     return directory
 
