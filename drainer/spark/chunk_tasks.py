@@ -178,11 +178,16 @@ class ChunkTasks:
         """What each task does."""
         job = self._job
         rate = max(1, job.rate_rows // self.slots) if job.rate_rows else 0
-        log_values = job.settings.log_values
         return CopyingTask(
-            *(job.source, self._ts, job.target, job.progress, job.run, rate, log_values),
-            self._schema,
-            job.rules.text,
+            source=job.source,
+            ts=self._ts,
+            target=job.target,
+            progress=job.progress,
+            run=job.run,
+            rate_rows=rate,
+            log_values=job.settings.log_values,
+            schema=self._schema,
+            rules=job.rules.text,
         )
 
 

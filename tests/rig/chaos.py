@@ -25,6 +25,7 @@ from binlog_playground.check.statistics import Statistics
 from binlog_playground.cluster.cluster import http_get
 from binlog_playground.cluster.supervisor import Process
 from binlog_playground.replay import Replay
+from binlog_playground.run import PUMPS
 from drainer.mysql.errors import SessionError
 from tests.rig.cluster import RELOAD_S, RigCluster, http_put
 from tests.rig.workload.session import Writer
@@ -265,7 +266,7 @@ class Chaos:
     async def _pump_leaves(self) -> None:
         """It ends by itself, once everyone has what it holds; that may be long after the fault."""
         pumps = self._cluster.pumps
-        if len(pumps) < PUMPS_MAX:
+        if len(pumps) <= PUMPS:
             return
         pump = self._random.choice(pumps)
         processes = self._cluster.supervisor.processes

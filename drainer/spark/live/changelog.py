@@ -22,10 +22,10 @@ from drainer.spark.engine import SparkOf, engine_for
 from drainer.spark.live.downstream import LiveBatch, LiveSettings
 from drainer.spark.live.lake import LakeDownstream, LakeStart, begin, named, ruling_of
 from drainer.spark.replay.plan import shares
-from drainer.spark.source.pump_cluster import LiveCluster
+from drainer.spark.source.pump_cluster import PumpCluster
 
 
-async def open_changelog(settings: LiveSettings, spark: SparkOf | None, cluster: LiveCluster) -> Changelogs:
+async def open_changelog(settings: LiveSettings, spark: SparkOf | None, cluster: PumpCluster) -> Changelogs:
     """At its position, with the schema of there."""
     start = await begin(settings, cluster)
     sink = sink_of(named(settings), cluster.upstream.cluster_id)

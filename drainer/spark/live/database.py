@@ -35,7 +35,7 @@ from drainer.spark.replay.job import Frozen, stored
 from drainer.spark.replay.plan import ReplayPlan, ReplayTask
 from drainer.spark.replay.run import DdlSteps, ReplayRun
 from drainer.spark.replay.stream_jobs import LiveJobs
-from drainer.spark.source.pump_cluster import LiveCluster
+from drainer.spark.source.pump_cluster import PumpCluster
 from drainer.txn import Ddl
 from tidb_binlog.errors import Conflict, Unavailable
 from tidb_binlog.observe import log
@@ -44,7 +44,7 @@ from tidb_binlog.tso import Ts
 logger = log.get("drainer.pump_stream")
 
 
-async def open_database(settings: LiveSettings, spark: SparkOf | None, cluster: LiveCluster) -> Database:
+async def open_database(settings: LiveSettings, spark: SparkOf | None, cluster: PumpCluster) -> Database:
     """At its checkpoint, with the schema of there. Raises what reading it does, `Conflict` where it is
     another's."""
     drainer = replace(settings.drainer, node_id=settings.owner)
@@ -88,7 +88,7 @@ class Database(LiveDownstream):
         self,
         settings: LiveSettings,
         spark: SparkOf | None,
-        cluster: LiveCluster,
+        cluster: PumpCluster,
         store: CheckpointStore,
         start: Start,
         schema: TrackedSchema,

@@ -19,7 +19,7 @@ from drainer.ddl.rules import APPLY, STOP
 from drainer.lake.warehouse import LakePosition
 from drainer.sink.ddl_text import stopped
 from drainer.spark.live.downstream import CHANGELOG, LiveDownstream, LiveSettings
-from drainer.spark.source.pump_cluster import LiveCluster
+from drainer.spark.source.pump_cluster import PumpCluster
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.schema.upstream_schema import read_schema
 from drainer.txn import Ddl
@@ -42,7 +42,7 @@ class LakeStart:
     policy: Policy
 
 
-async def begin(settings: LiveSettings, cluster: LiveCluster) -> LakeStart:
+async def begin(settings: LiveSettings, cluster: PumpCluster) -> LakeStart:
     """Where a stream to a lake goes on, and the schema of there. Raises `Conflict` while a Drainer writes."""
     drainer = named(settings)
     position = LakePosition(drainer, cluster.upstream.cluster_id, settings.mode)

@@ -45,7 +45,7 @@ from drainer.spark.engine import SparkOf
 from drainer.spark.live.downstream import KnownSchema, LiveBatch, LiveSettings
 from drainer.spark.live.lake import LakeDownstream, LakeStart, begin, named, ruling_of
 from drainer.spark.replay.plan import shares
-from drainer.spark.source.pump_cluster import LiveCluster
+from drainer.spark.source.pump_cluster import PumpCluster
 from drainer.spark.source.spark_types import arrow_schema, quoted, struct_of
 from drainer.stream.rules.rule_set import Rules
 from drainer.txn import INSERT, Ddl, TableVersion
@@ -153,7 +153,7 @@ def noted(invalid: dict[str, Any]) -> str:
 
 
 async def open_mirror(
-    settings: LiveSettings, spark: SparkOf | None, cluster: LiveCluster, rules: Rules
+    settings: LiveSettings, spark: SparkOf | None, cluster: PumpCluster, rules: Rules
 ) -> Mirrors:
     """At its position, with the schema of there. Raises `ConfigError` without Spark or its connector."""
     if spark is None:

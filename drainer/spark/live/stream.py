@@ -26,7 +26,7 @@ from drainer.spark.live.database import open_database
 from drainer.spark.live.downstream import KnownSchema, LiveBatch, LiveDownstream, LiveSettings
 from drainer.spark.live.mirror import open_mirror
 from drainer.spark.replay.stream_jobs import Batch
-from drainer.spark.source.pump_cluster import Bound, LiveCluster
+from drainer.spark.source.pump_cluster import Bound, PumpCluster
 from drainer.stream.rules.rule_set import Rules, read_rules
 from drainer.stream.translate.translator import Translator
 from drainer.txn import Ddl
@@ -74,7 +74,7 @@ class PumpStream:
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
         settings = self.settings
-        async with LiveCluster(settings.drainer, settings.name, settings.listen, self.clock) as cluster:
+        async with PumpCluster(settings.drainer, settings.name, settings.listen, self.clock) as cluster:
             downstream = await self._opened(cluster)
             try:
                 await cluster.begin(downstream.floor_ts)
@@ -82,7 +82,7 @@ class PumpStream:
             finally:
                 await asyncio.to_thread(downstream.close)
 
-    async def _opened(self, cluster: LiveCluster) -> LiveDownstream:
+    async def _opened(self, cluster: PumpCluster) -> LiveDownstream:
         settings = self.settings
         if settings.drainer.db_type not in LAKES:
             return await open_database(settings, self.spark, cluster)
@@ -90,7 +90,7 @@ class PumpStream:
             return await open_mirror(settings, self.spark, cluster, self.rules)
         return await open_changelog(settings, self.spark, cluster)
 
-    async def _batches(self, cluster: LiveCluster, life: _Life) -> None:
+    async def _batches(self, cluster: PumpCluster, life: _Life) -> None:
         settings = self.settings
         end_ts = await cluster.now_ts() if settings.once else 0
         begun = await life.begun()
@@ -111,7 +111,7 @@ class _Life:
     """One life of a stream: where it is, and what it knows there. `position`: everything at or below it is
     downstream, and stored so."""
 
-    def __init__(self, stream: PumpStream, cluster: LiveCluster, downstream: LiveDownstream) -> None:
+    def __init__(self, stream: PumpStream, cluster: PumpCluster, downstream: LiveDownstream) -> None:
         self._stream = stream
         self._cluster = cluster
         self._downstream = downstream

@@ -57,7 +57,7 @@ class Bound:
     more: bool
 
 
-class LiveCluster:
+class PumpCluster:
     """`settings`: where the cluster is, TLS; large DDL never lie on disk, but what Go Pumps send besides may,
     in its data-dir. `name`: of the reader, "" for none. `part_bytes`: about so much is a task's."""
 

@@ -34,7 +34,7 @@ from drainer.reading.archive.decode.definitions import Definitions, of_schema
 from drainer.reading.archive.decode.pump_range import PumpSlice, StreamState, packed
 from drainer.reading.archive.files.segments import SLICE_BYTES, Slice
 from drainer.reading.archive.read_options import newest
-from drainer.spark.source.pump_cluster import Bound, LiveCluster
+from drainer.spark.source.pump_cluster import Bound, PumpCluster
 from drainer.spark.source.source import PUMPS, BinlogReader
 from drainer.stream.pull import range_cuts
 from drainer.stream.pull.range_reader import PumpSet
@@ -88,13 +88,13 @@ class PumpSource(ArchiveSource):
         self.rules: Rules = read_rules(self._settings)
 
     @asynccontextmanager
-    async def cluster(self, name: str = "", part_bytes: int = 0) -> AsyncIterator[LiveCluster]:
+    async def cluster(self, name: str = "", part_bytes: int = 0) -> AsyncIterator[PumpCluster]:
         """Open it, for a reader of that name. `part_bytes`: of a task, where the options do not say it."""
         asked = self.options.partition_bytes
         size = part_bytes or range_cuts.TASK_BYTES if asked == SLICE_BYTES else asked
         with tempfile.TemporaryDirectory(prefix="binlog-pumps-") as directory:
             settings = replace(self._settings, data_dir=directory)
-            async with LiveCluster(settings, name, self._listen, SystemClock(), size) as cluster:
+            async with PumpCluster(settings, name, self._listen, SystemClock(), size) as cluster:
                 yield cluster
 
     # -- a frame -----------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ class PumpSource(ArchiveSource):
             walk.definitions,
         )
 
-    async def _stop_ts(self, cluster: LiveCluster) -> Ts:
+    async def _stop_ts(self, cluster: PumpCluster) -> Ts:
         now_ts, stop_ts = await cluster.now_ts(), self.options.selection.stop
         if stop_ts > now_ts:
             raise ConfigError(

@@ -35,7 +35,7 @@ from drainer.reading.archive.decode.pump_range import PumpSlice
 from drainer.reading.archive.views.view import ReadTask
 from drainer.reading.errors import StreamEnded
 from drainer.reading.subscribe.named_reader import BEAT_S, NameTaken
-from drainer.spark.source.pump_cluster import Bound, LiveCluster
+from drainer.spark.source.pump_cluster import Bound, PumpCluster
 from drainer.spark.source.pump_source import PumpSource, SchemaWalk
 from drainer.spark.source.spark_types import arrow_schema
 from drainer.spark.source.stream_offsets import BATCH_BYTES, INTERVAL_S
@@ -143,7 +143,7 @@ class _Driving:
         self._source = source
         self._max_bytes = max_bytes
         self._ends = AsyncExitStack()
-        self._cluster: LiveCluster | None = None  # opened with the first call
+        self._cluster: PumpCluster | None = None  # opened with the first call
         self._at: _At | None = None  # from the first batch on
         self._thread = LoopThread("binlog-pump-stream", "the stream", StreamEnded)
         self.call = self._thread.call
@@ -152,7 +152,7 @@ class _Driving:
         """Leave the name."""
         self._thread.close(self._ends.aclose())
 
-    async def _open(self) -> LiveCluster:
+    async def _open(self) -> PumpCluster:
         for number in range(_NAME_TRIES):
             if self._cluster is not None:
                 break

@@ -98,6 +98,14 @@ Start = Callable[..., PumpProcess]
 """Of the fixture `pump`: flags, and by name the `directory` under the test's own and the etcd `endpoint`."""
 
 
+async def start_two(pump: Start) -> list[PumpProcess]:
+    """Pumps p1 and p2, of one cluster, that answer."""
+    pumps = [pump(f"-node-id={name}", "-heartbeat-interval=200ms", directory=name) for name in ("p1", "p2")]
+    for process in pumps:
+        await process.start_and_wait()
+    return pumps
+
+
 class PumpClient:
     """Raw calls of both protocols."""
 

@@ -26,7 +26,7 @@ from tests.integration.support.drainer_command import command
 from tests.integration.support.subscribed_shop import shop, write
 from tests.object_store import SECRET, ObjectStore
 from tests.pump.conftest import pump as pump
-from tests.pump.support.process import Start
+from tests.pump.support.process import Start, start_two
 from tests.waiting import until
 from tidb_binlog.errors import Conflict, Unavailable
 
@@ -35,8 +35,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 async def publisher(pump: Start, etcd_clean: str) -> Publisher:
-    for name in ("p1", "p2"):
-        await pump(f"-node-id={name}", "-heartbeat-interval=200ms", directory=name).start_and_wait()
+    await start_two(pump)
     return await shop(etcd_clean)
 
 

@@ -18,7 +18,7 @@ from drainer.spark.replay.stream_jobs import Batch
 from pumpclient import Publisher, column, open_publisher
 from tests.integration.support.subscribed_shop import shop, write
 from tests.pump.conftest import pump as pump
-from tests.pump.support.process import Start
+from tests.pump.support.process import Start, start_two
 from tidb_binlog.errors import Conflict
 
 pytestmark = pytest.mark.integration
@@ -26,8 +26,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 async def publisher(pump: Start, etcd_clean: str) -> Publisher:
-    for name in ("p1", "p2"):
-        await pump(f"-node-id={name}", "-heartbeat-interval=200ms", directory=name).start_and_wait()
+    await start_two(pump)
     return await shop(etcd_clean)
 
 

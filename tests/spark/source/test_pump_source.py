@@ -19,7 +19,7 @@ from drainer.spark.source.spark_types import struct_of
 from pumpclient import open_publisher
 from tests.integration.support.subscribed_shop import shop, write
 from tests.pump.conftest import pump as pump
-from tests.pump.support.process import Start
+from tests.pump.support.process import Start, start_two
 from tests.spark.support import pumped_shop
 from tidb_binlog.errors import ConfigError, Unavailable
 
@@ -58,9 +58,7 @@ def same(rows: list[Row]) -> list[str]:
 async def test_every_view_is_that_of_the_archive(
     pump: Start, etcd_clean: str, free_port: Callable[[], int], tmp_path: Path, spark: SparkSession
 ) -> None:
-    pumps = [pump(f"-node-id={name}", "-heartbeat-interval=200ms", directory=name) for name in ("p1", "p2")]
-    for process in pumps:
-        await process.start_and_wait()
+    pumps = await start_two(pump)
     publisher = await shop(etcd_clean)
     stop_ts = await pumped_shop.fill(publisher, etcd_clean, pumps)
     await publisher.close()
@@ -105,9 +103,7 @@ async def test_every_view_is_that_of_the_archive(
 
 async def test_what_pumps_have_not_is_refused(pump: Start, etcd_clean: str) -> None:
     """A Pump that has left took what it had along: nothing that goes up to it begins there."""
-    pumps = [pump(f"-node-id={name}", "-heartbeat-interval=200ms", directory=name) for name in ("p1", "p2")]
-    for process in pumps:
-        await process.start_and_wait()
+    pumps = await start_two(pump)
     publisher = await shop(etcd_clean)
     await write(publisher, 1)
     status, _ = await asyncio.to_thread(pumps[0].http, "/state/p1/close?force=true", "PUT")

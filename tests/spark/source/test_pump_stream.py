@@ -23,7 +23,7 @@ from pumpclient import column
 from tests.docs.pages import SPARK
 from tests.integration.support.subscribed_shop import shop, write
 from tests.pump.conftest import pump as pump
-from tests.pump.support.process import Start
+from tests.pump.support.process import Start, start_two
 from tests.spark.support import pumped_shop
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.etcd.registry import connect_registry
@@ -81,9 +81,7 @@ async def held_by(endpoint: str, name: str) -> int:
 async def test_each_change_comes_once_over_batches_failures_and_lives(
     pump: Start, etcd_clean: str, free_port: Callable[[], int], tmp_path: Path, spark: SparkSession
 ) -> None:
-    pumps = [pump(f"-node-id={name}", "-heartbeat-interval=200ms", directory=name) for name in ("p1", "p2")]
-    for process in pumps:
-        await process.start_and_wait()
+    pumps = await start_two(pump)
     publisher = await shop(etcd_clean)
     await pumped_shop.fill(publisher, etcd_clean, pumps)
     taken = Taken(spark, etcd_clean, tmp_path / "checkpoint", name="frames", maxBytesPerTrigger="2000")
@@ -161,9 +159,7 @@ async def test_a_table_that_is_made_while_a_query_runs_is_read(pump: Start, etcd
 async def test_a_name_is_one_query_and_a_purged_place_ends_it(
     pump: Start, etcd_clean: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pumps = [pump(f"-node-id={name}", "-heartbeat-interval=200ms", directory=name) for name in ("p1", "p2")]
-    for process in pumps:
-        await process.start_and_wait()
+    pumps = await start_two(pump)
     publisher = await shop(etcd_clean)
     await write(publisher, 1)
     monkeypatch.setattr(pump_stream, "_NAME_TRIES", 1)

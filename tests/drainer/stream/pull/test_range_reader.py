@@ -12,7 +12,7 @@ from drainer.stream.pull.merged import Merged
 from drainer.stream.pull.range_reader import PumpSet, merged_range
 from tests.integration.support.subscribed_shop import shop, write
 from tests.pump.conftest import pump as pump
-from tests.pump.support.process import Start
+from tests.pump.support.process import Start, start_two
 from tidb_binlog import binlog
 from tidb_binlog.etcd.registry import connect_registry
 from tidb_binlog.upstream.standalone import StandaloneUpstream
@@ -37,8 +37,7 @@ async def read(pumps: PumpSet, after_ts: int, until_ts: int, tables: tuple[int, 
 
 
 async def test_ranges_cut_anywhere_are_one_pull(pump: Start, etcd_clean: str) -> None:
-    for name in ("p1", "p2"):
-        await pump(f"-node-id={name}", "-heartbeat-interval=200ms", directory=name).start_and_wait()
+    await start_two(pump)
     publisher = await shop(etcd_clean)
     stamps = [await write(publisher, number) for number in range(30)]
     pumps, until_ts = await pump_set(etcd_clean)
