@@ -63,6 +63,7 @@ class Run:
         """What is on its way while the recorded workload is."""
         self._checkpoint_ts = 0
         """The largest that the Drainer has told."""
+        self._stalled_s = STALLED_S
         self._began_s = clock.monotonic_s()
 
     async def demo(self) -> Report:
@@ -179,10 +180,10 @@ class Run:
             now = (stored_ts, int(status.get("AppliedTS", 0)), int(status.get("Rows", 0)))
             if now != seen:
                 seen, moved_s = now, self._clock.monotonic_s()
-            elif self._clock.monotonic_s() > moved_s + STALLED_S:
+            elif self._clock.monotonic_s() > moved_s + self._stalled_s:
                 process = self.cluster.drainer.process
                 raise Unavailable(
-                    f"the Drainer stands at {stored_ts} for {STALLED_S:g} s, the last commit is"
+                    f"the Drainer stands at {stored_ts} for {self._stalled_s:g} s, the last commit is"
                     f" {last_commit_ts}: {process.tail(1)}",
                     hint=f"see {process.log}",
                 )

@@ -46,6 +46,8 @@ ROUTES: Final = {(SCHEMA, "shard_1"): SHARDS, (SCHEMA, "shard_2"): SHARDS}
 MOVING: Final = (SCHEMA, "moving")
 GROWING: Final = (tables.REFUSING, "moving")
 RARE_ENDINGS: Final = {Ending.ABANDON: 18.0, Ending.LOSE_COMMIT: 14.0}
+SPARK_STARTS_S: Final = 300.0
+"""Three JVMs on a machine that has other work, and again after each kill."""
 
 
 class RigRun(Run):
@@ -61,6 +63,8 @@ class RigRun(Run):
         self._keeper = Keeper(cluster, clock)
         self._routes: Routes = {}
         """Those that the Drainer starts with."""
+        if options.spark:
+            self._stalled_s = SPARK_STARTS_S
 
     async def demo(self) -> Report:
         """Recorded workload, random workload, comparison."""

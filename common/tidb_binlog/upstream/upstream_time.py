@@ -80,10 +80,11 @@ class UpstreamTime:
         return ts <= self.now_ts + (int(_UNSURE_S * 1000) << tso.LOGICAL_BITS)
 
     async def run(self) -> None:
-        """Keep up with it; until cancelled."""
+        """Keep up with it; until cancelled. A draw that failed is tried again with the next move: for as long
+        `trouble` says that this process is cut off."""
         due_s = 0.0
         while True:
-            if self._clock.monotonic_s() >= due_s:
+            if self.trouble or self._clock.monotonic_s() >= due_s:
                 await self.refresh()
                 due_s = self._clock.monotonic_s() + _DRAW_S
             self._move()

@@ -272,9 +272,14 @@ class PumpCluster:
             self._running.result()
 
     def done(self, commit_ts: Ts) -> None:
-        """Everything up to there is downstream: Pumps need not keep it for this reader."""
+        """Everything up to there is downstream: Pumps need not keep it, as a beat says."""
         if self._reader is not None:
             self._reader.passed(commit_ts)
+
+    async def store(self) -> None:
+        """Say now what is done, for a process that may be killed before the next beat."""
+        if self._reader is not None:
+            await self._reader.store()
 
 
 async def _end(running: asyncio.Future[Any]) -> None:

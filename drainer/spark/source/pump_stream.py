@@ -245,4 +245,6 @@ class _Driving:
 
     async def done(self, end: dict[str, Any]) -> None:
         """Pumps need not keep it any more."""
-        (await self._open()).done(await self._ts_of(end))
+        cluster = await self._open()
+        cluster.done(await self._ts_of(end))
+        await cluster.store()  # Spark kills this process when the query ends

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import datetime
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,16 +21,23 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
+from binlog_playground.cluster.mariadb import MariaDbServer
+from binlogctl.cli.commands import DIFFERS, DONE
 from drainer.lake.changelog import schema_of
 from drainer.lake.delta import DeltaLake
+from drainer.mysql.connection import Target, connect
 from drainer.places.place import Place
 from drainer.spark.live.mirror import DELTA_CONNECTOR, ICEBERG_CONNECTOR, require
 from drainer.spark.program import run
 from pumpclient import column
 from tests.architecture.source import ROOT
+from tests.deploy.binlogctl.conftest import Ctl
+from tests.deploy.binlogctl.conftest import ctl as ctl
+from tests.docs.pages import Page
 from tests.integration.support.subscribed_shop import shop
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start
+from tests.rig.workload.application import Application
 from tests.spark.support import spark_versions
 from tidb_binlog.errors import ConfigError, FlagError
 
@@ -190,7 +198,52 @@ def test_a_mirror_of_what_has_none(source: str, said: str) -> None:
         run([*argv, "--checkpoint", "nowhere"])
 
 
-async def test_a_mirror_is_what_the_tables_upstream_are(lives: Lives, pump: Start, etcd_clean: str) -> None:
+PROGRAM = """
+CREATE TABLE shop.orders (id INT PRIMARY KEY, note VARCHAR(10), price DECIMAL(6,2));
+INSERT INTO shop.orders VALUES (0, NULL, 1.5), (4, 'n', 2), (5, NULL, 1.5), (10, NULL, 1.5), (11, 'm', 1.5);
+CREATE TABLE shop.codes (id VARCHAR(10) COLLATE utf8mb4_general_ci PRIMARY KEY, n INT);
+INSERT INTO shop.codes VALUES ('a', 0), ('b', 3);
+CREATE TABLE shop.things (id INT PRIMARY KEY, item VARCHAR(40));
+INSERT INTO shop.things VALUES (8, 'z');
+"""
+
+
+async def verified(lives: Lives, endpoint: str, mariadb: MariaDbServer, ctl: Ctl) -> None:
+    """By the commands of docs/verify.md, beside a database with what the program has by now."""
+    connection = connect(Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
+    file = lives.log.with_name("drainer.toml")
+    file.write_text(
+        f'pd-urls = "{endpoint}"\ndata-dir = "{file.parent}/drainer"\n[syncer]\ndb-type = "file"\n'
+        f'[syncer.from]\nhost = "127.0.0.1"\nport = {mariadb.port}\nuser = "{mariadb.user}"\n'
+        f'password = "{mariadb.password}"\noutcome-table = "shop.binlog_outcome"\n'
+    )
+    place = f"{lives.form}://{lives.warehouse}"
+    try:
+        Application(mariadb, "shop").create()
+        for statement in filter(None, PROGRAM.split(";\n")):
+            connection.run(statement.encode())
+        connection.commit()
+        (line,) = [line for line in Page("docs/verify.md").commands() if f"-mirror {lives.form}://" in line]
+        line = line.replace("drainer.toml", str(file)).replace(f"{lives.form}:///lake/shop", place)
+        argv = [*shlex.split(line)[1:], "-at-rest", "-retries", "0"]
+        done = await ctl(*argv)
+        assert done.code == DONE, (done.out, done.err)
+        if "json" in argv:
+            assert {table["state"] for table in json.loads(done.out)["tables"]} == {"equal"}
+        else:
+            assert "downstream equals upstream: 3 tables" in done.out
+        connection.run(b"UPDATE shop.codes SET n = 4 WHERE id = 'b'")
+        connection.commit()
+        done = await ctl(*argv)
+        assert done.code == DIFFERS, (done.out, done.err)
+    finally:
+        connection.run(b"DROP DATABASE IF EXISTS shop")
+        connection.close()
+
+
+async def test_a_mirror_is_what_the_tables_upstream_are(
+    lives: Lives, pump: Start, etcd_clean: str, mariadb: MariaDbServer, ctl: Ctl
+) -> None:
     await pump("-node-id=p1", "-heartbeat-interval=200ms").start_and_wait()
     publisher = await shop(etcd_clean)
     for number in range(6):
@@ -261,6 +314,7 @@ async def test_a_mirror_is_what_the_tables_upstream_are(lives: Lives, pump: Star
         (11, "m", "1.50"),
     ]
     assert lives.rows("things") == [(8, "z", None)]
+    await verified(lives, etcd_clean, mariadb, ctl)
 
     await publisher.drop_table("shop.things")
     await publisher.create_table("shop.log", [column("line", "varchar(40)")], primary_key=[])
