@@ -90,6 +90,9 @@ class NamedReader:
         self._state = NodeState(name, node.ONLINE)
         self._heartbeat = Heartbeat(registry, DRAINERS, self._entry, BEAT_S, clock, lease_s=lease_s(BEAT_S))
         self._registered = False  # the entry is ours, and `close` has to leave it
+        # From `register` on, not from `run` on: until the stream begins its program may read a schema, or start
+        # Spark, for longer than a lease.
+        self._beating: asyncio.Task[None] | None = None
         self._server: Server | None = None
         # What a pump that joins is answered by; there when the stream begins.
         self._notify: asyncio.Future[Callable[[], Awaitable[None]]] = (
@@ -140,11 +143,12 @@ class NamedReader:
         return self._heartbeat.unbroken
 
     async def run(self) -> None:
-        """Beat and store until cancelled. Raises `NameTaken` when another process has the name by now,
-        `ReaderStopped` when an operator ended this reader."""
+        """Store until cancelled. Raises `NameTaken` when another process has the name by now, `ReaderStopped`
+        when an operator ended this reader."""
+        assert self._beating is not None, "register first"
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._heartbeat.run(), name="reader heartbeat")
+                tasks.create_task(_ended(self._beating), name="reader beats")
                 tasks.create_task(self._store_moves(), name="reader position")
                 tasks.create_task(self._end_when_told(), name="reader told")
         except BaseExceptionGroup as errors:
@@ -168,6 +172,10 @@ class NamedReader:
         """Store the position, leave the name to who comes next, listen no more. Idempotent."""
         registered, self._registered = self._registered, False
         try:
+            if self._beating is not None:
+                self._beating.cancel()
+                await asyncio.wait({self._beating})
+                _ = self._beating.cancelled() or self._beating.exception()  # `run` raises it, if there is one
             if registered:
                 self._state.apply("stop")
                 await self._heartbeat.leave(self._state.state)
@@ -203,6 +211,7 @@ class NamedReader:
         except Conflict as error:
             raise _taken(self.name, error) from None
         self._registered = True
+        self._beating = asyncio.create_task(self._heartbeat.run(), name="reader heartbeat")
         if left is not None and left.is_reader:  # an earlier process may have moved it until it was gone
             self._left_ts = max(self._left_ts, left.max_commit_ts)
 
@@ -264,6 +273,10 @@ class NamedReader:
         )
         document: dict[str, Any] = plain(keys)
         return document
+
+
+async def _ended(beating: asyncio.Task[None]) -> None:
+    await beating
 
 
 def _taken(name: str, error: BaseException) -> NameTaken:

@@ -299,6 +299,7 @@ async def night(*, named: bool) -> None:
     if named:
         reader = NamedReader("cache", registry, now_ts, LoopClock(), lambda: "")  # type: ignore[arg-type]
         await reader.register()
+        await virtual_time.passes(60.0)  # the program reads its schema, or starts Spark
 
     def connect(address: str) -> ScriptedClient:
         return pumps[address].client(address)
