@@ -79,9 +79,9 @@ chunks; what differs is read, and looked at again (-retries) at a later moment b
 reported. The same command goes on after whatever ended it: -state FILE keeps what was equal.
 -at-rest is for a Drainer that is stopped and an upstream that nobody writes to; -image DIR has
 the rows in place of the upstream, -mirror delta://PLACE (iceberg://) those of a mirror in place
-of the downstream. -archive DIR says when a row was changed last. -report FILE is a page;
--repair FILE: SQL that mends the downstream; -repair-now mends it while the Drainer runs, each
-row as it is then on both sides.
+of the downstream: both without -rate, -retries and -state, as they are read once. -archive DIR
+says when a row was changed last. -report FILE is a page; -repair FILE: SQL that mends the
+downstream; -repair-now mends it while the Drainer runs, each row as it is then on both sides.
 Exit code 0: equal; 14: it differs; 15: not everything could be compared.""",
     "restore": """\
 Puts -image into the downstream of the Drainer's file, applies the -archive after it up to -until

@@ -42,6 +42,8 @@ LINE_EVERY_S: Final = 10.0
 SHOW_EVERY_S: Final = 0.5
 STATE: Final = "verify-state"
 NO_STATE: Final = "none"
+_OF_SERVERS: Final = ("rate", "retries", "state")
+_OF_CHUNKS: Final = (*_OF_SERVERS, "workers")
 
 
 async def run(call: Call) -> int:
@@ -75,6 +77,10 @@ def check(given: CtlSettings) -> None:
         raise FlagError(f"-mirror {given.mirror} is no lake", hint="delta://PLACE or iceberg://PLACE")
     if given.mirror and (given.image or given.repair or given.repair_now):
         raise FlagError("-mirror goes with neither -image nor -repair", hint="correct the rows in the lake")
+    for flag, place, idle in (("-mirror", given.mirror, _OF_SERVERS), ("-image", given.image, _OF_CHUNKS)):
+        for name in idle if place else ():
+            if getattr(given, name) != getattr(CtlSettings(), name):
+                raise FlagError(f"{flag} goes without -{name}", hint="all its rows are read, once")
     check_path("-state", given.state)
     check_readable(("-image", given.image), ("-archive", given.archive))
 

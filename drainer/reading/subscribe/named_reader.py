@@ -90,8 +90,8 @@ class NamedReader:
         self._state = NodeState(name, node.ONLINE)
         self._heartbeat = Heartbeat(registry, DRAINERS, self._entry, BEAT_S, clock, lease_s=lease_s(BEAT_S))
         self._registered = False  # the entry is ours, and `close` has to leave it
-        # From `register` on, not from `run` on: until the stream begins its program may read a schema, or start
-        # Spark, for longer than a lease.
+        # From `register` on: until the stream begins its program reads a schema, or starts Spark, which may
+        # take longer than a lease.
         self._beating: asyncio.Task[None] | None = None
         self._server: Server | None = None
         # What a pump that joins is answered by; there when the stream begins.

@@ -225,7 +225,7 @@ async def verified(lives: Lives, endpoint: str, mariadb: MariaDbServer, ctl: Ctl
         connection.commit()
         (line,) = [line for line in Page("docs/verify.md").commands() if f"-mirror {lives.form}://" in line]
         line = line.replace("drainer.toml", str(file)).replace(f"{lives.form}:///lake/shop", place)
-        argv = [*shlex.split(line)[1:], "-at-rest", "-retries", "0"]
+        argv = [*shlex.split(line)[1:], "-at-rest"]
         done = await ctl(*argv)
         assert done.code == DONE, (done.out, done.err)
         if "json" in argv:

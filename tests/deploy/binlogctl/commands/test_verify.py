@@ -31,6 +31,10 @@ def call(*argv: str) -> Call:
         (("-at-rest", "-repair-now"), "for a Drainer that runs"),
         (("-mirror", "/lake"), "/lake is no lake"),
         (("-mirror", "delta:///lake", "-repair", "FILE"), "neither -image nor -repair"),
+        (("-mirror", "delta:///lake", "-rate", "9"), "-mirror goes without -rate"),
+        (("-mirror", "delta:///lake", "-retries", "0"), "-mirror goes without -retries"),
+        (("-image", "DIR", "-state", "none"), "-image goes without -state"),
+        (("-image", "DIR", "-workers", "1"), "-image goes without -workers"),
     ],
 )
 async def test_what_makes_no_sense_is_said_before_anything_is_asked(argv: tuple[str, ...], said: str) -> None:
