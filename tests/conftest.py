@@ -80,12 +80,9 @@ def _restore_process() -> Iterator[None]:
     os.umask(umask)
     yield
     os.umask(umask)
-    while log._installed:
-        handler = log._installed.pop()
-        root.removeHandler(handler)
-        handler.close()
+    log.remove_handlers()
     root.setLevel(level)
-    logging.getLogger(log._ROOT).setLevel(logging.NOTSET)
+    log.root().setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="module", autouse=True)

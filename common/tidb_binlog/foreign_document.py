@@ -7,6 +7,7 @@ Holds  whatever is wrong with it ends in one error that names it, never in a tra
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -35,3 +36,12 @@ def typed(data: bytes | str, form: Any, what: str, *, hint: str = "") -> Any:
     """The document as a value of the type `form`. Raises `Corruption`."""
     with reading(what, hint=hint):
         return msgspec.json.decode(data, type=form)
+
+
+def json_object(body: bytes) -> dict[str, Any] | None:
+    """An object of JSON; None for whatever else it is."""
+    try:
+        document = json.loads(body)
+    except UNREADABLE:
+        return None
+    return document if isinstance(document, dict) else None

@@ -19,16 +19,6 @@ REACHES = re.compile(r"(?<!self)(?<!cls)\._[a-z]|import .*\b_[a-z]|^    _[a-z]\w
 """What a text has that names one; others need not be parsed."""
 NAMED_TUPLE = {"_replace", "_asdict", "_fields", "_make"}
 LEFT: dict[str, int] = {
-    "tests/common/door/http2/test_connection_machine.py": 2,
-    "tests/common/door/support/peers.py": 2,
-    "tests/common/door/test_limits_budget.py": 6,
-    "tests/common/net/test_http_client.py": 1,
-    "tests/common/rowcodec/test_run.py": 2,
-    "tests/common/rpc/test_tunnel.py": 4,
-    "tests/common/serving/test_listener.py": 1,
-    "tests/common/test_foreign_document.py": 6,
-    "tests/common/upstream/tidb/pd/test_oracle.py": 4,
-    "tests/conftest.py": 3,
     "tests/contract/beds.py": 1,
     "tests/crash/faults/index_damage.py": 2,
     "tests/crash/sweep.py": 2,

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from binlogctl.cluster import overview
-from binlogctl.doctor.gather import answers, nodes, upstream
-from binlogctl.net import node_http
+from binlogctl.doctor.gather import answers
 from drainer.checkpoint import savepoint
 from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.ddl.quarantine import store as quarantine_table
@@ -26,7 +25,7 @@ from tests.cases import case
 from tidb_binlog import ddl_job, time_text
 from tidb_binlog.cluster.node import NodeStatus
 from tidb_binlog.errors import BinlogError, Corruption
-from tidb_binlog.foreign_document import reading, typed
+from tidb_binlog.foreign_document import json_object, reading, typed
 from tidb_binlog.process.process_identity import ProcessIdentity, is_gone
 from tidb_binlog.upstream.standalone import history as standalone_history
 from tidb_binlog.upstream.standalone import layout
@@ -62,7 +61,7 @@ DRAINER_STATUS: dict[str, Any] = {
 
 
 def _overview(body: bytes, kind: str) -> object:
-    document = node_http._answer(200, body).document
+    document = json_object(body)
     seen = overview.NodeSnapshot(
         kind, "n", "h:1", "online", True, STATUS.update_ts, STATUS.update_ts, document, ""
     )
@@ -104,13 +103,13 @@ READERS: dict[str, tuple[Callable[[bytes], object], Any]] = {
     "owner of a lease": (_identity, {"host": "h", "pid": 5, "space": "s", "started": "1", "token": "t"}),
     "standalone transaction": (lambda body: layout.decode_entry(b"k", b"open " + body), 5),
     "standalone number": (lambda body: layout.decode_number(b"k", body), 5),
-    "standalone job": (standalone_history._job_id, JOB),
+    "standalone job": (standalone_history.id_of_job, JOB),
     "schema's head": (_catalog, {"version": 1, "last_id": 2}),
     "table in the schema": (_definition, TABLE),
     "database in the schema": (_database, {"name": "shop", "id": 2}),
     "DDL job": (ddl_job.parse, JOB),
     "head of a DDL job": (ddl_job.head, JOB),
-    "running DDL job of TiKV": (tidb_history._read_running, JOB),
+    "running DDL job of TiKV": (tidb_history.RunningJob.read, JOB),
     "checkpoint row": (
         lambda body: Checkpoint.from_json(body.decode("utf-8", "replace")),
         {"consistent": False, "commitTS": 5, "ts-map": {"primary-ts": 5}, "schema-version": 4, "epoch": 3},
@@ -130,9 +129,9 @@ READERS: dict[str, tuple[Callable[[bytes], object], Any]] = {
     "drainer's status, examined": (answers.read_drainer, DRAINER_STATUS),
     "pump's status, shown": (lambda body: _overview(body, "pumps"), PUMP_STATUS),
     "drainer's status, shown": (lambda body: _overview(body, "drainers"), DRAINER_STATUS),
-    "TiDB's info": (nodes._server, {"ip": "10.0.0.1", "status_port": 10080, "binlog_status": "On"}),
-    "TiDB's skipping": (nodes._skipping, {"Skipped": False}),
-    "PD's answer": (upstream._document, {"a": 1}),
+    "TiDB's info": (answers.read_tidb, {"ip": "10.0.0.1", "status_port": 10080, "binlog_status": "On"}),
+    "TiDB's skipping": (answers.read_skipping, {"Skipped": False}),
+    "PD's answer": (json_object, {"a": 1}),
 }  # fmt: skip
 
 HOSTILE = (

@@ -247,6 +247,14 @@ def change_level(number: int) -> None:
     root().setLevel(number)
 
 
+def remove_handlers() -> None:
+    """What `setup` put in place writes no more."""
+    while _installed:
+        handler = _installed.pop()
+        logging.getLogger().removeHandler(handler)
+        handler.close()
+
+
 def setup(
     level: str = "info",
     file: str = "",
@@ -292,13 +300,9 @@ def prepared(
             )
         handler.setFormatter(TidbFormatter() if format == "tidb" else JsonFormatter())
         handler.addFilter(RepeatFilter(clock))
-        root = logging.getLogger()
-        while _installed:
-            old = _installed.pop()
-            root.removeHandler(old)
-            old.close()
+        remove_handlers()
         _installed.append(handler)
-        root.addHandler(handler)
+        logging.getLogger().addHandler(handler)
         change_level(number)
 
     return put_in_place

@@ -10,13 +10,12 @@ Tests  tests/deploy/binlogctl/commands/test_go_compat.py
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import BinlogError, Rejected, Unavailable
-from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.foreign_document import json_object
 from tidb_binlog.net.http_client import HttpClient, NotHttp
 from tidb_binlog.net.port import STATUS_PORT_STEP, split_address
 from tidb_binlog.net.tls import TlsConfig
@@ -90,18 +89,10 @@ async def ask(
         raise Unavailable(
             f"{who} at {address} does not answer{over}: {why}", hint="is it running? see its log"
         ) from None
-    return _answer(page.status, page.body)
+    return Answer(page.status, page.body, json_object(page.body))
 
 
 def status_address(address: str) -> str:
     """Where a node whose gRPC has a port of its own speaks HTTP. Raises `ConfigError` for no address."""
     host, port = split_address("address", address)
     return f"{f'[{host}]' if ':' in host else host}:{min(port + STATUS_PORT_STEP, 65535)}"
-
-
-def _answer(status: int, body: bytes) -> Answer:
-    try:
-        document = json.loads(body)
-    except UNREADABLE:
-        document = None
-    return Answer(status, body, document if isinstance(document, dict) else None)

@@ -1,6 +1,8 @@
 """SQL plan of one table version: literals, keys and predicates from encoded rows.
 
 Functions are generated when they are first used. A plan may be used from several threads.
+
+Tests   tests/common/rowcodec/test_run.py
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ async def test_status_of_a_node_whose_grpc_has_a_port_of_its_own_is_found() -> N
             except OSError:
                 continue
         address = await servers.enter_async_context(server(b"\0\0\0", port=port))
-        node = await NodeGatherer(look())._node(NodeFacts(PUMPS, "p", address, "online", None))
+        node = await NodeGatherer(look()).look_at(NodeFacts(PUMPS, "p", address, "online", None))
     assert node.answer is not None
     assert node.resolved == ("127.0.0.1",)
 

@@ -6,7 +6,8 @@ import asyncio
 import os
 import ssl
 import stat
-from collections.abc import AsyncIterator, Mapping
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,16 @@ def tls(tmp_path: Path) -> TlsConfig:
     return certificates.write(tmp_path, ca=[ca], node=certificates.leaf("node", ca=ca))
 
 
-async def test_all_kinds_of_calls(tls: TlsConfig) -> None:
+@pytest.fixture
+def tunnels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[Path]]:
+    """Directories of the tunnels that are there."""
+    made = tmp_path / "t"
+    made.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(made))
+    return lambda: list(made.iterdir())
+
+
+async def test_all_kinds_of_calls(tls: TlsConfig, tunnels: Callable[[], list[Path]]) -> None:
     server = await serve([SERVICE], None, "127.0.0.1", 0, tls=NoAlpn(tls))
     client = rpc.Client(f"127.0.0.1:{server.port}", tls=tls)
     try:
@@ -80,8 +90,7 @@ async def test_all_kinds_of_calls(tls: TlsConfig) -> None:
             yield b"b"
 
         assert [part async for part in client.bidi("/t.S/Echo", requests())] == [b"a", b"b"]
-        assert client._tunnel is not None
-        directory = Path(client._tunnel.target.removeprefix("unix:")).parent
+        (directory,) = tunnels()
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     finally:
         await client.close()
@@ -106,7 +115,7 @@ def test_looking_at_a_node_is_no_handshake_that_fails(tls: TlsConfig) -> None:
     assert STATS.handshakes_failed == failed
 
 
-async def test_nodes_take_each_others_place(tls: TlsConfig) -> None:
+async def test_nodes_take_each_others_place(tls: TlsConfig, tunnels: Callable[[], list[Path]]) -> None:
     """One with ALPN, then one without, then one with it on the same port."""
     client: rpc.Client | None = None
     port = 0
@@ -120,7 +129,7 @@ async def test_nodes_take_each_others_place(tls: TlsConfig) -> None:
                 break
             except Unavailable:
                 assert attempt < 19
-        assert (client._tunnel is not None) == isinstance(own, NoAlpn)
+        assert bool(tunnels()) == isinstance(own, NoAlpn)
         await server.stop(1)
         with pytest.raises(Unavailable):
             await client.unary("/t.S/Upper", b"x", 1)
@@ -128,7 +137,9 @@ async def test_nodes_take_each_others_place(tls: TlsConfig) -> None:
     await client.close()
 
 
-async def test_a_stranger_is_not_spoken_to(tls: TlsConfig, tmp_path: Path) -> None:
+async def test_a_stranger_is_not_spoken_to(
+    tls: TlsConfig, tmp_path: Path, tunnels: Callable[[], list[Path]]
+) -> None:
     """The tunnel checks authority and name as the channel does."""
     other = certificates.authority("other")
     strange = certificates.write(tmp_path / "other", ca=[other], node=certificates.leaf("node", ca=other))
@@ -141,6 +152,6 @@ async def test_a_stranger_is_not_spoken_to(tls: TlsConfig, tmp_path: Path) -> No
         client = rpc.Client(f"127.0.0.1:{server.port}", tls=ours)
         with pytest.raises(Unavailable):
             await client.unary("/t.S/Upper", b"x", 3)
-        assert client._tunnel is None
+        assert not tunnels()
         await client.close()
         await server.stop(1)

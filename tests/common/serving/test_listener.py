@@ -98,7 +98,7 @@ async def test_limits_count_for_who_comes_next() -> None:
         (door,) = life.listener._doors
 
         async def connected(count: int) -> None:
-            await until(lambda: door._count == count)
+            await until(lambda: door.connections == count)
 
         path = "/page?" + "x" * 8000
         assert b" 200 " in await life.ask(path)

@@ -5,6 +5,7 @@ Out    work for the `Runner` (start, cancel, wake), frames through `Outbound`
 Holds  a call's status is sent once; a handler is notified once that its call is over; a stream whose handler
        still runs counts as open; what a peer's requests hold in memory is counted and bounded
 Why    a unary request in one DATA frame is all that most peers ever send: it goes to its handler as one slice
+Tests  tests/common/door/http2/test_connection_machine.py
 """
 
 from __future__ import annotations

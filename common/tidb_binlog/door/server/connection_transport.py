@@ -7,7 +7,7 @@ Holds   what the peer does not take is counted, in whatever queue it is; no more
         his answers, and who never does is ended
 Stops   a fault sends its GOAWAY, half-closes and lingers: closing with unread input makes TCP send a reset,
         and a reset eats what was not read yet (R5.4.1)
-Tests   tests/common/door/server/test_listener.py
+Tests   tests/common/door/server/test_listener.py, tests/common/door/test_limits_budget.py
 """
 
 from __future__ import annotations

@@ -79,11 +79,11 @@ class Server:
         self._tls = tls
         self._sockets: list[socket.socket] = []
         self._socket_file: tuple[str, int] | None = None  # path and inode
-        self._arrived: set[ConnectionTransport] = set()  # counted in `_addresses`
-        self.wires: set[ConnectionTransport] = set()  # of these, past the handshake
-        self._addresses: Counter[str] = Counter()
-        self._count = 0
-        self._handshakes: dict[asyncio.Task[None], ConnectionTransport] = {}
+        self.connections = 0  # past the handshake or in it
+        self.wires: set[ConnectionTransport] = set()  # past it
+        self.handshakes: dict[asyncio.Task[None], ConnectionTransport] = {}  # the oldest first
+        self._arrived: set[ConnectionTransport] = set()  # all of them
+        self._addresses: Counter[str] = Counter()  # how many each has
         self._logged_s: dict[tuple[str, str], float] = {}
         self._random = random.Random()
         self._timer: asyncio.TimerHandle | None = None
@@ -179,7 +179,7 @@ class Server:
         STATS.accepted += 1
         limits, network = self.limits, network_of(address)
         refused = ""
-        if self._count >= self._connections_max:
+        if self.connections >= self._connections_max:
             refused = "connections" if self._connections_max == limits.connections_max else "files"
         elif self._addresses[network] >= limits.connections_per_address_max:
             refused = "connections_per_address"
@@ -190,21 +190,21 @@ class Server:
         wire = ConnectionTransport(self, Peer(address, verified=self._tls is not None), network)
         self._arrived.add(wire)
         self._addresses[network] += 1
-        self._count += 1
+        self.connections += 1
         accepted.setblocking(False)
         if accepted.family != socket.AF_UNIX:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._tls is not None and len(self._handshakes) >= limits.handshakes_max:
+        if self._tls is not None and len(self.handshakes) >= limits.handshakes_max:
             self._end_a_handshake()
         task = asyncio.get_running_loop().create_task(self._begin(accepted, wire), name="accept")
-        self._handshakes[task] = wire
+        self.handshakes[task] = wire
         task.add_done_callback(lambda task: self._begun(task, accepted, wire))
 
     def _end_a_handshake(self) -> None:
         """The oldest of the address that has most: the one that holds many open pays for it."""
-        most = Counter(wire.address for wire in self._handshakes.values()).most_common(1)[0][0]
-        oldest = next(task for task, wire in self._handshakes.items() if wire.address == most)
-        del self._handshakes[oldest]
+        most = Counter(wire.address for wire in self.handshakes.values()).most_common(1)[0][0]
+        oldest = next(task for task, wire in self.handshakes.items() if wire.address == most)
+        del self.handshakes[oldest]
         oldest.cancel()
         self.log_refused(Peer(most), "handshakes", "too many TLS handshakes at once: its oldest was ended")
 
@@ -228,7 +228,7 @@ class Server:
 
     def _begun(self, task: asyncio.Task[None], accepted: socket.socket, wire: ConnectionTransport) -> None:
         """In a callback, because a task that is cancelled before its first step runs nothing of itself."""
-        self._handshakes.pop(task, None)
+        self.handshakes.pop(task, None)
         if wire not in self.wires:
             accepted.close()
             self._leave(wire)
@@ -258,7 +258,7 @@ class Server:
         self._arrived.remove(wire)
         wire.leave()
         address = wire.address
-        self._count -= 1
+        self.connections -= 1
         self._addresses[address] -= 1
         if self._addresses[address] <= 0:
             del self._addresses[address]
@@ -320,7 +320,7 @@ class Server:
             return
         self.stopping = True
         self._close_listeners()
-        for task, wire in list(self._handshakes.items()):
+        for task, wire in list(self.handshakes.items()):
             # What is open already ends below: uvloop, cancelled just then, would close it and tell nobody.
             if wire not in self.wires:
                 task.cancel()

@@ -32,7 +32,7 @@ class StandaloneHistory:
 
         Raises `Rejected` if it is not a job, `Conflict` if another one has its id, `Unavailable`.
         """
-        job_id = _job_id(job_json)
+        job_id = id_of_job(job_json)
         key = ddl_key(job_id)
         result = await self._client.txn([etcd.mod_is(key, 0)], [etcd.put(key, job_json)], [etcd.get(key)])
         if not result.succeeded and result.results[0].kvs[0].value != job_json:
@@ -65,7 +65,8 @@ class StandaloneHistory:
         return None
 
 
-def _job_id(job_json: bytes) -> int:
+def id_of_job(job_json: bytes) -> int:
+    """Raises `Rejected`."""
     try:
         job_id = json.loads(job_json)["id"]
     except UNREADABLE as error:

@@ -1,6 +1,6 @@
-"""Answers: what a pump or a drainer says of itself over HTTP, ours or the Go one's, as facts.
+"""Answers: what a pump, a drainer or a TiDB server says of itself over HTTP, ours or the Go one's, as facts.
 
-In     the bodies of /status and /metrics
+In     the bodies of /status and /metrics; of a TiDB server, /info
 Out    `Answer`; None for what no node says
 Why    a Go node tells little: no id of its own, no cluster, no version. Its metrics have the disk and what it
        purged, under the names that ours have too
@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final
+from typing import Final
 
-from binlogctl.doctor.facts import Answer
-from tidb_binlog.foreign_document import UNREADABLE
+from binlogctl.doctor.facts import Answer, TidbFacts
+from tidb_binlog.foreign_document import UNREADABLE, json_object
 from tidb_binlog.status.codec import read
 from tidb_binlog.status.drainer import DrainerDocument
 from tidb_binlog.status.pump import DiskStatus, PumpDocument, PumpStatus
@@ -31,7 +31,7 @@ _GC: Final = "binlog_pump_storage_gc_ts"
 
 def read_pump(status: bytes, exposition: bytes = b"") -> Answer | None:
     """A pump's. None if the status is not a pump's."""
-    document = _document(status)
+    document = json_object(status)
     if document is None or "CommitTS" not in document or "Checkpoint" not in document:
         return None
     listed = document.get("status")
@@ -62,7 +62,7 @@ def read_pump(status: bytes, exposition: bytes = b"") -> Answer | None:
 
 def read_drainer(status: bytes) -> Answer | None:
     """A drainer's. None if the status is not a drainer's."""
-    raw = _document(status)
+    raw = json_object(status)
     if raw is None or "LastTS" not in raw:
         return None
     if "NodeID" not in raw:
@@ -84,12 +84,22 @@ def read_drainer(status: bytes) -> Answer | None:
     )
 
 
-def _document(body: bytes) -> dict[str, Any] | None:
+def read_tidb(value: bytes) -> TidbFacts | None:
+    """A TiDB server as it registers itself, and as /info tells it."""
     try:
-        document = json.loads(body)
+        document = json.loads(value)
+        address = f"{document['ip']}:{int(document['status_port'])}"
+        return TidbFacts(
+            address, binlog=document.get("binlog_status"), version=str(document.get("version") or "")
+        )
     except UNREADABLE:
         return None
-    return document if isinstance(document, dict) else None
+
+
+def read_skipping(body: bytes) -> bool | None:
+    """Whether a TiDB server writes no binlogs; None if it does not say."""
+    skipped = (json_object(body) or {}).get("Skipped")
+    return skipped if isinstance(skipped, bool) else None
 
 
 def _samples(exposition: bytes) -> dict[str, float]:

@@ -7,7 +7,6 @@ Tests  tests/deploy/binlogctl/doctor/test_examination.py
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -20,7 +19,6 @@ from tidb_binlog.cluster.registry import KINDS, PUMPS, ClusterView
 from tidb_binlog.errors import Corruption, Unavailable
 from tidb_binlog.etcd.client import EtcdClient
 from tidb_binlog.etcd.registry import EtcdRegistry
-from tidb_binlog.foreign_document import UNREADABLE
 from tidb_binlog.net.http_client import HttpClient, NotHttp, Page
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.upstream.standalone.layout import Prepared, prepared
@@ -65,13 +63,16 @@ class NodeGatherer:
         damaged = [
             pair.key.decode(errors="replace") for pair in statuses if not _is_status(pair.key, pair.value)
         ]
-        servers = {server.address: server for pair in listed if (server := _server(pair.value)) is not None}
+        servers = {
+            server.address: server for pair in listed if (server := answers.read_tidb(pair.value)) is not None
+        }
         servers |= {address: TidbFacts(address) for address in tidb if address not in servers}
-        nodes = await asyncio.gather(*map(self._node, _entries(view)))
+        nodes = await asyncio.gather(*map(self.look_at, _entries(view)))
         seen = await asyncio.gather(*map(self._tidb, servers.values()))
         return RegistryFacts(tuple(nodes), tuple(damaged), tuple(seen), tuple(self._clocks), in_table)
 
-    async def _node(self, node: NodeFacts) -> NodeFacts:
+    async def look_at(self, node: NodeFacts) -> NodeFacts:
+        """What a registered node answers at its address."""
         if node.state == OFFLINE:
             return node
         node = replace(node, tls=self._http.scheme == "https")
@@ -123,14 +124,14 @@ class NodeGatherer:
             try:
                 page = await self._http.get(server.address, "/info")
                 self._note(page, f"TiDB {server.address}")
-                answered = _server(page.body)
+                answered = answers.read_tidb(page.body)
                 if page.status != 200 or answered is None:
                     return replace(server, error=f"/info answers HTTP {page.status}, and not as TiDB does")
                 server = replace(server, binlog=answered.binlog, version=answered.version)
                 page = await self._http.get(server.address, "/binlog/recover?op=status")
             except Unavailable as error:
                 return replace(server, error=error.message)
-        skipping = _skipping(page.body) if page.status == 200 else None
+        skipping = answers.read_skipping(page.body) if page.status == 200 else None
         return replace(server, skipping=skipping)
 
 
@@ -161,23 +162,3 @@ def _is_status(key: bytes, value: bytes) -> bool:
         and path[0].decode(errors="replace") in KINDS
         and status.node_id == path[1].decode(errors="replace")
     )
-
-
-def _server(value: bytes) -> TidbFacts | None:
-    """A TiDB server as it registers itself, and as /info tells it."""
-    try:
-        document = json.loads(value)
-        address = f"{document['ip']}:{int(document['status_port'])}"
-        return TidbFacts(
-            address, binlog=document.get("binlog_status"), version=str(document.get("version") or "")
-        )
-    except UNREADABLE:
-        return None
-
-
-def _skipping(body: bytes) -> bool | None:
-    try:
-        skipped = json.loads(body)["Skipped"]
-    except UNREADABLE:
-        return None
-    return skipped if isinstance(skipped, bool) else None

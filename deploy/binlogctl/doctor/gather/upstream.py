@@ -8,7 +8,6 @@ Order  the configured URLs first, then those that members tell of themselves, ea
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ from binlogctl.doctor.facts import ClockFacts, MemberFacts, StoreFacts
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import BinlogError, Unavailable
 from tidb_binlog.etcd.client import parse_endpoints
-from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.foreign_document import json_object
 from tidb_binlog.net.http_client import HttpClient
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.tso import Ts, physical_s
@@ -126,13 +125,13 @@ class UpstreamGatherer:
         self, member: MemberFacts, address: str
     ) -> tuple[MemberFacts, list[str], str | None]:
         page = await self._http.get(address, "/v3/maintenance/status", body=b"{}")
-        status = _document(page.body) if page.status == 200 else {}
+        status = (json_object(page.body) if page.status == 200 else None) or {}
         if "header" not in status:
             raise Unavailable(f"{address} answers, but not as etcd does (HTTP {page.status})")
         if (clock := ClockFacts.of_page(f"etcd {address}", page)) is not None:
             self._clocks.append(clock)
-        listed = _document((await self._http.get(address, "/v3/cluster/member/list", body=b"{}")).body)
-        members: list[dict[str, Any]] = listed.get("members") or []
+        page = await self._http.get(address, "/v3/cluster/member/list", body=b"{}")
+        members: list[dict[str, Any]] = (json_object(page.body) or {}).get("members") or []
         own = next((other for other in members if other.get("ID") == status["header"].get("member_id")), {})
         answered = replace(
             member,
@@ -211,11 +210,3 @@ class UpstreamGatherer:
             return upstream.cluster_id, await upstream.oracle.timestamp()
         finally:
             await upstream.close()
-
-
-def _document(body: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(body)
-    except UNREADABLE:
-        return {}
-    return document if isinstance(document, dict) else {}

@@ -12,6 +12,7 @@ from tests.common.door.support.model import (
     GREETING,
     HELLO,
     NOW_S,
+    Door,
     Exchanges,
     Frame,
     block,
@@ -614,3 +615,13 @@ def test_R10_5_1_far_above_the_list_limit() -> None:
         ENHANCE_YOUR_CALM,
         "header_list_bytes",
     )
+
+
+def test_large_heads_are_not_kept_for_the_next_request() -> None:
+    one = Door(Limits())
+    for at, stream in enumerate(range(1, 401, 2)):
+        encoded = block((*pseudo(b"/"), (b"x-long", b"%05d" % at + b"v" * 15_000)))
+        one.receive(headers(stream, encoded, END_HEADERS | END_STREAM), hello=at == 0)
+    kept = one.connection.blocks
+    assert not kept.said
+    assert sum(len(value) for said in kept._heads for _, value, *_ in said) < 1 << 14

@@ -260,7 +260,7 @@ async def test_stop_ends_idle_connections_of_every_kind() -> None:
         Raw.to(here.port, hello=b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n") as http1,
     ):
         assert (await http1.octets()).startswith(b"HTTP/1.1 200")
-        await until(lambda: here.open == 2)
+        await until(lambda: here.server.connections == 2)
         began_s = time.monotonic()
         stopping = asyncio.create_task(here.server.stop(PATIENCE_S))
         for raw in (silent, http1):

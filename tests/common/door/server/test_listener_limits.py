@@ -56,7 +56,7 @@ async def is_closed(sock: socket.socket) -> bool:
 async def test_connections_in_all(caplog: pytest.LogCaptureFixture) -> None:
     async with house(Limits(connections_max=3)) as here:
         open_sockets = [connected(here.port, source=f"127.0.0.{host}") for host in (2, 3, 4)]
-        await until(lambda: here.open == 3)
+        await until(lambda: here.server.connections == 3)
         refused = connected(here.port, source="127.0.0.5")
         assert await is_closed(refused)
         refused.close()
@@ -71,7 +71,7 @@ async def test_connections_in_all(caplog: pytest.LogCaptureFixture) -> None:
 async def test_connections_of_one_address(caplog: pytest.LogCaptureFixture) -> None:
     async with house(Limits(connections_per_address_max=2)) as here:
         greedy = [connected(here.port, source="127.0.0.2") for _ in range(20)]
-        await until(lambda: here.open == 2)
+        await until(lambda: here.server.connections == 2)
         assert all([await is_closed(sock) for sock in greedy[2:]])
         async with Raw.to(here.port, source="127.0.0.3") as raw:
             assert await raw.answers()
@@ -214,7 +214,7 @@ async def test_who_does_not_answer_a_ping_is_gone() -> None:
                     await alive.send(frame(PING, frames.ACK, 0, found[3]))
 
         answers = asyncio.create_task(answering())
-        await until(lambda: here.open == 1, "the stopped one is ended")
+        await until(lambda: here.server.connections == 1, "the stopped one is ended")
         assert 0.4 < time.monotonic() - began_s < 2.5  # closed, or cut after it lingered
         await until(lambda: here.bench.flowing == 0)
         assert not answers.done()
@@ -452,3 +452,16 @@ async def test_connections_leave_files_to_the_process() -> None:
             assert await raw.answers()
         for sock in crowd:
             sock.close()
+
+
+async def test_connections_of_one_ipv6_network_are_one_peer_s() -> None:
+    async with house(Limits(connections_per_address_max=2)) as here:
+        pairs = [socket.socketpair() for _ in range(4)]
+        for number, (mine, _) in enumerate(pairs):
+            here.server._take(mine, f"2001:db8::{number}:1" if number < 3 else "2001:db8:0:1::1")
+        await until(lambda: len(here.server.wires) == 3)
+        closed = [mine.fileno() < 0 for mine, _ in pairs]
+        assert closed == [False, False, True, False]
+        for _, theirs in pairs:
+            theirs.close()
+        await here.at_rest()

@@ -217,12 +217,12 @@ async def test_handshakes_have_a_time(files: Files) -> None:
 async def test_too_many_handshakes_end_those_of_the_greediest(files: Files) -> None:
     async with tls_house(files.server(), Limits(handshakes_max=4)) as here:
         patient = connected(here.port, source="127.0.0.3")  # one of another address, and older
-        await until(lambda: here.open == 1)
+        await until(lambda: here.server.connections == 1)
         greedy = [connected(here.port, source="127.0.0.2") for _ in range(30)]
         caller = rpc.Client(f"127.0.0.1:{here.port}", tls=files.node)
         try:
             assert await caller.unary("/test.Bench/Empty", b"", PATIENCE_S) == b""
-            await until(lambda: here.open <= 5)
+            await until(lambda: here.server.connections <= 5)
             assert here.server._addresses["127.0.0.3"] == 1
             assert here.server._addresses["127.0.0.2"] <= 3
         finally:
@@ -245,7 +245,7 @@ async def test_a_crowd_of_handshakes_ends_none_of_a_polite_client(files: Files) 
                 caller = rpc.Client(f"127.0.0.1:{here.port}", tls=files.node)
                 assert await caller.unary("/test.Bench/Empty", b"", PATIENCE_S) == b""
                 await caller.close()
-            await until(lambda: here.open <= 8)
+            await until(lambda: here.server.connections <= 8)
         finally:
             for sock in greedy:
                 sock.close()
@@ -262,11 +262,11 @@ async def test_handshakes_that_many_addresses_leave_open_hold_up_nobody(files: F
                 for last in range(2, 62):
                     crowd.append(sock := connected(here.port, source=f"127.0.0.{last}"))
                     sock.send(hello if last % 2 else hello[: len(hello) // 2])
-                assert len(here.server._handshakes) <= 40
+                assert len(here.server.handshakes) <= 40
                 caller = rpc.Client(f"127.0.0.1:{here.port}", tls=files.node)
                 assert await caller.unary("/test.Bench/Empty", b"", 4 * PATIENCE_S) == b"", round_
                 await caller.close()
-            await until(lambda: here.open <= 40, "the rest was ended")
+            await until(lambda: here.server.connections <= 40, "the rest was ended")
         finally:
             for sock in crowd:
                 sock.close()
@@ -321,7 +321,7 @@ async def test_stop_loses_no_call(files: Files) -> None:
 
 async def test_stop_ends_handshakes(files: Files) -> None:
     async with tls_house(files.server()) as here, Raw.to(here.port, hello=client_hello()[:50]) as raw:
-        await until(lambda: here.open == 1)
+        await until(lambda: here.server.connections == 1)
         began_s = time.monotonic()
         await here.server.stop(PATIENCE_S)
         assert time.monotonic() - began_s < 1.0

@@ -109,16 +109,11 @@ class House:
     def target(self) -> Target:
         return Target("127.0.0.1", self.port)
 
-    @property
-    def open(self) -> int:
-        """Connections, past their handshake or in it."""
-        return self.server._addresses.total()
-
     async def at_rest(self, connections: int = 0) -> None:
         """Nothing is left of what peers did."""
-        await until(lambda: self.open == connections, f"connections: {self.open}")
+        await until(lambda: self.server.connections == connections, f"connections: {self.server.connections}")
         await until(lambda: not self.server.tasks, f"tasks: {self.server.tasks}")
-        await until(lambda: not self.server._handshakes, "handshakes")
+        await until(lambda: not self.server.handshakes, "handshakes")
         budget = self.server.budget
         assert len(self.server.wires) == len(budget.holders) == connections
         assert (budget.receive_held, budget.send_queued) == (0, 0)

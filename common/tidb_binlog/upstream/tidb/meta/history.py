@@ -20,7 +20,7 @@ import json
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 from tidb_binlog.errors import Corruption, Rejected, Unavailable
 from tidb_binlog.foreign_document import UNREADABLE
@@ -58,7 +58,7 @@ class Snapshot(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Running:
+class RunningJob:
     """A job under way at a timestamp. `began_ts`: everything was untouched by it then; 0: it has not
     begun."""
 
@@ -69,6 +69,26 @@ class _Running:
     table_id: int
     began_ts: Ts
     rolls_back: bool
+
+    @classmethod
+    def read(cls, data: bytes) -> Self:
+        """Raises `Corruption`."""
+        try:
+            job: dict[str, Any] = json.loads(data)
+            return cls(
+                id=int(job["id"]),
+                type=int(job["type"]),
+                done=int(job.get("state") or 0) in _DONE,
+                schema_id=int(job.get("schema_id") or 0),
+                table_id=int(job.get("table_id") or 0),
+                began_ts=int(job.get("real_start_ts") or 0),
+                rolls_back=int(job.get("state") or 0) in _ROLLS_BACK,
+            )
+        except UNREADABLE as error:
+            raise Corruption(
+                f"a DDL job under way cannot be read: {error!r}",
+                hint="compare with `ADMIN SHOW DDL JOBS` of the upstream",
+            ) from None
 
 
 class TidbHistory:
@@ -101,7 +121,7 @@ class TidbHistory:
         """The job and the definition are read at one timestamp of now."""
         now = self._snapshot(await self._oracle.timestamp())
         for data in await _running_jobs(now):
-            job = _read_running(data)
+            job = RunningJob.read(data)
             if (job.id == job_id or job.table_id == table_id > 0) and not job.rolls_back:
                 definition = await now.get(meta_keys.table_key(job.schema_id, job.table_id))
                 if definition is not None:
@@ -227,8 +247,8 @@ async def _version(then: Snapshot) -> int:
     return version
 
 
-async def _running(then: Snapshot) -> list[_Running]:
-    return [_read_running(job) for job in await _running_jobs(then)]
+async def _running(then: Snapshot) -> list[RunningJob]:
+    return [RunningJob.read(job) for job in await _running_jobs(then)]
 
 
 async def _running_jobs(then: Snapshot) -> list[bytes]:
@@ -242,26 +262,7 @@ async def _running_jobs(then: Snapshot) -> list[bytes]:
     return [job for job in texts if job]
 
 
-def _read_running(data: bytes) -> _Running:
-    try:
-        job: dict[str, Any] = json.loads(data)
-        return _Running(
-            id=int(job["id"]),
-            type=int(job["type"]),
-            done=int(job.get("state") or 0) in _DONE,
-            schema_id=int(job.get("schema_id") or 0),
-            table_id=int(job.get("table_id") or 0),
-            began_ts=int(job.get("real_start_ts") or 0),
-            rolls_back=int(job.get("state") or 0) in _ROLLS_BACK,
-        )
-    except UNREADABLE as error:
-        raise Corruption(
-            f"a DDL job under way cannot be read: {error!r}",
-            hint="compare with `ADMIN SHOW DDL JOBS` of the upstream",
-        ) from None
-
-
-def _keys_of(job: _Running) -> list[bytes]:
+def _keys_of(job: RunningJob) -> list[bytes]:
     """What a job changes before its last step."""
     if job.type in _NO_TABLE:
         return [meta_keys.database_key(job.schema_id)]

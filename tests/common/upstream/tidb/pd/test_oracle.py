@@ -24,6 +24,7 @@ from tidb_binlog.wire import pdpb_pb2
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pd_servers, "TRY_S", 60.0)  # what the tests give is shorter
     monkeypatch.setattr(pd_servers, "PAUSE_FIRST_S", 0.01)
     monkeypatch.setattr(pd_servers, "PAUSE_MAX_S", 0.05)
 
@@ -38,8 +39,7 @@ async def opened(
     cluster: FakeCluster, members: int = 1, try_s: float = 5.0, clock: ManualClock | None = None
 ) -> AsyncIterator[tuple[FakePd, PdOracle]]:
     pd = await FakePd.start(cluster, members=members)
-    client = await PdClient.connect(pd.endpoints)
-    client._servers._try_s = try_s
+    client = await PdClient.connect(pd.endpoints, timeout_s=try_s)
     oracle = PdOracle(client, clock)
     try:
         yield pd, oracle
@@ -257,15 +257,23 @@ async def test_who_was_cancelled_is_not_in_the_repeated_request(cluster: FakeClu
 async def test_the_stream_goes_where_calls_go(cluster: FakeCluster) -> None:
     """The leader advertises one name and is configured by another."""
     async with opened(cluster) as (pd, oracle):
-        servers = oracle._pd._servers
         cluster.members[0].client_urls = (f"http://localhost:{pd.members[0].port}",)
         await oracle._pd.members()
         first = await oracle.timestamp()
         assert pd.members[0].streams == 1
-        servers._leadership.failed(f"localhost:{pd.members[0].port}")
+        asked: list[str] = []
+
+        async def attempt(client: rpc.Client, _timeout_s: float) -> None:
+            asked.append(client.address)
+            if len(asked) == 1:
+                raise Unavailable("not here")
+
+        await oracle._pd.at_leader("a call", attempt)
+        assert asked == [f"localhost:{pd.members[0].port}", pd.members[0].address]
         assert await oracle.timestamp() > first
         assert pd.members[0].streams == 2
-        assert servers._leadership.order()[0] == pd.members[0].address
+        await oracle._pd.at_leader("a call", attempt)
+        assert asked[2:] == [pd.members[0].address]
 
 
 async def test_a_leader_that_hangs_is_left_when_there_is_another(
