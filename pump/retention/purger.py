@@ -107,7 +107,7 @@ class Purger:
         self._oracle = oracle
         self._registry = registry
         self._free_bytes = free_bytes
-        self._policy = policy
+        self.policy = policy
         self._clock = clock
         self._pace = pace or Pace()
         self._ages = ages or AgeClock()
@@ -130,7 +130,7 @@ class Purger:
 
     def change_policy(self, policy: Policy) -> None:
         """From the next run on, which begins now."""
-        self._policy = policy
+        self.policy = policy
         self._wake.set()
 
     async def run(self) -> None:
@@ -156,10 +156,10 @@ class Purger:
         self._wake.clear()
 
     async def _is_short(self) -> bool:
-        if not self._policy.free_bytes_min or self._clock.monotonic_s() < self._short_again_s:
+        if not self.policy.free_bytes_min or self._clock.monotonic_s() < self._short_again_s:
             return False
         with suppress(OSError):  # the disk guard says so
-            return await self._free_bytes() < self._policy.free_bytes_min
+            return await self._free_bytes() < self.policy.free_bytes_min
         return False
 
     async def work(self) -> None:
@@ -251,7 +251,7 @@ class Purger:
         self._warn(now)
         end = self._storage.value_log.end
         walked: list[Survey] = []
-        for candidate in candidates(self._policy, now)[:_FILES_MAX]:
+        for candidate in candidates(self.policy, now)[:_FILES_MAX]:
             walk = await self._walk(candidate.file.fid, end)
             if walk is None:
                 break
@@ -261,7 +261,7 @@ class Purger:
         now = await self._situation()
         if straddlers is None or now is None:
             return False
-        files = candidates(self._policy, now)[: len(walked)]
+        files = candidates(self.policy, now)[: len(walked)]
         purge = decide(files, straddlers.straddlers, now.gc_ts)
         if purge is None:
             return False
@@ -326,7 +326,7 @@ class Purger:
                 drainers=[entry.node_id for entry in missed],
                 purged_to=purge.ts,
                 available=now.free_bytes,
-                wanted=self._policy.free_bytes_min,
+                wanted=self.policy.free_bytes_min,
             )
         await storage.in_thread(storage.purged_to, purge.ts, purge.upto_fid + 1)
         for drainer in missed:
@@ -366,7 +366,7 @@ class Purger:
         """Warn of drainers that retention comes near to, before anything goes."""
         if now.drainers is None:
             return
-        self._outlook = outlook(self._policy, now)
+        self._outlook = outlook(self.policy, now)
         metrics.DRAINER_LEFT_SECONDS.clear()
         alarms = {}
         for entry in self._outlook:
@@ -407,7 +407,7 @@ class Purger:
 
     def _what_then(self, outlook: Outlook) -> str:
         """What happens to them when the time is over."""
-        policy = self._policy
+        policy = self.policy
         if not outlook.live or (outlook.reason == PurgeReason.SPACE and policy.protects == DISK):
             return "they are purged"
         if policy.protects == DISK and policy.free_bytes_min:
@@ -426,8 +426,8 @@ class Purger:
         ended_s = self._ended_s
         return RetentionStatus(
             working=self._working,
-            age_s=self._policy.age_s,
-            alarm_s=self._policy.alarm_s,
+            age_s=self.policy.age_s,
+            alarm_s=self.policy.alarm_s,
             last_run_s_ago=None if ended_s is None else round(self._clock.monotonic_s() - ended_s, 3),
             gc_ts=self._storage.gc_ts,
             first_file=f"{self._storage.value_log.first_fid:06d}.vlog",

@@ -26,7 +26,7 @@ from tidb_binlog.wire import pump_pb2, stored_binlog_pb2
 
 PAYLOADS_MAX: Final = 1 << 14
 """Of one message: what they cost to parse while all other calls wait."""
-_WALK_BYTES_MIN: Final = 1 << 20  # from here on a message's payloads are cut out of it one by one
+WALK_BYTES_MIN: Final = 1 << 20  # from here on a message's payloads are cut out of it one by one
 _LARGE_BYTES: Final = 1 << 15  # a payload from here on: copies cost more than parsing
 _MEAN_BYTES_MAX: Final = 1 << 13  # payloads larger than this on average: likewise
 
@@ -109,7 +109,7 @@ def stored_form(payload: bytes) -> tuple[bytes, Head]:
 
 def read_many(data: bytes | memoryview) -> tuple[int, list[bytes]]:
     """(cluster id, payloads as they came) of a `WriteBinlogsReq`. Raises `Rejected`."""
-    if len(data) >= _WALK_BYTES_MIN:
+    if len(data) >= WALK_BYTES_MIN:
         return _walk(memoryview(data))
     try:
         request = pump_pb2.WriteBinlogsReq.FromString(bytes(data))
@@ -123,7 +123,7 @@ def read_many(data: bytes | memoryview) -> tuple[int, list[bytes]]:
 def heads_if_all_stored(data: bytes | memoryview, count: int) -> list[Head] | None:
     """Heads of the `count` payloads of a `WriteBinlogsReq` if all came in the stored form; None if one did
     not, if one may be a probe, or if parsing each costs less."""
-    if len(data) > _MEAN_BYTES_MAX * count or len(data) >= _WALK_BYTES_MIN:
+    if len(data) > _MEAN_BYTES_MAX * count or len(data) >= WALK_BYTES_MIN:
         return None
     data = bytes(data)
     if _PROBE_OCTETS in data:

@@ -96,7 +96,7 @@ class FileBed:
 
     async def die(self) -> None:
         with contextlib.suppress(asyncio.CancelledError):
-            await self._sink._settled()  # its thread ends with it
+            await self._sink.settled()  # its thread ends with it
         self._archive.let_go()
 
     @contextlib.contextmanager

@@ -69,9 +69,8 @@ class Sweep:
         self._starts.pop()
         self._disk = Disk()
         self._file = Inode(bytearray(self._whole), bytearray(self._whole), BYTES)
-        for entries in (self._disk._entries, self._disk._durable):
-            entries[f"{ROOT}/value"] = None
-            entries[_PATH] = self._file
+        self._disk.put(f"{ROOT}/value", None)
+        self._disk.put(_PATH, self._file)
         self.refused = self.cut = 0
 
     def place(self, number: int) -> ValuePointer:

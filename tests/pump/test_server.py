@@ -382,7 +382,7 @@ async def test_a_damaged_index_ends_the_stream_for_a_puller_that_comes_again(tmp
 async def test_purged_position_is_out_of_range(tmp_path: Path) -> None:
     async with opened(tmp_path) as storage:
         await put_pair(storage, 10, 11)
-        storage._index.set_gc_ts(50)
+        storage.index.set_gc_ts(50)
     async with pump(tmp_path) as one:
         for stream in (
             one.pullers.pull_binlogs(pump_pb2.PullBinlogReq(clusterID=CLUSTER).SerializeToString()),

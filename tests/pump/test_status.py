@@ -20,6 +20,7 @@ from pump.storage.opening import StorageLimits
 from pump.watermark.idle import IdleWatermark
 from pump.watermark.stall_monitor import StallMonitor
 from pump.write.admission import Disk
+from tests.exposition import sample
 from tests.pump.support.payloads import put, put_pair, wait_watermark
 from tests.pump.support.resolving import Scene, rows, scene
 from tests.pump.support.scripted import ScriptedOracle
@@ -31,7 +32,6 @@ from tidb_binlog.cluster.registry import ClusterView, NodeEntry
 from tidb_binlog.door.http.admin_guard import AdminGuard
 from tidb_binlog.door.http.routes import Peer, Request, Response, Routes
 from tidb_binlog.errors import Rejected, Unavailable
-from tidb_binlog.observe import metrics
 from tidb_binlog.upstream.upstream_time import UpstreamTime
 from tidb_binlog.upstream_port import Undecided, Unknown
 from tidb_binlog.wire import pump_pb2
@@ -413,12 +413,6 @@ async def test_series_that_alerts_watch_are_there_before_the_first_error(tmp_pat
         assert "binlog_pump_storage_query_tikv_count " in text
         assert "binlog_drainer_slow_chaser_catchup_time_seconds_count " in text
         assert 'binlog_pump_stage_lag_bytes{stage="indexed"} 0.0' in text
-
-
-def sample(series: str) -> float:
-    """A value of the exposition; 0 if the series is not there."""
-    lines = metrics.exposition().decode().splitlines()
-    return next((float(line.split()[-1]) for line in lines if line.startswith(series + " ")), 0.0)
 
 
 async def test_the_slow_chaser_and_new_files_are_counted(

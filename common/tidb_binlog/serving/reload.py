@@ -135,6 +135,11 @@ class Reload(Generic[C]):
         added = Live(names, prepare, placed, always, stale)
         self._live = [*(live for live in self._live if live.fields != names), added]
 
+    @property
+    def taken(self) -> frozenset[str]:
+        """Options that somebody puts in place."""
+        return frozenset[str]().union(*(live.fields for live in self._live))
+
     @contextlib.asynccontextmanager
     async def kept_out(self) -> AsyncIterator[C]:
         """The settings in force, and no reload meanwhile: for who builds something of them and says only

@@ -151,9 +151,10 @@ class FileSink(Sink):
     async def _keep_uploading(self) -> None:
         while True:
             await asyncio.sleep(self._upload_interval_s)
-            await self._upload()
+            await self.upload()
 
-    async def _upload(self) -> None:
+    async def upload(self) -> None:
+        """Bring what is on the medium into the store; it is synced then."""
         async with self._uploading:
             on_disk = self._on_disk
             await self._archive.upload()
@@ -178,7 +179,7 @@ class FileSink(Sink):
             self._last_ts = transaction.commit_ts
 
     async def begin_large(self, spilled: Spilled, pieces: AsyncIterator[Transaction]) -> None:
-        await self._settled()
+        await self.settled()
 
     async def take_piece(self, piece: Transaction) -> Transaction | None:
         if piece.commit_ts <= self.start_ts:
@@ -209,11 +210,11 @@ class FileSink(Sink):
         Waits only where much waits already.
         """
         if self._archive.backlog >= BACKLOG_MAX:
-            await self._upload()
+            await self.upload()
         if self._archive.waiting >= BUFFERED_BYTES_MAX:
-            await self._settled()
+            await self.settled()
         if self._under_way is not None and self._under_way.done():
-            await self._settled()
+            await self.settled()
         self._more = True
         if self._under_way is None:
             self._under_way = asyncio.ensure_future(self._sync())
@@ -224,19 +225,19 @@ class FileSink(Sink):
 
     async def store_rules(self, rules: str) -> None:
         """Rules are not stored: what is in the archive is not written again."""
-        await self._settled()
+        await self.settled()
         await self.flush()
-        await self._settled()
+        await self.settled()
         if self._archive.is_remote:
-            await self._upload()
+            await self.upload()
         await self.save()
 
     async def finish(self, *, broken: bool) -> None:
-        await self._settled()
+        await self.settled()
         if not broken:
             if self._archive.is_remote:
                 await self._archive.sync(indexes=True)
-                await self._upload()
+                await self.upload()
             await self._archive.close()
             await self._savepoint.save(self._synced, self._synced_version, consistent=True)
             self._is_whole = True
@@ -259,7 +260,7 @@ class FileSink(Sink):
         if not done.cancelled() and (error := done.exception()) is not None:
             self.background.fail(error)
 
-    async def _settled(self) -> None:
+    async def settled(self) -> None:
         """What was flushed is on the medium."""
         if self._under_way is not None:
             await asyncio.shield(self._under_way)

@@ -96,6 +96,10 @@ class Disk:
         self._entries: dict[str, Inode | None] = {ROOT: None}  # None: a directory
         self._durable: dict[str, Inode | None] = {ROOT: None}
 
+    def put(self, path: str, inode: Inode | None) -> None:
+        """A file, or a directory (None), that is there and synced."""
+        self._entries[path] = self._durable[path] = inode
+
     # -- what is left ----------------------------------------------------------------------------
 
     def after_kill(self, faults: dict[int, Fault] | None = None) -> Disk:
@@ -121,10 +125,10 @@ class Disk:
         found = self._entries if (how == "all" if entries_too is None else entries_too) else self._durable
         for path, inode in found.items():
             if inode is None:
-                left._entries[path] = left._durable[path] = None
+                left.put(path, None)
                 continue
             data = inode.after_cut(how, rng)
-            left._entries[path] = left._durable[path] = Inode(data, bytearray(data), len(data))
+            left.put(path, Inode(data, bytearray(data), len(data)))
         return left
 
     def files(self) -> dict[str, Inode]:

@@ -24,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pump.log.delivery import Delivery
@@ -173,7 +173,7 @@ def data_end(table: bytes) -> int:
 
 async def _served(path: Path, expected: list[Delivery], damage: Damage | None = None) -> list[Delivery]:
     """What a pump delivers, in one go and one by one; `damage` comes while it is open."""
-    async with opened(path, limits=LIMITS) as storage:
+    async with opened(path, limits=replace(LIMITS, recent_bytes_max=1)) as storage:
         if damage is None:
             history = storage.history()
             for one in expected:
@@ -181,7 +181,6 @@ async def _served(path: Path, expected: list[Delivery], damage: Damage | None = 
                 assert page.deliveries == [one], "left out without an error"
             return await pull(storage, from_disk=True)
         damage.apply(path / "kv")
-        storage._recent._forget_to(storage.watermark)
         return await pull(storage)
 
 

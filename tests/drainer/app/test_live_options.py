@@ -74,7 +74,7 @@ async def test_each_live_option_has_somebody_who_takes_it() -> None:
     life, stream = Life(), Stream()
 
     def hooked() -> frozenset[str]:
-        return frozenset[str]().union(*(live.fields for live in life.operating.reload._live))
+        return life.operating.reload.taken
 
     assert hooked() == TAKEN - ELSEWHERE
     life.operating.follow(stream)  # type: ignore[arg-type]

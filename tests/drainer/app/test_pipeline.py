@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from drainer import metrics
 from drainer.app.pipeline import _counted
 from drainer.stream.pull.merger import OrderBroken
 from drainer.stream.pull.pull_message import Undecodable, arrival
+from tests.exposition import sample
 from tidb_binlog.errors import Corruption
 
 
@@ -26,11 +26,14 @@ async def _pull(error: Exception) -> None:
 async def test_errors_that_a_go_drainer_counts_are_counted(
     error: Corruption, undecodable: int, disorder: int
 ) -> None:
-    counters = (metrics.UNDECODABLE, metrics.DISORDER)
-    before = [counter._value.get() for counter in counters]
+    counters = (
+        'binlog_drainer_error_count{type="unmarshal_binlog"}',
+        "binlog_drainer_disorder_binlog_count",
+    )
+    before = [sample(counter) for counter in counters]
     with pytest.raises(type(error)):
         await _counted(_pull(error))
-    after = [counter._value.get() for counter in counters]
+    after = [sample(counter) for counter in counters]
     assert [b - a for a, b in zip(before, after, strict=True)] == [undecodable, disorder]
 
 

@@ -466,8 +466,10 @@ async def test_a_pump_that_loses_its_name_stops_and_leaves_the_entry_alone(
     # As after a pause that was longer than its lease: somebody else has the name.
     client = await EtcdClient.connect(etcd_clean)
     key = alive_key(PUMPS, "p1")
-    request = messages.RangeRequest(key=key)
-    found = await client._read(lambda endpoint: endpoint.kv.Range(request, timeout=5))
+    raw = rpc.Client(etcd_clean.removeprefix("http://"))
+    request = messages.RangeRequest(key=key).SerializeToString()
+    found = messages.RangeResponse.FromString(await raw.unary("/etcdserverpb.KV/Range", request, 5))
+    await raw.close()
     owner = b'{"host":"elsewhere","pid":1,"space":"","started":"","token":"t"}'
     await client.put(key, owner, (await client.grant(60)).id)
     await client.revoke(found.kvs[0].lease)

@@ -17,7 +17,8 @@ from pump.log.log_file import OsLogDirectory
 from pump.retention.age_clock import AgeClock
 from pump.retention.policy import DISK, DRAINERS, Policy
 from pump.retention.purger import Pace, Purger
-from pump.storage.history import History, PositionPurged
+from pump.storage.data_dir import DataDir
+from pump.storage.history import PositionPurged
 from pump.storage.storage import Storage
 from tests.pump.support import corpus
 from tests.pump.support.payloads import filed, opened, pull, put, put_pair, wait_watermark
@@ -149,11 +150,11 @@ class SmallSteps(OsLogDirectory):
 
 
 async def run_until(fuse: Fuse, path: Path, world: World) -> None:
-    directory = SmallSteps(str(path / "value"))
-    async with opened(path, limits=LIMITS, abandon=True, directory=directory) as storage:
+    directory, data_dir = SmallSteps(str(path / "value")), DataDir(str(path))
+    async with opened(path, limits=LIMITS, abandon=True, directory=directory, data_dir=data_dir) as storage:
         fuse.on(directory, "remove")
         fuse.on(directory, "sync")
-        fuse.on(storage._data_dir, "keep_purged")
+        fuse.on(data_dir, "keep_purged")
         fuse.on(storage.index, "set_gc_ts")
         real = storage.index.purge
         storage.index.purge = lambda *a: real(*a, records_max=12)  # type: ignore[method-assign]
@@ -525,14 +526,14 @@ async def test_a_page_that_a_purge_overtakes_is_refused_and_never_has_a_gap(
     async with opened(tmp_path, limits=LIMITS) as storage:
         await fill(storage, range(1, 40))
         history = storage.history()
-        real = History._read
+        real = storage.index.runs
 
-        def overtaken(self: History, *arguments: Any) -> Any:
+        def overtaken(*arguments: Any) -> Any:
             storage.purged_to(20 * MINUTE + 1)
             storage.index.purge(0, 20 * MINUTE + 1, 99)
-            return real(self, *arguments)
+            return real(*arguments)
 
-        monkeypatch.setattr(History, "_read", overtaken)
+        monkeypatch.setattr(storage.index, "runs", overtaken)
         with pytest.raises(PositionPurged, match=f"position 5 is below the gc timestamp {20 * MINUTE + 1} "):
             history.page(5, storage.watermark, bytes_max=1 << 20)
 

@@ -267,7 +267,7 @@ def test_reader_sees_a_payload_that_a_go_pump_would_not_have_written(
     data = bytes.fromhex(payload)
     place = Pointer(0, 0)
     with pytest.raises(Broken, match=rule):
-        go_layout._record(place, data)
+        go_layout.record_at(place, data)
 
 
 # -- who works in the directory --------------------------------------------------------------------

@@ -551,7 +551,7 @@ async def test_removed_files_are_gone_and_the_newest_never_is(tmp_path: Path) ->
 
 async def test_an_index_found_damaged_while_running_is_built_anew_at_the_next_start(tmp_path: Path) -> None:
     data_dir = DataDir(str(tmp_path))
-    storage = await Storage.open(data_dir, clock=SystemClock())
+    storage = await Storage.open(data_dir, clock=SystemClock(), limits=StorageLimits(recent_bytes_max=1))
     following = asyncio.create_task(storage.run())
     expected = [await pair(storage, ts, b"value") for ts in range(10, 300, 10)]
     await wait_watermark(storage, 291)
@@ -561,7 +561,6 @@ async def test_an_index_found_damaged_while_running_is_built_anew_at_the_next_st
 
     storage.index.runs = damaged  # type: ignore[method-assign]
     history = storage.history()
-    storage._recent._forget_to(storage.watermark)
     with pytest.raises(IndexDamaged):
         await storage.page(history, 0, 1000)
     with pytest.raises(IndexDamaged) as caught:  # it ends, and whoever looks after it starts it again

@@ -158,7 +158,7 @@ def _file(fid: int, data: bytes) -> LogFile:
         if isinstance(payload, str):
             torn = payload
             break
-        records.append(_record(Pointer(fid, at), payload))
+        records.append(record_at(Pointer(fid, at), payload))
         at += HEADER.size + len(payload)
     return LogFile(fid, records, at, max_ts, torn)
 
@@ -176,7 +176,7 @@ def _payload(data: bytes, at: int) -> bytes | str:
     return payload if google_crc32c.value(payload) == checksum else "wrong checksum"
 
 
-def _record(place: Pointer, payload: bytes) -> Record:
+def record_at(place: Pointer, payload: bytes) -> Record:
     fields = list(_fields(place, payload))
     numbers = [number for number, _ in fields]
     known = numbers[: sum(number <= 8 for number in numbers)]

@@ -39,7 +39,7 @@ async def opened(path: Path, **options: Any) -> AsyncIterator[Storage]:
     closed, or, with `abandon=True`, left as a killed process leaves it."""
     abandon = options.pop("abandon", False)
     replayed = options.pop("replayed", True)
-    data_dir = DataDir(str(path))
+    data_dir = options.pop("data_dir", None) or DataDir(str(path))
     try:
         storage = await Storage.open(data_dir, clock=options.pop("clock", SystemClock()), **options)
         following = asyncio.create_task(storage.run())

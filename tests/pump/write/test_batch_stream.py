@@ -175,7 +175,7 @@ async def test_another_cluster_ends_the_stream_at_once(tmp_path: Path) -> None:
         assert one.storage.stored_total == 2
 
 
-@pytest.mark.parametrize("octets", [b"\xff", b"\xff" * write_request._WALK_BYTES_MIN])
+@pytest.mark.parametrize("octets", [b"\xff", b"\xff" * write_request.WALK_BYTES_MIN])
 async def test_a_message_that_cannot_be_read_ends_the_stream_after_what_was_before(
     octets: bytes, tmp_path: Path
 ) -> None:

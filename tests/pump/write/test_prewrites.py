@@ -26,9 +26,8 @@ def opening(number: int, key: bytes = b"key") -> bytes:
 async def together(one: Pump, *payloads: bytes) -> bool:
     """Whether calls that came together are taken as one."""
     requests = [pump_pb2.WriteBinlogReq(clusterID=CLUSTER, payload=payload) for payload in payloads]
-    return one.server._unary_writes.take(
-        [request.SerializeToString() for request in requests], Calls(len(requests))
-    )
+    (take,) = [service.taken["WriteBinlog"] for service in one.server.services() if service.taken]
+    return take([request.SerializeToString() for request in requests], Calls(len(requests)))
 
 
 async def test_three_times_as_many_as_may_be_open_are_refused_with_a_reason_and_ends_make_room(

@@ -21,6 +21,7 @@ from pump.storage.storage import Storage
 from pump.write.admission import Disk
 from pump.write.disk_guard import DiskGuard
 from pump.write.unary_writes import UnaryWrites
+from tests.exposition import sample
 from tests.pump.support.memory_log import MemoryDirectory
 from tests.pump.support.payloads import opened
 from tests.pump.support.scripted import ScriptedOracle
@@ -31,7 +32,6 @@ from tidb_binlog.binlog import Head
 from tidb_binlog.clock import ManualClock, SystemClock
 from tidb_binlog.cluster import node
 from tidb_binlog.door.server.listener import serve
-from tidb_binlog.observe import metrics
 from tidb_binlog.rpc.service import status_of
 from tidb_binlog.upstream.upstream_time import UpstreamTime
 from tidb_binlog.wire import pump_pb2
@@ -205,13 +205,8 @@ def prewrites(count: int, first: int = 1, size: int = 100) -> list[bytes]:
 
 def counted(label: str) -> tuple[int, float]:
     """Calls that were observed, and those that the writer refused."""
-    text = metrics.exposition().decode()
-
-    def value(name: str) -> float:
-        return float(next((line.split()[-1] for line in text.splitlines() if line.startswith(name)), 0))
-
     series = f'binlog_pump_rpc_duration_seconds_count{{label="{label}",method="WriteBinlog"}}'
-    return int(value(series)), value('binlog_pump_admission_refused_total{reason="writer"}')
+    return int(sample(series)), sample('binlog_pump_admission_refused_total{reason="writer"}')
 
 
 async def test_nothing_is_acknowledged_before_its_sync(tmp_path: Path) -> None:

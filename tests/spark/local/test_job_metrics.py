@@ -69,7 +69,7 @@ def test_every_metric_of_jobs_begins_anew_with_a_job() -> None:
     declared = {
         name.removesuffix("_total") for name in metrics.declared() if name.startswith("binlog_spark_")
     }
-    assert {metric._name for metric in job_metrics._ALL} == declared
+    assert {family.name for metric in job_metrics._ALL for family in metric.collect()} == declared
 
 
 def test_what_an_error_without_a_code_ends_is_a_failure_of_the_program(tmp_path: Path) -> None:

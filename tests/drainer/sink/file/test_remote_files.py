@@ -103,15 +103,15 @@ async def some(directory: Path, source: Ready, rng: random.Random, **settings: A
         async for batch in life.batches(3):
             yield batch
             if rng.random() < 0.3:
-                await life.sink._settled()
-                await life.sink._upload()
+                await life.sink.settled()
+                await life.sink.upload()
             if rng.random() < 0.5:
                 await life.sink.save()
 
     try:
         await life.runner.run(batches())
-        await life.sink._settled()
-        await life.sink._upload()
+        await life.sink.settled()
+        await life.sink.upload()
         await life.sink.save()
     finally:
         await asyncio.to_thread(life.archive.let_go)
@@ -149,7 +149,7 @@ async def test_what_is_only_here_is_not_believed(s3: ObjectStore, tmp_path: Path
     source = Ready(items("keys"))
     life = Life(tmp_path, source, remote=Place(s3.uri("a")))
     await life.runner.run(life.batches())
-    await life.sink._settled()
+    await life.sink.settled()
     await life.sink.save()
     assert records(s3) == []
     assert life.sink.stored_ts == life.sink.resolved_ts == 0
@@ -190,7 +190,7 @@ def test_a_stale_upload_does_not_replace_what_came_after_it(
     async def lives() -> None:
         first = Life(tmp_path / "first", source, remote=place)
         await first.runner.run(first.batches())
-        await first.sink._settled()
+        await first.sink.settled()
         exchange = object_store.exchange
 
         def late(*arguments: Any) -> Any:
@@ -201,7 +201,7 @@ def test_a_stale_upload_does_not_replace_what_came_after_it(
 
         monkeypatch.setattr(object_store, "exchange", late)
         with pytest.raises(Conflict):
-            await first.sink._upload()
+            await first.sink.upload()
         await asyncio.to_thread(first.archive.let_go)
 
     expected: list[dict[str, bytes]] = []
