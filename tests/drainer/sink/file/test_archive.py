@@ -211,7 +211,7 @@ async def _some(directory: Path, batches: int) -> None:
                 return
 
     await life.runner.run(few())
-    await life.sink._settled()
+    await life.sink.settled()
     await asyncio.to_thread(life.archive.let_go)
 
 
@@ -330,7 +330,7 @@ async def test_a_pause_inside_a_large_transaction_syncs_what_was_written_before_
     await life.sink.take_piece(big)
     monkeypatch.setattr(binlog_directory.os, "fdatasync", sync)
     await life.sink.flush()
-    await life.sink._settled()
+    await life.sink.settled()
     await life.sink.save()
     assert life.savepoint.load() is not None
     assert (life.sink.stored_ts, life.sink.resolved_ts) == (small.commit_ts, small.commit_ts)
