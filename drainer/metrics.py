@@ -5,7 +5,7 @@ Tests  tests/architecture/test_metrics_declared.py, tests/architecture/test_aler
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from tidb_binlog import tso
@@ -117,11 +117,9 @@ READ_BINLOG_BYTES: Final = tally_histogram(
 )
 
 
-def note_arrival(node_id: str, sizes: Iterable[int], last_ts: Ts, now_s: float) -> None:
+def note_arrival(node_id: str, sizes: Sequence[int], last_ts: Ts, now_s: float) -> None:
     """Binlogs of these sizes, the last one committed at `last_ts`, have arrived at the wall time `now_s`."""
-    observe = READ_BINLOG_BYTES.labels(node_id).observe
-    for size in sizes:
-        observe(size)
+    READ_BINLOG_BYTES.labels(node_id).observe_each(sizes)
     REACH_SECONDS.labels(node_id).observe(max(0.0, tso.age_s(last_ts, now_s)))
 
 

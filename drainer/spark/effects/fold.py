@@ -29,7 +29,7 @@ from drainer.spark.effects.batches import COLUMNS, PLACE_BITS, batches
 from drainer.spark.effects.merge import merged, taken_together
 from drainer.spark.effects.operations import Operations
 from drainer.spark.effects.pb_effects import PbEffects
-from drainer.spark.effects.row_effects import RowEffects
+from drainer.spark.effects.row_effects import RowEffects, only
 from drainer.txn import Transaction
 from tidb_binlog.process.garbage import collect_rarely
 
@@ -98,13 +98,17 @@ class Reading:
 
     def _of_pumps(self, part: PumpSlice, tables: KnownTables) -> Iterator[Any]:
         """The same of what Pumps have."""
-        definitions, images = self.definitions, Images()
+        definitions, images, translator = self.definitions, Images(), part.state.translator()
         row_effects = RowEffects(definitions, tables.number_of, self.before_of, self.buckets)
-        for some in _stretches(pump_range.transactions(part)):
-            record_batches, left = row_effects.read(some)
-            yield from record_batches
-            for item in left:
-                yield from pump_range.rows_of(item, part, self.selection, definitions, images)
+        for entries in pump_range.stretches(part, _TOGETHER_BYTES):
+            at_once = row_effects.of_binlogs(entries, translator)
+            items = pump_range.transactions(entries, translator)
+            # Large ones come in pieces.
+            for some in _stretches(items) if at_once is None else [items]:
+                record_batches, left = at_once or row_effects.read(some)
+                yield from record_batches
+                for item in only(left, some) if left else ():
+                    yield from pump_range.rows_of(item, part, self.selection, definitions, images)
 
 
 def _stretches(items: Iterable[Transaction]) -> Iterator[list[Transaction]]:

@@ -4,32 +4,47 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from drainer.places.place import Place
+from drainer.reading.archive.columns.binlog_arrays import BinlogRows, binlog_rows
+from drainer.reading.archive.decode import pump_range
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.images import Images
+from drainer.reading.archive.decode.pump_range import PumpSlice, StreamState, packed
 from drainer.reading.archive.decode.records import Changes
+from drainer.reading.archive.files.selection import Selection
 from drainer.spark.effects.batches import batches
+from drainer.spark.effects.fold import Reading
 from drainer.spark.effects.merge import merged
 from drainer.spark.effects.operations import Operations
-from drainer.spark.effects.row_effects import RowEffects
+from drainer.spark.effects.row_effects import RowEffects, only
+from drainer.stream.pull.merged import Merged, Spilled
+from drainer.stream.pull.range_reader import PumpSet
+from drainer.stream.rules.rule_set import Rules
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.translate.row_filter import row_events
+from drainer.stream.translate.translator import Translator
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 from pumpclient.publish.transaction import Kind
 from tests.drainer.support import recorded
 from tests.drainer.support.apply_life import column
+from tests.drainer.support.payloads import payload_of
 from tests.drainer.support.relay_world import items
 from tests.rig.workload.encoding import RowImages
 from tests.rig.workload.model import Model
 from tests.rig.workload.tables import standing_tables
 from tests.rig.workload.workload import Ending, Workload
 from tests.spark.support.number_keys import history, table
+from tidb_binlog import binlog
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import LONGLONG, TableInfo
+from tidb_binlog.wire import binlog_pb2
 
 SCENARIOS = sorted(path.name for path in recorded.ROOT.iterdir() if path.is_dir())
 BUCKETS = 16
@@ -45,7 +60,8 @@ def row_by_row(stream: Iterable[Transaction], known: Definitions) -> list[Any]:
 
 
 def at_once(stream: list[Transaction], known: Definitions) -> tuple[list[Any], list[Transaction]]:
-    return RowEffects(known, known.number_of, frozenset(), BUCKETS).read(stream)
+    found, left = RowEffects(known, known.number_of, frozenset(), BUCKETS).read(stream)
+    return found, list(only(left, stream))
 
 
 def net(some: list[Any]) -> list[dict[str, Any]]:
@@ -131,7 +147,7 @@ def test_of_tables_whose_former_images_are_needed_rows_are_taken_one_by_one() ->
     stream = single(version, INSERT, RowEncoder(version.info).insert({"v": "a", "id": 1, "n": 1}))
     (batch,), _ = at_once(stream, known)
     before_of = frozenset(batch.column("table").to_pylist())
-    assert RowEffects(known, known.number_of, before_of, BUCKETS).read(stream) == ([], stream)
+    assert RowEffects(known, known.number_of, before_of, BUCKETS).read(stream) == ([], {version})
 
 
 def random_stream(seed: int, count: int) -> list[Transaction]:
@@ -193,3 +209,132 @@ def test_generated_columns_between_others_are_in_no_image() -> None:
         found, left = at_once(stream, known)
         assert not left
         assert net(found) == net(row_by_row(stream, known))
+
+
+def as_found(rows: BinlogRows) -> list[tuple[int, int, int, int, bytes]]:
+    """Number of the binlog, table id, kind, ordinal, row; in execution order."""
+    data = rows.spans.buffer.data
+    numbers = (each.tolist() for each in (rows.binlog, rows.table, rows.kind, rows.ordinal))
+    spans = zip(rows.spans.begin.tolist(), rows.spans.end.tolist(), strict=True)
+    return list(zip(*numbers, [data[begin:end] for begin, end in spans], strict=True))
+
+
+def as_decoded(payloads: Iterable[bytes]) -> Iterator[tuple[int, int, int, int, bytes]]:
+    for number, payload in enumerate(payloads):
+        prewrite = binlog_pb2.PrewriteValue.FromString(binlog.parse(payload).prewrite_value)
+        ordinals = itertools.count()
+        for mutation in prewrite.mutations:
+            for kind, row in zip(*row_events(mutation, mutation.sequence[:], 0), strict=True):
+                yield number, mutation.table_id, kind, next(ordinals), row
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_of_binlogs_of_recorded_streams(scenario: str) -> None:
+    """What is found without translating, between two DDL, is what translated rows give."""
+    translator, known = Translator(SchemaTracker.from_history([], finished_ts=0), Rules()), Definitions()
+    taken = 0
+    for is_ddl, some in itertools.groupby(recorded.merged(scenario), lambda entry: entry.job is not None):
+        entries = list(some)
+        if is_ddl:
+            for entry in entries:
+                translator.translate(entry)
+            continue
+        payloads = [entry.payload for entry in entries]
+        rows = binlog_rows(payloads)
+        if rows is None:
+            continue
+        assert as_found(rows) == list(as_decoded(payloads))
+        effects = RowEffects(known, known.number_of, frozenset(), BUCKETS)
+        of_binlogs = effects.of_binlogs(entries, translator)
+        assert of_binlogs is not None
+        taken += 1
+        stream = [item for item in map(translator.translate, entries) if isinstance(item, Transaction)]
+        found, left = effects.read(stream)
+        assert (net(of_binlogs[0]), of_binlogs[1]) == (net(found), left)
+    assert taken
+
+
+def canonical(transaction: Transaction) -> bytes:
+    return binlog.canonical(binlog.parse(payload_of(transaction)))
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_odd_binlogs_are_taken_one_by_one(count: int) -> None:
+    """Cut off anywhere, or with any byte changed, in a long stretch and in a short one: what is found is what
+    decoding gives, and where that fails nothing is."""
+    version = table(unsigned=False)
+    stream = list(history(version, random.Random(1), unsigned=False))[:count]
+    whole = [canonical(item) for item in stream]
+    found = binlog_rows(whole)
+    assert found is not None
+    assert as_found(found) == list(as_decoded(whole))
+    right = min(whole, key=len)
+    place = whole.index(right)
+    odd = [right[:end] for end in range(len(right))] + [
+        right[:at] + bytes([byte]) + right[at + 1 :]
+        for at in range(len(right))
+        for byte in (0x00, 0x01, 0x12, 0x38, 0x7F, 0x80, 0xFF)
+    ]
+    taken = 0
+    for payload in odd:
+        payloads = [*whole[:place], payload, *whole[place + 1 :]]
+        rows = binlog_rows(payloads)
+        if rows is not None:
+            taken += 1
+            assert as_found(rows) == list(as_decoded(payloads)), payload
+    assert 0 < taken < len(odd)
+
+
+def first_stretch(scenario: str, rules: Rules) -> tuple[list[Merged], Translator, SchemaTracker]:
+    """Binlogs of rows up to a DDL, who translates them, and the schema there."""
+    entries = recorded.merged(scenario)
+    start = next(at for at, entry in enumerate(entries) if entry.job is None)
+    stop = next(at for at in range(start, len(entries)) if entries[at].job is not None)
+    tracker = SchemaTracker.from_history([], finished_ts=0)
+    translator = Translator(tracker, rules)
+    for entry in entries[:start]:
+        translator.translate(entry)
+    return entries[start:stop], translator, tracker
+
+
+def test_binlogs_that_rules_are_about_are_translated() -> None:
+    known = Definitions()
+    first = first_stretch("types", Rules())[0][0]
+    for rules in (Rules(), Rules(passed_over=frozenset({first.commit_ts}))):
+        effects = RowEffects(known, known.number_of, frozenset(), BUCKETS)
+        found = effects.of_binlogs(*first_stretch("types", rules)[:2])
+        assert (found is None) == bool(rules.passed_over)
+
+
+def test_a_large_binlog_is_read_while_it_is_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file is gone when the next one is asked for."""
+    entries, _, tracker = first_stretch("types", Rules())
+    gone: set[int] = set()
+
+    def on_disk(entry: Merged) -> Merged:
+        def read(offset: int, size: int) -> bytes:
+            assert entry.commit_ts not in gone
+            return entry.payload[offset : offset + size]
+
+        start_ts = binlog.parse(entry.payload).start_ts
+        file = Spilled(entry.commit_ts, start_ts, len(entry.payload), 0, 0, read)
+        return Merged(entry.commit_ts, b"", None, file)
+
+    def pulled(_pumps: object, after_ts: int, until_ts: int) -> Iterator[Merged]:
+        for entry in some:
+            yield entry
+            gone.add(entry.commit_ts)
+
+    monkeypatch.setattr(pump_range, "merged_range", pulled)
+    state = StreamState(PumpSet(1, {}), packed(tracker))
+    part = PumpSlice.of(state, 0, 1, 1)
+    known = Definitions()
+    reading = Reading(Place("pumps"), ((part,),), Selection(), known, frozenset(), BUCKETS, "fail")
+    numbers = pa.record_batch([pa.array([0])], names=["id"])
+    some: list[Merged] = entries
+    expected = net(list(reading([numbers])))
+    assert len(entries) > 4
+    assert expected
+    some = [on_disk(entry) if at % 3 == 1 else entry for at, entry in enumerate(entries)]
+    gone.clear()
+    assert net(list(reading([numbers]))) == expected

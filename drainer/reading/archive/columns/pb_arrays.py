@@ -102,64 +102,73 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """One entry an event: number of its record, place among its rows, begin and end."""
+    """One entry an event: number of its record, place among its rows, begin and end, the tag before it."""
 
     record: Numbers
     seq: Numbers
     begin: Numbers
     end: Numbers
+    tag: Numbers
 
     def where(self, chosen: Numbers) -> Events:
         """Choose some of them."""
-        return Events(self.record[chosen], self.seq[chosen], self.begin[chosen], self.end[chosen])
+        return Events(*(each[chosen] for each in (self.record, self.seq, self.begin, self.end, self.tag)))
 
 
 def events(buffer: Buffer, begins: Numbers, ends: Numbers) -> Events | None:
     """The events that fill the stretches, in their order."""
-    runs: list[tuple[Numbers, Numbers, Numbers, Numbers]] = []
+    chain = followed(buffer, begins, ends, bytes((_EVENT,)))
+    return chain[0] if chain is not None and (chain[1] == ends).all() else None
+
+
+def followed(buffer: Buffer, begins: Numbers, ends: Numbers, tags: bytes) -> tuple[Events, Numbers] | None:
+    """What has one of these tags and a size, from the beginning of each stretch on, and where that ends."""
+    is_one = np.isin(np.arange(256), list(tags))
+    none = np.zeros(0, np.int64)
+    runs: list[tuple[Numbers, ...]] = [(none, none, none, none, none)]
     live = np.flatnonzero(begins < ends)
     at, seq = begins.copy(), 0
     while len(live) >= _FEW:
+        live = live[is_one[buffer.bytes[at[live]]]]
         places = at[live]
         sizes, starts, longer = event_sizes(buffer, places)
         stops = starts + sizes
-        if longer.any() or (buffer.bytes[places] != _EVENT).any() or (stops > ends[live]).any():
+        if longer.any() or (stops > ends[live]).any():
             return None
-        runs.append((live, np.full(len(live), seq), starts, stops))
+        runs.append((live, np.full(len(live), seq), starts, stops, buffer.bytes[places]))
         at[live] = stops
         live = live[stops < ends[live]]
         seq += 1
     for number in live.tolist():
-        span_pair = _one_by_one(buffer.data, int(at[number]), int(ends[number]))
-        if span_pair is None:
+        some = _one_by_one(buffer.data, int(at[number]), int(ends[number]), tags)
+        if some is None:
             return None
-        starts, stops = span_pair
+        starts, stops, tag = some
         count = len(starts)
-        runs.append((np.full(count, number), np.arange(seq, seq + count), starts, stops))
-    if not runs:
-        nothing = np.zeros(0, np.int64)
-        return Events(nothing, nothing, nothing, nothing)
-    record, place, begin, end = (np.concatenate(parts) for parts in zip(*runs, strict=True))
+        runs.append((np.full(count, number), np.arange(seq, seq + count), starts, stops, tag))
+        at[number] = stops[-1] if count else at[number]
+    record, place, begin, end, tag = (np.concatenate(parts) for parts in zip(*runs, strict=True))
     order = np.argsort(begin, kind="stable")
-    return Events(record[order], place[order], begin[order], end[order])
+    return Events(record, place, begin, end, tag).where(order), at
 
 
 def event_sizes(buffer: Buffer, places: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """Sizes of up to three bytes after the byte at each place, where they end, which of them are longer."""
+    """Sizes of up to four bytes after the byte at each place, where they end, which of them are longer."""
     sizes, starts, longer = buffer.sizes(places + 1)
-    if longer.any():  # three bytes
-        third = buffer.at(places + 3)
-        sizes = np.where(longer, (sizes & 16383) + (third << 14), sizes)
+    for bits in (14, 21):
+        if not longer.any():
+            break
+        octets = buffer.at(starts)
+        sizes = np.where(longer, (sizes & (1 << bits) - 1) + (octets << bits), sizes)
         starts = starts + longer
-        longer = longer & (third > 127)
+        longer = longer & (octets > 127)
     return sizes, starts, longer
 
 
-def _one_by_one(b: bytes, i: int, end: int) -> tuple[Numbers, Numbers] | None:
-    starts, stops = [], []
-    while i < end:
-        if b[i] != _EVENT:
-            return None
+def _one_by_one(b: bytes, i: int, end: int, tags: bytes) -> tuple[Numbers, Numbers, Numbers] | None:
+    starts, stops, octets = [], [], []
+    while i < end and b[i] in tags:
+        octets.append(b[i])
         size, shift, i = 0, 0, i + 1
         while True:
             size |= (b[i] & 127) << shift
@@ -172,7 +181,9 @@ def _one_by_one(b: bytes, i: int, end: int) -> tuple[Numbers, Numbers] | None:
         starts.append(i)
         i += size
         stops.append(i)
-    return (np.array(starts), np.array(stops)) if i == end else None
+    if i > end:
+        return None
+    return np.array(starts, np.int64), np.array(stops, np.int64), np.array(octets, np.int64)
 
 
 @dataclass(frozen=True, slots=True)

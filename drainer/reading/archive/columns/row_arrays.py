@@ -1,6 +1,6 @@
 """Row arrays: rows of one table as upstream wrote them, found by their columns for thousands at once.
 
-In     a definition whose row key is one whole number; rows of it, all of one kind, one after the other
+In     a definition whose row key is one whole number; where rows of it lie, all of one kind, in rising order
 Out    numbers of the keys; images of chosen rows, as `Images` has them
 Why    a compiled reader takes rows one by one, a microsecond and more; here a step is taken for thousands,
        and what stands in a row as it stands in an image is copied in one piece
@@ -118,6 +118,26 @@ class _Image:
 
 
 @dataclass(frozen=True, slots=True)
+class RowSpans:
+    """Where rows lie."""
+
+    buffer: Buffer
+    begin: Numbers
+    end: Numbers
+
+    @classmethod
+    def joined(cls, rows: Sequence[bytes]) -> RowSpans:
+        """Rows put one after the other."""
+        sizes = np.fromiter(map(len, rows), np.int64, len(rows))
+        ends = np.cumsum(sizes)
+        return cls(Buffer(rows), ends - sizes, ends)
+
+    def where(self, chosen: Numbers) -> RowSpans:
+        """Choose some of them."""
+        return RowSpans(self.buffer, self.begin[chosen], self.end[chosen])
+
+
+@dataclass(frozen=True, slots=True)
 class KindRows:
     """Rows of one kind. `keys`: as 64 bits."""
 
@@ -142,12 +162,9 @@ class RowArrays:
         if info.pk_is_handle and self._handle.index < 0:
             raise UnsupportedTable(f"the handle of table {info.name} is no column that is written")
 
-    def read(self, kind: int, rows: Sequence[bytes]) -> KindRows | None:
+    def read(self, kind: int, rows: RowSpans) -> KindRows | None:
         """Rows of one kind; None if they are to be read one by one."""
-        buffer = Buffer(rows)
-        ends = np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)))
-        at = np.concatenate((np.zeros(1, np.int64), ends[:-1]))
-        layout = self._layout
+        buffer, at, ends, layout = rows.buffer, rows.begin, rows.end, self._layout
         if kind == INSERT:
             sizes = _sizes(buffer, at, ends, VARINT)
             if sizes is None or (sizes < 2).any():

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import pickle
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,6 +23,7 @@ from drainer.reading.archive.decode.images import Images
 from drainer.reading.archive.decode.records import Changes, Record, SchemaChange, changes
 from drainer.reading.archive.files.segments import Slice
 from drainer.reading.archive.files.selection import Selection
+from drainer.stream.pull.merged import Merged
 from drainer.stream.pull.range_reader import PumpSet, merged_range
 from drainer.stream.rules.rule_history import rules_from
 from drainer.stream.rules.rule_set import Rules
@@ -100,18 +101,39 @@ class PumpSlice(Slice):
 def records(part: PumpSlice, selection: Selection, definitions: Definitions) -> Iterator[Record]:
     """Rows of the range, then its DDL. Raises `Corruption`, `Unavailable`."""
     images = Images()
-    for item in transactions(part):
+    for item in transactions(_binlogs(part), part.state.translator()):
         yield from rows_of(item, part, selection, definitions, images)
     for ddl in part.ddl:
         if selection.wants_ddl(ddl.tables):
             yield SchemaChange(ddl, part.name, 0)
 
 
-def transactions(part: PumpSlice) -> Iterator[Transaction]:
-    """The range, rows as upstream wrote them; large ones in pieces, whose disk space is free when the next
-    one is asked for. Raises `Corruption`, `Unavailable`."""
-    translator = part.state.translator()
-    for entry in merged_range(part.state.pumps, part.after_ts, part.until_ts):
+def _binlogs(part: PumpSlice) -> Iterator[Merged]:
+    return merged_range(part.state.pumps, part.after_ts, part.until_ts)
+
+
+def stretches(part: PumpSlice, bytes_max: int) -> Iterator[list[Merged]]:
+    """The range as Pumps send it, about so many bytes at once; what lies on disk by itself, to be read before
+    the next stretch is asked for. Raises `Corruption`, `Unavailable`."""
+    some: list[Merged] = []
+    size = 0
+    for entry in _binlogs(part):
+        if entry.spilled is not None and some:
+            yield some
+            some, size = [], 0
+        some.append(entry)
+        size += len(entry.payload)
+        if entry.spilled is not None or size >= bytes_max:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+def transactions(entries: Iterable[Merged], translator: Translator) -> Iterator[Transaction]:
+    """Rows as upstream wrote them; large ones in pieces, whose disk space is free when the next one is asked
+    for. Raises `Corruption`, and what asking for entries does."""
+    for entry in entries:
         try:
             if entry.spilled is not None:
                 yield from translator.pieces(entry.spilled)
