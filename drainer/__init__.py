@@ -2,6 +2,8 @@
 
 Everything public is named here; other modules may change. Each name is loaded when it is used first, so that
 `import drainer` costs nothing.
+
+Tests  tests/drainer/test_surface.py
 """
 
 from __future__ import annotations

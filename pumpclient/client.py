@@ -11,6 +11,8 @@ Skips   everything after a lost prewrite, when the host chose `ignore_error`, un
 Three rules: a prewrite reaches some pump or its caller gets an error; a commit or rollback goes to the
 pump that has the prewrite, and its caller never gets an error for a delivery that failed (the pump asks
 the upstream in the end); a pump that does not answer is avoided, but tried again before a prewrite fails.
+
+Tests   tests/pumpclient/test_client.py, tests/pumpclient/send/test_write_model.py
 """
 
 from __future__ import annotations

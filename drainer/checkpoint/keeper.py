@@ -67,7 +67,7 @@ class CheckpointKeeper:
         """Up to here rows may have been downstream at the start: of our lanes, or of another program."""
         self.floor: Callable[[], tuple[int, int] | None] = lambda: None
         self._storing = asyncio.Lock()  # what is stored second must be the later one
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
 
     def checkpoint(self, commit_ts: Ts, *, consistent: bool = False) -> Checkpoint:
         """What to store where everything at or below `commit_ts` is applied but for what waits.
@@ -173,7 +173,7 @@ class CheckpointKeeper:
         backoff = Backoff(0.1, 2.0)
         while True:
             try:
-                return await loop.run_in_executor(thread or self._thread, function, *arguments)
+                return await loop.run_in_executor(thread or self.thread, function, *arguments)
             except (SessionError, Unavailable) as error:
                 if isinstance(error, StatementRefused):
                     if function != self.store.confirm:
@@ -189,8 +189,8 @@ class CheckpointKeeper:
         """Close the store, and what else was used on its thread."""
         loop = asyncio.get_running_loop()
         for close in (self.store.close, *others):
-            await loop.run_in_executor(self._thread, close)
-        self._thread.shutdown(wait=False)
+            await loop.run_in_executor(self.thread, close)
+        self.thread.shutdown(wait=False)
 
 
 PURGE_S: Final = 60.0

@@ -330,8 +330,9 @@ _Ready = tuple[tuple[Maker, Maker, Maker], list[int]]
 class PbEncoder:
     """Payloads of the records of an archive."""
 
-    def __init__(self) -> None:
-        self._plans: dict[TableVersion, PbPlan] = {}
+    def __init__(self, plans: dict[TableVersion, PbPlan] | None = None) -> None:
+        """`plans`: what several share."""
+        self._plans = {} if plans is None else plans
         self._ready: dict[TableVersion, _Ready] = {}
         self._counts: dict[tuple[str, str], list[int]] = {}
         self._met: set[TableVersion] = set()  # in this file

@@ -55,7 +55,7 @@ _NO_SUCH_COLUMN: Final = 1054
 _NAME: Final = "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE "
 _EXACT: Final = _NAME + "TABLE_SCHEMA=%s AND TABLE_NAME=%s"
 _ANY_CASE: Final = _NAME + "LOWER(TABLE_SCHEMA)=LOWER(%s) AND LOWER(TABLE_NAME)=LOWER(%s)"
-_JSON_CHECKS: Final = (
+JSON_CHECKS: Final = (
     "SELECT CHECK_CLAUSE FROM information_schema.CHECK_CONSTRAINTS"
     " WHERE CONSTRAINT_SCHEMA=%s AND TABLE_NAME=%s AND CHECK_CLAUSE LIKE 'json_valid(%%'"
 )
@@ -159,7 +159,7 @@ def _is_transactional(cursor: Any, engine: str) -> bool:
 
 def _json_columns(cursor: Any, place: tuple[str, str]) -> frozenset[str]:
     try:
-        clauses = [str(row[0]) for row in _rows(cursor, _JSON_CHECKS, place)]
+        clauses = [str(row[0]) for row in _rows(cursor, JSON_CHECKS, place)]
     except NoSuchTable:
         return frozenset()  # a release without that view makes no such checks either
     return frozenset(

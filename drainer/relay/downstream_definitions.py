@@ -40,7 +40,7 @@ _KEYS: Final = (
     f" WHERE NON_UNIQUE=0 AND TABLE_SCHEMA{_NOT_SYSTEM}"
     " ORDER BY TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX"
 )
-_JSON_CHECKS: Final = (
+JSON_CHECKS: Final = (
     "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CHECK_CLAUSE FROM information_schema.CHECK_CONSTRAINTS"
     f" WHERE CHECK_CLAUSE LIKE 'json_valid(%' AND CONSTRAINT_SCHEMA{_NOT_SYSTEM}"
 )
@@ -76,7 +76,7 @@ def _json_columns(connection: Connection) -> frozenset[tuple[str, str, str]]:
         return frozenset()
     return frozenset(
         (schema, table, checked[1].replace("``", "`").lower())
-        for schema, table, clause in connection.rows_if_there(_JSON_CHECKS.encode())[0]
+        for schema, table, clause in connection.rows_if_there(JSON_CHECKS.encode())[0]
         if (checked := _CHECKED.fullmatch(clause))
     )
 

@@ -6,7 +6,7 @@ Holds  the Go drainer's text where names stay as they are. Where they do not, st
        makes, drops, empties or renames whole tables and databases; anything else raises `NotDerivable`, since
        its text has names that the rows after it do not have
 
-Tests  tests/drainer/sink/file/test_archive.py
+Tests  tests/drainer/sink/file/test_archive.py, tests/drainer/changes/test_ddl_effect.py
 """
 
 from __future__ import annotations

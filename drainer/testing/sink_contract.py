@@ -126,16 +126,17 @@ class Life:
         self._given.put_nowait(None)
         await self._run
         assert await self.runner.stop(30.0), "what was given is there, and the position is stored"
-        await self._end()
+        await self.end()
 
     async def die(self) -> None:
         """At whatever it does now."""
         await asyncio.sleep(0.001)
         self._run.cancel()
         await self.bed.die()
-        await self._end()
+        await self.end()
 
-    async def _end(self) -> None:
+    async def end(self) -> None:
+        """What is left of it: its tasks."""
         for task in self._others:
             task.cancel()
         await asyncio.gather(self._run, *self._others, return_exceptions=True)

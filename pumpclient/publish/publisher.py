@@ -113,7 +113,7 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
 
     async def start(self) -> None:
         """Learn the schema, begin to renew leases and to settle. `open_publisher` has done so."""
-        await self._definitions.load()
+        await self.refresh()
         if self._settlement is not None:
             await self._settlement.name()
             self._background.spawn(self._keep_settling(self._settlement), "pumpclient settlement")
@@ -171,8 +171,8 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
         return self._definitions.catalog.version
 
     async def refresh(self) -> None:
-        """Load the catalogue now. Raises `Unavailable`."""
-        await self._definitions.refresh()
+        """Load the catalogue now, and found one where there is none. Raises `Unavailable`."""
+        await self._definitions.load()
 
     async def settle(self, outcomes: Outcomes | None = None) -> Settled:
         """Ask the application's database about prepared transactions whose owners died, and write down the

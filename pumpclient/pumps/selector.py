@@ -23,6 +23,7 @@ Strategies, each among the pumps of the best rank that has an untried one
             longest ago.
     local unix
             the one pump that listens on a socket of this host; more than one would take turns
+Tests  tests/pumpclient/pumps/test_selector.py, tests/pumpclient/test_client.py
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Drives  roster (whom to ask, what the answer says of the pump) and write_policy 
 Owns    nothing: it runs in the caller's task and ends with it
 Stops   when `closing` is set: a prewrite raises `ClientClosed`, a commit or rollback returns False
 Never   sends an end to another pump than the one that has the prewrite
-Tests   tests/pumpclient/test_client.py
+Tests   tests/pumpclient/test_client.py, tests/pumpclient/send/test_write_model.py
 """
 
 from __future__ import annotations

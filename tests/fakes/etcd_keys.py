@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from aetcd import rpc as messages
+
+from tidb_binlog import rpc
 from tidb_binlog.etcd.client import EtcdClient, delete
 
 
@@ -10,3 +13,11 @@ async def remove_keys(client: EtcdClient, prefix: bytes) -> None:
     _, found = await client.range(prefix)
     for entry in found:
         await client.txn([], [delete(entry.key)])
+
+
+async def lease_of(endpoint: str, key: bytes) -> int:
+    client = rpc.Client(endpoint.removeprefix("http://"))
+    request = messages.RangeRequest(key=key).SerializeToString()
+    found = messages.RangeResponse.FromString(await client.unary("/etcdserverpb.KV/Range", request, 5))
+    await client.close()
+    return int(found.kvs[0].lease)

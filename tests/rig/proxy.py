@@ -57,9 +57,13 @@ class Proxy:
     def flow(self) -> None:
         self._flows.set()
 
-    async def close(self) -> None:
+    def refuse(self) -> None:
+        """No new connections; those that are there stay."""
         if self._server is not None:
             self._server.close()
+
+    async def close(self) -> None:
+        self.refuse()
         self.reset()
         await asyncio.gather(*self._links, return_exceptions=True)
 

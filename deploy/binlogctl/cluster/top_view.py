@@ -25,7 +25,7 @@ SORTS: Final[Mapping[str, Callable[[NodeLine], Any]]] = {
 }
 """What `-sort` and the keys choose from. Names decide between equals."""
 
-_SEQUENCES: Final[Mapping[str, str]] = {
+SEQUENCES: Final[Mapping[str, str]] = {
     **{f"\x1b{mark}A": "up" for mark in "[O"},
     **{f"\x1b{mark}B": "down" for mark in "[O"},
     **{f"\x1b{mark}H": "home" for mark in "[O"},
@@ -59,7 +59,7 @@ def keys(typed: str) -> tuple[list[str], str]:
     """The keys of what was typed, and the beginning of one that is not all there yet."""
     sequences = _ONE_KEY.findall(typed)
     rest = sequences.pop() if sequences and _UNFINISHED.fullmatch(sequences[-1]) else ""
-    return [_SEQUENCES.get(sequence, sequence) for sequence in sequences], rest
+    return [SEQUENCES.get(sequence, sequence) for sequence in sequences], rest
 
 
 def pressed(view: View, key: str, lines: int, window: int) -> View:

@@ -35,7 +35,7 @@ async def run(call: Call) -> int:
     given = call.settings
     if given.rate < -1:
         raise FlagError(f"rate is {given.rate}", hint="rows a second, 0: without a limit")
-    to_archive = _to_archive(call)
+    to_archive = writes_image(call)
     settings = drainer_file.read(given.drainer_config, "load")
     log.setup("error", stream=sys.stderr)
     if to_archive:
@@ -56,7 +56,8 @@ async def run(call: Call) -> int:
     return DONE
 
 
-def _to_archive(call: Call) -> bool:
+def writes_image(call: Call) -> bool:
+    """Whether it goes into an image beside an archive. Raises `FlagError`."""
     given = call.settings
     if given.to not in (DATABASE, ARCHIVE):
         raise FlagError(f"-to is {given.to!r}", hint=f"{DATABASE} or {ARCHIVE}")

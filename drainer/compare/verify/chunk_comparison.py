@@ -95,7 +95,7 @@ class ChunkComparison:
         if not self._table.is_by_checksum:
             return self._read(where)
         try:
-            above, below = self._sums(where)
+            above, below = self.sums(where)
             if not (above.is_whole and below.is_whole):
                 return self._read(where)
             return Part(above.rows, below.rows) if above == below else self._drill(where, above, below)
@@ -106,7 +106,8 @@ class ChunkComparison:
 
     # -- sums -----------------------------------------------------------------------------------------
 
-    def _sums(self, where: bytes) -> tuple[Sum, Sum]:
+    def sums(self, where: bytes) -> tuple[Sum, Sum]:
+        """Of what both servers have there."""
         answers = self._both(lambda side: checksum.sum_queries(self._table, side, where))
         above, below = (sum(map(checksum.read_sum, rows), Sum()) for rows in answers)
         return above, below

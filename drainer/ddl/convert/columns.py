@@ -10,7 +10,7 @@ Holds   a new column is made beside the old one, filled by TiDB's cast chunk by 
         interrupts it, the next call begins anew: what is done is seen in the table, nothing is remembered
 Never   converts what a plain ALTER converts alike (`same`); touches ON UPDATE columns
 
-Tests   tests/drainer/ddl/convert/test_columns.py
+Tests   tests/drainer/ddl/convert/test_columns.py, tests/drainer/ddl/convert/schema.py
 """
 
 from __future__ import annotations

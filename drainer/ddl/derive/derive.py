@@ -8,6 +8,7 @@ Holds  steps bring whatever is there to what is wanted: after a crash between tw
        again from what is there then
 Never  edits a statement's text, drops what the DDL did not drop, or pretends: what changed rows upstream
        without being in the binlog is in `missing`, and what cannot be reached at all raises `NotDerivable`
+Tests  tests/drainer/changes/test_ddl_effect.py
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def read(connection: Connection, name: tuple[str, str], server: Server) -> Prese
         here = str(schema), str(table)
         columns = tuple(_column(row) for row in _rows(cursor, _COLUMNS, here))
         constraints = [(str(row[0]), str(row[1]).lower()) for row in _rows(cursor, _CONSTRAINTS, here)]
-        partitions = _partitions(connection, here) if "partitioned" in str(options).lower() else []
+        partitions = partitions_of(connection, here) if "partitioned" in str(options).lower() else []
         return Present(
             kind=_KINDS.get(str(kind).upper().replace("SYSTEM ", ""), TABLE),
             columns=columns,
@@ -163,7 +163,7 @@ def _rows(cursor: Any, query: str, values: tuple[str, str]) -> list[tuple[Any, .
     return list(cursor.fetchall())
 
 
-def _partitions(connection: Connection, name: tuple[str, str]) -> list[tuple[str, str]]:
+def partitions_of(connection: Connection, name: tuple[str, str]) -> list[tuple[str, str]]:
     """Names in order, and bounds. Some releases of MariaDB 10.11 die of a query on
     information_schema.PARTITIONS."""
     ((_, text),) = connection.rows(b"SHOW CREATE TABLE " + qualified(*name))

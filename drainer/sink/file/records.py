@@ -25,9 +25,14 @@ class ArchiveRecords(RelayRecords):
     """Continues at the end of what `described` says of the segment with that index. `observe` gets sizes."""
 
     def __init__(
-        self, index: int, described: SegmentIndex, max_file_size: int, observe: Callable[[int], None]
+        self,
+        index: int,
+        described: SegmentIndex,
+        max_file_size: int,
+        observe: Callable[[int], None],
+        encode: PbEncoder | None = None,
     ) -> None:
-        self._encode = PbEncoder()
+        self._encode = encode or PbEncoder()
         super().__init__(index, described.size, {}, max_file_size, observe, self._encode)
         self._described = described
         self._closed: dict[int, SegmentIndex] = {}

@@ -68,7 +68,7 @@ class LaneSet:
         self._progress = Progress(len(positions), done_ts if after_ts is None else after_ts)
         self._first = first
         self._working = self._samples = 0
-        self._lanes = [
+        self.lanes = [
             Lane(
                 number,
                 target,
@@ -81,15 +81,15 @@ class LaneSet:
             )
             for number in range(first, first + len(positions))
         ]
-        for lane in self._lanes:
+        for lane in self.lanes:
             lane.safe_mode = safe_mode
             metrics.QUEUE_BYTES.labels(str(lane.number)).set_function(lane.queue_size)
 
     def __len__(self) -> int:
-        return len(self._lanes)
+        return len(self.lanes)
 
     def start(self) -> None:
-        for lane in self._lanes:
+        for lane in self.lanes:
             lane.start()
 
     # -- the event loop's side -------------------------------------------------------------------
@@ -121,7 +121,7 @@ class LaneSet:
 
     def cut(self) -> list[tuple[int, Chunk]]:
         """Everything dispatched so far, by lane."""
-        self._samples += len(self._lanes)
+        self._samples += len(self.lanes)
         self._working += self._progress.working
         return self._dispatcher.take()
 
@@ -129,8 +129,8 @@ class LaneSet:
         """Give the lanes what was cut: every change at or below `upto_ts`, and maybe more."""
         for lane, chunk in cut:
             self._progress.sent(lane, chunk.sequence, chunk.first_ts)
-            trace_queued(self._lanes[lane].number, chunk)
-            self._lanes[lane].offer(chunk)
+            trace_queued(self.lanes[lane].number, chunk)
+            self.lanes[lane].offer(chunk)
         self._progress.dispatched(upto_ts)
 
     def hand_over(self, upto_ts: Ts) -> None:
@@ -139,12 +139,12 @@ class LaneSet:
 
     def change_settings(self, settings: LaneSettings) -> None:
         """From the next batch of each lane on."""
-        for lane in self._lanes:
+        for lane in self.lanes:
             lane.change_settings(settings)
 
     @property
     def has_room(self) -> bool:
-        return all(lane.has_room for lane in self._lanes)
+        return all(lane.has_room for lane in self.lanes)
 
     def busy(self) -> float:
         """Part of the lanes that still had work when more came, since this was asked last; 0 to 1."""
@@ -163,19 +163,19 @@ class LaneSet:
 
     @property
     def queued_bytes(self) -> int:
-        return sum(lane.queued_bytes for lane in self._lanes)
+        return sum(lane.queued_bytes for lane in self.lanes)
 
     def states(self) -> list[LaneStatus]:
-        return [lane.state() for lane in self._lanes]
+        return [lane.state() for lane in self.lanes]
 
     async def end(self, *, drained: bool) -> None:
         """End the threads; what is queued is lost unless everything is drained."""
-        for lane in self._lanes:
+        for lane in self.lanes:
             if drained:
                 lane.finish()
             else:
                 lane.abandon()
-        for lane in self._lanes:
+        for lane in self.lanes:
             if lane.is_alive():
                 await asyncio.to_thread(lane.join, 5.0)
             metrics.QUEUE_BYTES.remove(str(lane.number))

@@ -17,6 +17,7 @@ Holds    nothing is emitted before the first listing of pumps has succeeded, and
          or not, the pumps that the position rests on are asked for a higher one (`IdleAsking`).
 Waits    for the job of a DDL binlog, which TiDB writes after the binlog
 Stops    by cancellation; what is in the queue is abandoned, it lies above the checkpoint
+Tests    tests/drainer/stream/pull/pump_model.py
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ Holds  two windows of jobs. Ids are given when a job begins and schema versions 
        decide: a window is put into their order. A job that is later than even a window can mend changes its
        table only if nothing newer is known of that
 Never  parses a definition that is not asked for
+Tests  tests/drainer/changes/test_ddl_effect.py
 """
 
 from __future__ import annotations

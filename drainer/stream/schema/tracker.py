@@ -11,6 +11,7 @@ Why    the history at start ends later than the stream begins. What lies at or b
        jobs without a binlog (ALTER TABLE ... CACHE) lose nothing.
 Never  raises for an action that it does not know: with a table definition the table is updated, without
        one nothing is tracked
+Tests  tests/drainer/changes/test_ddl_effect.py, tests/drainer/stream/schema/test_history_reader.py
 """
 
 from __future__ import annotations

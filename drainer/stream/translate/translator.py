@@ -195,17 +195,17 @@ class Translator:
             return iter((empty,))
         filters: dict[TableVersion, RowFilter] = {}
         if self.rules.channel_id is not None:
-            marks = large_txn.pieces(spilled, lambda *of: self._resolve(filters, *of, marks=True))
+            marks = large_txn.pieces(spilled, lambda *of: self.resolve(filters, *of, marks=True))
             for piece in marks:
                 for of_table in piece.tables:
                     if filters[of_table.table].is_ours(of_table.kinds, of_table.rows, spilled.commit_ts):
                         self.looped += 1
                         return iter((empty,))
             filters = {}
-        parts = large_txn.pieces(spilled, lambda *of: self._resolve(filters, *of))
+        parts = large_txn.pieces(spilled, lambda *of: self.resolve(filters, *of))
         return (screened(piece, filters) for piece in parts)
 
-    def _resolve(
+    def resolve(
         self,
         filters: dict[TableVersion, RowFilter],
         table_id: int,

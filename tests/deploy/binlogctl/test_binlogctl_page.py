@@ -42,7 +42,7 @@ def test_the_environment_that_it_names_is_read() -> None:
 def test_the_keys_do_what_the_page_says() -> None:
     rows = dict(re.findall(r"^\| (.+?) \| (.+?) \|$", PAGE.partition("## top")[2], re.M))
     named = {key for keys in rows for key in re.findall(r"`(\w)`", keys)}
-    assert {one for one in top_view._SEQUENCES if len(one) == 1} - {" "} | {"s", "r", "q"} == named
+    assert {one for one in top_view.SEQUENCES if len(one) == 1} - {" "} | {"s", "r", "q"} == named
     assert f"next of {', '.join(SORTS)}" in rows["`s`"]
     view = View(first=5)
     for key, first in (("j", 6), ("k", 4), (" ", 14), ("b", 0), ("g", 0), ("G", 90)):

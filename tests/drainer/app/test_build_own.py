@@ -59,9 +59,10 @@ class Own:
     """`answers` of `open`, one after the other."""
 
     answers: ClassVar[list[Any]] = []
+    given: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, options: dict[str, Any]) -> None:
-        self.options = options
+        type(self).given = options
 
     def open(self) -> Any:
         answer = self.answers.pop(0)
@@ -131,10 +132,11 @@ async def test_a_batch_sink_gets_its_options_and_begins_where_it_says(
     context: Callable[..., BuildContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Own, "answers", [905])
+    monkeypatch.setattr(Own, "given", {})
     runner = await build_own.build(context("Own"))
     assert runner.sink.start_ts == runner.sink.stored_ts == 905
     assert runner.sink.facts()["Sink"]["stores_position"] is True
-    assert runner.sink._writer.sink.options == {"x": 1}
+    assert Own.given == {"x": 1}
 
 
 async def test_a_sink_that_cannot_be_opened_now_is_waited_for(

@@ -9,7 +9,7 @@ import pytest
 from drainer.config.downstream import at_place_in_use, each_place, target_of
 from drainer.config.options import ENV_PREFIX, DrainerConfig
 from tidb_binlog.config import loading
-from tidb_binlog.errors import ConfigError
+from tidb_binlog.errors import ConfigError, Unavailable
 
 
 def config(tmp_path: Path, lines: str) -> DrainerConfig:
@@ -62,6 +62,17 @@ def test_all_targets_of_a_process_are_at_the_same_server(tmp_path: Path) -> None
     assert target_of(config(tmp_path, lines + '\nsocket = "/s"')).addresses is None, "the socket counts"
 
 
+class Writable:
+    def is_read_only(self) -> bool:
+        return False
+
+    def cut(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 def test_who_looks_at_one_server_gets_one(tmp_path: Path) -> None:
     several = config(tmp_path, 'host = ["a.looks.test", "b.looks.test:3307"]')
     assert several.has_several_downstreams
@@ -71,7 +82,13 @@ def test_who_looks_at_one_server_gets_one(tmp_path: Path) -> None:
     ]
     addresses = target_of(several).addresses
     assert addresses is not None
-    addresses._take(1)
+
+    def opened(place: tuple[str, int]) -> Writable:
+        if place[0] == "a.looks.test":
+            raise Unavailable("it is away")
+        return Writable()
+
+    addresses.session(opened)
     here = at_place_in_use(several)
     assert (here.to_host, here.to_port, target_of(here).addresses) == ("b.looks.test", 3307, None)
     single = config(tmp_path, 'host = "a"')

@@ -43,8 +43,7 @@ async def test_sessions_at_the_old_server_end_before_the_first_at_the_new_one(
     several = replace(target, host="127.0.0.1", port=proxy.port, addresses=Addresses(places, clock=clock))
     old = await asyncio.to_thread(connect, several)
     assert repr(several).endswith(f":{proxy.port}")
-    assert proxy._server is not None
-    proxy._server.close()  # who is connected stays so
+    proxy.refuse()
     with pytest.raises(Unavailable, match="cannot be reached"):
         await asyncio.to_thread(connect, several)
     assert await asyncio.to_thread(old.rows, b"SELECT 1") == [(1,)]

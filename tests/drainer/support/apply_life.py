@@ -243,13 +243,13 @@ class Life:
 
         Threads are waited for: a process that is gone has none, and the next life begins.
         """
-        lanes = self.sink.lanes.now._lanes
+        lanes = self.sink.lanes.now.lanes
         for lane in lanes:
             lane.abandon()
         for connection in (*(lane.session.current for lane in lanes), self.store.session.current):
             if connection is not None:
                 cut(connection)
-        self.sink.keeper._thread.shutdown(cancel_futures=True)
+        self.sink.keeper.thread.shutdown(cancel_futures=True)
         for lane in lanes:
             lane.join()
         self.store.close()

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aetcd import rpc as messages
 
 from binlog_playground.cluster.etcd_server import EtcdServer
 from pump.membership.registration import Registration
 from pump.storage.data_dir import DataDir
+from tests.fakes.etcd_keys import lease_of
 from tests.pump.support.process import PumpClient, PumpProcess, Start
 from tidb_binlog import binlog, rpc, tso
 from tidb_binlog.clock import SystemClock
@@ -466,13 +466,10 @@ async def test_a_pump_that_loses_its_name_stops_and_leaves_the_entry_alone(
     # As after a pause that was longer than its lease: somebody else has the name.
     client = await EtcdClient.connect(etcd_clean)
     key = alive_key(PUMPS, "p1")
-    raw = rpc.Client(etcd_clean.removeprefix("http://"))
-    request = messages.RangeRequest(key=key).SerializeToString()
-    found = messages.RangeResponse.FromString(await raw.unary("/etcdserverpb.KV/Range", request, 5))
-    await raw.close()
+    lease = await lease_of(etcd_clean, key)
     owner = b'{"host":"elsewhere","pid":1,"space":"","started":"","token":"t"}'
     await client.put(key, owner, (await client.grant(60)).id)
-    await client.revoke(found.kvs[0].lease)
+    await client.revoke(lease)
     await nodes.write(PUMPS, NodeStatus("p1", "elsewhere:8250", node.ONLINE, 7, 7))
     assert await asyncio.to_thread(process.wait) == 5
     text = process.log.read_text()

@@ -45,12 +45,11 @@ async def test_commit_ts_is_drawn_after_the_prewrite_was_acknowledged() -> None:
     seen: list[tuple[int, list[str]]] = []
     write = cluster.transport.write
 
-    class Watching(type(cluster.transport)):  # type: ignore[misc]
-        async def write(self, address: str, cluster_id: int, payload: bytes, timeout_s: float) -> None:
-            await write(address, cluster_id, payload, timeout_s)
-            seen.append((binlog.parse(payload).tp, steps(cluster)))
+    async def watching(address: str, cluster_id: int, payload: bytes, timeout_s: float) -> None:
+        await write(address, cluster_id, payload, timeout_s)
+        seen.append((binlog.parse(payload).tp, steps(cluster)))
 
-    publisher.client._delivery._transport = Watching(cluster.time)
+    cluster.transport.write = watching  # type: ignore[method-assign]
     async with publisher:
         async with publisher.transaction() as txn:
             txn.insert(5, b"row")

@@ -23,7 +23,7 @@ from pumpclient import (
     Transaction,
     TransactionState,
 )
-from tests.pumpclient.support.publisher_world import Database, World, commit_or_ddl, interrupted
+from tests.pumpclient.support.publisher_world import Database, World, commit_or_ddl
 from tests.pumpclient.support.publisher_world import world as world
 from tidb_binlog import binlog
 from tidb_binlog.errors import BinlogError, Unavailable
@@ -246,9 +246,9 @@ async def test_a_sweep_leaves_the_end_of_who_may_still_ask(world: World, what: s
 
     async def sweep() -> None:
         await other.transactions.sweep(await other.oracle.timestamp())
-        await other.transactions._flush_forgotten()
+        await other.transactions.drop_forgotten()
 
-    interrupted(publisher, world, sweep)
+    world.interloper = sweep
     losing.lose = ("commit", True)
     assert await commit_or_ddl(publisher, what) > 0
 
@@ -263,13 +263,13 @@ async def test_an_end_that_is_gone_is_unknown_and_not_lost(world: World, what: s
     async def drop() -> None:
         async for start_ts, _, _ in entries(world.etcd):
             await other.transactions.forget(start_ts)
-            await other.transactions._flush_forgotten()
+            await other.transactions.drop_forgotten()
             if judged:
                 await world.ask(other, start_ts)
                 world.clock.advance(GRACE_S)
                 assert await world.ask(other, start_ts) == RolledBack()
 
-    interrupted(publisher, world, drop)
+    world.interloper = drop
     losing.lose = ("commit", True)
     with pytest.raises(OutcomeUnknown):
         await commit_or_ddl(publisher, what)
@@ -422,7 +422,7 @@ async def test_who_settles_too_late_does_not_say_the_opposite(world: World, forg
     if forgotten:
         await application.transaction.commit()
         await publisher.flush(1.0)
-        await owners.real._flush_forgotten()
+        await owners.real.drop_forgotten()
 
     async def as_listed(_: str) -> Any:
         return listed

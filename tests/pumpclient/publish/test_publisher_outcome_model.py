@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pumpclient import OutcomeUnknown, TransactionLost
-from tests.pumpclient.support.publisher_world import Database, World, commit_or_ddl, interrupted, world
+from tests.pumpclient.support.publisher_world import Database, World, commit_or_ddl, world
 from tidb_binlog import binlog
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 from tidb_binlog.upstream.standalone.layout import entries
@@ -78,7 +78,7 @@ async def _between(world: World, pump: Pump, other: StandaloneUpstream, steps: t
                 async for start_ts, _, entry in entries(world.etcd):
                     if isinstance(entry, Committed | RolledBack):
                         await other.transactions.forget(start_ts)
-            await other.transactions._flush_forgotten()
+            await other.transactions.drop_forgotten()
 
 
 @pytest.mark.parametrize("lost", LOST, ids=["nothing", "the request", "the answer"])
@@ -93,7 +93,7 @@ async def test_what_the_program_is_told_is_what_the_stream_says(
         await publisher._definitions.load()
         other = await world.upstream()
         pump = Pump(world, other)
-        interrupted(publisher, world, lambda s=steps, p=pump, o=other: _between(world, p, o, s))  # type: ignore[misc]
+        world.interloper = lambda s=steps, p=pump, o=other: _between(world, p, o, s)  # type: ignore[misc]
         losing.lose = None if lost is None else ("commit", lost)
         world.memory.pumps["pump"].payloads.clear()
         before = await other.oracle.timestamp()

@@ -399,7 +399,7 @@ async def test_several_publishers_change_the_schema_at_once(etcd_clean: str) -> 
         client = cluster.client()
         await client.start()
         publishers.append(Publisher(client, upstream, clock=ManualClock()))
-        await publishers[-1]._definitions.load()
+        await publishers[-1].refresh()
     await publishers[0].create_database("shop")
 
     async def change(number: int) -> list[int]:
@@ -433,7 +433,7 @@ async def test_a_change_under_way_at_a_fence_is_made_anew_at_a_later_timestamp(e
     await client.start()
     publisher = Publisher(client, upstream, clock=ManualClock())
     await upstream.catalog.fence()  # nothing was founded yet
-    await publisher._definitions.load()
+    await publisher.refresh()
     commit, fenced_ts = upstream.catalog.commit, 0
 
     async def interrupted(start_ts: int, change: CatalogChange) -> int:

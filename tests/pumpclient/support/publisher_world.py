@@ -16,7 +16,6 @@ from pumpclient import (
     OutcomeTable,
     Publisher,
 )
-from pumpclient.tasks import Pauses
 from pumpclient.testing import MemoryCluster
 from tidb_binlog import binlog
 from tidb_binlog.clock import ManualClock
@@ -78,6 +77,8 @@ class World:
     memory: MemoryCluster = field(default_factory=lambda: MemoryCluster(["pump"]))
     upstreams: list[StandaloneUpstream] = field(default_factory=list)
     publishers: list[Publisher] = field(default_factory=list)
+    interloper: Callable[[], Awaitable[None]] | None = None
+    """Another process, which works while a publisher waits before it asks again."""
 
     async def upstream(self) -> StandaloneUpstream:
         self.upstreams.append(StandaloneUpstream(self.etcd, 1, self.clock, GRACE_S))
@@ -92,13 +93,14 @@ class World:
         client = self.memory.client()
         await client.start()
         publisher = Publisher(client, upstream, outcomes=database.outcomes, clock=self.clock, sleep=self.nap)
-        await publisher._definitions.load()
+        await publisher.refresh()
         self.publishers.append(publisher)
         return publisher, losing
 
     async def nap(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        await asyncio.sleep(0)
+        work, self.interloper = self.interloper, None
+        await (work() if work is not None else asyncio.sleep(0))
 
     async def ask(self, upstream: StandaloneUpstream, start_ts: int) -> Outcome:
         """As the pump asks about a prewrite without an end."""
@@ -144,27 +146,6 @@ async def world(etcd_clean: str, tmp_path: Path) -> AsyncIterator[World]:
     made = World(ManualClock(), await SharedClient.connect(etcd_clean), tmp_path)
     yield made
     await made.close()
-
-
-@dataclass
-class Interloper:
-    """Another process, which works while the publisher waits before it asks again."""
-
-    work: Callable[[], Awaitable[None]]
-    done: bool = False
-
-    async def nap(self, world: World, seconds: float) -> None:
-        world.clock.advance(seconds)
-        if not self.done:
-            self.done = True
-            await self.work()
-
-
-def interrupted(publisher: Publisher, world: World, work: Callable[[], Awaitable[None]]) -> None:
-    interloper = Interloper(work)
-    publisher._pauses = publisher._steps.pauses = Pauses(
-        world.clock, lambda seconds: interloper.nap(world, seconds)
-    )
 
 
 async def commit_or_ddl(publisher: Publisher, what: str, database: str = "shop") -> int:

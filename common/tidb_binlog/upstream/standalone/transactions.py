@@ -292,7 +292,7 @@ class StandaloneTransactions:
             self._forgetting.cancel()
             await asyncio.wait({self._forgetting})
         with contextlib.suppress(Unavailable, Rejected):
-            await self._flush_forgotten()
+            await self.drop_forgotten()
         await self._swaps.close()
 
     def _open(self, ttl_s: float) -> Open:
@@ -410,7 +410,7 @@ class StandaloneTransactions:
         while self._to_forget:
             await asyncio.sleep(FORGET_DELAY_S)
             try:
-                await self._flush_forgotten()
+                await self.drop_forgotten()
                 self._forget_failing = False
             except (Unavailable, Rejected) as error:
                 if not self._forget_failing:
@@ -418,7 +418,8 @@ class StandaloneTransactions:
                     _logger.warning("cannot drop ended transactions, trying again", error=error)
                 await asyncio.sleep(1.0)
 
-    async def _flush_forgotten(self) -> None:
+    async def drop_forgotten(self) -> None:
+        """Drop now what `forget` was told of. Raises `Unavailable`, `Rejected`."""
         while self._to_forget:
             part = list(self._to_forget)[:READS_MAX]
             await self._client.txn([], [etcd.delete(txn_key(start_ts)) for start_ts in part])

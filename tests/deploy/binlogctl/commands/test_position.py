@@ -14,6 +14,7 @@ import pytest
 from tests.deploy.binlogctl.conftest import Ctl
 from tidb_binlog import time_text, tso
 from tidb_binlog.errors import FlagError
+from tidb_binlog.etcd.client import EtcdClient
 
 NOW_S = 1_556_443_799.25
 SHANGHAI = zoneinfo.ZoneInfo("Asia/Shanghai")
@@ -127,7 +128,8 @@ async def test_advance_sets_the_clock_of_a_cluster_forward(ctl: Ctl, etcd_clean:
     where = ("-pd-urls", etcd_clean)
     assert (await ctl("advance", "now", "-yes", *where)).code == 4, "no cluster is founded by it"
     upstream = await StandaloneUpstream.connect(etcd_clean)
-    await upstream._client.put(layout.TSO, b"%d" % tso.compose(MS))
+    client = await EtcdClient.connect(etcd_clean)
+    await client.put(layout.TSO, b"%d" % tso.compose(MS))
     asked = await ctl("advance", "now", *where)
     assert (asked.code, "say it again with -yes" in asked.err) == (4, True)
     ahead = await ctl("advance", "2099-01-01", "-yes", *where)

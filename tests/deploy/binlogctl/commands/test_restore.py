@@ -115,7 +115,7 @@ async def test_rows_under_other_names_lie_beside_those_in_use(ctl: Ctl, world: P
 def test_its_commands_write_an_image(line: str) -> None:
     found = command_line.parse(shlex.split(line)[1:], {})
     assert isinstance(found, Call)
-    assert load._to_archive(found)
+    assert load.writes_image(found)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_an_image_that_makes_no_sense_is_refused(more: str, text: str) -> None:
     found = command_line.parse(["load", *more.split()], {})
     assert isinstance(found, Call)
     with pytest.raises(FlagError, match=text):
-        load._to_archive(found)
+        load.writes_image(found)
 
 
 def test_codes_that_the_page_names_are_the_programs() -> None:

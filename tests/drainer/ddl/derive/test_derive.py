@@ -539,4 +539,4 @@ def test_partitions_are_read_as_each_server_prints_them(text: str, wanted: list[
         def rows(self, query: bytes) -> list[tuple[str, str]]:
             return [("t", HEAD + text)]
 
-    assert ddl_present._partitions(Printed(), HERE) == wanted  # type: ignore[arg-type]
+    assert ddl_present.partitions_of(Printed(), HERE) == wanted  # type: ignore[arg-type]

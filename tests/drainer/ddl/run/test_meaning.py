@@ -380,8 +380,8 @@ def test_a_release_that_does_not_show_checks(target: Target, monkeypatch: pytest
     with connect(target) as connection:
         assert [one.checks_json for one in read(connection).columns] == [False, True]
         for module in (table_reader, downstream_definitions):
-            query = module._JSON_CHECKS.replace("CHECK_CONSTRAINTS", "NO_SUCH_VIEW")
-            monkeypatch.setattr(module, "_JSON_CHECKS", query)
+            query = module.JSON_CHECKS.replace("CHECK_CONSTRAINTS", "NO_SUCH_VIEW")
+            monkeypatch.setattr(module, "JSON_CHECKS", query)
         assert [one.checks_json for one in read(connection).columns] == [False, False]
         assert len(downstream_definitions.read(connection, lambda schema, name: schema == "d")) == 1
 

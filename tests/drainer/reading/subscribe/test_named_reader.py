@@ -23,6 +23,7 @@ from drainer.reading.subscribe.named_reader import (
 from drainer.reading.subscribe.reader_position import NotGiven
 from pump.membership.notify_drainers import Notices
 from tests import certificates
+from tests.fakes.etcd_keys import lease_of
 from tidb_binlog import rpc, tso
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.cluster import node
@@ -237,12 +238,17 @@ async def test_over_tls_only_the_cluster_gets_in(begin: Begin, tmp_path: Path) -
     await reader.close()
 
 
+async def take_name(client: EtcdClient, endpoint: str) -> None:
+    key = alive_key(DRAINERS, "index")
+    lease = await lease_of(endpoint, key)
+    await client.put(key, b'{"host": "elsewhere", "pid": 1, "token": "x"}')
+    await client.revoke(lease)
+
+
 async def test_a_reader_whose_name_went_to_another_ends(begin: Begin, etcd_clean: str) -> None:
     life = await begin(start_ts=100)
     client = await EtcdClient.connect(etcd_clean)
-    await client.put(alive_key(DRAINERS, "index"), b'{"host": "elsewhere", "pid": 1, "token": "x"}')
-    leases = [one for one in [life.reader._heartbeat._announcement] if one is not None]
-    await client.revoke(leases[0].lease)  # type: ignore[attr-defined]
+    await take_name(client, etcd_clean)
     async with asyncio.timeout(15):
         with pytest.raises(NameTaken):
             await life.running
@@ -266,10 +272,7 @@ async def test_who_slept_through_the_loss_of_its_name_stores_nothing(begin: Begi
     life.running.cancel()
     await asyncio.wait({life.running})
     client = await EtcdClient.connect(etcd_clean)
-    await client.put(alive_key(DRAINERS, "index"), b'{"host": "elsewhere", "pid": 1, "token": "x"}')
-    announcement = life.reader._heartbeat._announcement
-    assert announcement is not None
-    await client.revoke(announcement.lease)  # type: ignore[attr-defined]
+    await take_name(client, etcd_clean)
     with pytest.raises(NameTaken):
         await life.reader.store()
     await said_to_whatever_is_called(life)

@@ -16,6 +16,7 @@ from drainer.checkpoint.savepoint import Savepoint
 from drainer.checkpoint.value import Checkpoint
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Policy
+from drainer.operate.control.pause_and_reload import Control
 from drainer.sink.batch.batched_sink import BatchedSink
 from drainer.sink.batch.public_items import PublicItems
 from drainer.sink.batch.sink_writer import SinkWriter
@@ -96,7 +97,8 @@ class World:
             stores_position=position is not None,
             position_s=0.0,
         )
-        return Runner(sink, stream.translator(start_ts), interval_s=0.01)
+        self.control = Control(SystemClock())
+        return Runner(sink, stream.translator(start_ts), self.control, interval_s=0.01)
 
     async def die(self) -> None:
         self.writer.thread.end()
@@ -173,12 +175,13 @@ async def test_what_is_written_already_is_not_written_again(tmp_path: Path) -> N
 async def test_an_exception_is_shown_and_holds_until_an_operator_resumes(tmp_path: Path) -> None:
     sink = Scripted(ValueError("no such\nindex"))
     stream = some()
-    life = await World(tmp_path, sink, stream).life()
+    world = World(tmp_path, sink, stream)
+    life = await world.life()
     await life.until(lambda: life.sink.facts()["Sink"]["held"])
     assert life.runner.doing == "held by the sink: ValueError: no such index (PUT /apply/resume tries again)"
     assert life.sink.facts()["Sink"]["error"] == "ValueError: no such index"
     assert sink.calls == ["open", "write", "close"]
-    life.runner._control.resume()
+    world.control.resume()
     await life.until(lambda: life.sink.stored_ts == stream.now_ts)
     assert sink.written == all_of(stream)
     assert not life.sink.facts()["Sink"]["held"]
@@ -193,7 +196,7 @@ async def test_a_held_sink_ends_at_once_and_nothing_counts_as_stored(tmp_path: P
     await life.until(lambda: life.sink.facts()["Sink"]["held"])
     async with asyncio.timeout(5):
         assert not await life.runner.stop(30.0)
-    await life._end()
+    await life.end()
     stored = Savepoint(str(tmp_path)).load()
     assert stored is None or stored.commit_ts < stream.entries[0].commit_ts
     again = await world.life()
@@ -216,7 +219,7 @@ async def test_a_sink_that_hangs_is_shown_and_left_behind(tmp_path: Path) -> Non
         clock.advance(61)
         assert life.runner.doing == "waiting for the sink for 61 s"
         assert not await life.runner.stop(0.05)
-        await life._end()
+        await life.end()
         assert sink.calls == ["open", "write"], "what hangs cannot be closed"
         assert Savepoint(str(tmp_path)).load() is None
     finally:
@@ -234,7 +237,7 @@ async def test_a_sink_that_takes_no_more_ends_the_drainer_with_what_was_written(
     life = await world.life()
     await life.until(lambda: bool(world.ended))
     await life.runner.stop(30.0)
-    await life._end()
+    await life.end()
     stored = Savepoint(str(tmp_path)).load()
     assert stored is not None
     assert stored.commit_ts == sink.written[-1] == all_of(stream)[3]
@@ -304,12 +307,13 @@ async def test_what_no_attempt_can_help_ends_the_drainer(tmp_path: Path, error: 
 async def test_a_paused_drainer_gives_nothing_to_the_sink(tmp_path: Path) -> None:
     sink = Scripted()
     stream = some()
-    life = await Life.begin(World(tmp_path, sink, stream), stream)
-    life.runner._control.pause()
+    world = World(tmp_path, sink, stream)
+    life = await Life.begin(world, stream)
+    world.control.pause()
     life.give()
     await life.until(lambda: life.runner.doing == HELD)
     assert sink.written == []
-    life.runner._control.resume()
+    world.control.resume()
     await life.until(lambda: life.sink.stored_ts == stream.now_ts)
     assert sink.written == all_of(stream)
     await life.stop()

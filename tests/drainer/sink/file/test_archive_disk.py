@@ -12,13 +12,14 @@ import pytest
 from drainer.ddl.derive.derive import same_names
 from drainer.formats import binlog_directory
 from drainer.formats.binlog_directory import Broken, DiskFull
+from drainer.formats.pb import PbEncoder, PbPlan
 from drainer.sink.ddl_text import ddl_texts
 from drainer.sink.file import segments as archive_segments
 from drainer.sink.file import table_definitions as archive_tables
 from drainer.sink.file.archive import ArchiveFiles
 from drainer.sink.file.records import ArchiveRecords
 from drainer.sink.file.segments import ArchiveSegments
-from drainer.txn import Ddl
+from drainer.txn import Ddl, TableVersion
 from tests.crash.faults import disk
 from tests.crash.faults.disk import CUTS, ERROR, FREEZE, ROOT, SHORT, TEAR, Disk, Fault
 from tests.drainer.support.relay_world import items
@@ -32,7 +33,7 @@ T = TypeVar("T")
 
 PATH = ROOT + "/archive"
 STREAM = items("basic")[:16]
-PLANS: dict[object, object] = {}
+PLANS: dict[TableVersion, PbPlan] = {}
 """Compiled once for all lives."""
 
 
@@ -67,8 +68,9 @@ class Life:
             self.failure = error
 
     def _archive(self, files: ArchiveFiles) -> None:
-        records = ArchiveRecords(files.newest, files.described, 900, lambda _size: None)
-        records._encode._plans = PLANS  # type: ignore[assignment]
+        records = ArchiveRecords(
+            files.newest, files.described, 900, lambda _size: None, encode=PbEncoder(PLANS)
+        )
         rest = [item for item in STREAM if item.commit_ts > max(files.last_ts, self.stored_ts)]
         for at in range(0, len(rest), 3):
             for item in rest[at : at + 3]:

@@ -157,7 +157,7 @@ def test_pieces_are_the_transaction(
 
 
 def resolve(s: Setting) -> large_txn.Resolve:
-    return lambda *of: s.translator._resolve({}, *of)
+    return lambda *of: s.translator.resolve({}, *of)
 
 
 @pytest.mark.parametrize("scenario", recorded.SCENARIOS)
