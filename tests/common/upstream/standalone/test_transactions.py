@@ -210,7 +210,7 @@ async def _committed_and_dropped(world: World) -> int:
     await ours.commit(start_ts)
     ours._mine[start_ts] = mine  # as after a reply that was lost
     await world.theirs.transactions.forget(start_ts)
-    await world.theirs.transactions._flush_forgotten()
+    await world.theirs.transactions.drop_forgotten()
     return start_ts
 
 
@@ -489,7 +489,7 @@ async def test_a_sweep_drops_ends_that_nobody_asks_about_and_nothing_else(world:
 
     async def kept(below_ts: int) -> set[int]:
         await world.theirs.transactions.sweep(below_ts)
-        await world.theirs.transactions._flush_forgotten()
+        await world.theirs.transactions.drop_forgotten()
         begun = (committed, rolled_back, prepared, expired, spanning, live, later)
         return {start_ts for start_ts in begun if await world.stored(start_ts) is not None}
 
