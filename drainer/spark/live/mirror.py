@@ -34,7 +34,7 @@ from drainer.lake.warehouse import lake_of
 from drainer.mysql.rows.change import PUT_UPDATE
 from drainer.places.place import Place
 from drainer.reading.archive.decode.definitions import Definitions
-from drainer.reading.archive.decode.pump_range import PUMPS
+from drainer.reading.archive.decode.pump_range import PUMPS, has_rows
 from drainer.reading.archive.decode.reading import FAIL
 from drainer.reading.archive.files.selection import Selection
 from drainer.reading.archive.views.changes import INVALID, ImageSide, array_of
@@ -44,7 +44,7 @@ from drainer.spark.effects.operations import OPERATION
 from drainer.spark.engine import SparkOf
 from drainer.spark.live.downstream import KnownSchema, LiveBatch, LiveSettings
 from drainer.spark.live.lake import LakeDownstream, LakeStart, begin, named, ruling_of
-from drainer.spark.replay.plan import shares
+from drainer.spark.replay.plan import SMALL_BYTES, shares
 from drainer.spark.source.pump_cluster import PumpCluster
 from drainer.spark.source.spark_types import arrow_schema, quoted, struct_of
 from drainer.stream.rules.rule_set import Rules
@@ -193,7 +193,8 @@ class Mirrors(LakeDownstream):
         return self._spark_of()
 
     def work(self, batch: LiveBatch) -> tuple[int, int]:
-        rows = self._rows(batch) if batch.slices else 0
+        # A job costs seconds, and between two DDL there are often no rows.
+        rows = self._rows(batch) if batch.buckets(SMALL_BYTES) or has_rows(batch.slices) else 0
         if batch.ddl is not None:
             self._change(batch, batch.ddl)
         return rows, 0

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import functools
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Generator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -99,7 +99,7 @@ async def _open(pumps: PumpSet, after_ts: Ts, choice: PullChoice, directory: str
 
 def merged_range(
     pumps: PumpSet, after_ts: Ts, until_ts: Ts, table_ids: tuple[int, ...] = ()
-) -> Iterator[Merged]:
+) -> Generator[Merged, None, None]:
     """Everything with `after_ts` < commit_ts <= `until_ts`, without the jobs of DDL. Where `table_ids` are
     given, Pumps may leave out other tables' transactions. What lies on disk is to be read before the next
     entry is asked for. Raises `Corruption`, `Unavailable`."""

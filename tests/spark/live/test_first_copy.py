@@ -11,7 +11,6 @@ import pickle
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -37,8 +36,10 @@ from pumpclient import Publisher, column, open_publisher
 from tests.docs.pages import Page
 from tests.drainer.points.load.load_bed import CLUSTER, COPY, SCHEMA, Bed
 from tests.fakes.tidb_sql import ROWID, tidb_sql
+from tests.integration.support.drainer_command import command
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start
+from tests.spark.support.spark_command import SparkCommand
 from tests.waiting import until_here
 from tidb_binlog import tso
 from tidb_binlog.cluster.node import READER, NodeStatus
@@ -255,50 +256,7 @@ def test_what_makes_no_sense_is_said_before_anything_is_asked(flags: list[str], 
         run(["load", *flags])
 
 
-class Command:
-    """`binlog-spark load` in a session of its own."""
-
-    def __init__(self, config: Path, log: Path) -> None:
-        arguments = ["load", "--config", str(config), "--once", "--rate", "30000", "--master", "local[2]"]
-        arguments += ["--conf", "spark.driver.memory=1g", "--interval", "50ms"]
-        with log.open("ab") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "drainer.spark", *arguments],
-                stdout=file,
-                stderr=file,
-                start_new_session=True,
-            )
-
-    def workers(self) -> list[int]:
-        """The processes in which its tasks run Python: those that the daemon of pyspark has forked."""
-        daemons = [pid for pid in self._pids() if b"pyspark.daemon" in _read(pid, "cmdline")]
-        return [pid for pid in daemons if int(_read(pid, "stat").rpartition(b")")[2].split()[1]) in daemons]
-
-    def kill_all(self) -> None:
-        for pid in self._pids():
-            os.kill(pid, signal.SIGKILL)
-        self.process.wait()
-
-    def _pids(self) -> list[int]:
-        numbers = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-        return [pid for pid in numbers if _session_of(pid) == self.process.pid]
-
-
-def _read(pid: int, name: str) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
-    except OSError:
-        return b") ? 0"
-
-
-def _session_of(pid: int) -> int:
-    try:
-        return os.getsid(pid)
-    except OSError:
-        return 0
-
-
-async def app(publisher: Publisher, connection: Connection) -> None:
+async def app(publisher: Publisher, connection: Connection, rows: int = 50_000) -> None:
     """A database of three tables, in the stream and upstream."""
     connection.run(b"CREATE DATABASE m_app")
     await publisher.create_database("m_app")
@@ -311,8 +269,8 @@ async def app(publisher: Publisher, connection: Connection) -> None:
         f"CREATE TABLE m_app.keyed (id INT PRIMARY KEY, v VARCHAR(60)) {VERSIONED}",
         f"CREATE TABLE m_app.plain (id INT NOT NULL, v VARCHAR(60), {ROWID}) {VERSIONED}",
         f"CREATE TABLE m_app.named (code VARCHAR(20) PRIMARY KEY, v VARCHAR(60)) {VERSIONED}",
-        "INSERT INTO m_app.keyed SELECT seq, REPEAT('x', 50) FROM m.seq_1_to_50000",
-        "INSERT INTO m_app.plain (id, v) SELECT seq DIV 2, REPEAT('x', 50) FROM m.seq_1_to_40000",
+        f"INSERT INTO m_app.keyed SELECT seq, REPEAT('x', 50) FROM m.seq_1_to_{rows}",
+        f"INSERT INTO m_app.plain (id, v) SELECT seq DIV 2, REPEAT('x', 50) FROM m.seq_1_to_{rows}",
         "INSERT INTO m_app.named SELECT CONCAT('c', seq), 'x' FROM m.seq_1_to_500",
     ):
         connection.run(statement.encode())
@@ -355,10 +313,12 @@ async def test_killed_in_the_middle_it_goes_on_and_the_stream_follows(
     publisher = await open_publisher(etcd_clean)
     await app(publisher, connection)
     config, log = tmp_path / "drainer.toml", tmp_path / "log"
-    commands: list[Command] = []
+    commands: list[SparkCommand] = []
 
-    def begin() -> Command:
-        commands.append(Command(config, log))
+    def begin() -> SparkCommand:
+        arguments = ["load", "--config", str(config), "--once", "--rate", "30000", "--master", "local[2]"]
+        arguments += ["--conf", "spark.driver.memory=1g", "--interval", "50ms"]
+        commands.append(SparkCommand(arguments, log))
         return commands[-1]
 
     def copied_chunks() -> int:
@@ -368,7 +328,7 @@ async def test_killed_in_the_middle_it_goes_on_and_the_stream_follows(
     def state() -> list[tuple[Any, ...]]:
         return connection.rows_if_there(b"SELECT ts, phase FROM tidb_binlog.load_state")[0]
 
-    def running(command: Command, chunks: int) -> bool:
+    def running(command: SparkCommand, chunks: int) -> bool:
         assert command.process.poll() is None, log.read_text()
         return copied_chunks() > chunks
 
@@ -408,6 +368,60 @@ async def test_killed_in_the_middle_it_goes_on_and_the_stream_follows(
         finally:
             for command in commands:
                 command.kill_all()
+            await publisher.close()
+            for name in ("m_app", "m_copy"):
+                connection.run(f"DROP DATABASE IF EXISTS {name}".encode())
+
+
+async def test_a_drainer_goes_on_from_the_copy_and_the_stream_from_the_drainer(
+    pump: Start,
+    etcd_clean: str,
+    mariadb: MariaDbServer,
+    connection: Connection,
+    free_port: Callable[[], int],
+    tmp_path: Path,
+) -> None:
+    """By the checkpoint alone: each is a process of its own."""
+    for name in ("m_app", "m_copy"):
+        connection.run(f"DROP DATABASE IF EXISTS {name}".encode())
+    await pump("-node-id=p1", "-heartbeat-interval=200ms").start_and_wait()
+    publisher = await open_publisher(etcd_clean)
+    await app(publisher, connection, 1000)
+    log, endings = tmp_path / "log", list[Callable[[], None]]()
+
+    def is_equal() -> bool:
+        return contents(connection, "m_copy") == contents(connection, "m_app")
+
+    with tidb_sql(mariadb) as upstream_sql:
+        account = f'user = "{mariadb.user}"\npassword = "{mariadb.password}"\n'
+        toml = (
+            f'pd-urls = "{etcd_clean}"\naddr = "127.0.0.1:{free_port()}"\n'
+            f'[syncer.from]\nhost = "127.0.0.1"\nport = {upstream_sql.port}\n{account}'
+            f'[syncer.to]\nhost = "127.0.0.1"\nport = {mariadb.port}\n{account}'
+            '[[syncer.table-migrate-rule]]\nsource = { schema = "m_app" }\ntarget = { schema = "m_copy" }\n'
+        )
+        drainer = command(tmp_path, etcd_clean, free_port(), toml)
+        config = ["--config", str(tmp_path / "drainer.toml"), "--conf", "spark.driver.memory=1g"]
+        try:
+            copy = SparkCommand(["load", *config, "--no-stream", "--master", "local[2]"], log)
+            endings.append(copy.kill_all)
+            assert await asyncio.to_thread(copy.process.wait, 200) == 0, log.read_text()
+            for number in range(1, 20):
+                await change(publisher, connection, number)
+            process = subprocess.Popen(drainer)
+            endings.append(process.kill)
+            await asyncio.to_thread(until_here, is_equal)
+            process.terminate()
+            assert await asyncio.to_thread(process.wait, 60) == 0
+            for number in range(20, 40):
+                await change(publisher, connection, number)
+            stream = SparkCommand(["stream", *config, "--once", "--interval", "50ms"], log)
+            endings.append(stream.kill_all)
+            assert await asyncio.to_thread(stream.process.wait, 200) == 0, log.read_text()
+            assert is_equal()
+        finally:
+            for end in endings:
+                end()
             await publisher.close()
             for name in ("m_app", "m_copy"):
                 connection.run(f"DROP DATABASE IF EXISTS {name}".encode())

@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,17 @@ from pyspark.sql import SparkSession
 
 from binlog_playground.cluster.mariadb import MariaDbServer
 from binlogctl.cli.commands import DIFFERS, DONE
+from drainer.config.options import DrainerConfig
 from drainer.lake.changelog import schema_of
 from drainer.lake.delta import DeltaLake
 from drainer.mysql.connection import Target, connect
 from drainer.places.place import Place
+from drainer.spark.live import mirror
+from drainer.spark.live.downstream import LiveSettings
 from drainer.spark.live.mirror import DELTA_CONNECTOR, ICEBERG_CONNECTOR, require
+from drainer.spark.live.stream import PumpStream
 from drainer.spark.program import run
+from drainer.spark.replay.stream_jobs import Batch
 from pumpclient import column
 from tests.architecture.source import ROOT
 from tests.deploy.binlogctl.conftest import Ctl
@@ -196,6 +201,27 @@ def test_a_mirror_of_what_has_none(source: str, said: str) -> None:
     argv = ["stream", "--from", source, "--to", "mysql://root@127.0.0.1/", "--mode", "mirror"]
     with pytest.raises(FlagError, match=f"--mode mirror is {said}"):
         run([*argv, "--checkpoint", "nowhere"])
+
+
+async def test_ddl_alone_is_no_job_of_spark(
+    pump: Start, etcd_clean: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A burst of them is done in seconds; the session here can do nothing."""
+    await pump("-node-id=p1", "-heartbeat-interval=200ms").start_and_wait()
+    publisher = await shop(etcd_clean)
+    for number in range(5):
+        await publisher.add_column("shop.orders", column(f"c{number}", "int"))
+    await publisher.close()
+    drainer = replace(
+        DrainerConfig(), pd_urls=etcd_clean, data_dir=str(tmp_path), db_type="delta", initial_commit_ts=0
+    )
+    drainer = replace(drainer, warehouse=str(tmp_path / "lake"))
+    monkeypatch.setattr(mirror, "require", lambda spark, connector: None)
+    batches: list[Batch] = []
+    settings = LiveSettings(drainer, "spark", once=True, mode="mirror")
+    stream = PumpStream(settings, object, on_batch=batches.append)  # type: ignore[arg-type]
+    await asyncio.to_thread(stream.wait)
+    assert sum(batch.ddl for batch in batches) == 8
 
 
 PROGRAM = """

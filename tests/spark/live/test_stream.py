@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from drainer.checkpoint import savepoint
+from drainer.checkpoint.resume import AheadOfUpstream
+from drainer.checkpoint.value import Checkpoint
 from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Connection, Target
 from drainer.spark.live.downstream import LiveSettings
@@ -127,6 +130,25 @@ async def test_a_batch_that_was_cut_is_finished_by_its_own_stream(
     await life(settings)
     assert connection.rows(b"SELECT COUNT(*), MIN(id) FROM shop.items") == [(29, 1)]
     await life(replace(settings, name="another"))
+    await publisher.close()
+
+
+@pytest.mark.parametrize("form", ["mysql", "delta"])
+async def test_a_downstream_that_is_ahead_of_the_upstream_is_refused(
+    form: str, publisher: Publisher, settings: LiveSettings, connection: Connection, tmp_path: Path
+) -> None:
+    """As after a restore of the upstream: what comes next would be taken for applied."""
+    drainer = replace(settings.drainer, db_type=form, warehouse=str(tmp_path / "lake"))
+    settings = replace(settings, drainer=drainer)
+    await life(settings)
+    ahead = 1 << 62
+    if form == "mysql":
+        connection.run(f"UPDATE tidb_binlog.checkpoint SET checkPoint = '{{\"commitTS\":{ahead}}}'".encode())
+    else:
+        (position,) = (tmp_path / "lake" / "_tidb-binlog").glob("*.changelog")
+        position.write_bytes(savepoint.render(Checkpoint(ahead, True, 0)).encode())
+    with pytest.raises(AheadOfUpstream, match=f"is at {ahead}, but the upstream is at"):
+        await life(settings)
     await publisher.close()
 
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 import functools
 import pickle
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -108,8 +109,18 @@ def records(part: PumpSlice, selection: Selection, definitions: Definitions) -> 
             yield SchemaChange(ddl, part.name, 0)
 
 
-def _binlogs(part: PumpSlice) -> Iterator[Merged]:
+def _binlogs(part: PumpSlice) -> Generator[Merged, None, None]:
     return merged_range(part.state.pumps, part.after_ts, part.until_ts)
+
+
+def has_rows(parts: Sequence[PumpSlice]) -> bool:
+    """Whether they have a transaction of ours: read up to it, as sizes are no more than estimates. Raises
+    `Corruption`, `Unavailable`."""
+    for part in parts:
+        with closing(_binlogs(part)) as entries:
+            if next(transactions(entries, part.state.translator()), None) is not None:
+                return True
+    return False
 
 
 def stretches(part: PumpSlice, bytes_max: int) -> Iterator[list[Merged]]:

@@ -1,0 +1,57 @@
+"""`binlog-spark` in a session of its own, of which a driver or the processes of its tasks are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.architecture.source import ROOT
+
+
+class SparkCommand:
+    """What it says goes to the end of `log`."""
+
+    def __init__(
+        self, arguments: Sequence[str], log: Path, *, variables: Mapping[str, str] | None = None
+    ) -> None:
+        with log.open("ab") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "drainer.spark", *arguments],
+                stdout=file,
+                stderr=file,
+                env=variables,
+                cwd=ROOT,
+                start_new_session=True,
+            )
+
+    def workers(self) -> list[int]:
+        """The processes in which its tasks run Python: those that the daemon of pyspark has forked."""
+        daemons = [pid for pid in self._pids() if b"pyspark.daemon" in _read(pid, "cmdline")]
+        return [pid for pid in daemons if int(_read(pid, "stat").rpartition(b")")[2].split()[1]) in daemons]
+
+    def kill_all(self) -> None:
+        for pid in self._pids():
+            os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+    def _pids(self) -> list[int]:
+        numbers = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        return [pid for pid in numbers if _session_of(pid) == self.process.pid]
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b") ? 0"
+
+
+def _session_of(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return 0
