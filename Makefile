@@ -12,7 +12,7 @@ SPARK_STAMP := .venv/.ready-spark
 # mkdocs and its theme, which nothing else needs.
 DOCS_STAMP := .venv/.ready-docs
 
-.PHONY: setup setup-spark demo demo-spark test bench lint docs deb clean
+.PHONY: setup setup-spark demo demo-spark test sim bench lint docs deb clean
 
 setup: $(STAMP)
 
@@ -54,6 +54,10 @@ lint: setup-spark
 	.venv/bin/ruff format --check --quiet .
 	.venv/bin/ruff check --quiet .
 	.venv/bin/mypy
+
+# The cluster in a deterministic world: `make sim ARGS="--seeds 1000 --jobs 2"`, `ARGS="--seed 7 --trace"`.
+sim: setup
+	$(PY) -m tests.sim $(ARGS)
 
 bench: setup-spark
 	$(PY) -m tests.benchmarks $(ARGS)

@@ -1,0 +1,146 @@
+"""LevelDB of the world: what the Pump's index asks of plyvel, in memory, with the end that a power cut takes.
+
+Holds  a batch is there whole or not at all. A process that dies loses nothing; a host that loses its power
+       loses the newest batches, as many as are drawn, of those since the last synced one
+
+Tests  tests/sim/test_level.py
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class Level:
+    """The files of one index; `open` as often as its process begins."""
+
+    def __init__(self) -> None:
+        self._kept: list[
+            dict[bytes, bytes | None]
+        ] = []  # batches since the last synced one, the oldest first
+        self._synced: dict[bytes, bytes] = {}
+        self._values: dict[bytes, bytes] = {}
+        self._keys: list[bytes] = []
+
+    def write(self, batch: dict[bytes, bytes | None], *, sync: bool) -> None:
+        for key, value in batch.items():
+            known = key in self._values
+            if value is not None:
+                self._values[key] = value
+                if not known:
+                    insort(self._keys, key)
+            elif known:
+                del self._values[key]
+                del self._keys[bisect_left(self._keys, key)]
+        self._kept.append(batch)
+        if sync:
+            self._synced, self._kept = dict(self._values), []
+
+    def after_power_cut(self, rng: random.Random) -> Level:
+        left = Level()
+        left.write(dict(self._synced), sync=True)
+        for batch in self._kept[: rng.randint(0, len(self._kept))]:
+            left.write(batch, sync=True)
+        return left
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._values.get(key)
+
+    @property
+    def keys(self) -> list[bytes]:
+        return self._keys
+
+
+class Database:
+    """plyvel's `DB`. `life` says whether the process that has it open is alive; `pause` takes the time of a
+    write."""
+
+    def __init__(self, level: Level, life: Any, pause: Callable[[], None] = lambda: None) -> None:
+        self._level = level
+        self._life = life
+        self._pause = pause
+
+    def get(self, key: bytes, *, verify_checksums: bool) -> bytes | None:
+        return self._level.get(key)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self._write({key: value}, sync=False)
+
+    def _write(self, batch: dict[bytes, bytes | None], *, sync: bool) -> None:
+        self._pause()
+        if self._life.alive:
+            self._level.write(batch, sync=sync)
+
+    @contextmanager
+    def write_batch(self, *, sync: bool = False) -> Iterator[_Batch]:
+        batch = _Batch()
+        yield batch
+        self._write(batch.changes, sync=sync)
+
+    @contextmanager
+    def iterator(
+        self,
+        *,
+        start: bytes = b"",
+        stop: bytes,
+        include_start: bool = True,
+        include_stop: bool = False,
+        **_: bool,
+    ) -> Iterator[Iterator[tuple[bytes, bytes]]]:
+        keys = self._level.keys
+        first, after = bisect_left(keys, start), bisect_left(keys, stop)
+        if not include_start and keys[first : first + 1] == [start]:
+            first += 1
+        if include_stop and keys[after : after + 1] == [stop]:
+            after += 1
+        chosen = keys[first:after]  # a snapshot
+        values = [self._level.get(key) for key in chosen]
+        yield iter([(key, value) for key, value in zip(chosen, values, strict=True) if value is not None])
+
+    def raw_iterator(self, *, verify_checksums: bool) -> _Raw:
+        return _Raw(self._level)
+
+    def close(self) -> None:
+        """Its files stay."""
+
+
+class _Batch:
+    def __init__(self) -> None:
+        self.changes: dict[bytes, bytes | None] = {}
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self.changes[key] = value
+
+    def delete(self, key: bytes) -> None:
+        self.changes[key] = None
+
+
+class _Raw:
+    def __init__(self, level: Level) -> None:
+        self._keys = list(level.keys)
+        self._at = len(self._keys)
+
+    def seek(self, key: bytes) -> None:
+        self._at = bisect_left(self._keys, key)
+
+    def seek_to_last(self) -> None:
+        self._at = len(self._keys) - 1
+
+    def valid(self) -> bool:
+        return 0 <= self._at < len(self._keys)
+
+    def key(self) -> bytes:
+        return self._keys[self._at]
+
+    def next(self) -> None:
+        self._at += 1
+
+    def prev(self) -> None:
+        self._at -= 1
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,144 @@
+"""Mutants: faults that are planted in the product to see whether a world finds them.
+
+    python -m tests.sim --mutant NAME --seeds 50      says after how many seeds it is found
+
+Each takes the place of one text, which stands once in its module. `install` before the module is imported.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import CodeType, ModuleType
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`fault` in words."""
+
+    module: str
+    before: str
+    after: str
+    fault: str
+
+
+MUTANTS: Final = {
+    "ack-before-sync": Mutant(
+        "pump.log.writer", "max_ts, sync=self._sync)", "max_ts, sync=False)", "an fdatasync is left out"
+    ),
+    "new-file-not-in-directory": Mutant(
+        "pump.log.log_file",
+        "            os.fsync(descriptor)\n            sync_directory(self._path)\n",
+        "            os.fsync(descriptor)\n",
+        "a new log file's entry is not synced",
+    ),
+    "mark-passes-open-prewrites": Mutant(
+        "pump.index.sorter",
+        "        self._pass(ts, None)\n        return",
+        "        self.watermark = max(self.watermark, ts)\n        return",
+        "a drawn timestamp is the watermark although prewrites before it are open",
+    ),
+    "mark-passes-the-queue": Mutant(
+        "pump.index.indexer",
+        "if self.cursor == self.durable and not self._marks:",
+        "if not self._marks:",
+        "a drawn timestamp is the watermark although what is durable is not sorted yet",
+    ),
+    "decided-too-far": Mutant(
+        "pump.index.indexer",
+        "watermark, decided = self._sorter.watermark, self._sorter.decided",
+        "watermark, decided = self._sorter.watermark, head",
+        "a restart begins behind prewrites that are open",
+    ),
+    "undecided-is-rolled-back": Mutant(
+        "pump.watermark.resolver",
+        "elif isinstance(answer, RolledBack):",
+        "elif isinstance(answer, RolledBack | Undecided):",
+        "a lease that still runs is taken for a rollback",
+    ),
+    "lease-not-renewed": Mutant(
+        "tidb_binlog.upstream.standalone.transactions",
+        "isinstance(entry.entry, Open | Prepared):\n            renewed",
+        "isinstance(entry.entry, Prepared):\n            renewed",
+        "a transaction that takes long is rolled back under its owner's hands",
+    ),
+    "online-before-confirmed": Mutant(
+        "pump.membership.registration",
+        "            await notices.until_confirmed()\n",
+        "",
+        "a Pump takes prewrites before the readers know it",
+    ),
+    "notice-answered-at-once": Mutant(
+        "drainer.reading.subscribe.named_reader",
+        "        await notify()\n",
+        "",
+        "a reader answers a Pump that joins before it waits for it",
+    ),
+    "any-source-is-enough": Mutant(
+        "drainer.stream.pull.merger",
+        "            return min(live)",
+        "            return max(live)",
+        "the merger waits for the fastest Pump alone",
+    ),
+    "stream-begins-at-what-it-asks": Mutant(
+        "drainer.stream.pull.pump_source",
+        "            after_ts=self.position,\n            credit_bytes=max",
+        "            after_ts=max(self.position, self._wanted_ts),\n            credit_bytes=max",
+        "a connection that is made anew begins at the watermark that was asked for",
+    ),
+    "lease-is-believed": Mutant(
+        "drainer.reading.subscribe.named_reader",
+        "        return self._heartbeat.unbroken\n",
+        "        return 0\n",
+        "a reader does not look for what it was not told while its lease had run out",
+    ),
+    "page-covers-too-much": Mutant(
+        "pump.storage.storage",
+        "            whole = not recent or total < bytes_max\n",
+        "            whole = True\n",
+        "a page that is full says that it reaches up to the watermark",
+    ),
+    "client-takes-silence-for-yes": Mutant(
+        "pumpclient.send.transport",
+        "    14: Failure.UNREACHABLE,  # UNAVAILABLE",
+        "    14: Failure.FAILED,  # UNAVAILABLE",
+        "a broken connection counts as an answer",
+    ),
+}
+
+
+class _Planted(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader):
+    def __init__(self, mutant: Mutant, path: str) -> None:
+        super().__init__(mutant.module, path)
+        self._mutant = mutant
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != self._mutant.module:
+            return None
+        return importlib.util.spec_from_file_location(name, self.path, loader=self)
+
+    def get_code(self, fullname: str) -> CodeType:
+        source = self.get_source(fullname)
+        assert source is not None
+        assert source.count(self._mutant.before) == 1, f"{self._mutant} does not fit"
+        code: CodeType = self.source_to_code(
+            source.replace(self._mutant.before, self._mutant.after).encode(), self.path
+        )
+        return code
+
+
+def plant(name: str) -> None:
+    """In this process."""
+    mutant = MUTANTS[name]
+    assert mutant.module not in sys.modules
+    spec = importlib.util.find_spec(mutant.module)
+    assert spec is not None
+    assert spec.origin is not None
+    sys.meta_path.insert(0, _Planted(mutant, spec.origin))
