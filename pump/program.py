@@ -84,7 +84,6 @@ class StartedParts:
     storage: Storage | None = None
     server: PumpServer | None = None
     registration: Registration | None = None
-    closing: Closing | None = None
     notifier: Notifier | None = None
     beating: asyncio.Task[None] | None = None
     hold: TraceHold | None = None
@@ -162,7 +161,7 @@ async def start(
     )
     disk_guard = DiskGuard(settings.data_dir, settings.stop_write_at_bytes)
     await disk_guard.refresh()
-    opened.closing = closing = Closing(storage, registry, upstream.oracle, clock, process.status)
+    closing = Closing(storage, registry, upstream.oracle, clock, process.status)
     services = PumpServices(storage, upstream, registry, idle, pullers, disk_guard, closing, clock, time)
     opened.server = server = PumpServer(
         storage, pullers, disk_guard, upstream.cluster_id, lambda: opened.state, clock, time
@@ -343,6 +342,7 @@ def add_routes(
 
     async def close() -> None:
         await closing.run()
+        await registration.retire(closing.last_commit_ts)
         process.stop()
 
     async def leave(event: str, force: bool) -> None:
@@ -412,9 +412,7 @@ def stop_phases(process: daemon.Daemon, opened: StartedParts) -> None:
                 async with asyncio.timeout(_RELEASE_S):
                     await opened.hold.leave()
         if opened.registration is not None:
-            closing = opened.closing
-            last_ts = closing.last_commit_ts if closing is not None and closing.is_over else None
-            await opened.registration.leave(last_commit_ts=last_ts)
+            await opened.registration.leave()
 
     async def end_streams() -> None:
         for task in opened.log_readers:

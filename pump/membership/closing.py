@@ -57,11 +57,6 @@ class Closing:
         self._logged_s: float | None = None
 
     @property
-    def is_over(self) -> bool:
-        """Whether this pump may say offline."""
-        return self._conditions is not None and self._conditions.stage is Stage.LEAVING
-
-    @property
     def last_commit_ts(self) -> Ts:
         """All transactions of this pump are at or below it; of a forced close, all that are known."""
         storage, conditions = self._storage, self._conditions

@@ -12,10 +12,12 @@ Tests   tests/pump/membership/test_lifecycle.py
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from pump.membership.notify_drainers import Notices
+from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import Clock
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.heartbeat import Heartbeat
@@ -27,6 +29,8 @@ from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.upstream_time import UpstreamTime
 
+_RETRY_FIRST_S: Final = 0.2
+_RETRY_MAX_S: Final = 2.0
 _logger = log.get("presence")
 
 
@@ -123,24 +127,34 @@ class Registration:
         self.state = target
         await self._published(self._heartbeat.change_state(target))
 
-    async def leave(self, *, last_commit_ts: Ts | None = None) -> None:
-        """The last entry. With `last_commit_ts` a close came to its end, so a closing pump is offline now.
-        All that it had is at or below it, and readers that nobody waits for go by it: the watermark is of a
-        later moment, and from a pump that had nothing nothing is missing."""
+    async def retire(self, last_commit_ts: Ts) -> None:
+        """Say offline at the end of a close, until the registry takes it: drainers wait for a pump that is
+        closing, and nobody starts one again that ended in order. All that it had is at or below
+        `last_commit_ts`, and readers that nobody waits for go by it: the watermark is of a later moment, and
+        from a pump that had nothing nothing is missing."""
+        self._watermark = lambda: last_commit_ts
+        self.state = self._resting = node.LIFECYCLE[(self.state, "stop")]
+        backoff = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S)
+        while True:
+            if await self._published(self._heartbeat.change_state(self.state)):
+                return
+            await asyncio.sleep(backoff.next_s())
+
+    async def leave(self) -> None:
+        """The last entry: offline for good after `retire`, else paused."""
         if not self._registered:
             return
-        for_good = last_commit_ts is not None
-        if last_commit_ts is not None:
-            self._watermark = lambda: last_commit_ts
         if self.state == node.OFFLINE:
             self.state = self._resting
         else:
-            self.state = node.LIFECYCLE[(self.state, "stop" if for_good else "interrupt")]
+            self.state = node.LIFECYCLE[(self.state, "interrupt")]
         await self._published(self._heartbeat.leave(self.state))
 
-    async def _published(self, publishing: Awaitable[None]) -> None:
+    async def _published(self, publishing: Awaitable[None]) -> bool:
         """A registry that does not answer keeps no pump from leaving; a later heartbeat publishes it."""
         try:
             await publishing
+            return True
         except Unavailable as error:
             _logger.warning("the registry does not hear this pump's state", state=self.state, error=error)
+            return False

@@ -61,12 +61,6 @@ MUTANTS: Final = {
         "elif isinstance(answer, RolledBack | Undecided):",
         "a lease that still runs is taken for a rollback",
     ),
-    "lease-not-renewed": Mutant(
-        "tidb_binlog.upstream.standalone.transactions",
-        "isinstance(entry.entry, Open | Prepared):\n            renewed",
-        "isinstance(entry.entry, Prepared):\n            renewed",
-        "a transaction that takes long is rolled back under its owner's hands",
-    ),
     "online-before-confirmed": Mutant(
         "pump.membership.registration",
         "            await notices.until_confirmed()\n",

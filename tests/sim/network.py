@@ -26,8 +26,6 @@ from tidb_binlog.errors import Unavailable
 from tidb_binlog.net.http_client import Page
 
 _DELAY_S: Final = 0.003
-_SLOW_S: Final = 0.3
-_SLOW_SHARE: Final = 0.01
 _UNDER_WAY_MAX: Final = 16  # messages of one direction of a stream
 _CONNECT_S: Final = 20.0  # nothing answers: how long one waits for it
 _RETRYABLE: Final = (rpc.CANCELLED, rpc.DEADLINE_EXCEEDED, rpc.UNAVAILABLE)
@@ -95,6 +93,7 @@ class Network:
         self.trace = trace
         self.servers: dict[str, SimServer] = {}
         self.under_way: dict[Breakable, None] = {}
+        self.slow_share, self.slow_s = 0.01, 0.3  # of messages, and how late the latest of them comes
         self._cut: dict[frozenset[str], list[Callable[[], None]]] = {}  # what waits for the healing
 
     # -- what the world does to it ---------------------------------------------------------------------
@@ -129,7 +128,7 @@ class Network:
 
     def delay_s(self) -> float:
         rng = self.loop.rng
-        return rng.random() * (_SLOW_S if rng.random() < _SLOW_SHARE else _DELAY_S)
+        return rng.random() * (self.slow_s if rng.random() < self.slow_share else _DELAY_S)
 
     def deliver(self, a: str, b: str, arrive: Callable[[], None]) -> None:
         """Call it when a message has come from one host to the other."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 
 import pytest
 
 from tests.architecture.source import ROOT
+from tests.docs.pages import Page
 from tests.sim.mutants import MUTANTS
 
 DEADLINE_S = 900
+SOME, ONE, PLANTED = (
+    shlex.split(shlex.split(line)[2].removeprefix("ARGS=")) for line in Page("docs/proof.md").commands()
+)
 
 
 def worlds(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -26,16 +31,16 @@ def worlds(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.timeout(DEADLINE_S)
 def test_worlds_hold_and_a_seed_is_one_world() -> None:
-    one = worlds("--seeds", "6")
-    assert one.returncode == 0, one.stdout + one.stderr
-    again = worlds("--seed", "6")
-    assert one.stdout.splitlines()[5] == again.stdout.splitlines()[0], "to the byte"
+    some = worlds(*SOME)
+    assert some.returncode == 0, some.stdout + some.stderr
+    (line,) = [line for line in worlds(*ONE).stdout.splitlines() if line.startswith("seed ")]
+    assert line in some.stdout.splitlines(), "to the byte"
 
 
 @pytest.mark.timeout(DEADLINE_S)
-@pytest.mark.parametrize("name", ["ack-before-sync", "mark-passes-open-prewrites"])
+@pytest.mark.parametrize("name", [PLANTED[1], "mark-passes-open-prewrites"])
 def test_what_is_planted_is_found(name: str) -> None:
     """The whole list takes a while: see `tests.sim.mutants`."""
-    found = worlds("--mutant", name, "--seeds", "10")
+    found = worlds("--mutant", name, *PLANTED[2:])
     assert found.returncode == 1, (MUTANTS[name].fault, found.stdout, found.stderr)
     assert "BROKEN" in found.stdout

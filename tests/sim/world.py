@@ -91,6 +91,8 @@ class World:
         self.hash = hashlib.sha256()
         self._say = say
         self.network = Network(self.loop, self.trace)
+        self.network.slow_share = self.rng.choice((0.005, 0.05, 0.2))
+        self.network.slow_s = self.rng.choice((0.3, 3.0))
         self.store = EtcdStore(self.network)
         self.pumps: dict[str, PumpNode] = {}
         self.readers = [Reader("reader-1"), Reader("reader-2")]
@@ -98,6 +100,12 @@ class World:
         self.txns: dict[int, Txn] = {}
         self.committed: list[int] = []  # commit_ts of what etcd says is, ascending
         self.store.on_put = self._decided
+        faults: tuple[Callable[[], Any], ...] = (
+            *(self._kill_pump, self._stop_pump, self._close, self._join, self._kill_reader, self._kill_app),
+            *(self._cut, self._reset, self._compact, self._slow_disk),
+        )
+        # A world of its own kind: some faults often, some never.
+        self._weights = {fault: self.rng.choice((0, 1, 5)) for fault in faults} | {self._kill_pump: 2}
         self.healed_s = 0.0  # from then on nothing goes wrong any more
         self.counts: Counter[str] = Counter()
         self._numbers = itertools.count(1)
@@ -299,19 +307,7 @@ class World:
     # -- what goes wrong -------------------------------------------------------------------------------
 
     async def _fault(self) -> None:
-        faults: list[tuple[int, Callable[[], Any]]] = [
-            (4, self._kill_pump),
-            (2, self._stop_pump),
-            (4, self._cut),
-            (4, self._reset),
-            (2, self._kill_reader),
-            (1, self._kill_app),
-            (1, self._compact),
-            (2, self._slow_disk),
-            (1, self._join),
-            (1, self._close),
-        ]
-        (fault,) = self.rng.choices([fault for _, fault in faults], [weight for weight, _ in faults])
+        (fault,) = self.rng.choices(list(self._weights), list(self._weights.values()))
         name = fault.__name__.strip("_")
         done = fault()
         if asyncio.iscoroutine(done):

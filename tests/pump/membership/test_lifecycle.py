@@ -345,15 +345,19 @@ async def test_a_new_pump_that_was_killed_before_all_knew_it_tells_them_all_agai
 
 
 class Replies:
-    """A registry whose first answers to writes are lost, though the writes are done."""
+    """A registry whose first answers to writes are lost, though they are done; `away`: so many are not."""
 
     def __init__(self, registry: EtcdRegistry, lost: int) -> None:
         self._registry, self._lost = registry, lost
+        self.away = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._registry, name)
 
     async def put(self, kind: str, status: NodeStatus, expected: int | None) -> int:
+        if self.away:
+            self.away -= 1
+            raise Unavailable("etcd is away")
         revision = await self._registry.put(kind, status, expected)
         if self._lost:
             self._lost -= 1
@@ -367,8 +371,9 @@ async def test_a_new_pump_whose_first_registration_has_no_answer_is_not_known_fo
     calls: list[str] = []
     data_dir = DataDir(str(tmp_path))
     time = UpstreamTime(upstream.oracle, SystemClock())
+    replies = Replies(nodes.registry, 2)
     registration = Registration(
-        Replies(nodes.registry, 2),  # type: ignore[arg-type]
+        replies,  # type: ignore[arg-type]
         time,
         "p1",
         "127.0.0.1:9",
@@ -391,9 +396,13 @@ async def test_a_new_pump_whose_first_registration_has_no_answer_is_not_known_fo
     time.heard(later := time.now_ts + (86_400_000 << tso.LOGICAL_BITS))
     assert registration.status().update_ts >= later, "the upstream's clock was set"
     await registration.begin_leaving("close")
-    await registration.leave(last_commit_ts=17)
+    replies.away = 2
+    await registration.retire(17)
     last = await nodes.pump()
     assert (last.state, last.max_commit_ts) == (node.OFFLINE, 17), "a reader goes by what the pump had"
+    replies.away = 1
+    await registration.leave()
+    assert (await nodes.pump()).state == node.OFFLINE, "nobody waits for it"
     data_dir.close()
 
 
