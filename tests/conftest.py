@@ -7,14 +7,19 @@ import faulthandler
 import gc
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from binlog_playground.cluster import etcd_server
 from binlog_playground.cluster.mariadb import MariaDbServer
+from tests.architecture.source import ROOT
 from tests.downstreams import server as server
 from tests.fakes.etcd_keys import remove_keys
 from tests.object_store import _s3_port as _s3_port
@@ -26,6 +31,7 @@ from tidb_binlog.observe import log
 STUCK_S = 900
 """More than any test may take. Its own limit raises in it once; what then waits in its end, or in that of a
 session's server, would wait for ever."""
+_SESSION = re.compile(r"\b(spark: SparkSession|started: Started)\b")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -53,6 +59,26 @@ class _Watch:
 
 def pytest_collection_finish() -> None:
     gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    return _Units(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+class _Units(LoadFileScheduling):
+    """A process gets a file at once. Those with the session of Spark are one unit: each further process that
+    starts and warms up one takes half a minute of CPU, and its memory."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = super()._split_scope(nodeid)
+        return "spark" if _has_session(path) else path
+
+
+@cache
+def _has_session(path: str) -> bool:
+    """Whether the session stands in the arguments of a test or a fixture."""
+    return path.startswith("tests/spark/") and _SESSION.search((ROOT / path).read_text()) is not None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -18,8 +18,8 @@ COLUMNS = "name string, key binary, turn long"
 
 
 @pytest.fixture(params=["here", "spark"])
-def engine(request: pytest.FixtureRequest) -> Engine:
-    return Here() if request.param == "here" else Executors(request.getfixturevalue("spark"))
+def engine(request: pytest.FixtureRequest, spark: SparkSession) -> Engine:
+    return Here() if request.param == "here" else Executors(spark)
 
 
 def rows(seeds: Iterator[int]) -> Iterator[tuple[Any, ...]]:

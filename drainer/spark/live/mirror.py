@@ -7,7 +7,7 @@ Holds   a batch is in a table once: its end is stored with the MERGE, and what a
         DDL: a column that is added without values is; where values change their places, the table is written
         anew in one commit
 Never   follows what no change tells of, nor a table without a key: it ends before that, and says so
-Tests   tests/spark/live/test_mirror.py
+Tests   tests/spark/live/test_mirror.py, tests/spark/live/test_mirror_refusals.py
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
-from pyspark.sql import SparkSession
 
 from binlog_playground.cluster.mariadb import MariaDbServer
 from binlogctl.cli.commands import DIFFERS, DONE
@@ -30,9 +29,8 @@ from drainer.mysql.connection import Target, connect
 from drainer.places.place import Place
 from drainer.spark.live import mirror
 from drainer.spark.live.downstream import LiveSettings
-from drainer.spark.live.mirror import DELTA_CONNECTOR, ICEBERG_CONNECTOR, require
+from drainer.spark.live.mirror import DELTA_CONNECTOR, ICEBERG_CONNECTOR
 from drainer.spark.live.stream import PumpStream
-from drainer.spark.program import run
 from drainer.spark.replay.stream_jobs import Batch
 from pumpclient import column
 from tests.architecture.source import ROOT
@@ -44,7 +42,6 @@ from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start
 from tests.rig.workload.application import Application
 from tests.spark.support import spark_versions
-from tidb_binlog.errors import ConfigError, FlagError
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(spark_versions.MAKING_S + 600)]
 
@@ -185,22 +182,6 @@ def test_a_changelog_is_read_by_the_connector(tmp_path: Path) -> None:
     )
     assert said.returncode == 0, said.stderr[-4000:]
     assert eval(said.stdout, {"Row": dict, "datetime": datetime}) == [{"_commit_ts": 5, "id": 1, "at": at}]
-
-
-def test_a_session_without_the_connector(tmp_path: Path, spark: SparkSession) -> None:
-    """It is said which one, and of which release."""
-    for connector in (DELTA_CONNECTOR, ICEBERG_CONNECTOR):
-        with pytest.raises(ConfigError, match=f"needs {connector.packages[0]}.*{spark.version}") as raised:
-            require(spark, connector)
-        assert "pyspark==4.1" in str(raised.value)
-
-
-@pytest.mark.parametrize(("source", "said"), [("pumps://h:1", "of a lake"), (".", "of a stream from Pumps")])
-def test_a_mirror_of_what_has_none(source: str, said: str) -> None:
-    """And not a stream that is something else."""
-    argv = ["stream", "--from", source, "--to", "mysql://root@127.0.0.1/", "--mode", "mirror"]
-    with pytest.raises(FlagError, match=f"--mode mirror is {said}"):
-        run([*argv, "--checkpoint", "nowhere"])
 
 
 async def test_ddl_alone_is_no_job_of_spark(
