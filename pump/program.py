@@ -250,6 +250,7 @@ async def register(
         node_id,
         address,
         watermark=lambda: services.storage.watermark,
+        last_commit_ts=lambda: services.closing.last_commit_ts,
         heartbeat_s=settings.heartbeat_interval_s,
         clock=services.clock,
         tls=settings.tls,
@@ -342,7 +343,7 @@ def add_routes(
 
     async def close() -> None:
         await closing.run()
-        await registration.retire(closing.last_commit_ts)
+        await registration.retire()
         process.stop()
 
     async def leave(event: str, force: bool) -> None:

@@ -53,7 +53,8 @@ class Registration:
         node_id: str,
         host: str,
         *,
-        watermark: Callable[[], int],
+        watermark: Callable[[], Ts],
+        last_commit_ts: Callable[[], Ts],
         heartbeat_s: float,
         clock: Clock,
         tls: TlsConfig | None,
@@ -69,6 +70,7 @@ class Registration:
         self.node_id = node_id
         self._host = host
         self._watermark = watermark
+        self._last_commit_ts = last_commit_ts
         self._tls = tls
         self.state = node.OFFLINE
         self._resting = node.OFFLINE  # the state of a start that came to nothing
@@ -127,13 +129,10 @@ class Registration:
         self.state = target
         await self._published(self._heartbeat.change_state(target))
 
-    async def retire(self, last_commit_ts: Ts) -> None:
+    async def retire(self) -> None:
         """Say offline at the end of a close, until the registry takes it: drainers wait for a pump that is
-        closing, and nobody starts one again that ended in order. All that it had is at or below
-        `last_commit_ts`, and readers that nobody waits for go by it: the watermark is of a later moment, and
-        from a pump that had nothing nothing is missing."""
-        self._watermark = lambda: last_commit_ts
-        self.state = self._resting = node.LIFECYCLE[(self.state, "stop")]
+        closing, and nobody starts one again that ended in order."""
+        self._go_offline()
         backoff = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S)
         while True:
             if await self._published(self._heartbeat.change_state(self.state)):
@@ -141,14 +140,22 @@ class Registration:
             await asyncio.sleep(backoff.next_s())
 
     async def leave(self) -> None:
-        """The last entry: offline for good after `retire`, else paused."""
+        """The last entry: offline after `retire` and after a start that came to nothing, else paused."""
         if not self._registered:
             return
-        if self.state == node.OFFLINE:
+        if self.state != node.OFFLINE:
+            self.state = node.LIFECYCLE[(self.state, "interrupt")]
+        elif self._resting != node.OFFLINE:
             self.state = self._resting
         else:
-            self.state = node.LIFECYCLE[(self.state, "interrupt")]
+            self._go_offline()
         await self._published(self._heartbeat.leave(self.state))
+
+    def _go_offline(self) -> None:
+        """Readers that nobody waits for go by the position of an offline pump. All that it had is at or below
+        its last commit; its watermark is of a later moment, and of a pump that had nothing nothing is missing."""
+        self._watermark = self._last_commit_ts
+        self.state = self._resting = node.OFFLINE
 
     async def _published(self, publishing: Awaitable[None]) -> bool:
         """A registry that does not answer keeps no pump from leaving; a later heartbeat publishes it."""

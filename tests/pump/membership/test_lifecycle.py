@@ -377,7 +377,8 @@ async def test_a_new_pump_whose_first_registration_has_no_answer_is_not_known_fo
         time,
         "p1",
         "127.0.0.1:9",
-        watermark=lambda: 0,
+        watermark=lambda: 99,
+        last_commit_ts=lambda: 17,
         heartbeat_s=60.0,
         clock=SystemClock(),
         tls=None,
@@ -389,6 +390,10 @@ async def test_a_new_pump_whose_first_registration_has_no_answer_is_not_known_fo
         await starting.wait_for(registration.register)
         assert (await nodes.pump()).state == node.PAUSED
         assert (registration.state, data_dir.is_unknown) == (node.OFFLINE, True)
+        await registration.leave()  # stopped before all know it
+        last = await nodes.pump()
+        assert (last.state, last.max_commit_ts) == (node.OFFLINE, 17), "no reader misses what it never had"
+        await starting.wait_for(registration.register)
         await registration.go_online(lambda _: None)
     assert calls == ["notify"]
     assert (registration.state, data_dir.is_unknown) == (node.ONLINE, False)
@@ -397,7 +402,7 @@ async def test_a_new_pump_whose_first_registration_has_no_answer_is_not_known_fo
     assert registration.status().update_ts >= later, "the upstream's clock was set"
     await registration.begin_leaving("close")
     replies.away = 2
-    await registration.retire(17)
+    await registration.retire()
     last = await nodes.pump()
     assert (last.state, last.max_commit_ts) == (node.OFFLINE, 17), "a reader goes by what the pump had"
     replies.away = 1
