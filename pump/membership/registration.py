@@ -153,7 +153,8 @@ class Registration:
 
     def _go_offline(self) -> None:
         """Readers that nobody waits for go by the position of an offline pump. All that it had is at or below
-        its last commit; its watermark is of a later moment, and of one that had nothing nothing is missing."""
+        its last commit. Its watermark is of a later moment, and of one that had nothing nothing is missing.
+        """
         self._watermark = self._last_commit_ts
         self.state = self._resting = node.OFFLINE
 
