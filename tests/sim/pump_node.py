@@ -52,6 +52,7 @@ class PumpNode:
         self.disk.makedirs(ROOT, exist_ok=True)
         self.life: Life | None = None
         self.code: int | None = None  # of the last life that ended by itself
+        self.closes = False  # an operator has told this life to
         self.has_left = False
         self._directory = directory / name
         self._options = options
@@ -85,6 +86,7 @@ class PumpNode:
             recorder = Recorder()
             return await process.run(lambda _: program.start(settings, lambda: settings, recorder, process))
 
+        self.closes = False
         PORTS.network.trace(self.name, "starts", str(self.life))
         self._running = PORTS.loop.create_task(run(), context=in_life(self.life))
 

@@ -390,10 +390,11 @@ class World:
 
     async def _close(self) -> bool:
         """An operator has a Pump leave for good."""
-        up = self._up()
-        if len(up) < _PUMPS_MIN:
+        staying = [pump for pump in self._up() if not pump.closes]
+        if len(staying) < _PUMPS_MIN:
             return False
-        pump = self.rng.choice(up)
+        pump = self.rng.choice(staying)
+        pump.closes = True
         self.trace(pump.name, "is told to close")
         with contextlib.suppress(BinlogError):
             page = await SimHttp(self.network, 5.0).ask(
