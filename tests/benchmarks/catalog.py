@@ -49,6 +49,7 @@ from tests.benchmarks.spark import live as spark_live
 from tests.benchmarks.spark import mirror as spark_mirror
 from tests.benchmarks.spark import read as spark_read
 from tests.benchmarks.spark import replay as spark_replay
+from tests.benchmarks.spark import waiting as spark_waiting
 from tests.benchmarks.upstream import history as upstream_history
 from tests.benchmarks.upstream import tso as upstream_tso
 
@@ -84,6 +85,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "spark.read.changes": spark_read.changes,
     "spark.count": spark_read.count,
     "spark.scaling": spark_read.scaling,
+    "spark.executors": spark_read.executors,
     "spark.memory": spark_read.memory,
     "reparo.sysbench": reparo.run,
     "load.sysbench": load.run,
@@ -91,6 +93,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "spark.replay": spark_replay.run,
     "spark.fold10": spark_replay.fold10,
     "spark.live": spark_live.run,
+    "spark.live.memory": spark_waiting.run,
     "spark.mirror": spark_mirror.run,
     "messages": messages.run,
     "drain.durable": drain_sysbench.durable,

@@ -1,7 +1,8 @@
 """Effect blocks: effects of a stretch of an archive, those of a bucket as one value: what crosses a shuffle.
 
 In     record batches of effects in any order (`packed`); blocks by bucket (`by_place`)
-Out    rows of bucket and block; record batches of effects sorted by place, for `merge.merged`
+Out    rows of bucket and block; record batches of effects sorted by place, for `merge.merged`; blocks of
+       effects that are one a key, by definition (`folded`)
 Why    Spark takes a row of twelve columns apart and puts it together again on each way: a third of the
        CPU of a replay. A block has hundreds of rows and more, and none of them is looked at
 Holds  where the blocks of a bucket meet they are in memory together: it is for buckets of a few MiB
@@ -20,12 +21,15 @@ import pyarrow as pa
 
 from drainer.spark.effects.batches import ARROW, BATCH_ROWS, PLACE_BITS
 from drainer.spark.effects.fold import Reading
+from drainer.spark.effects.merge import merged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 COLUMNS: Final = "bucket long, block binary"
 _ARROW: Final = pa.schema([("bucket", pa.int64()), ("block", pa.binary())])
+FOLDED: Final = "definition long, keys long, block binary"
+_FOLDED: Final = pa.schema([("definition", pa.int64()), ("keys", pa.int64()), ("block", pa.binary())])
 _HELD_BYTES: Final = 64 << 20
 
 
@@ -87,10 +91,31 @@ def _blocks(held: list[Any]) -> Any:
     buckets, starts = np.unique(places >> PLACE_BITS, return_index=True)
     stops = np.append(starts[1:], len(places))
     blocks = [
-        rows.slice(start, stop - start).serialize().to_pybytes()
+        _block(rows.slice(start, stop - start))
         for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
     ]
     return pa.RecordBatch.from_arrays([pa.array(buckets), pa.array(blocks, pa.binary())], schema=_ARROW)
+
+
+def _block(rows: Any) -> bytes:
+    return rows.serialize().to_pybytes()  # type: ignore[no-any-return]
+
+
+def effects_in(blocks: Iterable[Any]) -> Iterator[Any]:
+    """Of each block its record batch."""
+    for block in blocks:
+        yield pa.ipc.read_record_batch(block.as_buffer(), ARROW)
+
+
+def folded(batches: Iterable[Any]) -> Iterator[Any]:
+    """Blocks of a bucket become one effect a key, in blocks again, each of one definition."""
+    for batch in merged(by_place(batches)):
+        numbers = batch.column("definition").to_numpy()
+        definitions = np.unique(numbers)
+        parts = [batch.filter(pa.array(numbers == number)) for number in definitions]
+        columns = [pa.array(definitions), pa.array([part.num_rows for part in parts])]
+        blocks = pa.array(map(_block, parts), pa.binary())
+        yield pa.RecordBatch.from_arrays([*columns, blocks], schema=_FOLDED)
 
 
 def by_place(batches: Iterable[Any], tables: Collection[int] = ()) -> Iterator[Any]:
@@ -98,12 +123,12 @@ def by_place(batches: Iterable[Any], tables: Collection[int] = ()) -> Iterator[A
     held: list[Any] = []
     last = -1
     for batch in batches:
-        for bucket, block in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+        for bucket, rows in zip(batch.column(0).to_pylist(), effects_in(batch.column(1)), strict=True):
             if bucket != last and held:
                 yield from _in_order(held, tables)
                 held = []
             last = bucket
-            held.append(pa.ipc.read_record_batch(block.as_buffer(), ARROW))
+            held.append(rows)
     if held:
         yield from _in_order(held, tables)
 

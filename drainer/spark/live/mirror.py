@@ -39,7 +39,8 @@ from drainer.reading.archive.decode.reading import FAIL
 from drainer.reading.archive.files.selection import Selection
 from drainer.reading.archive.views.changes import INVALID, ImageSide, array_of
 from drainer.spark.driver import translated
-from drainer.spark.effects.fold import Reading, effects, folded
+from drainer.spark.effects.blocks import FOLDED, by_bucket, effects_in, folded
+from drainer.spark.effects.fold import Reading
 from drainer.spark.effects.operations import OPERATION
 from drainer.spark.engine import SparkOf
 from drainer.spark.live.downstream import KnownSchema, LiveBatch, LiveSettings
@@ -107,7 +108,7 @@ def session_settings(settings: DrainerConfig) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Decoding:
-    """What a task makes of effects of one table: rows of its columns, and whether the key is gone. `schema`:
+    """What a task makes of blocks of one table: rows of its columns, and whether the key is gone. `schema`:
     of these, to the letter."""
 
     version: TableVersion
@@ -119,7 +120,7 @@ class Decoding:
         image = pa.struct([self.schema.field(name) for name in names])
         side = ImageSide("after", 3, pa.schema([("after", image)]), self.version)
         key = mirror.key_of(self.version)[0]
-        for batch in batches:
+        for batch in effects_in(block for some in batches for block in some.column("block")):
             images = batch.column("image").to_pylist()
             numbers = batch.column("definition").to_pylist()
             rows = [
@@ -141,10 +142,13 @@ class Decoding:
             )
 
 
-def decoded(frame: DataFrame, version: TableVersion, definitions: Definitions) -> DataFrame:
-    """Of effects of one table."""
+def decoded(frame: DataFrame, number: int, definitions: Definitions) -> DataFrame:
+    """Rows of one definition, of folded blocks."""
+    version = definitions.version(number)
     columns = struct_of(mirror.schema_of(version).append(pa.field(GONE, pa.bool_())))
-    return frame.mapInArrow(Decoding(version, definitions, arrow_schema(columns)), columns)
+    return frame.where(frame["definition"] == number).mapInArrow(
+        Decoding(version, definitions, arrow_schema(columns)), columns
+    )
 
 
 def noted(invalid: dict[str, Any]) -> str:
@@ -217,14 +221,13 @@ class Mirrors(LakeDownstream):
 
         spark, definitions = self._spark, reading.definitions
         partitions = min(reading.buckets, spark.sparkContext.defaultParallelism * _PARTITIONS_PER_CORE)
-        frame = folded(effects(spark, reading), partitions).persist(StorageLevel.DISK_ONLY)
+        blocks = by_bucket(spark, reading, partitions)
+        frame = blocks.mapInArrow(folded, FOLDED).persist(StorageLevel.DISK_ONLY)
         try:
-            counts = frame.groupBy("definition").count().collect()
-            for number, _ in counts:
-                version = definitions.version(number)
-                rows = decoded(frame.where(frame["definition"] == number), version, definitions)
-                self.merge_rows(rows, version, stop_ts)
-            return sum(count for _, count in counts)
+            counts = frame.select("definition", "keys").collect()
+            for number in sorted({number for number, _ in counts}):
+                self.merge_rows(decoded(frame, number, definitions), definitions.version(number), stop_ts)
+            return sum(keys for _, keys in counts)
         finally:
             frame.unpersist()
 

@@ -102,9 +102,9 @@ def wide(rows: int = WIDE_ROWS, transactions: int = WIDE_TRANSACTIONS) -> Scenar
 
 
 class Backlog:
-    """About `size_bytes` of transactions behind `scenario`. To be iterated once."""
+    """About `size_bytes` of transactions behind `scenario`, or so many rows. To be iterated once."""
 
-    def __init__(self, size_bytes: int) -> None:
+    def __init__(self, size_bytes: int = 0, *, rows: int = 0, text_bytes: int = BACKLOG_TEXT) -> None:
         random = Random(6)
         self._recorder = recorder = Recorder()
         columns = (("id", BIGINT), ("note", varchar(BACKLOG_TEXT)))
@@ -114,11 +114,12 @@ class Backlog:
         recorder.insert_all(made, ((row_id, "") for row_id in ids), len(ids))
         self._values = [
             recorder.value(
-                [made.update((row_id, text(random, 400)[:BACKLOG_TEXT])) for row_id in ids[at::BACKLOG_KINDS]]
+                [made.update((row_id, text(random, 400)[:text_bytes])) for row_id in ids[at::BACKLOG_KINDS]]
             )
             for at in range(BACKLOG_KINDS)
         ]
-        self.transactions = max(BACKLOG_KINDS, size_bytes // len(self._values[0]))
+        wanted = rows // BACKLOG_ROWS or size_bytes // len(self._values[0])
+        self.transactions = max(BACKLOG_KINDS, wanted)
         self.scenario = recorder.scenario("backlog")
         self.last_ts = self.scenario.last_commit_ts + 2 * SPACING * self.transactions
 

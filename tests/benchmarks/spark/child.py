@@ -2,7 +2,8 @@
 
     ARCHIVE CORES MODE WARM-UP
 
-The whole tree of processes is pinned to so many cores before the JVM starts. Prints JSON: seconds and CPU of
+The whole tree of processes is pinned to so many cores before the JVM starts; in mode "executors" there are
+so many executors of one core instead, each with a JVM of its own. Prints JSON: seconds and CPU of
 the reading apart from start-up, which an archive of its own warms; peak memory of the tree's processes.
 """
 
@@ -30,6 +31,7 @@ TABLE = "sbtest.sbtest1"
 
 OPTIONS: Final[dict[str, dict[str, str]]] = {
     "typed": {"table": TABLE},
+    "executors": {"table": TABLE},
     "json": {},
     "count": {"view": "files", "verify": "true"},
     "index": {"view": "files"},
@@ -76,7 +78,10 @@ def plain(archive: str) -> int:
 
 def main() -> None:
     archive, cores, mode, warm_up = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
-    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:cores]))
+    master = f"local-cluster[{cores},1,1024]"
+    if mode != "executors":
+        os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:cores]))
+        master = f"local[{cores}]"
     if mode == "plain":
         plain(warm_up)
         began_s, began_cpu_s = time.monotonic(), time.process_time()
@@ -86,7 +91,7 @@ def main() -> None:
             json.dumps({"seconds": seconds, "cpu_s": cpu, "peak_mib": {"python": peak_rss_mib(os.getpid())}})
         )
         return
-    spark = session("benchmark", f"local[{cores}]", {"spark.driver.memory": "1g"})
+    spark = session("benchmark", master, {"spark.driver.memory": "1g"})
     for _ in range(2):
         read(spark, warm_up, mode)
     pids = tree()

@@ -28,7 +28,8 @@ from drainer.reading.archive.decode.definitions import of_archive
 from drainer.reading.archive.decode.reading import FAIL
 from drainer.reading.archive.files.segments import survey
 from drainer.reading.archive.files.selection import Selection
-from drainer.spark.effects.fold import Reading, effects, folded
+from drainer.spark.effects.blocks import FOLDED, by_bucket, folded
+from drainer.spark.effects.fold import Reading
 from drainer.spark.live.lake import LakeStart
 from drainer.spark.live.mirror import DELTA_CONNECTOR, Mirrors, decoded, session_settings
 from drainer.spark.replay.plan import buckets_of, shares
@@ -90,13 +91,12 @@ class Bench:
 
     def of_parquet(self) -> float:
         """Seconds of the MERGEs alone, of rows that lie there."""
-        frame = folded(effects(self._spark, self._reading), 4).persist()
+        frame = by_bucket(self._spark, self._reading, 4).mapInArrow(folded, FOLDED).persist()
         for version in self.rows.versions:
             path = self._directory / "ready" / version.name
             if not path.exists():
                 number = self._definitions.number_of(self._definitions.of_upstream(version))
-                some = frame.where(frame["definition"] == number)
-                decoded(some, version, self._definitions).write.parquet(str(path))
+                decoded(frame, number, self._definitions).write.parquet(str(path))
         frame.unpersist()
         self.fill()
         began_s = time.monotonic()

@@ -1,7 +1,8 @@
-"""`spark.read.changes`, `spark.count`, `spark.scaling`, `spark.memory`: an archive of the OLTP shape, read.
+"""`spark.read.changes`, `spark.count`, `spark.scaling`, `spark.executors`, `spark.memory`: an archive of the
+OLTP shape, read.
 
 Every reading is a process of its own, pinned to one core or two, so that the JVM cannot do on a second core
-what is said to take one. Start-up is apart.
+what is said to take one; executors are not. Start-up is apart.
 """
 
 from __future__ import annotations
@@ -129,21 +130,31 @@ def count(settings: Settings) -> list[Result]:
 
 
 def scaling(settings: Settings) -> Result:
+    return _twice("spark.scaling", "typed", "cores")
+
+
+def executors(settings: Settings) -> Result:
+    """What the tasks read goes nowhere, and nothing else of ours runs beside driver and executors."""
+    return _twice("spark.executors", "executors", "executors of one core")
+
+
+def _twice(name: str, mode: str, of: str) -> Result:
     with archives(LONG_CHANGES, WARM_UP) as ((archive, number), (warm_up, _)):
-        one = best(archive, 1, "typed", warm_up)
-        two = best(archive, 2, "typed", warm_up)
+        one = best(archive, 1, mode, warm_up)
+        two = best(archive, 2, mode, warm_up)
     gain = one.seconds / two.seconds
     return Result(
-        name="spark.scaling",
+        name=name,
         value=gain,
         unit="x",
         cpu_us_per_unit=two.cpu_s * 1e6 / number,
         p50_ms=None,
         p99_ms=None,
         peak_rss_mib=max(two.peak_mib.values()),
-        compared_to="2 cores, 2 x",
+        compared_to=f"2 {of}, 2 x",
         ratio=gain / 2,
-        note=f"{number:,} changes: {number / one.seconds:,.0f}/s and {number / two.seconds:,.0f}/s",
+        note=f"{number:,} changes: {number / one.seconds:,.0f}/s and {number / two.seconds:,.0f}/s, CPU"
+        f" {one.cpu_s * 1e6 / number:.1f} and {two.cpu_s * 1e6 / number:.1f} us a change",
     )
 
 

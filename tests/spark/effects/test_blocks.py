@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pytest
 
 from drainer.spark.effects.batches import ARROW
-from drainer.spark.effects.blocks import by_bucket, by_place, packed
+from drainer.spark.effects.blocks import by_bucket, by_place, effects_in, folded, packed
 from drainer.spark.effects.merge import merged
 from tests.spark.support.histories import batches, histories
+
+_IN_ORDER: Final = [("place", "ascending"), ("table", "ascending"), ("key", "ascending")]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -32,6 +34,12 @@ def test_blocks_of_several_readers_become_what_rows_in_order_would(seed: int) ->
     in_order = pa.Table.from_batches(given).sort_by("place").combine_chunks()
     wanted = pa.Table.from_batches(merged(in_order.to_batches()), ARROW)
     assert pa.Table.from_batches(merged(found), ARROW).equals(wanted)
+    by_definition = pa.Table.from_batches(folded(shuffled.to_batches(3)))
+    for number, keys, block in zip(*by_definition.to_pydict().values(), strict=True):
+        (rows,) = effects_in([pa.scalar(block, pa.binary())])
+        assert (set(rows["definition"].to_pylist()), rows.num_rows) == ({number}, keys)
+    rows = pa.Table.from_batches(effects_in(by_definition["block"]), ARROW).sort_by(_IN_ORDER)
+    assert rows.equals(wanted.sort_by(_IN_ORDER))
     tables = set(in_order["table"].to_pylist()[::97])
     some = pa.Table.from_batches(by_place(shuffled.to_batches(3), tables), ARROW)
     assert set(some["table"].to_pylist()) == tables
