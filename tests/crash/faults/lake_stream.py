@@ -57,7 +57,7 @@ class Shop:
     async def change(self) -> None:
         """A transaction of a few rows, now and then a DDL before it."""
         rng = self._rng
-        if rng.random() < 0.02:
+        if rng.random() < 0.005:
             self._columns += 1
             name = f"c{self._columns}"
             await self._publisher.add_column(f"shop.{rng.choice(TABLES)}", column(name, "int"))
