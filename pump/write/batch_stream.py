@@ -73,7 +73,7 @@ class BatchWrites:
         self.clock = clock
         self.time = time
         self._in_flight_bytes_max = in_flight_bytes_max
-        self._streams: set[_Stream] = set()
+        self._streams: dict[_Stream, None] = {}  # in their order
         self.ending = False
 
     @property
@@ -89,7 +89,7 @@ class BatchWrites:
     async def write_binlogs(self, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """Answers as they can be given. Raises `RpcStatus`, `Unavailable`."""
         stream = _Stream(self, WriteSession(bytes_max=self._in_flight_bytes_max))
-        self._streams.add(stream)
+        self._streams[stream] = None
         metrics.WRITERS.inc()
         _logger.info("write stream opened")
         reader = asyncio.get_running_loop().create_task(stream.read(requests))
@@ -110,7 +110,7 @@ class BatchWrites:
                 raise _stopping()
             reader.result()
         finally:
-            self._streams.discard(stream)
+            self._streams.pop(stream, None)
             metrics.WRITERS.dec()
             _logger.info("write stream ended", answered=stream.session.answered)
             reader.cancel()

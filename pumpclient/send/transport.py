@@ -131,7 +131,7 @@ class RpcTransport:
         self._now_s = self._clock.monotonic_s
         self._sleep = sleep
         self._connections: dict[str, _Connection] = {}
-        self._retired: set[_Connection] = set()
+        self._retired: dict[_Connection, None] = {}  # in their order
         self._closing: set[asyncio.Task[None]] = set()
 
     def submit(
@@ -226,7 +226,7 @@ class RpcTransport:
         """No new call goes over this connection; a younger one to the same address is left alone."""
         if self._connections.get(address) is connection:
             del self._connections[address]
-            self._retired.add(connection)
+            self._retired[connection] = None
             if connection.stream is not None:
                 connection.stream.drain(lambda: self._close_if_idle(connection))
             self._close_if_idle(connection)
@@ -237,7 +237,7 @@ class RpcTransport:
             return
         if connection.stream is not None and len(connection.stream):
             return
-        self._retired.discard(connection)
+        self._retired.pop(connection, None)
         task = asyncio.get_running_loop().create_task(connection.close(), name="pumpclient close")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

@@ -79,6 +79,7 @@ class Reader:
     life: Life | None = None
     position: int = 0
     has: dict[int, list[int]] = field(default_factory=dict)
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class World:
@@ -155,8 +156,9 @@ class World:
         await self._founded()
         for number in range(1, 4):
             self._start_app(f"app-{number}")
-        for reader in self.readers:
+        for reader in self.readers:  # known from the start: a Pump that leaves waits for them
             self._start_reader(reader)
+            await reader.begun.wait()
         end_s = self.loop.time() + FAULTS_S
         while self.loop.time() < end_s:
             await asyncio.sleep(self.rng.expovariate(1.0))
@@ -273,6 +275,7 @@ class World:
                     upstream="standalone",
                     spill_dir=str(self.directory),
                 ) as stream:
+                    reader.begun.set()
                     async for change in stream:
                         self._came(reader, change)
                         if self.rng.random() < 0.5:
