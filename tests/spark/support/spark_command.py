@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -35,7 +36,8 @@ class SparkCommand:
 
     def kill_all(self) -> None:
         for pid in self._pids():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it ends by itself
+                os.kill(pid, signal.SIGKILL)
         self.process.wait()
 
     def _pids(self) -> list[int]:
