@@ -40,7 +40,7 @@ KINDS: Final = ("auto", "pb", "relay", "pump")
 PASSWORD_VARIABLE: Final = "BINLOG_SPARK_PASSWORD"
 PUMPS: Final = "pumps://"
 PORT: Final = 3306
-_SCHEMES: Final = ("mysql", "mariadb", "tidb")
+SCHEMES: Final = ("mysql", "mariadb", "tidb")
 _OVER_CONNECT: Final = ("binlog-spark read", "binlog-spark stats")
 _PORT_OF_TIDB: Final = 4000
 _BOUND: Final = "a commit timestamp (TSO) or a time like '2026-11-22 03:04:05' (UTC)"
@@ -317,7 +317,7 @@ def database(args: argparse.Namespace, environ: Mapping[str, str] | None = None)
 def target_of(address: str, password: str, tls: ClientTls | None = None) -> Target:
     """What a database's URL stands for. Raises `FlagError`."""
     url = urllib.parse.urlsplit(address)
-    if url.scheme not in _SCHEMES:
+    if url.scheme not in SCHEMES:
         raise FlagError(
             f"the database's URL begins with {url.scheme or 'no scheme'}", hint="use mysql://USER@HOST:PORT/"
         )

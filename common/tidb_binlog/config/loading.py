@@ -141,7 +141,8 @@ class _Loader:
             document = tomllib.loads(text)
         except OSError as error:
             raise ConfigError(
-                f"cannot read the config file {path}: {error.strerror}", hint="check -config"
+                f"cannot read the config file {path}: {error.strerror}",
+                hint="give a file that this user may read",
             ) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(f"config file {path} is not TOML: {error}", hint="correct the file") from None

@@ -189,6 +189,11 @@ def drainer_of(args: argparse.Namespace) -> DrainerConfig:
     if lake in LAKES:
         settings = replace(settings, db_type=lake, warehouse=place)
     elif args.database:
+        if lake not in arguments.SCHEMES:
+            raise FlagError(
+                f"--to begins with {lake}, which is no downstream of a stream",
+                hint=f"use mysql://USER@HOST:PORT/, {'://PLACE or '.join(LAKES)}://PLACE",
+            )
         target = arguments.database(args)
         settings = replace(
             settings,

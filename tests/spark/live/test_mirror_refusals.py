@@ -24,3 +24,11 @@ def test_a_mirror_of_what_has_none(source: str, said: str) -> None:
     argv = ["stream", "--from", source, "--to", "mysql://root@127.0.0.1/", "--mode", "mirror"]
     with pytest.raises(FlagError, match=f"--mode mirror is {said}"):
         run([*argv, "--checkpoint", "nowhere"])
+
+
+@pytest.mark.parametrize("to", ["hdfs://host/x", "file:///x", "s3://bucket"])
+def test_a_downstream_that_is_none(to: str) -> None:
+    """What can be one is said."""
+    with pytest.raises(FlagError, match="no downstream") as raised:
+        run(["stream", "--from", "pumps://127.0.0.1:1", "--to", to])
+    assert "delta://PLACE or iceberg://PLACE" in str(raised.value)
