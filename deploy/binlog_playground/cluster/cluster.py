@@ -38,7 +38,7 @@ ETCD_PORT = 2379
 MARIADB_PORT = 3307
 DRAINER_PORT = 8249
 PUMP_PORT = 8250
-_KEPT_DAYS: Final = 3650  # what was recorded long ago is not old
+_KEPT_DAYS = 3650  # what was recorded long ago is not old
 
 # No proxy of the environment may come between us and loopback.
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
