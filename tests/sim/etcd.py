@@ -78,9 +78,6 @@ class EtcdStore:
         self.compacted = self.revision
         self._events.clear()
 
-    def keys(self) -> list[bytes]:
-        return sorted(self._pairs)
-
     # -- requests --------------------------------------------------------------------------------------
 
     def range(self, request: Any) -> Any:

@@ -19,6 +19,7 @@ from drainer.stream.pull import spill
 from pump import program
 from pump.index import index, indexer
 from pump.log import block_cache, log_file, writer
+from pump.membership import notify_drainers
 from pump.pull import puller
 from pump.storage import accepted_losses, data_dir, missing_prewrite
 from pump.write import disk_guard
@@ -28,7 +29,7 @@ from tests.sim.level import Database, Level
 from tests.sim.life import LIFE
 from tests.sim.network import Network, SimHttp, SimRpc, SimServer
 from tests.sim.scheduling import QUEUE, THREADING, SimLoop, begin
-from tidb_binlog import backoff, filesystem, rpc, tso
+from tidb_binlog import backoff, filesystem, rpc
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.door.http.routes import Routes
 from tidb_binlog.etcd import client as etcd_client
@@ -159,8 +160,6 @@ def install() -> None:
         module.secrets = drawn  # type: ignore[attr-defined]
     etcd_client._Endpoint = lambda address, credentials: SimEndpoint(PORTS.store, address, credentials)  # type: ignore[misc, assignment]
     rpc.Client = lambda address, **options: SimRpc(PORTS.network, address, **options)  # type: ignore[misc, assignment]
-    from pump.membership import notify_drainers
-
     notify_drainers.Client = rpc.Client  # type: ignore[misc]
     HttpClient.ask = _ask  # type: ignore[method-assign, assignment]
     listener.listen, listener.check_free = _listen, lambda settings: None  # type: ignore[assignment]
@@ -169,8 +168,3 @@ def install() -> None:
     puller._addresses = lambda hosts: Counter(host.rpartition(":")[0] for host in hosts)
     daemon.SIGNALS = ()  # type: ignore[misc]
     daemon.settle = lambda: None
-
-
-def now_ts() -> int:
-    """Of the world's time."""
-    return tso.from_wall_s(START_S + PORTS.loop.time())

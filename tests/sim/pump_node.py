@@ -51,7 +51,6 @@ class PumpNode:
         self.disk = Disk()
         self.disk.makedirs(ROOT, exist_ok=True)
         self.life: Life | None = None
-        self.code: int | None = None  # of the last life that ended by itself
         self.closes = False  # an operator has told this life to
         self.has_left = False
         self._directory = directory / name

@@ -167,7 +167,7 @@ class World:
         await self._heal()
         await self._converge()
 
-    async def _add_pump(self, name: str) -> PumpNode:
+    async def _add_pump(self, name: str) -> None:
         pump = PumpNode(
             name,
             self.directory,
@@ -178,7 +178,6 @@ class World:
         )
         self.pumps[name] = pump
         await pump.start()
-        return pump
 
     async def _founded(self) -> None:
         """The tables are there."""
