@@ -38,7 +38,7 @@ ETCD_PORT = 2379
 MARIADB_PORT = 3307
 DRAINER_PORT = 8249
 PUMP_PORT = 8250
-_KEPT_DAYS = 3650  # what was recorded long ago is not old
+KEPT_DAYS = 3650  # what was recorded long ago is not old
 
 # No proxy of the environment may come between us and loopback.
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -148,7 +148,7 @@ class Cluster:
             f"--pd-urls={self.etcd_endpoint}",
             f"--data-dir={self.directory / name}",
             f"--node-id={name}",
-            f"--gc={_KEPT_DAYS}",
+            f"--gc={KEPT_DAYS}",
         ]
         return Node(name, self._python(name, "pump", arguments), address, f"http://{address}/status")
 

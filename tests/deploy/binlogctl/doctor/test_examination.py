@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from binlog_playground.cluster.cluster import Cluster
+from binlog_playground.cluster.cluster import KEPT_DAYS, Cluster
 from binlogctl.doctor import EXIT_ERROR, EXIT_WARNING, DoctorOptions, Finding, Report, Severity, examine
 from binlogctl.doctor.gather import answers
 from binlogctl.doctor.show import show
@@ -199,7 +199,7 @@ async def test_nodes_say_their_cluster_and_their_time(doctor: Doctor) -> None:
         assert abs((answer.time_s or 0) - NOW()) < 30
         retention = answer.pump.retention
         assert retention is not None
-        assert (retention.age_s, retention.alarm_s) == (7 * 86400, 20 * 3600)
+        assert (retention.age_s, retention.alarm_s) == (KEPT_DAYS * 86400, 20 * 3600)
     own = answers.read_drainer(json.dumps(await doctor.cluster.drainer.status()).encode())
     assert own is not None
     assert (own.node_id, told.endswith(f"cluster {own.cluster_id}")) == ("drainer", True)
@@ -458,7 +458,8 @@ async def test_paused_nodes_are_found_and_offline_ones_are_fine(doctor: Doctor, 
 
 
 async def test_forgotten_drainer_that_retention_reaches_is_found(doctor: Doctor, plant: Plant) -> None:
-    await plant(DRAINERS, "forgotten", f"127.0.0.1:{free_ports(1)[0]}", state=PAUSED, behind_s=6.9 * 86400)
+    behind_s = (KEPT_DAYS - 0.1) * 86400
+    await plant(DRAINERS, "forgotten", f"127.0.0.1:{free_ports(1)[0]}", state=PAUSED, behind_s=behind_s)
     report = await doctor.report()
     found = [one for one in report.findings if one.check == "retention" and one.severity is Severity.WARNING]
     assert {one.subject for one in found} == {"drainer forgotten"}
