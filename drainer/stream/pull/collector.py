@@ -350,7 +350,7 @@ class Collector:
         Raises `Unavailable` when the registry does not answer.
         """
         await self._ready.wait()
-        self._see(await self._registry.view(), fresh=True)
+        await self._look()
 
     # -- for the status -------------------------------------------------------------------------------
 
@@ -426,8 +426,18 @@ class Collector:
             if close is not None:
                 await close()
 
+    async def _look(self) -> None:
+        """See the registry as it is now. Raises `Unavailable`.
+
+        Of two answers the older one may come last. But one that is older than what was known when it was
+        asked for is of a registry that was put back.
+        """
+        known = self._revision
+        view = await self._registry.view()
+        self._see(view, fresh=self._revision == known)
+
     def _see(self, view: ClusterView, *, fresh: bool = False) -> None:
-        """Make the sources those of the view, in one step. One of the watch may come after a fresher one."""
+        """Make the sources those of the view, in one step. An older one may come after a younger."""
         if view.revision < self._revision and not fresh:
             return
         before, self._pumps, self._revision = self._pumps, view.pumps, view.revision
@@ -554,7 +564,7 @@ class Collector:
         while (now := self._unbroken()) != self._listed_while:
             try:
                 if now is not None:
-                    self._see(await self._registry.view(), fresh=True)
+                    await self._look()
                     self._listed_while = now
                     continue
             except Unavailable:
@@ -569,14 +579,13 @@ class Collector:
             positions = (source.position for source in self._sources.values())
             reached_ts = max(*positions, self._merger.reach, 0)
             try:
-                view = await self._registry.view()
+                await self._look()
             except Unavailable as error:
                 self._list_trouble = error.message
                 await asyncio.sleep(RELIST_S)
                 continue
             self._list_trouble = ""
             self._list_due_s = loop.time() + LIST_GAP_S
-            self._see(view, fresh=True)
             self._merger.ceiling = reached_ts
             return
 

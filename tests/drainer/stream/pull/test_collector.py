@@ -13,6 +13,7 @@ from drainer.stream.pull.spill import SpillDirectory
 from tests.drainer.stream.pull.collected import NEVER_S, World
 from tests.drainer.support.scripted_pump import MemoryRegistry, ddl_payload, row_payload
 from tests.waiting import settle, until
+from tidb_binlog.cluster.registry import ClusterView
 from tidb_binlog.errors import Corruption, Unavailable
 from tidb_binlog.wire import pump_pb2
 
@@ -255,6 +256,55 @@ async def test_notify_returns_with_the_new_pump_in_the_merge() -> None:
         assert (await w.pump("new").connected()).batch_requests()[0].after_ts == 9
         await w.sends("new", [11], 12)
         await until(lambda: w.stamps == [5, 11, 12])
+
+
+async def test_an_answer_that_others_have_overtaken_ends_no_pump() -> None:
+    """The registry is asked twice. The answer that comes last is from when the new pump had not come back."""
+
+    class Slow(MemoryRegistry):
+        """The first answer is on its way until `arrives`."""
+
+        def __init__(self, **pumps: str) -> None:
+            super().__init__(**pumps)
+            self.arrives: asyncio.Event | None = asyncio.Event()
+
+        async def view(self) -> ClusterView:
+            view, arrives, self.arrives = self.current_view(), self.arrives, None
+            if arrives is not None:
+                await arrives.wait()
+            return view
+
+    registry = Slow(a="online", new="offline")
+    async with world(registry) as w:
+        arrives = registry.arrives
+        assert arrives is not None
+        await w.sends("a", [5], 9)
+        await until(lambda: w.watermark == 9)
+        first = asyncio.create_task(w.collector.notify())
+        await settle()
+        registry.change("new", "paused", watched=False)
+        await w.collector.notify()
+        registry.change("new", "online", watched=False)
+        arrives.set()
+        await first
+        await w.sends("a", [12], 20)
+        await settle()
+        assert w.stamps == [5], "the new pump may have committed below 12"
+        await w.sends("new", [11], 12)
+        await until(lambda: w.stamps == [5, 11, 12])
+
+
+async def test_a_registry_that_was_put_back_is_believed() -> None:
+    """Its revisions are lower than what was known when it was asked."""
+    registry = MemoryRegistry(a="online")
+    for _ in range(9):
+        registry.change("a", "online")
+    async with world(registry) as w:
+        await w.sends("a", [5], 9)
+        await until(lambda: w.watermark == 9)
+        w.registry = w.collector._registry = MemoryRegistry(a="online", new="paused")  # type: ignore[assignment]
+        await w.collector.notify()
+        assert set(w.collector.positions()) == {"a", "new"}
 
 
 async def test_notify_is_answered_while_the_stream_stands_still() -> None:
