@@ -432,9 +432,9 @@ class Collector:
         Of two answers the older one may come last. But one that is older than what was known when it was
         asked for is of a registry that was put back.
         """
-        known = self._revision
+        revision = self._revision
         view = await self._registry.view()
-        self._see(view, fresh=self._revision == known)
+        self._see(view, fresh=self._revision == revision)
 
     def _see(self, view: ClusterView, *, fresh: bool = False) -> None:
         """Make the sources those of the view, in one step. An older one may come after a younger."""

@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from drainer.checkpoint.fencing import Fence, WentBack, check_owner, next_epoch
+from drainer.checkpoint.fencing import SPARK_OWNER, Fence, WentBack, check_owner, next_epoch
 from drainer.mysql.rows.change import COMPLETE, Position
 from tests.cases import case
 from tidb_binlog.errors import Conflict
@@ -45,6 +45,28 @@ def test_of_all_starts_only_the_one_with_the_highest_epoch_may_write() -> None:
             assert len({fence.epoch for fence in fences}) == len(fences)
             refusals = [is_refused(partial(fence.check_epoch, stored)) for fence in fences]
             assert refusals == [Conflict] * (len(fences) - 1) + [None]
+
+
+def test_an_epoch_is_the_next_number_where_the_clock_does_not_say_more() -> None:
+    assert [next_epoch(last, 5) for last in range(3, 8)] == [5, 5, 6, 7, 8]
+
+
+def test_a_stream_of_spark_is_waited_for_though_it_is_not_seen_to_live() -> None:
+    check_owner(CLUSTER, SPARK_OWNER + "s", SPARK_OWNER + "s", ())
+    for ours in ("", "a", SPARK_OWNER + "t"):
+        with pytest.raises(Conflict, match=r"binlog-spark stream s works"):
+            check_owner(CLUSTER, SPARK_OWNER + "s", ours, ())
+
+
+def test_what_is_missing_is_said() -> None:
+    fence = Fence(CLUSTER, 5)
+    for stored, said in ((None, "nothing of this cluster"), (4, "it has epoch 4,")):
+        with pytest.raises(WentBack, match=said):
+            fence.check_epoch(stored)
+    with pytest.raises(WentBack, match=r"lane 1 stands at 6:0, 7 was committed"):
+        fence.check_position("lane 1", Position(7, COMPLETE), Position(6, 0))
+    with pytest.raises(WentBack, match=r"lane 1 stands at nothing, 7:1 was committed"):
+        fence.check_position("lane 1", Position(7, 1), None)
 
 
 def test_only_a_living_drainer_of_another_id_is_not_replaced() -> None:

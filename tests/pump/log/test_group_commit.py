@@ -10,7 +10,7 @@ from pump.log.group_commit import GroupCommit
 class TestGroupCommit:
     def test_cuts_a_list_as_groups_take_it(self) -> None:
         group_commit = GroupCommit(bytes_max=5, records_max=3)
-        for sizes in itertools.product((0, 1, 2, 5, 9), repeat=5):
+        for sizes in (*itertools.product((0, 1, 2, 5, 9), repeat=5), (1,), (0, 5), (9,), (1, 1, 1)):
             left, parts = list(sizes), []
             while left:
                 count = group_commit.take(left)

@@ -87,6 +87,10 @@ def test_what_was_kept_is_never_forgotten() -> None:
         open_ends = list(following)
 
 
+def test_a_queue_that_follows_has_caught_up() -> None:
+    assert [state for state in S if state.has_caught_up] == [S.CAUGHT_UP, S.FOLLOWING]
+
+
 def test_two_queues_become_one() -> None:
     for one, other in product((state for state in QueueState if state not in RELEASING), repeat=2):
         with case(one, other):

@@ -1,0 +1,34 @@
+"""The campaign of a small core: its tests see every slip."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.architecture.source import ROOT
+from tests.mutation.mutants import mutants
+
+
+def test_every_slip_in_a_small_core_is_seen() -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.mutation", "queue_state"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "15 of 15 killed" in run.stdout
+
+
+def test_a_mutant_differs_in_one_place_and_the_next_one_begins_with_the_whole() -> None:
+    source = "def f(a, b):\n    if a < 1 and b:\n        g()\n    return a + b\n"
+    assert {f"{mutant.line} {mutant}" for mutant in mutants(source)} == {
+        "2 f: a < 1 and b  ->  a < 1 or b",
+        "2 f: a < 1  ->  a <= 1",
+        "2 f: 1  ->  2",
+        "3 f: g()  ->  pass",
+        "4 f: return a + b  ->  return None",
+        "4 f: a + b  ->  a - b",
+    }
