@@ -339,6 +339,7 @@ def touches_stored(tables: Set[int], read: Read, start: int, stop: int) -> bool:
 
 
 def _table_id(read: Read, begin: int, size: int) -> int:
+    """The first one of a mutation. An encoder writes one; another one may stand behind any rows."""
     head = read(begin, min(size, 11))
     if head[:1] == b"\x08":  # where all writers put it
         return varint(head, 1)[0]

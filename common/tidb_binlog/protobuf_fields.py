@@ -68,6 +68,14 @@ def field_head(data: bytes, at: int) -> tuple[int, int, int]:
     raise MalformedMessage(f"a field of wire type {wire}")
 
 
+def utf8_text(value: str) -> str:
+    """A string of a message of proto2, whose parser gives octets where they are not UTF-8. Raises
+    `MalformedMessage`."""
+    if not isinstance(value, str):
+        raise MalformedMessage("a text is not UTF-8")
+    return value
+
+
 def varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """The number at `at` and the offset after it."""
     value = shift = 0

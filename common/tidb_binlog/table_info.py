@@ -8,7 +8,9 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from tidb_binlog.errors import Corruption
 
@@ -131,6 +133,70 @@ _KINDS: Final = {
 }
 
 
+_Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+
+
+class _Name(msgspec.Struct, gc=False):
+    """How names are spelled; these are the documents with Go's types, null reads as zero."""
+
+    O: str  # noqa: E741
+
+
+class _FieldType(msgspec.Struct, gc=False):
+    Tp: _Int64
+    Flag: _Int64 | None = 0
+    Flen: _Int64 | None = -1
+    Decimal: _Int64 | None = -1
+    Charset: str | None = ""
+    Collate: str | None = ""
+    Elems: list[str] | None = None
+    Array: bool | None = False
+
+
+class _Column(msgspec.Struct, gc=False):
+    id: _Int64
+    name: _Name
+    offset: _Int64
+    type: _FieldType
+    state: _Int64 = SchemaState.PUBLIC
+    origin_default: Any = None
+    origin_default_bit: str | None = None
+    default: Any = None
+    generated_expr_string: str | None = ""
+    generated_stored: bool | None = False
+    hidden: bool | None = False
+    version: _Int64 | None = 0
+
+
+class _IndexColumn(msgspec.Struct, gc=False):
+    name: _Name
+    offset: _Int64
+    length: _Int64 = WHOLE_COLUMN
+
+
+class _Index(msgspec.Struct, gc=False):
+    idx_name: _Name
+    id: _Int64 | None = 0
+    idx_cols: list[_IndexColumn] | None = None
+    is_unique: bool | None = False
+    is_primary: bool | None = False
+    state: _Int64 = SchemaState.PUBLIC
+
+
+class _Table(msgspec.Struct, gc=False):
+    id: _Int64
+    name: _Name
+    cols: list[_Column] | None = None
+    index_info: list[_Index] | None = None
+    pk_is_handle: bool | None = False
+    is_common_handle: bool | None = False
+    charset: str | None = ""
+    collate: str | None = ""
+    view: Any = None
+    sequence: Any = None
+    fk_info: Any = None
+
+
 def _name(name: str) -> dict[str, str]:
     return {"O": name, "L": name.lower()}
 
@@ -196,16 +262,21 @@ class FieldType:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> FieldType:
-        """Read what TiDB writes of it into a DDL job."""
+        """Read what TiDB writes of it into a DDL job. Raises `ValueError`."""
+        return cls.of(msgspec.convert(document, _FieldType))
+
+    @classmethod
+    def of(cls, read: _FieldType) -> FieldType:
+        """What a document holds."""
         return cls(
-            tp=document["Tp"],
-            flag=document.get("Flag", 0),
-            flen=document.get("Flen", -1),
-            decimal=document.get("Decimal", -1),
-            charset=document.get("Charset", ""),
-            collate=document.get("Collate", ""),
-            elems=tuple(document.get("Elems") or ()),
-            array=bool(document.get("Array", False)),
+            tp=read.Tp,
+            flag=read.Flag or 0,
+            flen=-1 if read.Flen is None else read.Flen,
+            decimal=-1 if read.Decimal is None else read.Decimal,
+            charset=read.Charset or "",
+            collate=read.Collate or "",
+            elems=tuple(read.Elems or ()),
+            array=bool(read.Array),
         )
 
 
@@ -256,23 +327,26 @@ class Column:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Column:
-        """Read what TiDB writes of it into a DDL job."""
-        bits = document.get("origin_default_bit")
-        origin = document.get("origin_default")
-        default = document.get("default")
+        """Read what TiDB writes of it into a DDL job. Raises `ValueError`."""
+        return cls.of(msgspec.convert(document, _Column))
+
+    @classmethod
+    def of(cls, read: _Column) -> Column:
+        """What a document holds."""
+        bits = read.origin_default_bit
         return cls(
-            id=document["id"],
-            name=document["name"]["O"],
-            offset=document["offset"],
-            type=FieldType.from_json(document["type"]),
-            state=document.get("state", SchemaState.PUBLIC),
-            origin_default=None if origin is None else str(origin),
+            id=read.id,
+            name=read.name.O,
+            offset=read.offset,
+            type=FieldType.of(read.type),
+            state=read.state,
+            origin_default=None if read.origin_default is None else str(read.origin_default),
             origin_default_bit=None if bits is None else base64.b64decode(bits),
-            default=None if default is None else str(default),
-            generated=document.get("generated_expr_string", ""),
-            generated_stored=bool(document.get("generated_stored", False)),
-            hidden=bool(document.get("hidden", False)),
-            version=document.get("version", 0),
+            default=None if read.default is None else str(read.default),
+            generated=read.generated_expr_string or "",
+            generated_stored=bool(read.generated_stored),
+            hidden=bool(read.hidden),
+            version=read.version or 0,
         )
 
 
@@ -311,18 +385,15 @@ class Index:
         }
 
     @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Index:
-        """Read what TiDB writes of it into a DDL job."""
+    def of(cls, read: _Index) -> Index:
+        """What a document holds."""
         return cls(
-            id=document.get("id", 0),
-            name=document["idx_name"]["O"],
-            columns=tuple(
-                IndexColumn(part["name"]["O"], part["offset"], part.get("length", WHOLE_COLUMN))
-                for part in document.get("idx_cols") or ()
-            ),
-            unique=bool(document.get("is_unique", False)),
-            primary=bool(document.get("is_primary", False)),
-            state=document.get("state", SchemaState.PUBLIC),
+            id=read.id or 0,
+            name=read.idx_name.O,
+            columns=tuple(IndexColumn(part.name.O, part.offset, part.length) for part in read.idx_cols or ()),
+            unique=bool(read.is_unique),
+            primary=bool(read.is_primary),
+            state=read.state,
         )
 
 
@@ -362,6 +433,19 @@ class TableInfo:
         return next((index for index in self.indexes if index.primary), None)
 
     @property
+    def clustered_key(self) -> tuple[tuple[Column, int], ...]:
+        """Column and length, in characters, of each part of an `is_common_handle` table's key; of others
+        none. Raises `Corruption`."""
+        if not self.is_common_handle:
+            return ()
+        index, by_offset = self.primary_index, {column.offset: column for column in self.columns}
+        if index is None or any(part.offset not in by_offset for part in index.columns):
+            raise Corruption(
+                f"table {self.name} ({self.id}) has a clustered primary key, but no index on its columns"
+            )
+        return tuple((by_offset[part.offset], part.length) for part in index.columns)
+
+    @property
     def unique_indexes(self) -> tuple[Index, ...]:
         """Public unique indexes, the primary one (if it is an index) first."""
         unique = [index for index in self.indexes if index.unique and index.state == SchemaState.PUBLIC]
@@ -383,21 +467,22 @@ class TableInfo:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> TableInfo:
-        """Read what TiDB writes of it into a DDL job."""
+        """Read what TiDB writes of it into a DDL job. Raises `Corruption`."""
         try:
+            read = msgspec.convert(document, _Table)
             return cls(
-                id=document["id"],
-                name=document["name"]["O"],
-                columns=tuple(Column.from_json(column) for column in document.get("cols") or ()),
-                indexes=tuple(Index.from_json(index) for index in document.get("index_info") or ()),
-                pk_is_handle=bool(document.get("pk_is_handle", False)),
-                is_common_handle=bool(document.get("is_common_handle", False)),
-                charset=document.get("charset", ""),
-                collate=document.get("collate", ""),
-                is_view=document.get("view") is not None,
-                is_sequence=document.get("sequence") is not None,
-                has_foreign_keys=bool(document.get("fk_info")),
+                id=read.id,
+                name=read.name.O,
+                columns=tuple(map(Column.of, read.cols or ())),
+                indexes=tuple(map(Index.of, read.index_info or ())),
+                pk_is_handle=bool(read.pk_is_handle),
+                is_common_handle=bool(read.is_common_handle),
+                charset=read.charset or "",
+                collate=read.collate or "",
+                is_view=read.view is not None,
+                is_sequence=read.sequence is not None,
+                has_foreign_keys=bool(read.fk_info),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except ValueError as error:
             name = document.get("name", {}) if isinstance(document, dict) else {}
-            raise Corruption(f"table definition {name} cannot be read: missing or wrong {error}") from None
+            raise Corruption(f"table definition {name} cannot be read: {error}") from None

@@ -33,10 +33,18 @@ def zone(name: str) -> datetime.tzinfo | None:
     """The zone of this name; None for `Local` and for no name. Raises `FlagError`."""
     if name in ("", "Local"):
         return None
+    known_zone = named_zone(name)
+    if known_zone is None:
+        raise FlagError(f"unknown time zone {name}", hint="use a name like Asia/Shanghai, or Local")
+    return known_zone
+
+
+def named_zone(name: str) -> zoneinfo.ZoneInfo | None:
+    """None where none has this name, which may come from anywhere: it is looked for as a file is."""
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        raise FlagError(f"unknown time zone {name}", hint="use a name like Asia/Shanghai, or Local") from None
+        return None
 
 
 def parse(text: str, now_s: float, assumed: datetime.tzinfo | None = None) -> int:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import datetime
 import functools
 import json
-import zoneinfo
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NoReturn, Protocol
 
@@ -33,6 +32,7 @@ from drainer.txn import Item, TableEvents, TableVersion, Transaction
 from tidb_binlog.errors import Corruption
 from tidb_binlog.foreign_document import UNREADABLE
 from tidb_binlog.protobuf_fields import Read
+from tidb_binlog.time_text import named_zone
 from tidb_binlog.tso import Ts
 from tidb_binlog.wire import binlog_pb2
 
@@ -41,13 +41,12 @@ def to_utc(time_zone: str) -> ToUtc:
     """How TIMESTAMP texts of a record become UTC. Go drainers write local time and do not say so."""
     if time_zone in ("UTC", "+00:00"):
         return lambda text: text
-    try:
-        zone = zoneinfo.ZoneInfo(time_zone) if time_zone else None
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
+    zone = named_zone(time_zone) if time_zone else None
+    if time_zone and zone is None:
         raise Corruption(
             f"the relay log has TIMESTAMPs of the time zone {time_zone!r}, which is not known here",
             hint="install the time zone data of the system",
-        ) from None
+        )
 
     def convert(text: str) -> str:
         if text.startswith("0000-00-00"):

@@ -40,6 +40,7 @@ from drainer.txn import Transaction
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import Corruption
 from tidb_binlog.observe.printable import printable
+from tidb_binlog.protobuf_fields import utf8_text
 from tidb_binlog.rowcodec.codegen import UNEXPECTED
 from tidb_binlog.rowcodec.datum import BYTES, FLOAT, NULL_DATUM, UVARINT, VARINT, bytes_span, read_double
 from tidb_binlog.rowcodec.varint import svarint, uvarint
@@ -65,7 +66,9 @@ def lines_of_rows(payload: bytes, wants: Wants) -> tuple[bytes, int]:
     try:
         message = pb.Binlog.FromString(payload)
         events = [
-            event for event in message.dml_data.events if wants(event.schema_name, event.table_name, event.tp)
+            event
+            for event in message.dml_data.events
+            if wants(utf8_text(event.schema_name), utf8_text(event.table_name), event.tp)
         ]
         return b"".join(part for event in events for part in _event(event)), len(events)
     except (DecodeError, *UNEXPECTED) as error:
@@ -77,7 +80,7 @@ def _event(event: pb.Event) -> Iterator[bytes]:
     yield b"schema: %b; table: %b; type: %b\n" % (schema, table, _TYPES[event.tp])
     for element in event.row:
         column = pb.Column.FromString(element)
-        head = f"{printable(column.name)}({column.mysql_type}): ".encode()
+        head = f"{printable(utf8_text(column.name))}({utf8_text(column.mysql_type)}): ".encode()
         value = _value(column.value, column.mysql_type)
         if event.tp == pb.Update:
             value += b" => " + _value(column.changed_value, column.mysql_type)

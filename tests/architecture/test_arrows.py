@@ -36,6 +36,7 @@ ADAPTERS = {
         "tidb_binlog.process.process_identity",
         "tidb_binlog.status",
         "tidb_binlog.ddl_job",
+        "tidb_binlog.table_info",
     ),
     "prometheus_client": ("tidb_binlog.observe.metrics",),
     "google_crc32c": ("tidb_binlog.record",),

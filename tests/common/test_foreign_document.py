@@ -27,6 +27,7 @@ from tidb_binlog.cluster.node import NodeStatus
 from tidb_binlog.errors import BinlogError, Corruption
 from tidb_binlog.foreign_document import json_object, reading, typed
 from tidb_binlog.process.process_identity import ProcessIdentity, is_gone
+from tidb_binlog.table_info import TableInfo
 from tidb_binlog.upstream.standalone import history as standalone_history
 from tidb_binlog.upstream.standalone import layout
 from tidb_binlog.upstream.tidb.meta import history as tidb_history
@@ -94,6 +95,10 @@ def _definition(body: bytes) -> object:
     return catalog.read(1, b'{"version":1,"last_id":2}', {"shop": b'{"name":"shop","id":2}', "shop/t": body})
 
 
+def _columns(body: bytes) -> object:
+    return TableInfo.from_json(ddl_job.decode(body)).to_json()
+
+
 def _database(body: bytes) -> object:
     return catalog.read(1, b'{"version":1,"last_id":2}', {"shop": body, "shop/t": json.dumps(TABLE).encode()})
 
@@ -109,6 +114,11 @@ READERS: dict[str, tuple[Callable[[bytes], object], Any]] = {
     "database in the schema": (_database, {"name": "shop", "id": 2}),
     "DDL job": (ddl_job.parse, JOB),
     "head of a DDL job": (ddl_job.head, JOB),
+    "definition of a table": (_columns, {
+        "id": 7, "name": {"O": "t"}, "charset": "utf8mb4", "is_common_handle": True,
+        "cols": [{"id": 1, "name": {"O": "c"}, "offset": 0, "type": {"Tp": 3, "Flag": 0, "Elems": ["a"]}}],
+        "index_info": [{"idx_name": {"O": "i"}, "idx_cols": [{"name": {"O": "c"}, "offset": 0}]}],
+    }),
     "running DDL job of TiKV": (tidb_history.RunningJob.read, JOB),
     "checkpoint row": (
         lambda body: Checkpoint.from_json(body.decode("utf-8", "replace")),

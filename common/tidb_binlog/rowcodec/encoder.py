@@ -98,20 +98,13 @@ class RowEncoder:
         )
         handle = info.handle_column
         self._handle = handle
-        self._clustered: tuple[tuple[Column, int], ...] = ()
-        left_out: set[int] = set()
-        if handle is not None:
-            left_out.add(handle.id)
-        elif info.is_common_handle:
-            index = info.primary_index
-            assert index is not None
-            by_offset = {column.offset: column for column in ordered}
-            self._clustered = tuple((by_offset[part.offset], part.length) for part in index.columns)
-            left_out.update(
-                column.id
-                for column, length in self._clustered
-                if length == WHOLE_COLUMN and not needs_restored_data(column.type)
-            )
+        self._clustered = () if handle is not None else info.clustered_key
+        left_out = {handle.id} if handle is not None else set()
+        left_out.update(
+            column.id
+            for column, length in self._clustered
+            if length == WHOLE_COLUMN and not needs_restored_data(column.type)
+        )
         self._left_out = left_out
         self._has_rowid = handle is None and not info.is_common_handle
 

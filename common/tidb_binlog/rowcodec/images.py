@@ -39,13 +39,8 @@ class Images:
         self._absent = {column.id: absent_datum(column) for column in ordered if column.is_writable}
         handle = info.handle_column
         self._handle = handle
-        self._clustered: tuple[tuple[Column, int], ...] = ()
+        self._clustered = info.clustered_key
         self._has_rowid = handle is None and not info.is_common_handle
-        if info.is_common_handle:
-            index = info.primary_index
-            assert index is not None
-            by_offset = {column.offset: column for column in ordered}
-            self._clustered = tuple((by_offset[part.offset], part.length) for part in index.columns)
         self._only_in_handle = frozenset(
             column.id
             for column, length in self._clustered

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from tidb_binlog.rowcodec.row_error import RowError, UnsupportedTable
+from tidb_binlog.rowcodec.row_error import UnsupportedTable
 from tidb_binlog.table_info import ROWID_COLUMN_ID, WHOLE_COLUMN, Column, ColumnKind, SchemaState, TableInfo
 
 
@@ -79,18 +79,10 @@ def _handle_parts(info: TableInfo, place: dict[int, int]) -> tuple[HandlePart, .
         return (HandlePart(column, place.get(column.id, -1)),)
     if not info.is_common_handle:
         return (HandlePart(None, -1),)
-    index = info.primary_index
-    if index is None:
-        raise RowError(f"table {info.name} ({info.id}) has a clustered primary key but no primary index")
-    by_offset = {column.offset: column for column in info.columns}
-    parts = []
-    for part in index.columns:
-        column = by_offset.get(part.offset)
-        if column is None:
-            raise RowError(f"primary index of table {info.name} ({info.id}) names no column at {part.offset}")
-        whole = part.length == WHOLE_COLUMN
-        parts.append(HandlePart(column, place.get(column.id, -1) if whole else -1))
-    return tuple(parts)
+    return tuple(
+        HandlePart(column, place.get(column.id, -1) if length == WHOLE_COLUMN else -1)
+        for column, length in info.clustered_key
+    )
 
 
 def make_layout(info: TableInfo, null_if_absent: frozenset[int]) -> Layout:

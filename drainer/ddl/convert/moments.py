@@ -13,9 +13,9 @@ import calendar
 import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Final, NamedTuple
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tidb_binlog.rowcodec.temporal import duration_text, fraction_text, parse_duration
+from tidb_binlog.time_text import named_zone
 
 SECOND_US: Final = 1_000_000
 _HOUR_MAX: Final = 838
@@ -56,13 +56,11 @@ def zone_of(name: str, offset: str) -> tzinfo:
     """The zone of that name, or the offset where the name is none or is not known here."""
     for text in (name, offset):
         match = _OFFSET.fullmatch(text)
-        if match:
-            size = timedelta(hours=int(match[2]), minutes=int(match[3] or 0))
+        size = timedelta(hours=int(match[2]), minutes=int(match[3] or 0)) if match else timedelta()
+        if match and size < timedelta(days=1):
             return timezone(-size if match[1] == "-" else size)
-        try:
-            return ZoneInfo(text)
-        except (ZoneInfoNotFoundError, ValueError):
-            continue
+        if zone := named_zone(text):
+            return zone
     raise NoCast(f"time zone {name}")
 
 

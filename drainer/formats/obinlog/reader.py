@@ -24,7 +24,7 @@ from drainer.changes.statement_effect import action_of
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableEvents, TableVersion, Tracked, Transaction
 from tidb_binlog.errors import BinlogError, Corruption
 from tidb_binlog.foreign_document import UNREADABLE
-from tidb_binlog.protobuf_fields import LENGTH, MalformedMessage, Read, fields
+from tidb_binlog.protobuf_fields import LENGTH, MalformedMessage, Read, fields, utf8_text
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import ColumnKind, FieldType, TableInfo
 from tidb_binlog.tso import Ts
@@ -120,11 +120,12 @@ def ddl(read: Read, head: RecordHead) -> Ddl:
         data = pb.DDLData.FromString(read(*head.ddl))
         if data.HasField("job"):
             return ddl_of(json.loads(data.job))
-    except (DecodeError, ValueError, KeyError, TypeError) as error:
+        schema, table = utf8_text(data.schema_name), utf8_text(data.table_name)
+    except (DecodeError, *UNREADABLE) as error:
         raise Corruption(f"DDL with commit_ts {head.commit_ts} cannot be read: {error}", hint=_HINT) from None
     query = data.ddl_query.decode("utf-8", "surrogateescape")
-    names = ((data.schema_name, data.table_name),) if data.schema_name else ()
-    return Ddl(head.commit_ts, 0, action_of(query), data.schema_name, query, names, 0)
+    names = ((schema, table),) if schema else ()
+    return Ddl(head.commit_ts, 0, action_of(query), schema, query, names, 0)
 
 
 def ddl_of(document: dict[str, Any]) -> Ddl:
@@ -162,6 +163,7 @@ class ObinlogReader:
         self._definitions = definitions
         self._resolve = resolve
         self._rows: dict[TableVersion, _RowWriter] = {}
+        self._readable: set[ForeignTable] = set()
 
     def transaction(self, read: Read, head: RecordHead, to_utc: ToUtc) -> Transaction:
         """A whole transaction. Raises `Corruption` and what `resolve` raises."""
@@ -224,9 +226,11 @@ class ObinlogReader:
 
     def _version(self, table: _Table, commit_ts: Ts) -> TableVersion:
         if not table.definition:
-            return self._resolve(
-                ForeignTable(table.schema, table.name, tuple(table.columns), tuple(table.keys))
-            )
+            foreign = ForeignTable(table.schema, table.name, tuple(table.columns), tuple(table.keys))
+            if foreign not in self._readable:
+                _check_texts(foreign)
+                self._readable.add(foreign)
+            return self._resolve(foreign)
         version = self._definitions.get(table.definition)
         if version is None:
             _fail(
@@ -271,12 +275,21 @@ def _survey(read: Read, start: int, stop: int) -> _Table:
     return table
 
 
+def _check_texts(table: ForeignTable) -> None:
+    """Raises `MalformedMessage`."""
+    for column in map(pb.ColumnInfo.FromString, table.columns):
+        utf8_text(column.name), utf8_text(column.mysql_type)
+    for key in map(pb.Key.FromString, table.keys):
+        for name in (key.name, *key.column_names):
+            utf8_text(name)
+
+
 class _RowWriter:
     """Rows of one table version from messages: values by column name, then the row encoder."""
 
     def __init__(self, version: TableVersion, table: _Table) -> None:
         types = {column.name: column.type for column in version.info.columns}
-        names = [pb.ColumnInfo.FromString(info).name for info in table.columns]
+        names = [utf8_text(pb.ColumnInfo.FromString(info).name) for info in table.columns]
         self._label = f"{table.schema}.{table.name}"
         self._columns = [(name, _value_of(types[name]) if name in types else None) for name in names]
         self._zoned = {name for name in names if name in types and types[name].kind is ColumnKind.TIMESTAMP}
@@ -306,7 +319,7 @@ class _RowWriter:
             try:
                 value = None if column.is_null else value_of(column)
                 values[name] = to_utc(value) if value is not None and name in self._zoned else value
-            except ValueError:
+            except UNREADABLE:
                 raise MalformedMessage(
                     f"column {name} of {self._label} has a value of another type"
                 ) from None

@@ -22,7 +22,6 @@ Tests  tests/spark/source/test_source.py
 
 from __future__ import annotations
 
-import zoneinfo
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -37,6 +36,7 @@ from drainer.reading.archive.files.segments import AUTO, SLICE_BYTES, Survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.txn import TableVersion
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.time_text import named_zone
 
 STREAM: Final = frozenset({"failondataloss", "maxrowspertrigger", "maxbytespertrigger"})
 KNOWN: Final = frozenset(
@@ -132,12 +132,11 @@ def _table(text: str) -> tuple[str, str]:
 
 def time_zone(text: str) -> str:
     """The name of a time zone, UTC for none. Raises `ConfigError`."""
-    try:
-        return zoneinfo.ZoneInfo(text).key if text else UTC
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+    if text and named_zone(text) is None:
         raise ConfigError(
             f"time-zone={text!r} is not known here", hint="a name such as Europe/Berlin or Asia/Shanghai"
-        ) from None
+        )
+    return text or UTC
 
 
 def _flag(name: str, text: str) -> bool:

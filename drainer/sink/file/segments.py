@@ -27,6 +27,7 @@ from drainer.sink.file import table_definitions as archive_tables
 from tidb_binlog.errors import Corruption
 from tidb_binlog.filesystem import replace_file, sync_directory
 from tidb_binlog.observe import log
+from tidb_binlog.protobuf_fields import MalformedMessage, utf8_text
 from tidb_binlog.record import RecordError
 from tidb_binlog.tso import Ts
 from tidb_binlog.wire import pb_binlog_pb2
@@ -188,6 +189,8 @@ def _message(payload: bytes) -> pb_binlog_pb2.Binlog | None:
     """None for what is no record of an archive: one of a relay log lacks the kinds of events."""
     try:
         message = pb_binlog_pb2.Binlog.FromString(payload)
-    except DecodeError:
+        for event in message.dml_data.events:
+            utf8_text(event.schema_name), utf8_text(event.table_name)
+    except (DecodeError, MalformedMessage):
         return None
     return message if all(event.HasField("tp") for event in message.dml_data.events) else None

@@ -16,9 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drainer.mysql.literal.plan import SqlPlan, compile_sql
+from drainer.mysql.literal.plan import compile_sql
 from tests.cases import case
-from tests.common.rowcodec.tables import binary, column, index, key, kind, table
+from tests.common.rowcodec.agreeing import CLUSTERED, HIDDEN, PLANS, WIDE, outcome, outcomes_agree
+from tests.common.rowcodec.tables import column, index, key, kind, table
 from tidb_binlog.rowcodec import RowError, TablePlan, UnsupportedTable, compile_table
 from tidb_binlog.rowcodec.encoder import RowEncoder, UnwritableValue
 from tidb_binlog.rowcodec.put import put_value
@@ -268,29 +269,6 @@ def test_tables_of_one_shape_share_their_code_and_name_their_own_columns() -> No
 
 # -- fuzzing: the generated readers and the strict one must always agree ---------------------------
 
-WIDE = table(
-    ("id", key("bigint")),
-    ("u", kind("int", unsigned=True, not_null=True)),
-    ("s", kind("varchar", not_null=True)),
-    ("b", binary("blob")),
-    ("d", kind("decimal", flen=12, decimal=2)),
-    ("f", kind("double")),
-    ("g", kind("float", not_null=True)),
-    ("at", kind("datetime", decimal=3)),
-    ("day", kind("date", not_null=True)),
-    ("t", kind("time", decimal=6)),
-    ("y", FieldType(13, 96, 4, 0)),
-    ("e", kind("enum", elems=("a", "b'c"))),
-    ("m", kind("set", elems=("p", "q", "r"))),
-    ("n", kind("bit", flen=12)),
-    ("j", kind("json")),
-)
-CLUSTERED = table(
-    ("k", key("varchar", flen=10)), ("c", key("char", flen=5)), ("t", key("time")), ("v", kind("int")),
-    handle="common", indexes=(index(1, ("c", 1), ("k", 0), ("t", 2), primary=True),),
-)  # fmt: skip
-HIDDEN = table(("a", kind("int")), ("b", kind("varchar")), handle="rowid", indexes=(index(2, ("a", 0)),))
-
 
 def milliseconds(at: datetime) -> str:
     return at.isoformat(" ", "microseconds")[:-3]
@@ -321,32 +299,6 @@ clustered_rows = st.tuples(
 )
 
 
-def outcome(function: Any, *arguments: Any) -> tuple[str, Any]:
-    try:
-        return "value", function(*arguments)
-    except RowError as error:
-        return "error", str(error)
-
-
-def outcomes_agree(plan: TablePlan, sql: SqlPlan, row: bytes) -> bool:
-    """Whether all readers say the same of the row, as any image; True if it is a row."""
-    insert = outcome(plan.decode_insert, row)
-    assert repr(insert) == repr(outcome(plan.strict.insert, row))
-    assert insert[0] == outcome(sql.insert_literals, row)[0]
-    delete = outcome(plan.decode_delete, row)
-    assert repr(delete) == repr(outcome(plan.strict.delete, row))
-    update, strict = outcome(plan.decode_update, row), outcome(plan.strict.update, row)
-    assert repr(update) == repr((strict[0], strict[1][:2] if strict[0] == "value" else strict[1]))
-    if sql.key_columns:
-        for image, key_of in ((insert, sql.insert_key), (delete, sql.delete_key)):
-            if image[0] == "value" and None not in image[1]:
-                assert key_of(row)
-    if strict[0] == "value":
-        split = strict[1][2]
-        assert sql.update_literals(row, split).startswith(b"(")
-    return "value" in (insert[0], delete[0], update[0])
-
-
 def check_all(info: TableInfo, values: Any, other: Any, seed: int, rowid: int | None = None) -> None:
     plan, sql, encoder = PLANS[info.columns]
     rows = (
@@ -363,9 +315,6 @@ def check_all(info: TableInfo, values: Any, other: Any, seed: int, rowid: int | 
         assert outcomes_agree(plan, sql, row)
         for _ in range(6):
             outcomes_agree(plan, sql, mutated(row, chance))
-
-
-TELLING = (0, 1, 2, 5, 6, 7, 8, 9, 10, 39, 92, 127, 128, 255)
 
 
 def mutated(row: bytes, chance: random.Random) -> bytes:
@@ -388,10 +337,6 @@ def mutated(row: bytes, chance: random.Random) -> bytes:
     return bytes(out)
 
 
-PLANS: dict[Any, tuple[TablePlan, SqlPlan, RowEncoder]] = {
-    info.columns: (compile_table(info), compile_sql(info), RowEncoder(info))
-    for info in (WIDE, CLUSTERED, HIDDEN)
-}
 quick = settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 

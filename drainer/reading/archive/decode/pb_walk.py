@@ -32,6 +32,7 @@ from drainer.reading.archive.decode.records import Row
 from drainer.txn import DELETE, INSERT, UPDATE, TableVersion
 from tidb_binlog import table_info as ti
 from tidb_binlog.errors import Corruption
+from tidb_binlog.protobuf_fields import MalformedMessage, utf8_text
 from tidb_binlog.rowcodec.codegen import UNEXPECTED
 from tidb_binlog.rowcodec.datum import BYTES, FLOAT, NULL_DATUM, UVARINT, VARINT, bytes_span, skip
 from tidb_binlog.rowcodec.decimals import PRECISION_MAX, put_decimal
@@ -313,9 +314,11 @@ class _Event:
         try:
             self._event = pb.Event.FromString(data)
             self.columns = [pb.Column.FromString(column) for column in self._event.row]
-        except (DecodeError, UnicodeDecodeError):
+            self.schema, self.table = utf8_text(self._event.schema_name), utf8_text(self._event.table_name)
+            for column in self.columns:
+                utf8_text(column.name), utf8_text(column.mysql_type)
+        except (DecodeError, MalformedMessage):
             raise Corruption("an event of the archive cannot be read") from None
-        self.schema, self.table = self._event.schema_name, self._event.table_name
         self.kind: int = self._event.tp
         self.shape = tuple(self._described(column) for column in self.columns)
 

@@ -81,7 +81,7 @@ _UPPER: Final = _Upper()
 
 
 def body(payload: bytes) -> Body:
-    """Raises `Corruption`."""
+    """Raises `Corruption`, `ConfigError` for a relay log's record of another version."""
     try:
         if payload[0] == 0x08 and payload[2] == 0x10 and payload[12] in _TAGS:  # as it is since 1978
             _, _, _, a, b, c, d = payload[:7]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC
+from datetime import UTC, timedelta
 
 import pytest
 
 from drainer.ddl.convert.cast import Moments, cast
-from drainer.ddl.convert.moments import NoCast
+from drainer.ddl.convert.moments import NoCast, zone_of
 from tests.drainer.support import conversions
 from tests.drainer.support.conversions import Case, field_type
 
@@ -62,3 +62,11 @@ def test_half_a_character_in_json_is_not_known(text: bytes) -> None:
 
 def test_zero_octets_are_no_other_encoding() -> None:
     assert cast(b"1\0", field_type("blob"), field_type("json"), JOB) is None
+
+
+@pytest.mark.parametrize("name", ["Asia", "x" * 300, "../UTC", "\0", "+24:00", "+99", ""])
+def test_a_zone_of_any_name_is_one_or_is_not_known(name: str) -> None:
+    """A directory of zones is none, nor is what no file can be called."""
+    assert zone_of(name, "+08:00").utcoffset(None) == timedelta(hours=8)
+    with pytest.raises(NoCast):
+        zone_of(name, name)

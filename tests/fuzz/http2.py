@@ -1,20 +1,11 @@
-"""Hostile octets: mutated recordings into the cores. Nothing raises, memory and answers stay within bounds.
-
-`DOOR_FUZZ_INPUTS` and `DOOR_FUZZ_SEED` choose how many and which.
-"""
+"""HTTP/2: mutated recordings into a connection's cores: memory and answers stay within bounds."""
 
 from __future__ import annotations
 
-import gc
-import os
 import random
 import struct
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
-
-import pytest
+from collections.abc import Sequence
+from typing import Final
 
 from tests.common.door.support.door_recordings import recordings
 from tests.common.door.support.model import (
@@ -34,6 +25,8 @@ from tests.common.door.support.model import (
     rst,
     unary,
 )
+from tests.fuzz.campaign import ending
+from tests.fuzz.octets import MUTATIONS, Mutation, any_of, below
 from tidb_binlog.door import protocol_detection
 from tidb_binlog.door.calls.message_framing import MessageReader
 from tidb_binlog.door.calls.methods import methods_of
@@ -45,11 +38,6 @@ from tidb_binlog.door.http2.lifetime import Lifetime
 from tidb_binlog.door.limits import Budget, Limits
 from tidb_binlog.rpc.service import RpcStatus
 
-T = TypeVar("T")
-
-INPUTS = int(os.environ.get("DOOR_FUZZ_INPUTS", "80000"))
-PARTS = 4
-SEED = int(os.environ.get("DOOR_FUZZ_SEED", "9113"))
 LIMITS = Limits(
     message_bytes_max=1 << 16,
     streams_max=8,
@@ -77,43 +65,6 @@ SHORT = [
 ]
 KINDS = (*range(11), 0xFF)
 IDS = (0, 0, 1, 1, 1, 2, 3, 5, 7, 9, 0x7FFFFFFF, 0x80000001)
-
-
-def below(rng: random.Random, stop: int) -> int:
-    """As `randrange`, in a third of its time."""
-    return int(rng.random() * stop)
-
-
-def any_of(rng: random.Random, choices: Sequence[T]) -> T:
-    return choices[int(rng.random() * len(choices))]
-
-
-def flip(octets: bytearray, rng: random.Random) -> None:
-    at = below(rng, len(octets))
-    octets[at] ^= 1 << below(rng, 8)
-
-
-def overwrite(octets: bytearray, rng: random.Random) -> None:
-    octets[below(rng, len(octets))] = any_of(rng, (0, 1, 4, 5, 8, 9, 0x7F, 0x80, 0xFF, below(rng, 256)))
-
-
-def remove(octets: bytearray, rng: random.Random) -> None:
-    at = below(rng, len(octets))
-    del octets[at : at + 1 + below(rng, 15)]
-
-
-def insert(octets: bytearray, rng: random.Random) -> None:
-    at = below(rng, len(octets) + 1)
-    octets[at:at] = rng.randbytes(1 + below(rng, 11))
-
-
-def duplicate(octets: bytearray, rng: random.Random) -> None:
-    at = below(rng, len(octets))
-    octets[at:at] = octets[at : at + 1 + below(rng, 59)]
-
-
-def cut_off(octets: bytearray, rng: random.Random) -> None:
-    del octets[below(rng, len(octets)) :]
 
 
 def boundaries(octets: bytes | bytearray) -> list[int]:
@@ -158,31 +109,12 @@ def flood(octets: bytearray, rng: random.Random) -> None:
     octets[places[which] : places[which]] = bytes(frame) * 30
 
 
-MUTATIONS: list[Callable[[bytearray, random.Random], None]] = [
-    flip, flip, overwrite, remove, insert, duplicate, cut_off, splice, splice, repeat_frame, repeat_frame,
-]  # fmt: skip
+FRAME_MUTATIONS: Final[tuple[Mutation, ...]] = (
+    *MUTATIONS, splice, splice, splice, repeat_frame, repeat_frame, repeat_frame, flood,
+)  # fmt: skip
 
 
-def mutate(octets: bytes, rng: random.Random) -> bytes:
-    mutated = bytearray(octets)
-    for _ in range(any_of(rng, (1, 1, 2, 2, 3, 6))):
-        if not mutated:
-            break
-        any_of(rng, MUTATIONS)(mutated, rng)
-    if mutated and rng.random() < 0.02:
-        flood(mutated, rng)
-    return bytes(mutated)
-
-
-@dataclass
-class Tally:
-    """What came of the inputs."""
-
-    given: Counter[str] = field(default_factory=Counter)
-    ends: Counter[str] = field(default_factory=Counter)
-
-
-def into_connection(octets: bytes, rng: random.Random, tally: Tally) -> None:
+def into_connection(octets: bytes, rng: random.Random) -> str:
     budget = Budget(LIMITS)
     runner = FakeRunner(lambda: NOW_S)
     runner.keeps = False
@@ -213,7 +145,8 @@ def into_connection(octets: bytes, rng: random.Random, tally: Tally) -> None:
     assert session.held == budget.receive_held <= 14 * len(octets)
     assert outbound.queued == budget.send_queued <= runner.echoed_bytes + runner.ends * REPLY_BYTES
     assert connection.lingering == 0
-    tally.ends[f"GOAWAY {connection.fault.code}" if connection.fault else "open"] += 1
+    fault = connection.fault
+    end = f"GOAWAY {fault.code}, {ending(fault)}" if fault else "open"
     if not connection.ended:
         lifetime.drain(NOW_S + 2)
         lifetime.tick(NOW_S + 50)
@@ -231,9 +164,10 @@ def into_connection(octets: bytes, rng: random.Random, tally: Tally) -> None:
     assert not session.waiting
     assert connection.lingering == session.held == budget.receive_held == 0
     assert outbound.queued == budget.send_queued == 0
+    return end
 
 
-def into_messages(octets: bytes, rng: random.Random, tally: Tally) -> None:
+def into_messages(octets: bytes, rng: random.Random) -> str:
     reader = MessageReader(1 << 12)
     at = taken = 0
     try:
@@ -247,95 +181,30 @@ def into_messages(octets: bytes, rng: random.Random, tally: Tally) -> None:
         if not reader.inside:
             assert taken == len(octets)
     except RpcStatus as status:
-        tally.ends[f"message status {status.code}"] += 1
-    else:
-        tally.ends["messages read"] += 1
+        return f"status {status.code}"
+    return "messages"
 
 
-def into_detection(octets: bytes, tally: Tally) -> None:
+def into_detection(octets: bytes, rng: random.Random) -> str:
     verdict = protocol_detection.detect(octets)
-    tally.ends["rejected" if isinstance(verdict, protocol_detection.Reject) else verdict.name] += 1
     for size in range(0, min(24, len(octets)), 5):
         early = protocol_detection.detect(octets[:size])
         # What was said of a part holds for the whole.
         assert early is protocol_detection.WireProtocol.NEED_MORE or type(early) is type(verdict), size
+    return "rejected" if isinstance(verdict, protocol_detection.Reject) else verdict.name
 
 
-def fuzz(inputs: int, seed: int) -> Tally:
-    rng = random.Random(seed)
-    tally = Tally()
-    long = list(recordings().values())
-    bodies = [prefixed(b"hello") * 3, prefixed(b""), prefixed(bytes(200)) + prefixed(b"z", flag=1)]
-    beginnings = [PREFACE + GREETING, b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00"]
-    for number in range(inputs):
-        octets = b""
-        if number % 2000 == 0:
-            gc.collect()
-        try:
-            match number % 20:
-                case 0:
-                    octets = mutate(any_of(rng, long), rng)
-                    into_connection(octets, rng, tally)
-                    tally.given["recordings"] += 1
-                case 1 | 2:
-                    octets = mutate(any_of(rng, bodies), rng)
-                    into_messages(octets, rng, tally)
-                    tally.given["messages"] += 1
-                case 3:
-                    octets = mutate(any_of(rng, beginnings), rng)
-                    into_detection(octets, tally)
-                    tally.given["beginnings"] += 1
-                case _:
-                    octets = GREETING + mutate(any_of(rng, SHORT), rng)
-                    into_connection(octets, rng, tally)
-                    tally.given["calls"] += 1
-        except Exception as error:
-            error.add_note(f"seed {seed}, input {number}: {octets.hex()}")
-            raise
-    return tally
+ENDS: Final = ("open", *(f"GOAWAY {code}," for code in (1, 3, 5, 6, 9, 11)))
+"""Every fault that a peer can cause."""
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_no_input_breaks_the_cores(part: int) -> None:
-    inputs = len(range(part, INPUTS, PARTS))
-    gc.freeze()
-    gc.disable()  # a quarter of the time: connections are rings of objects, collected in lots instead
-    try:
-        tally = fuzz(inputs, SEED + part)
-    finally:
-        gc.enable()
-        gc.unfreeze()
-    print(f"seed {SEED + part}:", dict(tally.given), dict(sorted(tally.ends.items())))
-    assert sum(tally.given.values()) == inputs
-    assert sum(tally.ends.values()) == inputs
-    if inputs >= 20_000:  # every error a peer can cause was caused
-        for code in (1, 3, 5, 6, 9, 11):
-            assert tally.ends[f"GOAWAY {code}"], code
+def connections() -> Sequence[bytes]:
+    return [*recordings().values(), *(GREETING + calls for calls in SHORT)]
 
 
-LEAST = {
-    "empty HEADERS": lambda stream: headers(stream, b""),
-    "HEADERS of no length, padded": lambda stream: headers(stream, b"\x82", 0x5),
-    "PING": lambda stream: ping(),
-    "SETTINGS": lambda stream: frames.settings({}),
-    "WINDOW_UPDATE": lambda stream: frames.window_update(0, 1),
-    "PRIORITY": lambda stream: priority(stream),
-    "RST_STREAM after HEADERS": lambda stream: headers(stream, b"") + rst(stream),
-    "unknown frame": lambda stream: frames.frame(0x20, 0, stream),
-}
+def into_framing(octets: bytes, rng: random.Random) -> str:
+    return f"{into_messages(octets, rng)}, {into_detection(octets, rng)}"
 
 
-@pytest.mark.parametrize("kind", LEAST)
-def test_the_least_frames_are_answered_with_twice_their_octets_at_most(kind: str) -> None:
-    budget = Budget()
-    generous = Limits(
-        resets_burst=10**9, settings_burst=10**9, glitches_burst=10**9, ping_strikes_max=10**9, ping_gap_s=0
-    )
-    runner = FakeRunner(lambda: NOW_S)
-    connection = Connection(lambda it: Session(it, METHODS, runner, budget), generous, budget, NOW_S)
-    connection.outbound.out.clear()
-    octets = GREETING + b"".join(LEAST[kind](stream) for stream in range(1, 20_000, 2))
-    connection.receive(octets, NOW_S)
-    assert not connection.ended
-    written = sum(map(len, connection.outbound.out))
-    assert written <= 2 * len(octets) + (1 << 16)
+BODIES = [prefixed(b"hello") * 3, prefixed(b""), prefixed(bytes(200)) + prefixed(b"z", flag=1)]
+BEGINNINGS = [PREFACE + GREETING, b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00"]

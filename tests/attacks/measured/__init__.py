@@ -1,0 +1,1 @@
+"""A daemon on an event loop that measures itself."""

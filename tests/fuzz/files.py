@@ -1,0 +1,204 @@
+"""Files: records of relay logs and of archives, and what lies beside them.
+
+A record is mutated inside, its checksum right, or the file around it: then what is read of it was there.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import TypeVar
+
+from drainer.formats import binlog_file
+from drainer.formats.binlog_directory import BinlogFile
+from drainer.formats.binlog_file import Synced
+from drainer.formats.obinlog.writer import ObinlogWriter
+from drainer.formats.pb import PbEncoder
+from drainer.formats.relay_payload import PayloadWriter, in_memory
+from drainer.formats.segment_index import SegmentIndex
+from drainer.reading.archive.decode.definitions import Definitions
+from drainer.reading.archive.decode.pb_walk import PbWalker
+from drainer.reading.archive.files import payload as payloads
+from drainer.reading.archive.files.framing import after_damage, file_records
+from drainer.relay.record_readers import RecordReaders
+from drainer.reparo.viewing import lines_of_rows
+from drainer.sink.file.segments import add_record
+from drainer.stream.rules.rule_set import Rules
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.translate.translator import Translator
+from drainer.txn import Ddl, Item, Transaction
+from tests.drainer.support import recorded
+from tests.fuzz.campaign import ending
+from tidb_binlog.errors import ConfigError, Corruption
+from tidb_binlog.record import FILE_HEADER_SIZE, FILE_OVERHEAD, RecordError, encode_file
+
+T = TypeVar("T")
+PAYLOAD_BYTES_MAX = 4096
+
+
+@cache
+def items() -> tuple[Item, ...]:
+    """Of some scenarios, with what pumps sent: rows of every type, DDL."""
+    found: list[Item] = []
+    for scenario in ("types", "ddl"):
+        translator = Translator(SchemaTracker.from_history([], finished_ts=0), Rules())
+        each = [translator.translate(entry) for entry in recorded.merged(scenario)]
+        kept = [one for one in each if one is not None and (isinstance(one, Ddl) or one.tables)]
+        found += random.Random(1).sample(kept, 25)
+    return tuple(found)
+
+
+@cache
+def go_records() -> tuple[bytes, ...]:
+    """Of the Go drainer: its relay log and its archive."""
+    found: list[bytes] = []
+    for kind in ("relay", "events"):
+        for path in sorted((recorded.ROOT / "types" / kind).glob("binlog-*.gz")):
+            each = [record for _, record in file_records(in_memory(gzip.decompress(path.read_bytes())))]
+            found += random.Random(1).sample(each, 12)
+    return tuple(found)
+
+
+def records(encoders: Sequence[PayloadWriter | ObinlogWriter | PbEncoder]) -> list[bytes]:
+    made = [
+        encoder.ddl(item, item.query) if isinstance(item, Ddl) else encoder.transaction(item)
+        for item in items()
+        for encoder in encoders
+        if not encoder.begin_file()  # type: ignore[func-returns-value]
+    ]
+    return [record for record in (*made, *go_records()) if len(record) < PAYLOAD_BYTES_MAX]
+
+
+def relay_records() -> list[bytes]:
+    return records([PayloadWriter(), ObinlogWriter()])
+
+
+def archive_records() -> list[bytes]:
+    return records([PbEncoder()])
+
+
+def into_relay(octets: bytes, rng: random.Random) -> str:
+    """A record by itself. In pieces it is what it is as a whole."""
+    read, size = in_memory(octets), len(octets)
+    try:
+        commit_ts, reader = RecordReaders().of(read, size)
+        if reader.is_ddl(read, size):
+            return "a DDL" if isinstance(reader.item(read, size), Ddl) else "no DDL"
+        whole = reader.item(read, size)
+        pieces = list(reader.pieces(read, size))
+    except (Corruption, ConfigError) as error:
+        return ending(error)
+    assert isinstance(whole, Transaction)
+    assert {piece.commit_ts for piece in (whole, *pieces)} == {commit_ts}
+    assert rows_of([whole]) == rows_of(pieces)
+    return "rows"
+
+
+def rows_of(pieces: Sequence[Transaction]) -> list[tuple[int, bytes]]:
+    return [
+        pair
+        for piece in pieces
+        for events in piece.tables
+        for pair in zip(events.kinds, events.rows, strict=True)
+    ]
+
+
+def indexed(octets: bytes) -> SegmentIndex:
+    """As a Drainer that starts again reads a record of its own."""
+    index, descriptor = SegmentIndex(), os.memfd_create("record")
+    try:
+        os.write(descriptor, encode_file(octets))
+        file = BinlogFile("record", 1, descriptor, len(octets) + FILE_OVERHEAD)
+        add_record(index, file, binlog_file.Place(FILE_HEADER_SIZE, len(octets)))
+    finally:
+        os.close(descriptor)
+    return index
+
+
+def into_archive(octets: bytes, rng: random.Random) -> str:
+    """A record by itself. Its rows are counted as they are read, and read alike the second time, by what was
+    learned from the first."""
+    try:
+        body = payloads.body(octets)
+        kind = payloads.kind_of(octets)
+        counts = payloads.Counts()
+        head = payloads.HEADS[kind](octets, 0, counts)
+        assert (head.commit_ts, head.size, head.is_ddl) == (
+            body.commit_ts,
+            len(octets),
+            body.tag == payloads.DDL,
+        )
+        if body.tag == payloads.DDL or kind != payloads.PB:
+            return f"{kind}, {body.tag}"
+        lines_of_rows(octets, lambda *_: True)
+        index = indexed(octets)
+        walker = PbWalker(Definitions())
+        rows = walker.rows(octets, body.commit_ts)
+        again = walker.rows(octets, body.commit_ts)  # by what was learned: which numbers have no sign
+        assert [[row[1] for row in run] for _, run in again] == [[row[1] for row in run] for _, run in rows]
+        assert walker.rows(octets, body.commit_ts) == again
+    except (Corruption, ConfigError) as error:
+        return ending(error)
+    assert sum(len(run) for _, run in rows) == head.rows == sum(map(sum, counts.values()))
+    assert index.rows == {payloads.table_name(name): kinds for name, kinds in counts.items()}
+    assert SegmentIndex.from_json(index.to_json()) == index
+    return "rows"
+
+
+def whole_files() -> list[bytes]:
+    made = [encode_file(record) for record in archive_records() + relay_records() if len(record) < 200]
+    return [b"".join(made[at : at + 3]) for at in range(0, len(made) - 3, 3)]
+
+
+def read_until(records: Iterator[T], into: list[T]) -> RecordError | None:
+    try:
+        into += records
+    except RecordError as error:
+        return error
+    return None
+
+
+def into_framing(octets: bytes, rng: random.Random) -> str:
+    """Both readers find the same records, and end at the same place; nothing else stood before it."""
+    read, size = in_memory(octets), len(octets)
+    found: list[tuple[int, bytes]] = []
+    places: list[binlog_file.Place] = []
+
+    def checked() -> Iterator[binlog_file.Place]:
+        for place in binlog_file.places(read, size):
+            binlog_file.check(read, place)
+            yield place
+
+    error, other = read_until(file_records(read), found), read_until(checked(), places)
+    assert (error and error.offset) == (other and other.offset)
+    assert [place.record for place in places] == [pos for pos, _ in found]
+    whole = b"".join(encode_file(record) for _, record in found)
+    assert whole == octets[: error.offset if error else size]
+    if error is None:
+        return "whole"
+    after = after_damage(read, error.offset)
+    assert after is None or error.offset < after <= size
+    torn = [
+        binlog_file.is_torn_end(error, 1, synced, read, size)
+        for synced in (None, Synced(1, 0), Synced(1, size))
+    ]
+    assert torn[1:] == [True, error.offset >= size]
+    return f"{min(len(found), 3)}, {torn[0]}, {ending(error)}"
+
+
+def indexes() -> list[bytes]:
+    index = SegmentIndex(cluster_id=7)
+    index.add(5, 0, 99, is_ddl=False)
+    index.count({("shop", "orders"): (1, 2, 3)})
+    return [index.to_json(), SegmentIndex(closed=True).to_json(), Synced(3, 1 << 40).to_bytes()]
+
+
+def into_index(octets: bytes, rng: random.Random) -> str:
+    synced = Synced.from_bytes(octets)
+    assert synced is None or synced.to_bytes() == octets
+    index = SegmentIndex.from_json(octets)
+    assert index is None or SegmentIndex.from_json(index.to_json()) == index
+    return f"{synced is not None}, {index is not None}"
