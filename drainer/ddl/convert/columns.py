@@ -268,7 +268,7 @@ def _swap(
         if name in after or name not in was:
             unused = "" if key.used else f" {change.server.invisible}"
             clauses.append(f"ADD {_key_again(key, after.get(name), conversions)}{unused}")
-    clauses += [f"ADD {check_clause(check)}" for check in checks]
+    clauses += [f"ADD {check_clause(check, change.server)}" for check in checks]
     return f"ALTER TABLE {name_of(*table)} {', '.join(clauses)}"
 
 

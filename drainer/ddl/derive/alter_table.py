@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from drainer.ddl.derive.compare import (
     PresentColumn,
     PresentKey,
+    comparable,
     same_column,
     same_default,
     same_key,
@@ -207,7 +208,8 @@ def _columns(
             if changed:
                 missing.append(f"column {column.name} is not there")
             continue
-        differs = changed and (match is None or _differs(column, match, change.server))
+        unseen = was is not None and was.default != column.default and not comparable(column)
+        differs = changed and (match is None or unseen or _differs(column, match, change.server))
         if differs or column.id in places:
             _column(column, match, places.get(column.id, ""), change, clauses, missing)
 

@@ -15,7 +15,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Final
 
 from drainer.ddl.derive.definition import Column, Definition, Key, Partitioning
-from drainer.ddl.derive.render import Server, fitting, same_charset, type_of
+from drainer.ddl.derive.render import Server, fitting, partition_by, same_charset, type_of
 from drainer.mysql.rows.column_match import Dialect
 from tidb_binlog import table_info as ti
 
@@ -62,7 +62,7 @@ class PresentKey:
 @dataclass(frozen=True, slots=True)
 class Present:
     """A table downstream. `partitions` are names in order, () when it has none; `bounds` what each may hold,
-    as `bound_of` writes it."""
+    as `bound_of` writes it; `partition_by` what decides, as `by_of` writes it, "" if it is not known."""
 
     kind: str = TABLE
     columns: tuple[PresentColumn, ...] = ()
@@ -71,6 +71,7 @@ class Present:
     checks: frozenset[str] = frozenset()
     partitions: tuple[str, ...] = ()
     bounds: tuple[str, ...] = ()
+    partition_by: str = ""
     comment: str = ""
     collation: str = ""
     engine: str = ""
@@ -119,8 +120,15 @@ def same_column(column: Column, present: PresentColumn, server: Server) -> bool:
     )
 
 
+def comparable(column: Column) -> bool:
+    """Whether servers print its default so that it can be compared: not bytes, not an expression."""
+    if column.default is not None and column.default.expression:
+        return False
+    return not (column.type.charset == "binary" and column.type.tp in ti.STRING_TYPES)
+
+
 def same_default(column: Column, present: PresentColumn) -> bool:
-    """Literals are compared, expressions are not."""
+    """What is not `comparable` counts as the same."""
     default, text = column.default, present.default
     if column.generated or column.auto_increment or (default is not None and default.expression):
         return True
@@ -133,7 +141,7 @@ def same_default(column: Column, present: PresentColumn) -> bool:
     if default.bits is not None:
         digits = re.sub(r"[^01]", "", text.removeprefix("b"))
         return int(digits or "0", 2) == int.from_bytes(default.bits, "big")
-    if column.type.charset == "binary" and column.type.tp in ti.STRING_TYPES:
+    if not comparable(column):
         return True
     text_there = _unquoted(text)
     if column.type.tp in _NUMBERS:
@@ -144,9 +152,13 @@ def same_default(column: Column, present: PresentColumn) -> bool:
 
 
 def _unquoted(text: str) -> str:
+    """MariaDB prints a literal."""
     if len(text) >= 2 and text[0] == text[-1] == "'":
-        return text[1:-1].replace("''", "'").replace("\\\\", "\\")
+        return re.sub(r"'(')|\\(.)", lambda match: match[1] or _ESCAPED.get(match[2], match[2]), text[1:-1])
     return text
+
+
+_ESCAPED: Final = {"n": "\n", "r": "\r", "0": "\0"}
 
 
 def _second(text: str) -> str:
@@ -184,10 +196,17 @@ def bound_of(text: str) -> str:
     return re.sub("maxvalue", "MAXVALUE", text, flags=re.IGNORECASE)
 
 
+def by_of(text: str) -> str:
+    """What decides in which partition a row is, without what servers write differently."""
+    return re.sub(r"[\s`()]", "", text.lower()).replace("%", "mod")
+
+
 def same_partitions(expected: Partitioning | None, present: Present) -> bool:
-    """Names in order, and what each may hold."""
+    """What decides, names in order, and what each may hold."""
     if expected is None:
         return not present.partitions
+    if present.partition_by not in ("", by_of(partition_by(expected))):
+        return False
     if present.partitions != tuple(partition.name for partition in expected.partitions):
         return False
     if expected.kind not in (ti.PARTITION_RANGE, ti.PARTITION_LIST) or not present.bounds:
@@ -225,7 +244,8 @@ def differences(definition: Definition, present: Present | None, server: Server)
         if check.enforced and check.name.lower() not in present.checks
     ]
     if not same_partitions(definition.partitioning, present):
-        lines.append(f"partitions are {', '.join(present.partitions) or 'not there'}")
+        by = f" by {present.partition_by}" if present.partition_by else ""
+        lines.append(f"partitions are {', '.join(present.partitions) or 'not there'}{by}")
     if present.engine and server.engines and present.engine.lower() not in server.engines:
         lines.append(f"engine is {present.engine}, which has no transactions")
     return lines

@@ -31,7 +31,8 @@ def extras(change: Alteration, missing: list[str]) -> list[Step]:
         if not check.enforced and change.server.dialect is Dialect.MARIADB:
             missing.append(f"check {check.name}, which is not enforced upstream either")
             continue
-        steps.append(step(f"ALTER TABLE {table} ADD {check_clause(check)}", lacks=f"check {check.name}"))
+        clause = check_clause(check, change.server)
+        steps.append(step(f"ALTER TABLE {table} ADD {clause}", lacks=f"check {check.name}"))
     return steps + _visibility(change, table, missing)
 
 

@@ -25,7 +25,7 @@ from drainer.ddl.derive.compare import SEQUENCE, TABLE, VIEW, Present, differenc
 from drainer.ddl.derive.create_table import alter_sequence, create, only_upstream
 from drainer.ddl.derive.definition import Definition
 from drainer.ddl.derive.partition import alter_partitions, exchange
-from drainer.ddl.derive.render import NotDerivable, Server, collated, name_of
+from drainer.ddl.derive.render import NotDerivable, Server, collated, name_of, partition_by
 from drainer.ddl.derive.values import Alteration, Derived, Route, of, step
 from drainer.txn import Tracked
 
@@ -287,7 +287,7 @@ def _exchange(change: Change) -> Derived:
         raise NotDerivable("one of the two tables is not there")
     alteration = _alteration(change, with_partitions[0], present)
     columns = definition.read(plain[0].document).columns
-    return of([exchange(alteration, change.at(plain[0]), columns, has_partitions=bool(present.partitions))])
+    return of([exchange(alteration, change.at(plain[0]), columns)])
 
 
 def _flashback(change: Change) -> Derived:
@@ -339,7 +339,8 @@ def _subjects(definition: Definition) -> dict[str, object]:
         "engine": None,
         "columns": [column.name for column in definition.columns],
         "partitions": [
-            (partition.name, partition.less_than, partition.values) for partition in parts.partitions
+            partition_by(parts),
+            *((partition.name, partition.less_than, partition.values) for partition in parts.partitions),
         ]
         if parts
         else None,

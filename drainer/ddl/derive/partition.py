@@ -3,7 +3,7 @@
 In     an alteration, and whether the job emptied or dropped partitions
 Out    steps; where the downstream has no partitions, statements that do to the rows what the job did
 Why    a downstream that could not partition the table still has to lose the rows of a dropped partition,
-       and to swap those of an exchanged one
+       and to swap those of an exchanged one; so has one whose partition of that name holds other rows
 Never  guesses which rows a KEY partition holds: `NotDerivable`
 Tests  tests/drainer/ddl/derive/test_derive.py
 """
@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from drainer.ddl.derive.compare import same_partitions
 from drainer.ddl.derive.definition import Column, Definition, Partition, Partitioning
-from drainer.ddl.derive.render import NotDerivable, name_of, partition_clause, partition_list
+from drainer.ddl.derive.render import NotDerivable, name_of, partition_by, partition_clause, partition_list
 from drainer.ddl.derive.values import Alteration, Derived, Step, of, step
-from tidb_binlog.table_info import PARTITION_HASH, PARTITION_LIST, PARTITION_RANGE
+from drainer.mysql.rows.column_match import Dialect
+from tidb_binlog.table_info import LONGLONG, PARTITION_HASH, PARTITION_LIST, PARTITION_RANGE
 
 
 def alter_partitions(change: Alteration, *, emptied: bool, dropped: bool) -> Derived:
@@ -36,8 +37,26 @@ def alter_partitions(change: Alteration, *, emptied: bool, dropped: bool) -> Der
     if gone and dropped:
         steps += _rows_of(change, gone, "DROP PARTITION")
     if change.present.partitions:
-        steps += _layout(change, before, after, gone if dropped else ())
+        steps += _layout(change, before, after, gone if dropped and holds_same_rows(change) else ())
     return of(steps)
+
+
+def holds_same_rows(change: Alteration) -> bool:
+    """Whether each partition downstream has the rows that the one of its name had upstream.
+
+    TiDB hashes unsigned numbers as such, and NULL as 0; servers of MySQL's kind hash signed numbers, and NULL
+    as the least one. What they make of KEY has nothing in common.
+    """
+    before = change.before
+    partitioning = before.partitioning if before else None
+    if before is None or partitioning is None or not same_partitions(partitioning, change.present):
+        return False
+    if change.server.dialect is Dialect.TIDB or partitioning.kind in (PARTITION_RANGE, PARTITION_LIST):
+        return True
+    column = before.column(partitioning.expression.strip("`"))
+    if partitioning.kind != PARTITION_HASH or column is None or column.nullable:
+        return False
+    return not (column.type.tp == LONGLONG and column.type.unsigned)
 
 
 def names(partitioning: Partitioning) -> tuple[str, ...]:
@@ -56,16 +75,14 @@ def _emptied(before: Partitioning, after: Partitioning) -> tuple[Partition, ...]
 def _rows_of(change: Alteration, gone: tuple[Partition, ...], verb: str) -> list[Step]:
     """Take the rows of some partitions away, by the partition or by what it says."""
     assert change.before is not None
-    present = set(change.present.partitions)
-    listed = [partition for partition in gone if partition.name in present]
     table = name_of(*change.table)
-    if listed:
-        which = ",".join(name_of(partition.name) for partition in listed)
+    if gone and holds_same_rows(change):
+        which = ",".join(name_of(partition.name) for partition in gone)
         return [step(f"ALTER TABLE {table} {verb} {which}")]
-    if present or not gone:
-        return []
     conditions = [condition_of(change.before, partition) for partition in gone]
-    return [step(f"DELETE FROM {table} WHERE {' OR '.join(f'({text})' for text in conditions)}")]
+    return (
+        [step(f"DELETE FROM {table} WHERE {' OR '.join(f'({text})' for text in conditions)}")] if gone else []
+    )
 
 
 def _layout(
@@ -75,10 +92,11 @@ def _layout(
     table, names_after = name_of(*change.table), names(after)
     left = {partition.name for partition in dropped}
     have = tuple(name for name in change.present.partitions if name not in left)
-    moved = names(before) == names_after and _bounds(before) != _bounds(after)
+    other = partition_by(before) != partition_by(after)
+    moved = names(before) == names_after and (other or _bounds(before) != _bounds(after))
     if have == names_after and (not moved or same_partitions(after, change.present)):
         return []
-    if after.kind in (PARTITION_RANGE, PARTITION_LIST) and names_after[: len(have)] == have:
+    if not other and after.kind in (PARTITION_RANGE, PARTITION_LIST) and names_after[: len(have)] == have:
         old = {partition.name: partition for partition in before.partitions}
         kept = after.partitions[: len(have)]
         if all(
@@ -88,7 +106,8 @@ def _layout(
             return [step(f"ALTER TABLE {table} ADD PARTITION ({added})")]
     anew = step(f"ALTER TABLE {table} {partition_clause(after)}")
     gone, new = _between(before.partitions, after.partitions)
-    if after.kind not in (PARTITION_RANGE, PARTITION_LIST) or have != names(before) or not (gone and new):
+    ordered = not other and after.kind in (PARTITION_RANGE, PARTITION_LIST)
+    if not ordered or have != names(before) or not (gone and new):
         return [anew]
     which = ",".join(name_of(partition.name) for partition in gone)
     text = f"ALTER TABLE {table} REORGANIZE PARTITION {which} INTO ({partition_list(after, new)})"
@@ -153,9 +172,7 @@ def _range(by: str, partitions: tuple[Partition, ...], number: int) -> str:
 # Exchange ------------------------------------------------------------------------------------------------
 
 
-def exchange(
-    partitioned: Alteration, plain: tuple[str, str], columns: tuple[Column, ...], *, has_partitions: bool
-) -> Step:
+def exchange(partitioned: Alteration, plain: tuple[str, str], columns: tuple[Column, ...]) -> Step:
     """Swap the rows of a partition and a table: as one DDL, else row by row in one transaction."""
     before, after = partitioned.before, partitioned.after
     old = before.partitioning if before else None
@@ -167,6 +184,7 @@ def exchange(
         raise NotDerivable("it is not known which partition was exchanged")
     table, other, spare = name_of(*partitioned.table), name_of(*plain), name_of(plain[0], _spare_name(after))
     rows: Step | None
+    as_ddl = holds_same_rows(partitioned)
     try:
         where = condition_of(before, swapped[0])
         listed = ",".join(name_of(column.name) for column in columns if not column.generated)
@@ -179,10 +197,10 @@ def exchange(
             f"DROP TEMPORARY TABLE {spare}",
         )
     except NotDerivable:
-        if not has_partitions:
+        if not as_ddl:
             raise
         rows = None
-    if not has_partitions:
+    if not as_ddl:
         assert rows is not None
         return rows
     ddl = f"ALTER TABLE {table} EXCHANGE PARTITION {name_of(swapped[0].name)} WITH TABLE {other}"

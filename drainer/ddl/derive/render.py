@@ -176,6 +176,8 @@ def collated(charset: str, collate: str) -> str:
 
 
 def collate_clause(column: Column, server: Server, lacks: list[str]) -> str:
+    if column.type.tp in (ti.ENUM, ti.SET) and column.type.charset == "binary":
+        return f" {collated('binary', 'binary')}"
     if not column.is_text:
         return ""
     pair = column.type.charset, column.type.collate
@@ -198,7 +200,7 @@ def default_clause(column: Column, default: Default | None, server: Server, lack
         if "nextval" in default.text.lower() and not server.sequences:
             lacks.append(f"column {column.name} has no default {default.text}")
             return ""
-        return f" DEFAULT ({default.text})"
+        return f" DEFAULT ({expression(default.text, server)})"
     if default.is_now:
         return f" DEFAULT {_now(column)}"
     if column.type.tp in _NO_DEFAULT and not server.text_defaults:
@@ -212,9 +214,22 @@ def _now(column: Column) -> str:
     return f"CURRENT_TIMESTAMP({column.type.fsp})" if column.type.fsp else "CURRENT_TIMESTAMP"
 
 
+_LITERAL: Final = re.compile(r"(?i)(_utf8mb4)?('(?:[^'\\]|\\.|'')*')")
+
+
+def expression(text: str, server: Server) -> str:
+    """An expression of a definition. MariaDB keeps `_utf8mb4'é'` as a text without the backslashes of its
+    bytes, and computes with that; the session has the same character set."""
+    if server.dialect is not Dialect.MARIADB:
+        return text
+    return _LITERAL.sub(lambda match: match[0] if match[2].isascii() else match[2], text)
+
+
 _COMPUTED_ALIKE: Final = re.compile(
     "(?i)char_length|concat|day|hex|if|ifnull|in|left|length|md5|mod|month|right|substr|substring|trim|year"
 )
+_OF_BYTES: Final = re.compile(r"(?i)\b(?:hex|length|md5)\b")
+_UNICODE: Final = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii"})
 _EXACT_TYPES: Final = frozenset(
     {ti.TINY, ti.SHORT, ti.INT24, ti.LONG, ti.LONGLONG, ti.DATE, ti.YEAR, *ti.STRING_TYPES}
 )
@@ -227,7 +242,11 @@ def own_rules(column: Column, definition: Definition) -> list[str]:
     named = [definition.column(name) for name in re.findall(r"`([^`]+)`", text)]
     exact = all(operand is not None and operand.type.tp in _EXACT_TYPES for operand in (column, *named))
     plain = all(map(_COMPUTED_ALIKE.fullmatch, re.findall(r"(\w+)\s*\(", text)))
-    if not column.generated or (exact and plain and not re.search(r"/|\d[.e]", text)):
+    texts = [operand for operand in named if operand is not None and operand.is_text]
+    numbers = bool(texts) and re.search(r"(?i)[-+*%]|\b(?:div|mod)\b", text)  # out of a text
+    narrow = any(operand.type.charset not in _UNICODE for operand in texts)  # TiDB keeps UTF-8 in them
+    strange = re.search(r"/|\d[.e]", text) or numbers or (narrow and _OF_BYTES.search(text))
+    if not column.generated or (exact and plain and not strange):
         return []
     return [f"column {column.name} is computed by the downstream's own rules: its values can differ"]
 
@@ -239,7 +258,7 @@ def column_clause(
     text = f"{name_of(column.name)} {type_of(column)}{collate_clause(column, server, lacks)}"
     if column.generated and not plain:
         kind = "STORED" if column.stored else "VIRTUAL"
-        text += f" GENERATED ALWAYS AS ({column.generated}) {kind}"
+        text += f" GENERATED ALWAYS AS ({expression(column.generated, server)}) {kind}"
         if not column.nullable and server.dialect is not Dialect.MARIADB:
             text += " NOT NULL"
     else:
@@ -312,9 +331,9 @@ def foreign_key_clause(key: ForeignKey, schema: str, table: str) -> str:
     return text
 
 
-def check_clause(check: Check) -> str:
+def check_clause(check: Check, server: Server) -> str:
     enforced = "" if check.enforced else " NOT ENFORCED"
-    return f"CONSTRAINT {name_of(check.name)} CHECK ({check.expression}){enforced}"
+    return f"CONSTRAINT {name_of(check.name)} CHECK ({expression(check.expression, server)}){enforced}"
 
 
 # Partitions ----------------------------------------------------------------------------------------------
@@ -322,16 +341,19 @@ def check_clause(check: Check) -> str:
 
 def partition_clause(partitioning: Partitioning) -> str:
     """`PARTITION BY ... (...)`."""
+    listed = partition_list(partitioning, partitioning.partitions)
+    return f"PARTITION BY {partition_by(partitioning)} ({listed})"
+
+
+def partition_by(partitioning: Partitioning) -> str:
+    """`RANGE (...)`, `LIST COLUMNS(...)` and the like."""
     columns = ",".join(map(name_of, partitioning.columns))
-    if partitioning.kind == ti.PARTITION_RANGE:
-        by = f"RANGE COLUMNS({columns})" if columns else f"RANGE ({partitioning.expression})"
-    elif partitioning.kind == ti.PARTITION_LIST:
-        by = f"LIST COLUMNS({columns})" if columns else f"LIST ({partitioning.expression})"
-    elif partitioning.kind == ti.PARTITION_HASH:
-        by = f"HASH ({partitioning.expression})"
-    else:
-        by = f"KEY ({columns})"
-    return f"PARTITION BY {by} ({partition_list(partitioning, partitioning.partitions)})"
+    if partitioning.kind in (ti.PARTITION_RANGE, ti.PARTITION_LIST):
+        word = "RANGE" if partitioning.kind == ti.PARTITION_RANGE else "LIST"
+        return f"{word} COLUMNS({columns})" if columns else f"{word} ({partitioning.expression})"
+    if partitioning.kind == ti.PARTITION_HASH:
+        return f"HASH ({partitioning.expression})"
+    return f"KEY ({columns})"
 
 
 def partition_list(partitioning: Partitioning, partitions: tuple[Partition, ...]) -> str:

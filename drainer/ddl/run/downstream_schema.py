@@ -22,6 +22,7 @@ from drainer.ddl.derive.compare import (
     PresentColumn,
     PresentKey,
     bound_of,
+    by_of,
 )
 from drainer.ddl.derive.render import Server
 from drainer.mysql.connection import Connection
@@ -130,7 +131,9 @@ def read(connection: Connection, name: tuple[str, str], server: Server) -> Prese
         here = str(schema), str(table)
         columns = tuple(_column(row) for row in _rows(cursor, _COLUMNS, here))
         constraints = [(str(row[0]), str(row[1]).lower()) for row in _rows(cursor, _CONSTRAINTS, here)]
-        partitions = partitions_of(connection, here) if "partitioned" in str(options).lower() else []
+        by, partitions = "", list[tuple[str, str]]()
+        if "partitioned" in str(options).lower():
+            by, partitions = partitions_of(connection, here)
         return Present(
             kind=_KINDS.get(str(kind).upper().replace("SYSTEM ", ""), TABLE),
             columns=columns,
@@ -139,6 +142,7 @@ def read(connection: Connection, name: tuple[str, str], server: Server) -> Prese
             checks=frozenset(name for kind, name in constraints if kind == "CHECK"),
             partitions=tuple(name for name, _ in partitions),
             bounds=tuple(bound for _, bound in partitions),
+            partition_by=by,
             comment=str(comment or ""),
             collation=str(collation or ""),
             engine=str(engine or ""),
@@ -163,8 +167,8 @@ def _rows(cursor: Any, query: str, values: tuple[str, str]) -> list[tuple[Any, .
     return list(cursor.fetchall())
 
 
-def partitions_of(connection: Connection, name: tuple[str, str]) -> list[tuple[str, str]]:
-    """Names in order, and bounds. Some releases of MariaDB 10.11 die of a query on
+def partitions_of(connection: Connection, name: tuple[str, str]) -> tuple[str, list[tuple[str, str]]]:
+    """What decides (`by_of`); names in order, and bounds. Some releases of MariaDB 10.11 die of a query on
     information_schema.PARTITIONS."""
     ((_, text),) = connection.rows(b"SHOW CREATE TABLE " + qualified(*name))
     clause = str(text)[str(text).upper().rindex("PARTITION BY") :]
@@ -173,7 +177,9 @@ def partitions_of(connection: Connection, name: tuple[str, str]) -> list[tuple[s
         for quoted, plain, bound in _PARTITION.findall(clause)
     ]
     count = _PARTITION_COUNT.search(clause)
-    return partitions or [(f"p{number}", "") for number in range(int(count[1]) if count else 0)]
+    first = clause[len("PARTITION BY") :].partition("\n")[0]
+    by = by_of(_PARTITION_COUNT.split(first)[0])
+    return by, partitions or [(f"p{number}", "") for number in range(int(count[1]) if count else 0)]
 
 
 def _keys_query(server: Server) -> str:

@@ -8,7 +8,7 @@ Out    texts to run, or that its statements are derived, and what is tried befor
     an operator gave a text                       it; nothing is compared     nothing
     a filter gave texts                           they                        they, but for moves
     no definition says what it did, not routed    the upstream's text         nothing
-    a view or a sequence, not routed              its text; refused: derived  derived
+    a sequence, not routed                        its text; refused: derived  derived
     any other                                     derived                     what is left is derived
     ... of a kind that is not known, not routed   derived nothing: its text   nothing
 
@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from drainer.changes.ddl_effect import TABLE, EffectKind, columns_apart, effect, sub_actions
+from drainer.changes.ddl_effect import SEQUENCE, EffectKind, columns_apart, effect, sub_actions
 from drainer.ddl.derive import derive
 from drainer.ddl.derive.derive import Change
 from drainer.ddl.derive.render import Server
@@ -65,7 +65,7 @@ def plan_of(ddl: Ddl, text: str | None, route: Route) -> Plan:
     return Plan(
         takes_away=takes_away,
         brings_back=brings_back,
-        body_first=done.object != TABLE and done.kind in _BODIES and bool(ddl.query) and not is_routed,
+        body_first=done.object == SEQUENCE and done.kind in _BODIES and bool(ddl.query) and not is_routed,
         text_last=ddl.action not in ddl_job.ACTION_NAMES and not is_routed,
     )
 

@@ -7,9 +7,11 @@ A job that reorganizes rows keeps the SQL mode and the time zone of its session;
 the mode is not strict: what the upstream took under a loose mode must not be refused here, and what a loose
 server changes silently is found by comparing the columns afterwards.
 
-Modes that change how text is read (ANSI_QUOTES, PIPES_AS_CONCAT, NO_BACKSLASH_ESCAPES) are never set: TiDB
-writes the statement anew for the binlog, and always in the same dialect. Zero dates are allowed although the
-job's mode may forbid them: servers of MySQL's kind copy whole tables, with values that the job leaves alone.
+Modes that change how text is read (ANSI_QUOTES, PIPES_AS_CONCAT, NO_BACKSLASH_ESCAPES) are never set: what is
+derived is in one dialect, and TiDB writes the text anew for the binlog as if the session had none of them.
+Nor is PAD_CHAR_TO_FULL_LENGTH: servers pad the CHAR columns that they copy, TiDB does not. Zero dates are
+allowed although the job's mode may forbid them: servers of MySQL's kind copy whole tables, with values that
+the job leaves alone.
 Foreign key checks are off: jobs do not keep the setting, and what the upstream accepted needs no check here.
 """
 
@@ -27,7 +29,6 @@ _MODES: Final = {
     21: "STRICT_TRANS_TABLES",
     22: "STRICT_ALL_TABLES",
     26: "ERROR_FOR_DIVISION_BY_ZERO",
-    31: "PAD_CHAR_TO_FULL_LENGTH",
 }
 _UTC: Final = frozenset({"", "UTC", "Etc/UTC", "Local"})
 _ZONE: Final = re.compile(r"[A-Za-z0-9_+/:-]+")

@@ -1,0 +1,24 @@
+"""A sample of DDL of every kind, by seed: rows are TiDB's afterwards, or the table waits, or it is named."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from drainer.mysql.connection import Target
+from tests.drainer.ddl.generated.downstream import SERVERS, run
+from tests.drainer.ddl.generated.kinds import KINDS
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize("seed", range(len(SERVERS)))
+async def test_nothing_is_silent(seed: int, server: Target) -> None:
+    chance = random.Random(seed)
+    makes = [one for kind in KINDS.values() for one in chance.sample([*kind()], 10)]
+    makes += list(itertools.islice(KINDS["partition"](), 4))
+    outcomes, wrong = await run(server, seed, makes)
+    assert not wrong, "\n".join(wrong)
+    assert outcomes["equal"] > 30, outcomes
