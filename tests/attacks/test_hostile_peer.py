@@ -32,12 +32,12 @@ from tests.waiting import until
 from tidb_binlog import binlog, rpc
 from tidb_binlog.config import loading
 from tidb_binlog.door.limits import CALL_BYTES, CONNECTION_BYTES
-from tidb_binlog.errors import BinlogError
+from tidb_binlog.errors import BinlogError, Unavailable
 from tidb_binlog.net.port import split_address
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 from tidb_binlog.wire import binlog_pb2, drainer_pb2, pump_pb2
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 METHODS: Final = [
     method
@@ -48,6 +48,7 @@ METHODS: Final = [
 ARRIVES_S: Final = 120.0
 FLOOD: Final = 20_000
 PULLS: Final = 40
+TRIES: Final = 20
 OPEN_BYTES: Final = 1 << 10
 LARGEST_BYTES: Final = 4 << 20
 BASE_MIB: Final = 40
@@ -165,14 +166,23 @@ async def flood(address: str, cluster_id: int, first_ts: int) -> None:
     await client.close()
 
 
+async def told(one: PumpClient, payload: bytes) -> None:
+    """That it is stored; what was not answered in time is sent again."""
+    for _ in range(TRIES):
+        with suppress(Unavailable):
+            await one.write(payload)
+            return
+    await one.write(payload)
+
+
 async def honest(one: PumpClient, upstream: StandaloneUpstream, stop: asyncio.Event) -> dict[int, int]:
     """commit_ts of each transaction that was acknowledged, by its start_ts."""
     stored: dict[int, int] = {}
     while not stop.is_set():
         start_ts = await upstream.transactions.begin()
-        await one.write(binlog.prewrite(start_ts, b"honest", b"honest %d" % start_ts))
+        await told(one, binlog.prewrite(start_ts, b"honest", b"honest %d" % start_ts))
         commit_ts = await upstream.transactions.commit(start_ts)
-        await one.write(binlog.commit(start_ts, commit_ts, b"honest"))
+        await told(one, binlog.commit(start_ts, commit_ts, b"honest"))
         stored[start_ts] = commit_ts
         await asyncio.sleep(0.02)
     return stored

@@ -37,8 +37,6 @@ FUZZERS: Final[dict[str, Fuzzer]] = {
     "archive": Fuzzer(
         files.archive_records, files.into_archive, 20_000, _OF_FIELDS, ("rows", "pb, 34", "relay, 26")
     ),
-    "files": Fuzzer(files.whole_files, files.into_framing, 20_000, reaches=("whole", "2, True", "2, False")),
-    "index": Fuzzer(files.indexes, files.into_index, 20_000, _OF_TEXT, ("True, False", "False, True")),
     "etcd": Fuzzer(documents.values, documents.into_etcd_readers, 12_000, _OF_TEXT, documents.READERS),
     "configuration": Fuzzer(
         documents.configurations,

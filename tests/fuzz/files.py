@@ -1,20 +1,15 @@
-"""Files: records of relay logs and of archives, and what lies beside them.
-
-A record is mutated inside, its checksum right, or the file around it: then what is read of it was there.
-"""
+"""Files: records of relay logs and of archives, mutated inside: their checksums are right."""
 
 from __future__ import annotations
 
 import gzip
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import TypeVar
 
 from drainer.formats import binlog_file
 from drainer.formats.binlog_directory import BinlogFile
-from drainer.formats.binlog_file import Synced
 from drainer.formats.obinlog.writer import ObinlogWriter
 from drainer.formats.pb import PbEncoder
 from drainer.formats.relay_payload import PayloadWriter, in_memory
@@ -22,7 +17,7 @@ from drainer.formats.segment_index import SegmentIndex
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.pb_walk import PbWalker
 from drainer.reading.archive.files import payload as payloads
-from drainer.reading.archive.files.framing import after_damage, file_records
+from drainer.reading.archive.files.framing import file_records
 from drainer.relay.record_readers import RecordReaders
 from drainer.reparo.viewing import lines_of_rows
 from drainer.sink.file.segments import add_record
@@ -33,9 +28,8 @@ from drainer.txn import Ddl, Item, Transaction
 from tests.drainer.support import recorded
 from tests.fuzz.campaign import ending
 from tidb_binlog.errors import ConfigError, Corruption
-from tidb_binlog.record import FILE_HEADER_SIZE, FILE_OVERHEAD, RecordError, encode_file
+from tidb_binlog.record import FILE_HEADER_SIZE, FILE_OVERHEAD, encode_file
 
-T = TypeVar("T")
 PAYLOAD_BYTES_MAX = 4096
 
 
@@ -146,59 +140,3 @@ def into_archive(octets: bytes, rng: random.Random) -> str:
     assert index.rows == {payloads.table_name(name): kinds for name, kinds in counts.items()}
     assert SegmentIndex.from_json(index.to_json()) == index
     return "rows"
-
-
-def whole_files() -> list[bytes]:
-    made = [encode_file(record) for record in archive_records() + relay_records() if len(record) < 200]
-    return [b"".join(made[at : at + 3]) for at in range(0, len(made) - 3, 3)]
-
-
-def read_until(records: Iterator[T], into: list[T]) -> RecordError | None:
-    try:
-        into += records
-    except RecordError as error:
-        return error
-    return None
-
-
-def into_framing(octets: bytes, rng: random.Random) -> str:
-    """Both readers find the same records, and end at the same place; nothing else stood before it."""
-    read, size = in_memory(octets), len(octets)
-    found: list[tuple[int, bytes]] = []
-    places: list[binlog_file.Place] = []
-
-    def checked() -> Iterator[binlog_file.Place]:
-        for place in binlog_file.places(read, size):
-            binlog_file.check(read, place)
-            yield place
-
-    error, other = read_until(file_records(read), found), read_until(checked(), places)
-    assert (error and error.offset) == (other and other.offset)
-    assert [place.record for place in places] == [pos for pos, _ in found]
-    whole = b"".join(encode_file(record) for _, record in found)
-    assert whole == octets[: error.offset if error else size]
-    if error is None:
-        return "whole"
-    after = after_damage(read, error.offset)
-    assert after is None or error.offset < after <= size
-    torn = [
-        binlog_file.is_torn_end(error, 1, synced, read, size)
-        for synced in (None, Synced(1, 0), Synced(1, size))
-    ]
-    assert torn[1:] == [True, error.offset >= size]
-    return f"{min(len(found), 3)}, {torn[0]}, {ending(error)}"
-
-
-def indexes() -> list[bytes]:
-    index = SegmentIndex(cluster_id=7)
-    index.add(5, 0, 99, is_ddl=False)
-    index.count({("shop", "orders"): (1, 2, 3)})
-    return [index.to_json(), SegmentIndex(closed=True).to_json(), Synced(3, 1 << 40).to_bytes()]
-
-
-def into_index(octets: bytes, rng: random.Random) -> str:
-    synced = Synced.from_bytes(octets)
-    assert synced is None or synced.to_bytes() == octets
-    index = SegmentIndex.from_json(octets)
-    assert index is None or SegmentIndex.from_json(index.to_json()) == index
-    return f"{synced is not None}, {index is not None}"
