@@ -6,8 +6,10 @@ from itertools import product
 
 import pytest
 
+from drainer.checkpoint.lane_basis import StoredBasis, TableSpread
 from drainer.checkpoint.resume import DrainerState, Start, StarterInfo, StoredState, resume_point
 from drainer.checkpoint.value import Checkpoint, Intent
+from drainer.mysql.rows.causality import Spread
 from drainer.mysql.rows.change import COMPLETE, Position
 from tidb_binlog.errors import Conflict, Corruption
 
@@ -143,3 +145,49 @@ def test_a_checkpoint_of_the_future_is_refused(
 
 def test_where_to_begin_without_a_checkpoint_may_be_ahead() -> None:
     assert begin(initial_ts=NOW + 5).floor_ts == NOW + 5
+
+
+def test_up_to_now_is_not_the_future() -> None:
+    assert begin(Checkpoint(NOW, True, 1)).floor_ts == NOW
+
+
+def test_of_many_clusters_some_are_named() -> None:
+    with pytest.raises(Conflict, match=r"but of cluster 1, 2, 3, 4 \("):
+        begin(others=(1, 2, 3, 4, 5), initial_is_given=False)
+
+
+def test_a_row_of_the_state_is_read() -> None:
+    saved, intent = Checkpoint(5, False, 1, 2), Intent(6, 1, "x", {})
+    assert DrainerState.from_row("2", "a", None, None) == DrainerState(2, "a", None, None)
+    state = DrainerState.from_row(2, "a", saved.to_json(), intent.to_json())
+    assert (state.checkpoint, state.intent) == (saved, intent)
+
+
+def test_what_may_be_downstream_and_whether_lanes_stand_together() -> None:
+    saved, intent = Checkpoint(5, False, 1, 2), Intent(8, 1, "x", {})
+    apart = begin(saved, DrainerState(2, "a", saved, intent), Position(5), Position(7, 1))
+    assert (apart.past_ts, apart.intent_ts, apart.drained) == (8, 8, False)
+    together = begin(saved, DrainerState(2, "a", saved, None), Position(7), Position(7))
+    assert (together.past_ts, together.intent_ts, together.drained) == (7, 0, True)
+    inside = begin(saved, DrainerState(2, "a", saved, None), Position(7, 1), Position(7, 1))
+    assert (inside.past_ts, inside.drained) == (7, False)
+
+
+def test_of_lanes_that_stand_together_only_the_rules_count() -> None:
+    tables = {1: TableSpread(Spread.BY_TABLE)}
+    saved, known, other = Checkpoint(5, False, 1, 2), StoredBasis("r", tables), StoredBasis("r", {}, -1)
+    state = DrainerState(2, "a", saved, None)
+
+    def basis(stored: StoredBasis | None, *lanes: Position, row: Checkpoint = saved) -> StoredBasis | None:
+        return resume_point(
+            StoredState(row, state, lanes, basis=stored), StarterInfo(77, 2, INITIAL, NOW)
+        ).basis
+
+    together, apart = (Position(7), Position(7)), (Position(5), Position(7))
+    assert basis(known, *together) == StoredBasis("r")
+    assert basis(known, *apart) == known
+    assert basis(None, *apart) is None
+    assert basis(other, *together) is None
+    assert basis(known, *apart, row=Checkpoint(4, False, 1, 2)) is None, "another program's"
+    with pytest.raises(Corruption, match="of another release"):
+        basis(other, *apart)

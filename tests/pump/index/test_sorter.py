@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pump.index.sorter import Advanced, Late, Sorter
+from pump.index.sorter import Advanced, GivenUp, Late, Prewrites, Sorter
 from pump.log.record import START, LogRecord, ValuePointer
 from tidb_binlog.binlog import COMMIT, PREWRITE, ROLLBACK
 from tidb_binlog.clock import SystemClock
@@ -317,3 +317,19 @@ def test_memory_grows_with_open_prewrites_only() -> None:
     sorter.feed([LogRecord(ROLLBACK, 1, 0, ValuePointer(1, 0))], 0.0)
     assert sorter.watermark == 49_999
     assert len(sorter._queue) == 0
+
+
+def test_a_client_that_may_be_wrong_settles_nothing_by_its_rollback() -> None:
+    sorter = Sorter(clients_know=False)
+    prewritten, rolled_back, unknown, committed = records(prewrite(1), rollback(1), rollback(2), commit(1, 7))
+    assert sorter.feed([unknown], 0.0) == []
+    assert (sorter.watermark, sorter.decided) == (0, unknown.place)
+    assert sorter.feed([prewritten, rolled_back], 0.0) == [GivenUp(1)]
+    assert sorter.is_open(1)
+    assert sorter.mark(5) == []
+    assert sorter.feed([committed], 0.0) == [Advanced(7, committed.place)]
+    assert sorter.feed([rolled_back], 0.0) == [], "it has ended"
+
+
+def test_prewrites_are_full_when_as_many_are_open_as_may() -> None:
+    assert [Prewrites(count, 3).are_full for count in (2, 3, 4)] == [False, True, True]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 
 import pytest
@@ -108,3 +109,63 @@ def test_tables_are_folded_apart_and_keyless_changes_keep_their_order() -> None:
     assert first.table is keyless
     assert [change[OP] for change in first.ordered] == [APPEND, DROP_ONE, APPEND]
     assert list(second.last) == [b"a"]
+
+
+class Plan:
+    """Says what a row has under further unique keys: the same in all images, or another in each."""
+
+    def __init__(self, same: bool) -> None:
+        self._same = same
+
+    def unique_values(self, image: str, row: bytes) -> tuple[bytes, ...]:
+        return () if self._same else (image.encode(), row)
+
+
+@pytest.mark.parametrize("same", [True, False])
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_row_of_a_gentle_table_stays_where_its_unique_values_do(same: bool, cut: bool) -> None:
+    target = replace(table(1, keyed=True, pinned=False, lanes=1, unique=True), gentle=True, sql=Plan(same))
+    before = dict.fromkeys(KEYS, b"old")
+    for length in range(1, 5):
+        for changes in sequences(target, set(KEYS), length):
+            (net,) = fold(changes)
+            updated = {
+                key
+                for key in KEYS
+                if (ops := {change[OP] for change in changes if change[KEY] == key}) and ops == {PUT_UPDATE}
+            }
+            removed = {change[KEY] for change in net.removals(replaying=False, cut=cut)}
+            absent, present = net.writes(replaying=False, cut=cut)
+            assert {change[KEY] for change in present} == (updated if same else set())
+            assert removed == {change[KEY] for change in changes} - (updated if same else set())
+            rows = {key: value for key, value in before.items() if key not in removed}
+            for change in absent:
+                assert change[KEY] not in rows
+                rows[change[KEY]] = image(change)
+            rows |= {change[KEY]: image(change) for change in present}
+            assert rows == one_by_one(changes, before)
+            assert {change[KEY] for change in net.removals(replaying=True)} == {c[KEY] for c in changes}
+            assert net.writes(replaying=True, cut=cut) == ([*net.writes(replaying=True)[0]], [])
+            gone = [
+                key for key in KEYS if any(c[KEY] == key and c[OP] in (REMOVE, REMOVE_OLD) for c in changes)
+            ]
+            assert net.reborn == {key for key in gone if _came_back(changes, key)}
+
+
+def _came_back(changes: list[Change], key: bytes) -> bool:
+    ops = [change[OP] for change in changes if change[KEY] == key]
+    first = next(at for at, op in enumerate(ops) if op in (REMOVE, REMOVE_OLD))
+    return len(ops) > first + 1
+
+
+def test_a_row_that_takes_the_place_of_another_is_told() -> None:
+    target = table(1, keyed=True, pinned=False, lanes=1, unique=True)
+    other = table(1, keyed=True, pinned=False, lanes=1, unique=True)
+    first: Change = (target, PUT_INSERT, b"a", b"a=1", 0)
+    (once,) = fold([first])
+    (twice,) = fold([first, (target, PUT_INSERT, b"a", b"a=2", 0)])
+    (left,) = fold([first, (target, REMOVE, b"a", b"a=1", 0), (other, PUT_INSERT, b"a", b"a=2", 0)])
+    assert [net.doubled for net in (once, twice, left)] == [False, True, False]
+    assert [net.mixed for net in (once, twice, left)] == [False, False, True]
+    assert [net.was_there(b"a") for net in (once, twice, left)] == [False] * 3
+    assert fold([(target, REMOVE, b"a", b"a=1", 0)])[0].was_there(b"a")

@@ -23,12 +23,15 @@ def test_every_order_of_commits_against_the_naive_answer() -> None:
         progress.dispatched(60)
         done: set[int] = set()
         seen = [progress.resolved_ts]
+        assert seen == [19], "the first that was sent is at 20"
         for index in order:
             lane, sequence, _ = chunks[index]
             progress.committed(lane, sequence)
             done |= {i for i, (other, number, _) in enumerate(chunks) if other == lane and number <= sequence}
             naive = min([60] + [ts - 1 for i, (_, _, ts) in enumerate(chunks) if i not in done])
             assert progress.resolved_ts == max(naive, seen[-1])
+            left = {lane for i, (lane, _, _) in enumerate(chunks) if i not in done}
+            assert (progress.working, progress.idle) == (len(left), not left)
             progress.check()
             seen.append(progress.resolved_ts)
         assert seen == sorted(seen)
