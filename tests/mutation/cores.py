@@ -55,8 +55,21 @@ CORES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         ("pump/retention/test_policy.py", "pump/retention/test_policy_clocks.py"),
     ),
 }
+_ENDED: Final = "nobody asks for the floor of a source that has ended"
+_ONE: Final = "of one entry nothing is out of order"
+_END: Final = "the search finds the end as well"
+_MEMORY: Final = "decides when what has left is let go, and nothing else"
 _SHORTCUT: Final = "the loop below cuts such a list into the same one part"
 EQUIVALENT: Final[dict[str, dict[str, str]]] = {
+    "merger": {
+        "_Source.take_to: entries[-1].commit_ts <= limit  ->  entries[-1].commit_ts < limit": _MEMORY,
+        "_Source.take_to: self.head > len(entries) // 2  ->  self.head >= len(entries) // 2": _MEMORY,
+        "_Source.take_to: len(entries) // 2  ->  len(entries) * 2": _MEMORY,
+        "_Source.take_to: 2  ->  3": _MEMORY,
+        "Merger.end: source.floor = _ENDED_FLOOR  ->  pass": _ENDED,
+        "Merger._check_order: len(entries) > 1  ->  len(entries) >= 1": _ONE,
+        "Merger.pop: totals[-1] - gone > bytes_max  ->  totals[-1] - gone >= bytes_max": _END,
+    },
     "group_commit": {
         "GroupCommit.cut: len(sizes) <= self.records_max  ->  len(sizes) < self.records_max": _SHORTCUT,
         "GroupCommit.cut: sum(sizes) <= self.bytes_max  ->  sum(sizes) < self.bytes_max": _SHORTCUT,

@@ -147,6 +147,10 @@ def test_where_to_begin_without_a_checkpoint_may_be_ahead() -> None:
     assert begin(initial_ts=NOW + 5).floor_ts == NOW + 5
 
 
+def test_the_first_start_of_all_has_the_first_epoch() -> None:
+    assert begin(now_ts=1).epoch == 1
+
+
 def test_up_to_now_is_not_the_future() -> None:
     assert begin(Checkpoint(NOW, True, 1)).floor_ts == NOW
 

@@ -331,5 +331,12 @@ def test_a_client_that_may_be_wrong_settles_nothing_by_its_rollback() -> None:
     assert sorter.feed([rolled_back], 0.0) == [], "it has ended"
 
 
+def test_a_commit_at_the_watermark_is_late() -> None:
+    for commit_ts, late in ((4, True), (5, True), (6, False)):
+        sorter = Sorter(5)
+        found = sorter.feed(records(commit(3, commit_ts)), 0.0)
+        assert (Late(3, commit_ts, was_open=False) in found) is late
+
+
 def test_prewrites_are_full_when_as_many_are_open_as_may() -> None:
     assert [Prewrites(count, 3).are_full for count in (2, 3, 4)] == [False, True, True]

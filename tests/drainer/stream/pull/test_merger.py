@@ -392,3 +392,26 @@ def test_cost_of_a_merged_entry_is_small() -> None:
         sys.setprofile(None)
     assert stamps(popped.entries) == list(range(1, 40_001))
     assert calls < 50
+
+
+def test_only_what_is_more_than_was_known_is_news() -> None:
+    merger = Merger(0, ceiling=5)
+    merger.add_source("a", 0)
+    merger.add_source("b", 0)
+    news = [
+        merger.push("a", *pushed) for pushed in ((entries(3), 0), ([], 3), ([], 4), ([], 4), (entries(7), 9))
+    ]
+    assert news == [True, False, True, False, True]
+    assert (merger.newest_waiting, merger.is_held_by_ceiling) == (7, False)
+    merger.push("b", entries(5), 5)
+    assert (merger.newest_waiting, merger.is_held_by_ceiling) == (7, False)
+    merger.push("b", [], 6)
+    assert merger.is_held_by_ceiling
+    assert stamps(merger.pop(BIG).entries) == [3, 5]
+
+
+def test_what_is_left_of_a_merge_is_counted_from_where_it_stands() -> None:
+    merger = Merger(0)
+    merger.add_source("a", 0)
+    merger.push("a", [entry(ts, 10) for ts in range(1, 6)], 9)
+    assert [stamps(merger.pop(size).entries) for size in (10, 20, 19, 10)] == [[1], [2, 3], [4], [5]]
