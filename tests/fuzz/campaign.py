@@ -134,6 +134,7 @@ def _peak_kib() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def ending(error: Exception) -> str:
-    """An error as an end: without what differs from input to input."""
-    return re.sub(r"'.*'|\".*\"|0x[0-9a-f]+|-?\d+", "#", f"{type(error).__name__}: {error}", flags=re.S)[:90]
+def ending(error: Exception, name: str = "#") -> str:
+    """An error as an end: without what differs from input to input, and without `name`."""
+    text = f"{type(error).__name__}: {error}".replace(name, "#")
+    return re.sub(r"'.*'|\".*\"|0x[0-9a-f]+|-?\d+", "#", text, flags=re.S)[:90]

@@ -106,6 +106,10 @@ def _job(octets: bytes) -> None:
             assert again == TableInfo.from_json(again.to_json())
 
 
+CONFIGURATION_BYTES: Final = 4 << 10
+"""tomllib takes the square of a key's parts, and each unknown key is looked for among all lines and keys: who
+writes such a file waits for himself."""
+
 READERS: Final[dict[str, Callable[[bytes], Any]]] = {
     "status": _status,
     "identity": _identity,
@@ -148,7 +152,7 @@ def into_configuration(octets: bytes, rng: random.Random) -> str:
     """Read by both programs. What is wrong is an error that says what to do, and `examine` finds it, too."""
     ends = []
     with tempfile.NamedTemporaryFile(suffix=".toml") as file:
-        file.write(octets)
+        file.write(octets[:CONFIGURATION_BYTES])
         file.flush()
         for cls in (PumpConfig, DrainerConfig):
             said = {"program": "program", "env_prefix": "FUZZ"}
@@ -157,5 +161,5 @@ def into_configuration(octets: bytes, rng: random.Random) -> str:
             problems: list[ConfigError] = []
             unread = refusal(lambda: problems.extend(loading.examine(cls, file.name, {}, **said)[0]))  # noqa: B023
             assert bool(problems or unread) == bool(error), (problems, error)
-            ends.append(ending(error).replace(file.name, "")[:60] if error else "taken")
+            ends.append(ending(error, file.name)[:60] if error else "taken")
     return "; ".join(ends)
