@@ -11,7 +11,7 @@ from tests.model.explorer import Explorer, Found
 from tests.model.faults import FAULTS
 from tests.model.joining import Bounds, World
 
-WALKS, STEPS = 30, 80
+WALKS, STEPS = 20, 80
 
 
 @pytest.mark.parametrize("bounds", SMALL, ids=str)

@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 import pytest
 
-from drainer.stream.pull.merged import Merged
+from drainer.stream.pull.merged import Merged, Spilled
 from drainer.stream.pull.merger import Merger, same_transaction
 from tests.cases import case
 from tidb_binlog import binlog
 from tidb_binlog.errors import Corruption
+from tidb_binlog.record import crc32c
 
 BIG = 1 << 30
 
@@ -413,5 +414,23 @@ def test_only_what_is_more_than_was_known_is_news() -> None:
 def test_what_is_left_of_a_merge_is_counted_from_where_it_stands() -> None:
     merger = Merger(0)
     merger.add_source("a", 0)
-    merger.push("a", [entry(ts, 10) for ts in range(1, 6)], 9)
-    assert [stamps(merger.pop(size).entries) for size in (10, 20, 19, 10)] == [[1], [2, 3], [4], [5]]
+    merger.push("a", [entry(1, 10), entry(2, 10)], 2)
+    assert [stamps(merger.pop(size).entries) for size in (19, 19)] == [[1], [2]]
+    merger.push("a", [entry(ts, 10) for ts in range(3, 8)], 9)
+    assert [stamps(merger.pop(size).entries) for size in (10, 20, 19, 10)] == [[3], [4, 5], [6], [7]]
+
+
+def test_a_copy_on_disk_is_the_same_transaction_if_its_contents_are() -> None:
+    whole = transaction(3, 5)
+    rest = whole.payload[binlog.contents_offset(whole.payload) :]
+    size, offset = len(whole.payload), len(whole.payload) - len(rest)
+
+    def on_disk(start_ts: int, checksum: int) -> Merged:
+        return Merged(5, b"", None, Spilled(5, start_ts, size, offset, checksum, lambda at, count: b""))
+
+    copy, other = on_disk(3, crc32c(rest)), on_disk(3, crc32c(rest) + 1)
+    assert same_transaction(copy, whole)
+    assert same_transaction(whole, copy)
+    assert same_transaction(copy, on_disk(3, crc32c(rest)))
+    for left, right in ((copy, other), (whole, other), (other, whole), (copy, on_disk(4, crc32c(rest)))):
+        assert not same_transaction(left, right)
