@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 
+import hypothesis
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
@@ -44,6 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     logging.getLogger("asyncio").addFilter(_is_of_this_test)
+    hypothesis.settings.register_profile("any machine", deadline=None)  # a loaded one is ten times slower
+    hypothesis.settings.load_profile("any machine")
     gc.disable()  # until all are collected: what is made until then stays
     if not config.getoption("numprocesses", None):  # not of a process that only waits for its workers
         config.pluginmanager.register(_Watch())

@@ -144,7 +144,9 @@ class Storage:
         self._sorter = Sorter(
             self.watermark, self._index.handle, clients_know=clients_know, draws_only=draws_only
         )
-        self._recent = RecentCommits(self.watermark, bytes_max=self.limits.recent_bytes_max)
+        # Commits above the watermark may be settled: no record of theirs comes by again.
+        filed_ts = min(self._index.edge_ts(largest=True), limit_ts)
+        self._recent = RecentCommits(max(self.watermark, filed_ts), bytes_max=self.limits.recent_bytes_max)
         self._indexer = Indexer(
             self._log,
             self._index,

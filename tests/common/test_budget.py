@@ -196,7 +196,7 @@ class Peers(RuleBasedStateMachine):
 
 
 TestPeers = Peers.TestCase
-TestPeers.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestPeers.settings = settings(max_examples=200, stateful_step_count=60)
 
 
 def part() -> BudgetPart:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import multiprocessing
 import os
@@ -24,7 +25,14 @@ if os.environ.get("PYTHONHASHSEED") != "0":  # sets have an order by hash: of na
         {**os.environ, "PYTHONHASHSEED": "0"},
     )
 
-from tests.sim import mutants  # noqa: E402 - by then it is the process that the world needs
+from binlog_playground.cluster.mariadb import MariaDbServer  # noqa: E402 - by then it is the process it needs
+from tests.sim import mutants  # noqa: E402
+from tests.sim.mutants import DRAINER, READERS  # noqa: E402
+
+_servers: list[MariaDbServer] = []
+"""One for each world that runs at a time."""
+_free = multiprocessing.get_context("fork").SimpleQueue()
+"""Numbers of those that no world uses."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +47,28 @@ class Result:
     counts: Counter[str] = field(default_factory=Counter)
 
 
-def run(seed: int, trace: bool) -> Result:
+def run(kind: str, seed: int, trace: bool) -> Result:
+    from tests.sim.drainer_world import DrainerWorld
+    from tests.sim.readers_world import ReadersWorld
     from tests.sim.world import Broken, World
 
     began_s = time.process_time()
+    say = print if trace else None
     with tempfile.TemporaryDirectory(prefix="sim-") as directory:
-        world = World(seed, Path(directory), print if trace else None)
+        world: World
+        if kind == READERS:
+            world = ReadersWorld(seed, Path(directory), say)
+        else:
+            number = _free.get()
+            world = DrainerWorld(seed, Path(directory), _servers[number], say)
         broken = ""
         try:
             world.run()
         except Broken as error:
             broken = str(error)
+        finally:
+            if kind == DRAINER:
+                _free.put(number)
     cpu_s = time.process_time() - began_s
     sys.stdout.flush()
     return Result(seed, broken, world.hash.hexdigest()[:16], world.loop.time(), cpu_s, world.counts)
@@ -58,6 +77,7 @@ def run(seed: int, trace: bool) -> Result:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
     parser.add_argument("--seeds", type=int, default=20, help="so many worlds")
+    parser.add_argument("--world", choices=(READERS, DRAINER), help="who uses the Pumps: readers")
     parser.add_argument("--first", type=int, default=1, help="the seed of the first")
     parser.add_argument("--seed", type=int, help="this world alone")
     parser.add_argument("--jobs", type=int, default=1, help="worlds at a time")
@@ -65,16 +85,34 @@ def main() -> int:
     parser.add_argument("--mutant", choices=mutants.MUTANTS, help="plant this fault first")
     given = parser.parse_args()
     if given.mutant:
+        given.world = given.world or mutants.MUTANTS[given.mutant].world
         mutants.plant(given.mutant)
+    given.world = given.world or READERS
     from tests.sim import ports
 
     ports.install()
+    if given.world == DRAINER:
+        with tempfile.TemporaryDirectory(prefix="sim-db-") as directory, contextlib.ExitStack() as ends:
+            for number in range(given.jobs):
+                server = MariaDbServer()
+                ends.callback(server.kill)
+                server.start(Path(directory) / str(number))
+                _servers.append(server)
+                _free.put(number)
+            return worlds(given)
+    return worlds(given)
+
+
+def worlds(given: argparse.Namespace) -> int:
+    """The exit code."""
     first, count = (given.first, given.seeds) if given.seed is None else (given.seed, 1)
     counts: Counter[str] = Counter()
     virtual_s = cpu_s = 0.0
     fork = multiprocessing.get_context("fork")
     with fork.Pool(given.jobs, maxtasksperchild=1) as pool:
-        asked = [pool.apply_async(run, (seed, given.trace)) for seed in range(first, first + count)]
+        asked = [
+            pool.apply_async(run, (given.world, seed, given.trace)) for seed in range(first, first + count)
+        ]
         for each in asked:
             result = each.get()
             said = f"BROKEN: {result.broken}" if result.broken else "holds"

@@ -16,15 +16,19 @@ from dataclasses import dataclass
 from types import CodeType, ModuleType
 from typing import Final
 
+READERS, DRAINER = "readers", "drainer"
+"""Kinds of worlds."""
+
 
 @dataclass(frozen=True)
 class Mutant:
-    """`fault` in words."""
+    """`fault` in words. `world`: the kind in which it may show."""
 
     module: str
     before: str
     after: str
     fault: str
+    world: str = READERS
 
 
 MUTANTS: Final = {
@@ -102,6 +106,55 @@ MUTANTS: Final = {
         "    14: Failure.UNREACHABLE,  # UNAVAILABLE",
         "    14: Failure.FAILED,  # UNAVAILABLE",
         "a broken connection counts as an answer",
+    ),
+    "recent-begins-at-the-watermark": Mutant(
+        "pump.storage.storage",
+        "RecentCommits(max(self.watermark, filed_ts),",
+        "RecentCommits(self.watermark,",
+        "after a start, memory claims commits above the watermark that were settled before",
+        DRAINER,
+    ),
+    "doubt-is-applied-again": Mutant(
+        "drainer.sink.mysql.lane",
+        "if work.in_doubt and self._table",
+        "if False and self._table",
+        "a batch whose COMMIT got no answer is applied again",
+        DRAINER,
+    ),
+    "doubt-is-taken-for-yes": Mutant(
+        "drainer.sink.mysql.lane",
+        "lock=True) == work.position:",
+        "lock=True) is not None:",
+        "a batch whose COMMIT got no answer is taken for applied",
+        DRAINER,
+    ),
+    "checkpoint-of-what-is-sent": Mutant(
+        "drainer.sink.mysql.progress",
+        "            if waiting:\n                floor",
+        "            if False:\n                floor",
+        "the checkpoint covers what lanes have been given",
+        DRAINER,
+    ),
+    "ddl-does-not-wait-for-lanes": Mutant(
+        "drainer.sink.background",
+        "        while not condition():\n",
+        "        while False and not condition():\n",
+        "a DDL runs while lanes have rows of before it",
+        DRAINER,
+    ),
+    "ddl-runs-twice": Mutant(
+        "drainer.sink.mysql.ddl_barrier",
+        "if await call(runner.had_run, intent, ddl, text):",
+        "if False:",
+        "a DDL that ran before the process died is run once more",
+        DRAINER,
+    ),
+    "ddl-is-believed-to-have-run": Mutant(
+        "drainer.sink.mysql.ddl_barrier",
+        "if await call(runner.had_run, intent, ddl, text):",
+        "if True:",
+        "a DDL with an intent is taken for done",
+        DRAINER,
     ),
 }
 

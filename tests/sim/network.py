@@ -94,6 +94,7 @@ class Network:
         self.servers: dict[str, SimServer] = {}
         self.under_way: dict[Breakable, None] = {}
         self.slow_share, self.slow_s = 0.01, 0.3  # of messages, and how late the latest of them comes
+        self.steady: set[str] = set()  # hosts whose messages are not
         self._cut: dict[frozenset[str], list[Callable[[], None]]] = {}  # what waits for the healing
 
     # -- what the world does to it ---------------------------------------------------------------------
@@ -101,9 +102,12 @@ class Network:
     def cut(self, a: str, b: str) -> None:
         self._cut.setdefault(frozenset((a, b)), [])
 
+    def is_cut(self, a: str, b: str) -> bool:
+        return frozenset((a, b)) in self._cut
+
     def heal(self, a: str, b: str) -> None:
         for arrive in self._cut.pop(frozenset((a, b)), ()):
-            self.loop.call_later(self.delay_s(), arrive)
+            self.loop.call_later(self.delay_s(a, b), arrive)
 
     def heal_all(self) -> None:
         for hosts in list(self._cut):
@@ -126,9 +130,10 @@ class Network:
 
     # -- messages --------------------------------------------------------------------------------------
 
-    def delay_s(self) -> float:
+    def delay_s(self, a: str, b: str) -> float:
         rng = self.loop.rng
-        return rng.random() * (self.slow_s if rng.random() < self.slow_share else _DELAY_S)
+        late = rng.random() < self.slow_share and not self.steady & {a, b}
+        return rng.random() * (self.slow_s if late else _DELAY_S)
 
     def deliver(self, a: str, b: str, arrive: Callable[[], None]) -> None:
         """Call it when a message has come from one host to the other."""
@@ -140,7 +145,7 @@ class Network:
             else:
                 arrive()
 
-        self.loop.call_later(self.delay_s(), try_to)
+        self.loop.call_later(self.delay_s(a, b), try_to)
 
     async def way(self, a: str, b: str) -> None:
         came: asyncio.Future[None] = self.loop.create_future()
@@ -333,7 +338,7 @@ class SimRpc:
                 close = getattr(given, "aclose", None)
                 if close is not None:
                     await close()
-            network.loop.call_later(network.delay_s(), serving.cancel)
+            network.loop.call_later(network.delay_s(me.host, self._host), serving.cancel)
 
     async def _connected(self) -> SimServer:
         return self._network.server(self.address)

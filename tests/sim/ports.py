@@ -14,7 +14,10 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from drainer.checkpoint import lane_table, store
+from drainer.mysql import addresses, connection, refusal
 from drainer.reading.subscribe import named_reader
+from drainer.sink.mysql import lane, row_mismatch
 from drainer.stream.pull import spill
 from pump import program
 from pump.index import index, indexer
@@ -24,11 +27,12 @@ from pump.pull import puller
 from pump.storage import accepted_losses, data_dir, missing_prewrite
 from pump.write import disk_guard
 from tests.crash.faults import disk
+from tests.sim.downstream import Downstream
 from tests.sim.etcd import EtcdStore, SimEndpoint
 from tests.sim.level import Database, Level
 from tests.sim.life import LIFE
 from tests.sim.network import Network, SimHttp, SimRpc, SimServer
-from tests.sim.scheduling import QUEUE, THREADING, SimLoop, begin
+from tests.sim.scheduling import QUEUE, THREADING, SimLoop, SimThread, begin, wait_for
 from tidb_binlog import backoff, filesystem, rpc
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.door.http.routes import Routes
@@ -53,15 +57,19 @@ class Ports:
         self.loop: SimLoop
         self.network: Network
         self.store: EtcdStore
+        self.downstream: Downstream | None = None
         self.rng = random.Random(0)
         self.levels: dict[str, Level] = {}  # of each host's index
         self.alive: set[str] = set()  # processes, as identities name them
         self.slow: set[str] = set()  # hosts whose disks are
         self.lives = itertools.count(1)
 
-    def enter(self, loop: SimLoop, network: Network, store: EtcdStore) -> None:
+    def enter(
+        self, loop: SimLoop, network: Network, store: EtcdStore, downstream: Downstream | None = None
+    ) -> None:
         begin(loop)
         self.loop, self.network, self.store, self.rng = loop, network, store, loop.rng
+        self.downstream = downstream
         self.levels, self.alive, self.slow, self.lives = {}, set(), set(), itertools.count(1)
         random.seed(loop.rng.random())
 
@@ -131,6 +139,12 @@ def _open_index(path: str, **_: Any) -> index.Index:
     return index.Index(Database(level, life, lambda: PORTS.pause(life.host, _FILED_S)), path)
 
 
+@connection.own_errors()
+def _open_session(target: connection.Target) -> connection.Connection:
+    assert PORTS.downstream is not None
+    return PORTS.downstream.open(target)
+
+
 def _drawn(bits: int) -> str:
     return f"{PORTS.rng.getrandbits(bits):x}"
 
@@ -166,5 +180,14 @@ def install() -> None:
     named_reader.serve = _serve  # type: ignore[assignment]
     named_reader.own_address = lambda towards: LIFE.get().host  # type: ignore[assignment]
     puller._addresses = lambda hosts: Counter(host.rpartition(":")[0] for host in hosts)
+    _install_drainer()
     daemon.SIGNALS = ()  # type: ignore[misc]
     daemon.settle = lambda: None
+
+
+def _install_drainer() -> None:
+    for module in (lane, row_mismatch, addresses, lane_table, store):
+        module.threading = THREADING  # type: ignore[attr-defined]
+    lane.Lane.__bases__ = (SimThread,)
+    refusal.wait = wait_for  # type: ignore[assignment]
+    connection._opened = _open_session

@@ -17,7 +17,7 @@ import itertools
 import random
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any, Final, Generic, TypeVar
 
@@ -65,7 +65,7 @@ class SimThread:
 
     def __init__(
         self,
-        target: Callable[..., object],
+        target: Callable[..., object] | None = None,
         name: str = "",
         args: tuple[Any, ...] = (),
         *,
@@ -77,7 +77,7 @@ class SimThread:
         self.pauses = 0  # how often it went on; names the pause in which it is
         self._baton = _world().baton
         self._life = LIFE.get()
-        self._target, self._arguments = target, args
+        self._runs, self._given = target or self.run, args
         self._context = contextvars.copy_context()
         self.carrier: _Carrier | None = None  # from the start to the end
         self._joining: list[SimThread] = []
@@ -91,22 +91,22 @@ class SimThread:
     def is_alive(self) -> bool:
         return self.carrier is not None and not self.is_over
 
+    def run(self) -> None:
+        """For who inherits from it."""
+
     def join(self, timeout: float | None = None) -> None:
-        while self.is_alive():
-            self._joining.append(self._baton.of_caller())
-            self._baton.pause()
+        wait(self._joining, lambda: not self.is_alive(), timeout)
 
     def _run(self) -> None:
         try:
             if not self.killed:
-                self._context.run(self._target, *self._arguments)
+                self._context.run(self._runs, *self._given)
         except Killed:
             pass
         finally:
             self.is_over = True
             self._life.threads.pop(self, None)
-            for thread in self._joining:
-                self._baton.wake(thread)
+            _wake(self._joining)
             assert self.carrier is not None
             _idle.append(self.carrier)
 
@@ -167,15 +167,39 @@ class Baton:
             self.resume(thread)
 
 
+def wait(waiting: list[SimThread], is_so: Callable[[], bool], timeout: float | None = None) -> bool:
+    """On a thread, until it is so; whoever makes it so wakes those who are `waiting`. Whether it is so."""
+    world = _world()
+    end_s = None if timeout is None else world.time() + timeout
+    while not is_so():
+        left_s = None if end_s is None else end_s - world.time()
+        if left_s is not None:
+            if left_s <= 0:
+                return False
+            world.baton.wake(world.baton.of_caller(), left_s)
+        waiting.append(world.baton.of_caller())
+        world.baton.pause()
+    return True
+
+
+def _wake(waiting: list[SimThread]) -> None:
+    threads, waiting[:] = list(waiting), []
+    for thread in threads:
+        _world().baton.wake(thread)
+
+
 class SimLock:
-    """As `threading.Lock`. Whoever wants it lets its holder go on until it is free."""
+    """As `threading.Lock`. The loop, which cannot wait, lets its holder go on until it is free."""
 
     def __init__(self) -> None:
         self._holder: SimThread | None = None
         self._held = False
+        self._waiting: list[SimThread] = []
 
     def acquire(self) -> bool:
         baton = _world().baton
+        if baton.running is not None:
+            wait(self._waiting, lambda: not self._held)
         while self._held:
             assert self._holder is not None
             baton.resume(self._holder)
@@ -184,12 +208,52 @@ class SimLock:
 
     def release(self) -> None:
         self._held, self._holder = False, None
+        _wake(self._waiting)
 
     def __enter__(self) -> bool:
         return self.acquire()
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+class SimCondition(SimLock):
+    """As `threading.Condition`; `notify` wakes all, who look again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._notices = 0
+        self._listening: list[SimThread] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        notices = self._notices
+        self.release()
+        try:
+            return wait(self._listening, lambda: self._notices > notices, timeout)
+        finally:
+            self.acquire()
+
+    def notify(self) -> None:
+        self._notices += 1
+        _wake(self._listening)
+
+
+class SimEvent:
+    """As `threading.Event`."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._waiting: list[SimThread] = []
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+        _wake(self._waiting)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return wait(self._waiting, self.is_set, timeout)
 
 
 class SimQueue(Generic[T]):
@@ -201,22 +265,23 @@ class SimQueue(Generic[T]):
 
     def put(self, item: T) -> None:
         self._items.append(item)
-        waiting, self._waiting = self._waiting, []
-        for thread in waiting:
-            _world().baton.wake(thread)
+        _wake(self._waiting)
 
     def get(self) -> T:
-        baton = _world().baton
-        while not self._items:
-            self._waiting.append(baton.of_caller())
-            baton.pause()
+        wait(self._waiting, lambda: bool(self._items))
         return self._items.popleft()
 
     def empty(self) -> bool:
         return not self._items
 
 
-THREADING: Final = SimpleNamespace(Thread=SimThread, Lock=SimLock)
+def wait_for(asked: Iterable[Any], timeout: float) -> SimpleNamespace:
+    """As `concurrent.futures.wait`, which looks when the time is over."""
+    wait([], lambda: False, timeout)
+    return SimpleNamespace(done={future for future in asked if future.done()})
+
+
+THREADING: Final = SimpleNamespace(Thread=SimThread, Lock=SimLock, Condition=SimCondition, Event=SimEvent)
 QUEUE: Final = SimpleNamespace(SimpleQueue=SimQueue)
 
 

@@ -313,7 +313,7 @@ def check_all(info: TableInfo, values: Any, other: Any, rowid: int | None = None
         assert outcomes_agree(plan, sql, row)
 
 
-quick = settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=150, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 @quick

@@ -41,7 +41,7 @@ class Host:
         return tso.physical_s(aged.ts) - self.now_s
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     wrong=st.sampled_from(("wall_ahead_s", "upstream_ahead_s")),
     events=st.lists(
@@ -67,7 +67,7 @@ def test_one_wrong_clock_makes_nothing_older_than_it_is(wrong: str, events: list
         assert host.reckon() <= SLACK_S + drift_s + 0.01
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.sampled_from(("restart", "reboot", "")), st.floats(0, 30 * DAY_S)), max_size=20))
 def test_where_clocks_are_right_ages_are(events: list[tuple[str, float]]) -> None:
     host = Host()

@@ -89,7 +89,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(EVENTS, max_size=60))
 def test_no_clock_makes_it_forget_who_was_stopped_less_than_the_retention_ago(
     events: list[tuple[str, float]],

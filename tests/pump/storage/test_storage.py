@@ -201,6 +201,19 @@ async def test_mark_raises_the_watermark_without_a_record(tmp_path: Path) -> Non
         assert storage.watermark == 90  # what was told stays true
 
 
+async def test_commits_above_the_watermark_are_served_after_a_start(tmp_path: Path) -> None:
+    """Where timestamps are drawn, ends alone do not move the watermark: it is below what is settled."""
+    async with opened(tmp_path, draws_only=True) as storage:
+        delivery = await pair(storage, 10, b"value")
+        await put(storage, binlog.prewrite(20, b"k", b"v"))
+        await put(storage, binlog.rollback(20))
+    async with opened(tmp_path, draws_only=True) as storage:
+        assert storage.watermark == 0
+        storage.mark(50)
+        await wait_watermark(storage, 50)
+        assert await pull(storage) == [delivery]
+
+
 async def test_stored_time_mark_is_served_to_old_drainers_as_it_is(tmp_path: Path) -> None:
     async with opened(tmp_path) as storage:
         await put(storage, binlog.fake(42))

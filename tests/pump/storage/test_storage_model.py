@@ -84,8 +84,8 @@ class Gate:
 class StorageMachine(RuleBasedStateMachine):
     gate: Gate
 
-    @initialize()
-    def begin_life(self) -> None:
+    @initialize(draws_only=st.booleans())
+    def begin_life(self, draws_only: bool) -> None:
         shared = Path("/dev/shm")  # LevelDB syncs at every opening
         self.scratch = Path(tempfile.mkdtemp(dir=shared if shared.is_dir() else None))
         self.path = self.scratch / "pump"
@@ -97,7 +97,7 @@ class StorageMachine(RuleBasedStateMachine):
         index.Index.write = lambda *arguments: gate(*arguments)  # type: ignore[method-assign]
         self.retry_s, indexer._RETRY_S = indexer._RETRY_S, 0.001
         self.disk = Disk()
-        self.model = Model()
+        self.model = Model(draws_only)
         self.ts = STEP
         self.drawn: dict[int, int] = {}  # commit timestamps that transactions still open have drawn
         self.told = 0  # largest watermark ever seen
@@ -114,7 +114,11 @@ class StorageMachine(RuleBasedStateMachine):
         self.data_dir = DataDir(str(self.path))
         try:
             storage = await Storage.open(
-                self.data_dir, clock=SystemClock(), directory=self.mount(self.disk), limits=LIMITS
+                self.data_dir,
+                clock=SystemClock(),
+                directory=self.mount(self.disk),
+                limits=LIMITS,
+                draws_only=self.model.draws_only,
             )
             self.following = asyncio.create_task(storage.run())
             try:
@@ -126,6 +130,7 @@ class StorageMachine(RuleBasedStateMachine):
             self.data_dir.close()
             raise
         self.storage, self.is_open = storage, True
+        self.opened_at = storage.watermark
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -173,6 +178,13 @@ class StorageMachine(RuleBasedStateMachine):
         starts = [Stored.of(payload).start_ts for payload in payloads]
         self.do(self.store([self.end_of(start_ts, False) for start_ts in starts], many=many))
 
+    @rule(rolls_back=st.booleans())
+    def catch_up(self, rolls_back: bool) -> None:
+        """Nothing is open any more, and a mark passes all."""
+        ends = [self.end_of(start_ts, rolls_back) for start_ts in self.model.open()]
+        self.do(self.store(ends, many=False))
+        self.mark()
+
     @rule(which=some)
     def repeat_prewrite(self, which: int) -> None:
         """A client that got no answer sends it again."""
@@ -201,6 +213,8 @@ class StorageMachine(RuleBasedStateMachine):
         ts = self.draw_ts()
         self.storage.mark(ts)
         self.model.marks.append((len(self.model.log), ts))
+        if self.gate.state == "open":
+            self.settle_and_compare()
 
     # -- the index -------------------------------------------------------------------------------
 
@@ -229,6 +243,8 @@ class StorageMachine(RuleBasedStateMachine):
         self.told = max(self.told, watermark)
         assert [one.start_ts for one in self.storage.open_prewrites()] == self.model.open()
         self.compare(self.storage.gc_ts, 1 << 20, from_disk=True)
+        # A drainer that keeps up goes on where it was before the start.
+        self.compare(max(self.opened_at, self.storage.gc_ts), 1 << 20, from_disk=False)
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -346,9 +362,14 @@ class StorageMachine(RuleBasedStateMachine):
                 os.truncate(file, at)
         self.reopen(acknowledged)
 
-    @rule(without_index=st.booleans())
-    def restart(self, without_index: bool) -> None:
+    @rule(without_index=st.booleans(), rolls_back=st.booleans())
+    def restart(self, without_index: bool, rolls_back: bool) -> None:
+        """`rolls_back`: what was written last, and alone is read again, is no commit."""
         self.gate.set("open")
+        if rolls_back:
+            payload = self.prewrite(0)
+            self.do(self.store([payload], many=False))
+            self.do(self.store([self.end_of(Stored.of(payload).start_ts, True)], many=False))
         self.stop()
         if without_index:
             shutil.rmtree(self.path / "kv")

@@ -26,8 +26,9 @@ class Stored:
 @dataclass
 class Model:
     """`log`: everything stored, in order. `marks`: (length of the log then, timestamp) of this life.
-    `purged`: so many of the first records are gone."""
+    `purged`: so many of the first records are gone. `draws_only`: as of `Storage.open`."""
 
+    draws_only: bool = False
     log: list[Stored] = field(default_factory=list)
     marks: list[tuple[int, int]] = field(default_factory=list)
     purged: int = 0
@@ -48,7 +49,8 @@ class Model:
             (at for at, one in enumerate(self.log) if one.tp == binlog.PREWRITE and one.start_ts in still),
             len(self.log),
         )
-        stored = (one.commit_ts for one in self.log[:first] if one.tp != binlog.PREWRITE)
+        sure = [] if self.draws_only else self.log[:first]
+        stored = (one.commit_ts for one in sure if one.tp != binlog.PREWRITE)
         marked = (ts for at, ts in self.marks if at <= first)
         return max([*stored, *marked], default=0)
 

@@ -453,7 +453,7 @@ def test_any_payloads_have_the_verdicts_and_the_bytes_of_single_writes(tmp_path:
         context = both(tmp_path)
         single, batch = runner.run(context.__aenter__())
 
-        @settings(max_examples=150, deadline=None)
+        @settings(max_examples=150)
         @given(
             st.lists(st.lists(_payload, max_size=6), min_size=1, max_size=3),
             st.sampled_from(node.STATES),

@@ -388,7 +388,7 @@ class Cluster:
 OFFSETS = (-30 * DAY_S, -3.0, 0.0, 3.0, 60.0, 8 * DAY_S, 3e10)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     wrong=st.sampled_from(("a", ETCD)),
     events=st.lists(

@@ -129,7 +129,7 @@ def shared(queues: list[Iterator[bytes]], parts: list[list[bytes]]) -> list[Iter
     return [iterators[owner] for owner in order]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     mutations=st.lists(MUTATION, max_size=5),
     seed=st.integers(0, 99),

@@ -79,7 +79,7 @@ def write_all(world: TikvWorld, versions: list[Any], transactions: list[Any]) ->
             world.cluster.roll_back(start_ts, keys[0])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(
     versions=VERSIONS,
     transactions=TRANSACTIONS,

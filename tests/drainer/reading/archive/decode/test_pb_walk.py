@@ -126,7 +126,7 @@ KINDS = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_rows_of_any_types_come_back_through_an_archive(data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=6))

@@ -1,0 +1,242 @@
+"""Drainer's world: sessions on tables of every kind, DDL, a Drainer with its standby, MariaDB.
+
+Drives  the workload of the rig (`tests.rig.workload`), whose model knows what the rows have come to
+Holds   healed and drained, the downstream has the model's rows, each once. In every second world the Drainer
+        is strict: a row that a statement should touch is there, as often as it should be, or it ends
+
+Tests  tests/sim/test_worlds.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+from collections.abc import Callable, Coroutine, Iterator
+from http import HTTPStatus
+from pathlib import Path
+from random import Random
+from typing import Any, Final, TypeVar
+
+from binlog_playground.check.downstream import Downstream as Tables
+from binlog_playground.check.statistics import Statistics
+from binlog_playground.check.verify import compare
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.checkpoint.value import Checkpoint
+from drainer.config.relay_format import FORMATS
+from pumpclient.errors import WriteFailed
+from pumpclient.publish.publisher import open_publisher
+from tests.rig.workload import tables
+from tests.rig.workload.evolution import Evolution, creation
+from tests.rig.workload.limits import MARIADB
+from tests.rig.workload.model import Model
+from tests.rig.workload.session import Writer, run_evolution, run_session
+from tests.rig.workload.workload import Mix, Workload
+from tests.sim import downstream
+from tests.sim.downstream import Downstream
+from tests.sim.network import SimHttp
+from tests.sim.node import ETCD, DrainerNode, Node, die, in_life, new_life
+from tests.sim.ports import PORTS
+from tests.sim.world import CONVERGES_S, FAULTS_S, World
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.errors import BinlogError
+from tidb_binlog.tso import Ts
+from tidb_binlog.upstream.standalone import StandaloneUpstream
+
+SCHEMA: Final = "shop"
+_SHARDED: Final = "shards"
+_SESSIONS: Final = 3
+_FIRST_ID: Final = 1000
+T = TypeVar("T")
+
+
+class DrainerWorld(World):
+    def __init__(
+        self, seed: int, directory: Path, server: MariaDbServer, say: Callable[[str], None] | None = None
+    ) -> None:
+        super().__init__(seed, directory, say)
+        self.network.steady |= {"app", "operator"}  # the model knows how each transaction ends
+        self.downstream = Downstream(
+            server, self.network, self.loop, lambda: PORTS.pause(downstream.HOST, 0.002)
+        )
+        self.downstream.lost_commits = self.rng.choice((0.0, 0.03))
+        self.strict = self.rng.random() < 0.5
+        with_relay = self.rng.random() < 0.5
+        names = ("d1",) if with_relay else ("d1", "d2")
+        text = self._configuration(server, directory if with_relay else None)
+        self.drainers = [DrainerNode(name, directory, text) for name in names]
+        self.model = Model(SCHEMA)
+        self.statistics = Statistics()
+        self._random = Random(seed)
+        self._done = asyncio.Event()
+        self._last_ts: Ts = 0
+
+    def _configuration(self, server: MariaDbServer, relay: Path | None) -> str:
+        """With a relay log, or as one of several of which one works at a time."""
+        lines = [
+            'node-id = "drainer"',
+            f'pd-urls = "{ETCD}"',
+            "initial-commit-ts = 0",
+            f"standby = {'false' if relay else 'true'}",
+            "[syncer]",
+            'db-type = "mysql"',
+            "disjoint-shards = true",
+            f"worker-count = {self.rng.choice((1, 2, 4))}",
+            f"txn-batch = {self.rng.choice((3, 50))}",
+            f"strict = {'true' if self.strict else 'false'}",
+            *(
+                f'[[syncer.table-migrate-rule]]\nsource = {{ schema = "{SCHEMA}", table = "{shard}" }}\n'
+                f'target = {{ schema = "{SCHEMA}", table = "{_SHARDED}" }}'
+                for shard in tables.SHARDS
+            ),
+            "[syncer.to]",
+            'host = "db"',
+            f'user = "{server.drainer_user}"',
+            f'password = "{server.password}"',
+        ]
+        if relay:
+            form = self.rng.choice(FORMATS)
+            lines += ["[syncer.relay]", f'log-dir = "{relay / "relay"}"', f'format = "{form}"']
+        return "\n".join(lines)
+
+    def _nodes(self) -> list[Node]:
+        return [*super()._nodes(), *self.drainers]
+
+    async def _begin(self) -> None:
+        self.apps["app"] = life = new_life("app")
+        created = asyncio.Event()
+        self.loop.create_task(self._checked(self._work(created)), context=in_life(life))
+        await asyncio.wait_for(created.wait(), CONVERGES_S)
+        for drainer in self.drainers:
+            await drainer.start()
+        self.apps["operator"] = operator = new_life("operator")
+        self.loop.create_task(self._checked(self._decide()), context=in_life(operator))
+
+    async def _work(self, created: asyncio.Event) -> None:
+        upstream = await self._until(lambda: StandaloneUpstream.connect(ETCD))
+        publisher = await self._until(lambda: open_publisher(ETCD))
+        ids, clock = itertools.count(_FIRST_ID), SystemClock()
+        async with publisher:
+            version = publisher.schema_version
+            writer = Writer(publisher, upstream, self.model, self.statistics, ids, version)
+            await _create(writer, ids, strict=self.strict)
+            created.set()
+            end_s = clock.monotonic_s() + FAULTS_S
+            mix = Mix(abandon=0.005, lose_commit=0.02)
+            workload = Workload(Random(self._random.random()), self.model, mix)
+            evolution = Evolution(Random(self._random.random()), self.model, ids)
+            async with asyncio.TaskGroup() as group:
+                for _ in range(_SESSIONS):
+                    group.create_task(run_session(writer, workload, 0.3, end_s, clock))
+                pause_s = self.rng.choice((1.0, 5.0))
+                group.create_task(_until_refused(run_evolution(writer, evolution, pause_s, end_s, clock)))
+            self._last_ts = writer.last_commit_ts
+            self._done.set()
+
+    async def _decide(self) -> None:
+        """What TRUNCATE of one shard takes away is removed by hand, and the DDL skipped."""
+        http = SimHttp(self.network, 5.0)
+        while True:
+            await asyncio.sleep(1.0)
+            for drainer in self.drainers:
+                with contextlib.suppress(BinlogError):
+                    page = await http.ask("GET", drainer.address, "/ddl", None)
+                    if page.status != HTTPStatus.OK:
+                        continue
+                    for entry in json.loads(page.body)["data"]["waiting"]:
+                        if entry["query"].startswith("TRUNCATE") and "skip" in entry["possible"]:
+                            shard = entry["query"].split("`")[1]
+                            where = f"WHERE `{tables.SHARD}` = '{shard}'"
+                            self.downstream.admin.run(f"DELETE FROM `{SCHEMA}`.`{_SHARDED}` {where}".encode())
+                            await http.ask("PUT", drainer.address, f"/ddl/{entry['job_id']}/skip", None)
+                            self.counts["decided"] += 1
+
+    async def _until(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        while True:
+            try:
+                return await work()
+            except BinlogError:
+                await asyncio.sleep(0.5)
+
+    # -- what goes wrong -------------------------------------------------------------------------------
+
+    def _faults(self) -> tuple[Callable[[], Any], ...]:
+        return (
+            *(self._kill_pump, self._stop_pump, self._join, self._compact, self._slow_disk),
+            *(self._cut, self._reset, self._kill_drainer, self._stop_drainer),
+            *(self._reset_downstream, self._slow_downstream),
+        )
+
+    def _hosts(self) -> list[str]:
+        """Not the application's: its model knows how each transaction ended."""
+        return [*super()._hosts(), downstream.HOST]
+
+    def _programs(self) -> list[str]:
+        return self._readers()
+
+    def _readers(self) -> list[str]:
+        return [drainer.name for drainer in self.drainers]
+
+    async def _kill_drainer(self) -> bool:
+        up = [drainer for drainer in self.drainers if drainer.is_up]
+        if up:
+            await self.rng.choice(up).kill(power=self.rng.random() < 0.3)
+        return bool(up)
+
+    async def _stop_drainer(self) -> bool:
+        up = [drainer for drainer in self.drainers if drainer.is_up]
+        if up:
+            await self._stopped(self.rng.choice(up))
+        return bool(up)
+
+    def _reset_downstream(self) -> None:
+        self.downstream.reset(self.rng.choice(("", "d1", "d2")))
+
+    def _slow_downstream(self) -> None:
+        PORTS.slow.add(downstream.HOST)
+        self.loop.call_later(self.rng.choice((1.0, 5.0)), PORTS.slow.discard, downstream.HOST)
+
+    # -- the end ---------------------------------------------------------------------------------------
+
+    async def _end(self) -> None:
+        self.downstream.lost_commits = 0.0
+        self.downstream.notice()
+        await asyncio.wait_for(self._done.wait(), CONVERGES_S)
+        await die(self.apps["app"])
+
+    async def _converge(self) -> None:
+        end_s = self.loop.time() + CONVERGES_S
+        while self.loop.time() < end_s:
+            await self._start_all()
+            await asyncio.sleep(1.0)
+            if self._checkpoint() >= self._last_ts:
+                break
+        else:
+            self.breaks(f"the checkpoint is still at {self._checkpoint()} of {self._last_ts}")
+        expected = self.model.expected(dict.fromkeys(tables.SHARDS, _SHARDED))
+        report = compare(expected, Tables(self.downstream.admin).contents(expected), MARIADB)
+        self.counts["committed"] += self.statistics.transactions
+        self.counts["ddl"] += self.statistics.ddl
+        self.counts["rows"] += report.rows_identical
+        if report.differences:
+            self.breaks(f"downstream differs: {report.differences[0]}")
+
+    def _checkpoint(self) -> Ts:
+        (rows,) = self.downstream.admin.rows_if_there(b"SELECT checkpoint FROM tidb_binlog.drainer_state")
+        return max((Checkpoint.from_json(text).commit_ts for (text,) in rows if text), default=0)
+
+
+async def _until_refused(evolution: Coroutine[Any, Any, None]) -> None:
+    """No Pump takes a DDL while all are down: from then on there is none."""
+    with contextlib.suppress(WriteFailed):
+        await evolution
+
+
+async def _create(writer: Writer, ids: Iterator[int], *, strict: bool) -> None:
+    """Where rows that break a key wait, there is a table whose rows do."""
+    await writer.create_schema()
+    losing = [] if strict else [tables.losing_table(SCHEMA, next(ids))]
+    recasting = tables.losing_table(SCHEMA, next(ids), tables.RECASTING)
+    for table in (*tables.standing_tables(SCHEMA, ids), *tables.shards(SCHEMA, ids), recasting, *losing):
+        await writer.run_ddl(creation(table))

@@ -1,0 +1,178 @@
+"""Nodes of the world: a host, and the lives of a process that run on it one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from pathlib import Path
+from typing import Final
+
+from drainer import program as drainer_program
+from drainer.config.options import ENV_PREFIX, DrainerConfig
+from pump import program as pump_program
+from pump.config import PumpConfig
+from tests.crash.faults.disk import CUTS, ROOT, Disk
+from tests.sim.life import LIFE, Life
+from tests.sim.ports import PORTS
+from tests.sim.scheduling import end_all
+from tidb_binlog.config import loading
+from tidb_binlog.observe import log
+from tidb_binlog.observe.recent_events import Recorder
+from tidb_binlog.process.daemon import Daemon, Notifier
+
+PUMP_PORT: Final = 8250
+DRAINER_PORT: Final = 8249
+ETCD: Final = "http://etcd:2379"
+
+
+def new_life(host: str, disk: Disk | None = None, skew_s: float = 0.0) -> Life:
+    life = Life(host, next(PORTS.lives), disk, skew_s)
+    PORTS.alive.add(str(life))
+    return life
+
+
+def in_life(life: Life) -> contextvars.Context:
+    context = contextvars.Context()
+    context.run(LIFE.set, life)
+    return context
+
+
+async def die(life: Life, *, silently: bool = False) -> None:
+    """Now, whatever it is in the middle of."""
+    life.alive = False
+    PORTS.alive.discard(str(life))
+    if life.disk is not None:
+        life.disk.freeze()
+    PORTS.network.drop(life, silently=silently)
+    await end_all(life, PORTS.loop.baton)
+    if PORTS.downstream is not None:
+        PORTS.downstream.drop(life, silently=silently)
+
+
+class Node:
+    """`ends`: exit codes in which nothing is wrong."""
+
+    ends: frozenset[int]
+
+    def __init__(self, name: str, port: int) -> None:
+        self.name = name
+        self.address = f"{name}:{port}"
+        self.life: Life | None = None
+        self.has_left = False  # for good
+        self._process: Daemon | None = None
+        self._running: asyncio.Task[int] | None = None
+
+    @property
+    def is_up(self) -> bool:
+        return self.life is not None and self._running is not None and not self._running.done()
+
+    async def start(self, skew_s: float = 0.0) -> None:
+        assert not self.is_up
+        if self.life is not None and self.life.alive:  # it ended by itself
+            await die(self.life)
+        self.life = self._new_life(skew_s)
+        self._process = None
+        PORTS.network.trace(self.name, "starts", str(self.life))
+        self._running = PORTS.loop.create_task(self._run(), context=in_life(self.life))
+
+    def _new_life(self, skew_s: float) -> Life:
+        return new_life(self.name, None, skew_s)
+
+    async def _run(self) -> int:
+        self._process = Daemon(type(self).__name__, log.get(self.name), notifier=Notifier(), reloads=True)
+        return await self._process.run(self._serve)
+
+    async def _serve(self, process: Daemon) -> None:
+        raise NotImplementedError
+
+    async def stop(self) -> int:
+        """In order; its exit code."""
+        assert self._running is not None
+        assert self.life is not None
+        while self._process is None:
+            await asyncio.sleep(0.0)
+        self._process.stop()
+        await asyncio.wait({self._running})
+        code = self._running.result()
+        self._running = None
+        await die(self.life)
+        return code
+
+    async def kill(self, *, power: bool = False) -> None:
+        """The process, or with it the power of the host."""
+        assert self.life is not None
+        PORTS.network.trace(self.name, "is killed", power)
+        await die(self.life, silently=power)
+
+    def ended(self) -> int | None:
+        """The exit code of a life that has ended by itself."""
+        if self._running is None or not self._running.done() or self._running.cancelled():
+            return None
+        return self._running.result()
+
+
+class PumpNode(Node):
+    """Its host has a disk and an index. `directory`: of its small files, which are durable at once."""
+
+    ends = frozenset({0, 3})  # stopped, and a peer that was away for too long at the start
+
+    def __init__(self, name: str, directory: Path, **options: object) -> None:
+        super().__init__(name, PUMP_PORT)
+        self.disk = Disk()
+        self.disk.makedirs(ROOT, exist_ok=True)
+        self.closes = False  # an operator has told this life to
+        self._directory = directory / name
+        self._options = options
+
+    def _new_life(self, skew_s: float) -> Life:
+        self.closes = False
+        if self.disk.frozen:
+            self.disk = self.disk.after_kill()
+        return new_life(self.name, self.disk, skew_s)
+
+    async def _serve(self, process: Daemon) -> None:
+        settings = PumpConfig(
+            node_id=self.name,
+            addr=self.address,
+            advertise_addr=self.address,
+            data_dir=str(self._directory),
+            pd_urls=ETCD,
+            upstream="standalone",
+            stop_write_at_bytes=0,
+            **self._options,  # type: ignore[arg-type]
+        )
+        await pump_program.start(settings, lambda: settings, Recorder(), process)
+
+    async def kill(self, *, power: bool = False) -> None:
+        """The disk keeps what was synced."""
+        before = self.disk
+        await super().kill(power=power)
+        if power:
+            rng = PORTS.rng
+            self.disk = before.after_power_cut(rng.choice(CUTS), rng.randrange(1 << 30))
+            if self.name in PORTS.levels:
+                PORTS.levels[self.name] = PORTS.levels[self.name].after_power_cut(rng)
+
+
+class DrainerNode(Node):
+    """Into the world's downstream. `text`: its configuration, without what is its own. `directory`: of its
+    files, which are durable at once."""
+
+    ends = frozenset({0, 3, 5})  # and another one has its name, or took over
+
+    def __init__(self, name: str, directory: Path, text: str) -> None:
+        super().__init__(name, DRAINER_PORT)
+        self._file = directory / f"{name}.toml"
+        self._text = f'addr = "{self.address}"\ndata-dir = "{directory / name}"\n{text}'
+
+    async def _serve(self, process: Daemon) -> None:
+        self._file.touch(mode=0o600)
+        self._file.write_text(self._text)
+
+        def read() -> DrainerConfig:
+            arguments = [f"--config={self._file}", "--upstream=standalone"]
+            return loading.load(DrainerConfig, arguments, {}, program="drainer", env_prefix=ENV_PREFIX)
+
+        settings = read()
+        drainer_program.make_data_dir(settings.data_dir)
+        await drainer_program.serve(settings, read, Recorder(), process)

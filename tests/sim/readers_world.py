@@ -1,0 +1,255 @@
+"""Readers' world: publishers that write, and programs that read by name.
+
+Holds   a transaction that etcd says is committed comes to every reader, whatever died, and none else does;
+        each comes once, in the order of commit_ts, and what was committed before a later one came has come
+        before it; healed, all has arrived in `CONVERGES_S`, and transactions of programs that live commit
+
+Tests  tests/sim/test_worlds.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import itertools
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import drainer
+import pumpclient
+from pumpclient import OutcomeUnknown, Publisher, column
+from tests.sim.life import Life
+from tests.sim.node import ETCD, die, in_life, new_life
+from tests.sim.world import CONVERGES_S, World
+from tidb_binlog.errors import BinlogError
+from tidb_binlog.upstream.standalone.layout import TXN, decode_entry
+from tidb_binlog.upstream_port import Committed
+
+TABLES: Final = ("shop.orders", "shop.items")
+
+
+class End(enum.Enum):
+    """What a publisher knows of a transaction."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    UNKNOWN = "unknown"
+    NOT_COMMITTED = "not committed"
+
+
+@dataclass
+class Txn:
+    """`number` is the key of its rows."""
+
+    number: int
+    began_s: float
+    end: End = End.OPEN
+    commit_ts: int = 0
+
+
+@dataclass
+class Reader:
+    """A program that keeps its position with its rows: what it `has`, numbers by commit_ts, is there once."""
+
+    name: str
+    life: Life | None = None
+    position: int = 0
+    has: dict[int, list[int]] = field(default_factory=dict)
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class ReadersWorld(World):
+    def __init__(self, seed: int, directory: Path, say: Callable[[str], None] | None = None) -> None:
+        super().__init__(seed, directory, say)
+        self.readers = [Reader("reader-1"), Reader("reader-2")]
+        self.txns: dict[int, Txn] = {}
+        self.committed: list[int] = []  # commit_ts of what etcd says is, ascending
+        self.store.on_put = self._decided
+        self._numbers = itertools.count(1)
+
+    def _lives(self) -> list[Life | None]:
+        return [*super()._lives(), *(reader.life for reader in self.readers)]
+
+    async def _begin(self) -> None:
+        await self._founded()
+        for number in range(1, 4):
+            self._start_app(f"app-{number}")
+        for reader in self.readers:  # known from the start: a Pump that leaves waits for them
+            self._start_reader(reader)
+            await reader.begun.wait()
+
+    async def _founded(self) -> None:
+        """The tables are there."""
+        life = new_life("founder")
+
+        async def found() -> None:
+            while True:
+                with contextlib.suppress(BinlogError):
+                    async with await pumpclient.open_publisher(ETCD) as publisher:
+                        await publisher.create_database("shop", if_not_exists=True)
+                        for table in TABLES:
+                            id_column = column("id", "bigint", nullable=False)
+                            await publisher.create_table(
+                                table, [id_column], primary_key=["id"], if_not_exists=True
+                            )
+                        return
+                await asyncio.sleep(0.5)
+
+        await self.loop.create_task(found(), context=in_life(life))
+        await die(life)
+        self.committed.clear()  # DDL that changes nothing comes to nobody
+
+    def _decided(self, key: bytes, value: bytes) -> None:
+        """Transactions that etcd has decided: what is true, whatever their programs know."""
+        if key.startswith(TXN) and isinstance(entry := decode_entry(key, value), Committed):
+            at = bisect_left(self.committed, entry.commit_ts)
+            if self.committed[at : at + 1] != [entry.commit_ts]:
+                self.committed.insert(at, entry.commit_ts)
+                self.counts["committed"] += 1
+
+    # -- who uses it -----------------------------------------------------------------------------------
+
+    def _start_app(self, host: str) -> None:
+        self.apps[host] = life = new_life(host)
+        self.loop.create_task(self._checked(self._write(host)), context=in_life(life))
+
+    async def _write(self, host: str) -> None:
+        while True:
+            try:
+                async with await pumpclient.open_publisher(ETCD) as publisher:
+                    while True:
+                        await self._transaction(publisher)
+                        await asyncio.sleep(self.rng.expovariate(5.0))
+            except BinlogError as error:
+                self.trace(host, "opens anew", type(error).__name__, error.message)
+            await asyncio.sleep(0.5)
+
+    async def _transaction(self, publisher: Publisher) -> None:
+        number = next(self._numbers)
+        self.txns[number] = record = Txn(number, self.loop.time())
+        table = TABLES[number % len(TABLES)]
+        gives_up = self.rng.random() < 0.1
+        try:
+            async with publisher.transaction() as txn:
+                txn.insert(table, {"id": number})
+                await asyncio.sleep(self.rng.choice((0.0, 0.01, 0.5, 5.0)))
+                if gives_up:
+                    raise _GivesUp
+        except _GivesUp:
+            record.end = End.NOT_COMMITTED
+        except OutcomeUnknown:
+            record.end = End.UNKNOWN
+        except BinlogError as error:
+            record.end = End.NOT_COMMITTED
+            if 0 < self.healed_s < record.began_s:
+                self.breaks(f"{number} did not commit though nothing is wrong: {error}")
+        else:
+            record.end, record.commit_ts = End.COMMITTED, int(txn.commit_ts)
+            if record.commit_ts not in self.committed:
+                self.breaks(f"{number} was said to be committed at {record.commit_ts}, and is not")
+        self.trace(number, record.end.value, record.commit_ts)
+
+    def _start_reader(self, reader: Reader) -> None:
+        reader.life = new_life(reader.name)
+        read = self._checked(self._read(reader))
+        self.loop.create_task(read, context=in_life(reader.life))
+
+    async def _read(self, reader: Reader) -> None:
+        while True:
+            try:
+                start: int | str = reader.position or "oldest"
+                async with drainer.subscribe(
+                    ETCD,
+                    name=reader.name,
+                    start=start,
+                    upstream="standalone",
+                    spill_dir=str(self.directory),
+                ) as stream:
+                    reader.begun.set()
+                    async for change in stream:
+                        self._came(reader, change)
+                        if self.rng.random() < 0.5:
+                            await stream.done(change)
+            except BinlogError as error:
+                self.trace(reader.name, "opens anew", type(error).__name__, error.message)
+                if isinstance(error, drainer.BinlogsLost | drainer.OutOfOrder):
+                    self.breaks(f"{reader.name} was told: {error}")
+            await asyncio.sleep(0.5)
+
+    def _came(self, reader: Reader, change: drainer.Transaction | drainer.Ddl) -> None:
+        """Rows and position in one step."""
+        commit_ts = change.commit_ts
+        if commit_ts <= reader.position:
+            self.breaks(f"{reader.name} was given {commit_ts} behind its position {reader.position}")
+        after = bisect_right(self.committed, reader.position)
+        missing = self.committed[after : bisect_left(self.committed, commit_ts)]
+        if missing:
+            self.breaks(f"{reader.name} was given {commit_ts} without {missing}, committed before it came")
+        reader.position = commit_ts
+        if isinstance(change, drainer.Ddl):
+            return
+        if commit_ts not in self.committed:
+            self.breaks(f"{reader.name} was given {commit_ts}, which did not commit")
+        reader.has[commit_ts] = numbers = [int(row.key_values[0]) for row in change.rows]
+        self.trace(reader.name, "has", numbers, commit_ts)
+        for number in numbers:
+            record = self.txns[number]
+            if record.end is End.NOT_COMMITTED or record.commit_ts not in (0, commit_ts):
+                self.breaks(f"{reader.name} was given {number} at {commit_ts}; its program knows {record}")
+
+    # -- what goes wrong -------------------------------------------------------------------------------
+
+    def _faults(self) -> tuple[Callable[[], Any], ...]:
+        return *super()._faults(), self._kill_reader, self._kill_app
+
+    def _programs(self) -> list[str]:
+        return [*self._readers(), *super()._programs()]
+
+    def _readers(self) -> list[str]:
+        return [reader.name for reader in self.readers]
+
+    async def _kill_reader(self) -> None:
+        reader = self.rng.choice(self.readers)
+        assert reader.life is not None
+        self.trace(reader.name, "is killed")
+        await die(reader.life)
+        self._start_reader(reader)
+
+    async def _kill_app(self) -> None:
+        host = self.rng.choice(list(self.apps))
+        self.trace(host, "is killed")
+        await die(self.apps[host])
+        for record in self.txns.values():
+            if record.end is End.OPEN:
+                record.end = End.UNKNOWN  # others' are still open; they say so themselves in the end
+        self._start_app(host)
+
+    # -- the end ---------------------------------------------------------------------------------------
+
+    async def _end(self) -> None:
+        await asyncio.sleep(5.0)
+        for life in self.apps.values():
+            await die(life)
+
+    async def _converge(self) -> None:
+        end_s = self.loop.time() + CONVERGES_S
+        while self.loop.time() < end_s:
+            await self._start_all()
+            await asyncio.sleep(1.0)
+            if all(set(self.committed) <= set(reader.has) for reader in self.readers):
+                break
+        else:
+            for reader in self.readers:
+                missing = sorted(set(self.committed) - set(reader.has))
+                self.breaks(f"{reader.name} still has no {missing[:5]} of {len(missing)}")
+        one, other = self.readers
+        if one.has != other.has:
+            self.breaks("two readers have different histories")
+
+
+class _GivesUp(Exception):
+    """The program rolls back."""
