@@ -38,6 +38,13 @@ def test_worlds_hold_and_a_seed_is_one_world() -> None:
 
 
 @pytest.mark.timeout(DEADLINE_S)
+@pytest.mark.integration
+def test_a_world_with_a_drainer_holds() -> None:
+    world = worlds("--world", "drainer", "--seeds", "2", "--first", "13")
+    assert world.returncode == 0, world.stdout + world.stderr
+
+
+@pytest.mark.timeout(DEADLINE_S)
 @pytest.mark.parametrize("name", [PLANTED[1], "mark-passes-open-prewrites"])
 def test_what_is_planted_is_found(name: str) -> None:
     """The whole list takes a while: see `tests.sim.mutants`."""
