@@ -218,5 +218,3 @@ class Session(Connection):
         self._downstream.sessions.pop(self)
         super().close()
         self._downstream.until_gone(self.number)
-
-    __hash__ = object.__hash__
