@@ -36,16 +36,16 @@ SERVERS: Final[tuple[dict[str, str], ...]] = (
 def configured(target: Target, seed: int) -> Iterator[None]:
     """With the global settings of one of `SERVERS`; what the server has not, or keeps, stays."""
     with connect(target) as root:
-        listed = root.rows(b"SHOW GLOBAL VARIABLES")
-        own = {name: value for name, value in listed if name in SERVERS[seed % len(SERVERS)]}
+        values, wanted = dict(root.rows(b"SHOW GLOBAL VARIABLES")), SERVERS[seed % len(SERVERS)]
+        names = [name for name in wanted if name in values]
         with contextlib.suppress(StatementRefused):
-            for name in own:
-                root.run(f"SET GLOBAL {name}='{SERVERS[seed % len(SERVERS)][name]}'".encode())
+            for name in names:
+                root.run(f"SET GLOBAL {name}='{wanted[name]}'".encode())
         try:
             yield
         finally:
-            for name, value in own.items():
-                root.run(f"SET GLOBAL {name}='{value}'".encode())
+            for name in [*names, "collation_server"]:  # which a character set takes with it
+                root.run(f"SET GLOBAL {name}='{values[name]}'".encode())
 
 
 async def run(target: Target, seed: int, makes: Iterable[Make]) -> tuple[Counter[str], list[str]]:

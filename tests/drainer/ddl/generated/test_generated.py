@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Iterator
 
 import pytest
 
 from drainer.mysql.connection import Target
 from tests.drainer.ddl.generated.downstream import SERVERS, run
 from tests.drainer.ddl.generated.kinds import KINDS
+from tests.drainer.support.apply_life import clean
 
 pytestmark = pytest.mark.integration
 
 
+@pytest.fixture
+def left_empty(server: Target) -> Iterator[Target]:
+    yield server
+    clean(server)
+
+
 @pytest.mark.parametrize("seed", range(len(SERVERS)))
-async def test_nothing_is_silent(seed: int, server: Target) -> None:
+async def test_nothing_is_silent(seed: int, left_empty: Target) -> None:
     chance = random.Random(seed)
     makes = [one for kind in KINDS.values() for one in chance.sample([*kind()], 10)]
     makes += list(itertools.islice(KINDS["partition"](), 4))
-    outcomes, wrong = await run(server, seed, makes)
+    outcomes, wrong = await run(left_empty, seed, makes)
     assert not wrong, "\n".join(wrong)
     assert outcomes["equal"] > 30, outcomes
