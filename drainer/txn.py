@@ -9,9 +9,9 @@ Tests  tests/drainer/stream/translate/test_translator.py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.table_info import TableInfo
 from tidb_binlog.tso import Ts
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import re
 import socket
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from pump.retention.policy import DISK, DRAINERS, Policy
 from tidb_binlog.config.declaring import defaults, option, options
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.port import own_address, socket_path, split_address
 from tidb_binlog.serving.node_config import NodeConfig
 

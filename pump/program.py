@@ -21,7 +21,6 @@ import functools
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import NoReturn
 
 from pump.config import ENV_PREFIX, PumpConfig, read_environment
@@ -51,6 +50,7 @@ from tidb_binlog.cluster.registry import PUMPS, Registry
 from tidb_binlog.config import loading
 from tidb_binlog.door.http.routes import Routes
 from tidb_binlog.etcd.registry import connect_registry
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.notify.notifier import Notifier
 from tidb_binlog.observe import log, metrics_push
 from tidb_binlog.observe.recent_events import Recorder

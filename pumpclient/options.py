@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass, fields
 
 
 @dataclass(frozen=True, slots=True)

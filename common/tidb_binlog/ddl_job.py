@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ import msgspec
 
 from tidb_binlog.errors import Corruption
 from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.table_info import SchemaState
 from tidb_binlog.tso import Ts
 

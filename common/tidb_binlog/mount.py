@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from typing import Final
 
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass
 
 MOUNTINFO: Final = "/proc/self/mountinfo"
 NFS: Final = frozenset({"nfs", "nfs4"})

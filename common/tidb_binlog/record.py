@@ -22,10 +22,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import google_crc32c
+
+from tidb_binlog.late_dataclass import dataclass
 
 VALUE_LOG_MAGIC: Final = 0x823A56E8
 BINLOG_FILE_MAGIC: Final = 0x1C1B0504

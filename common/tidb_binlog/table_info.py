@@ -6,13 +6,13 @@ Values only. Missing keys read as the zero of Go, unknown keys are ignored.
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Annotated, Any, Final
 
 import msgspec
 
 from tidb_binlog.errors import Corruption
+from tidb_binlog.late_dataclass import dataclass, field
 
 # Type codes of the MySQL protocol.
 TINY: Final = 1

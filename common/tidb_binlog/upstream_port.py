@@ -9,9 +9,9 @@ Tests  tests/common/upstream/test_contract.py
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
-from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.tso import Ts
 
 

@@ -13,7 +13,6 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from random import Random
@@ -24,6 +23,7 @@ from binlog_playground.check.verify import Canonical, ColumnForm, ExpectedTable
 from pumpclient import column
 from pumpclient.publish.publisher import Publisher
 from tidb_binlog.clock import Clock
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.tso import Ts
 
 SCHEMA: Final = "playground"

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from tidb_binlog.binlog import PREWRITE
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 

@@ -13,13 +13,13 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Connection
 from drainer.mysql.errors import NoSuchTable, SessionError
 from tidb_binlog.clock import Clock
+from tidb_binlog.late_dataclass import dataclass, field
 
 PROBE_INTERVAL_S = 0.05
 READ_INTERVAL_S = 0.005

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tidb_binlog import version
+from tidb_binlog.late_dataclass import dataclass
 
 DESCRIPTION = """\
 Runs a private etcd, two Pumps, a Drainer and a MariaDB, feeds them with a recorded TiDB workload and then

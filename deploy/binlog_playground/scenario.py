@@ -10,7 +10,6 @@ import base64
 import gzip
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from binlog_playground.arrival import Record
 from binlog_playground.check.verify import Canonical, ColumnForm, ExpectedChecksum, ExpectedTable, Raw
 from tidb_binlog.binlog import COMMIT, PREWRITE, ROLLBACK
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.tso import Ts
 
 TYPES: Final = {"P": PREWRITE, "C": COMMIT, "R": ROLLBACK}

@@ -12,7 +12,6 @@ import functools
 import importlib
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from drainer.app.operations import Operating
@@ -25,6 +24,7 @@ from drainer.stream.pull.spill import SpillDirectory
 from tidb_binlog import rpc
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.cluster.registry import Registry
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +39,7 @@ from drainer.sink.runner import Runner
 from tidb_binlog import tso
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import ConfigError, Conflict
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 

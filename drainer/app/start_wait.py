@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from tidb_binlog import tso
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.errors import Unavailable
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log, show
 from tidb_binlog.serving.starting import Starting
 from tidb_binlog.tso import Ts

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tidb_binlog.errors import Corruption
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.table_info import STRING, ColumnKind, FieldType
 
 Canonical = bytes | None

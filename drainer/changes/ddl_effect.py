@@ -10,13 +10,13 @@ Why    the tracker, filters, derivation, the runner, the recycle bin, archives a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final
 
 from drainer.txn import Tracked
 from tidb_binlog.ddl_job import ActionType, DdlJob, action_name
 from tidb_binlog.errors import Corruption
+from tidb_binlog.late_dataclass import dataclass, field
 
 Name = tuple[str, str]
 Names = tuple[Name, ...]

@@ -10,12 +10,12 @@ Values only. Names are those downstream, after routes. The values of a row are t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final, Literal
 
 from tidb_binlog import tso
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.rowcodec.temporal import clock_text
 from tidb_binlog.tso import Ts
 

@@ -13,11 +13,11 @@ Never  takes a dump that was not finished, one of a MySQL (whose position is no 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Final
 
 from tidb_binlog import tso
 from tidb_binlog.errors import BinlogError, ConfigError, Corruption, Rejected
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.protobuf_fields import LENGTH, VARINT, MalformedMessage, fields
 from tidb_binlog.tso import Ts
 

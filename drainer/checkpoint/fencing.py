@@ -24,11 +24,11 @@ Never  replaces a living drainer that has another node id: that is a mistake of 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Final
 
 from drainer.mysql.rows.change import Position
 from tidb_binlog.errors import Conflict
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 SPARK_OWNER: Final = "binlog-spark/"

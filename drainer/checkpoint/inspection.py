@@ -10,8 +10,6 @@ Tests  tests/drainer/checkpoint/test_committed.py, tests/drainer/app/test_recove
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from drainer.checkpoint.go_table import RowTable
 from drainer.checkpoint.load_progress import LoadProgress, LoadState
 from drainer.checkpoint.resume import DrainerState, StoredState
@@ -21,6 +19,7 @@ from drainer.mysql.connection import Target, connect
 from drainer.mysql.literal.quoting import qualified
 from drainer.mysql.rows.change import Position
 from drainer.mysql.session_lock import Claims
+from tidb_binlog.late_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,12 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 from drainer.mysql.rows.causality import Spread, lane_of_table
 from drainer.mysql.rows.change import TableTarget
 from tidb_binlog.errors import Corruption
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.table_info import DECIMAL, Column
 
 HASH_VERSION: Final = 2

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from drainer.checkpoint.fencing import Fence
@@ -24,6 +23,7 @@ from drainer.mysql.connection import Connection
 from drainer.mysql.literal.quoting import qualified
 from drainer.mysql.rows.change import Position
 from drainer.mysql.session_lock import Claims
+from tidb_binlog.late_dataclass import dataclass, field
 
 
 class Committed:

@@ -14,7 +14,6 @@ Why     only the downstream can say which rows it has. While a load is not `DONE
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
@@ -23,6 +22,7 @@ from drainer.mysql.literal.quoting import qualified, quote_name, string_literal
 from drainer.mysql.session_lock import Claims
 from tidb_binlog import time_text
 from tidb_binlog.errors import Conflict, Rejected
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 LOADING: Final = "loading"

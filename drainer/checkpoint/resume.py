@@ -25,7 +25,6 @@ Never  guesses: what another drainer works on, a cluster that is new here beside
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from drainer.checkpoint.fencing import check_owner, next_epoch
@@ -34,6 +33,7 @@ from drainer.checkpoint.safe_mode import SafeMode
 from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.mysql.rows.change import COMPLETE, Position
 from tidb_binlog.errors import Conflict, Corruption
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.tso import Ts
 
 

@@ -20,8 +20,7 @@ Never  asked of single rows: a batch is written in repeatable forms as a whole i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 

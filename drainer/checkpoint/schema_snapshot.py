@@ -19,12 +19,12 @@ import itertools
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from drainer.mysql.connection import Connection
 from drainer.mysql.literal.quoting import qualified, string_literal
 from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 

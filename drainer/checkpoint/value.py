@@ -14,12 +14,12 @@ Never  guesses: a value of a wrong type is refused, because a start from a wrong
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any, Final
 
 from drainer.checkpoint.safe_mode import SafeMode
 from tidb_binlog.errors import Corruption
 from tidb_binlog.foreign_document import UNREADABLE, typed
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 DEFAULT_TABLE: Final = "checkpoint"

@@ -20,7 +20,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from drainer.config import password
@@ -28,6 +27,7 @@ from drainer.mysql.rows.column_match import FULL, PARTIAL
 from drainer.mysql.session_mode import session_mode, session_variables
 from tidb_binlog.config.declaring import option
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.port import split_address
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.serving.node_config import NodeConfig

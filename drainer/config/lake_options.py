@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from drainer.config.database_options import DatabaseOptions
@@ -17,6 +16,7 @@ from drainer.places.place import READ, Place
 from tidb_binlog.config import secret_file
 from tidb_binlog.config.declaring import option
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass
 
 ICEBERG: Final = "iceberg"
 LAKES: Final = ("delta", ICEBERG)

@@ -8,7 +8,6 @@ defaults for them in a file count as not set.
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from drainer.config import remarks
@@ -16,6 +15,7 @@ from drainer.config.rule_options import RuleOptions
 from tidb_binlog import compression
 from tidb_binlog.config.declaring import option
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.port import split_address
 
 ENV_PREFIX: Final = "BINLOG_SERVER"

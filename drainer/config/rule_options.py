@@ -7,12 +7,12 @@ Tests  tests/drainer/config/test_options.py, tests/drainer/stream/rules/test_rul
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from drainer.config.sink_options import SinkOptions
 from tidb_binlog.config.declaring import option
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

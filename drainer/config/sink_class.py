@@ -13,11 +13,11 @@ import difflib
 import importlib
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe.printable import one_line
 
 PREFIX: Final = "python:"

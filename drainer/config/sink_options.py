@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -26,6 +25,7 @@ from drainer.places.place import APPEND, CREATE, READ, WRITE, Place
 from tidb_binlog.config import secret_file
 from tidb_binlog.config.declaring import option
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net import webhook
 from tidb_binlog.net.port import split_address
 

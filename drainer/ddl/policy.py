@@ -12,12 +12,12 @@ Never  overrules that a job changed nothing upstream or that the filter leaves i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from drainer.ddl.rules import APPLY, GROUPS, REWRITE, SKIP, Rule
 from drainer.txn import Ddl
 from tidb_binlog.ddl_job import action_name
+from tidb_binlog.late_dataclass import dataclass
 
 _GROUPS_WITHOUT_MEANING: Final = {
     "lock": "table locks live in the upstream's sessions",

@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from drainer.stream.rules import table_rules as table_filter
 from drainer.txn import Ddl
 from tidb_binlog.ddl_job import ACTION_NAMES, ActionType
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass
 
 KEY: Final = "syncer.ddl-rule"
 APPLY: Final = "apply"

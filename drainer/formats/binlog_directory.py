@@ -17,7 +17,6 @@ import datetime
 import errno
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from drainer.formats import binlog_file
@@ -26,6 +25,7 @@ from tidb_binlog import checked, filesystem
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import BinlogError, ConfigError, Corruption, DirectoryLocked, ForeignDirectory
 from tidb_binlog.filesystem import read_at, sync_directory
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.record import RecordError, crc32c
 from tidb_binlog.tso import Ts
 

@@ -19,10 +19,10 @@ import itertools
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tidb_binlog.errors import Corruption
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.record import (
     BINLOG_FILE_MAGIC,
     FILE_HEADER,

@@ -28,13 +28,13 @@ Source: the Go drainer's file sink; its value codec is TiDB's, not comparable.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from drainer.changes.values import shown, shown_conversion
 from drainer.formats.obinlog.column import CONTINUED, VARINTS, ByNumber, delimited, varint
 from drainer.formats.obinlog.writer import type_name
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableVersion, Transaction
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.rowcodec.codegen import Conversion, Shape
 from tidb_binlog.rowcodec.datum import (
     NULL_DATUM,

@@ -15,7 +15,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from drainer.formats.binlog_directory import BinlogDirectory
@@ -24,6 +23,7 @@ from drainer.formats.obinlog.writer import ObinlogWriter
 from drainer.formats.relay_payload import PayloadWriter
 from drainer.txn import Ddl, TableVersion, Transaction
 from tidb_binlog.errors import Corruption
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.protobuf_fields import Read
 from tidb_binlog.record import (
     BINLOG_FILE_MAGIC,

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
@@ -28,6 +27,7 @@ from drainer.reading.archive.decode.records import Changes
 from drainer.reading.archive.files.segments import Slice
 from drainer.reading.archive.files.selection import Selection
 from drainer.txn import TableVersion
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.process.garbage import collect_rarely
 from tidb_binlog.tso import Ts
 

@@ -19,10 +19,11 @@ Tests  tests/drainer/lake/test_evolution.py
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
+
+from tidb_binlog.late_dataclass import dataclass
 
 
 class LakeColumn(NamedTuple):

@@ -17,7 +17,6 @@ import datetime
 import functools
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -32,6 +31,7 @@ from drainer.sink.batch.batching import Item
 from drainer.txn import Ddl, TableVersion, Transaction
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import BinlogError, Conflict, DownstreamError, Unavailable
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 
 logger = log.get("drainer.lake")

@@ -11,7 +11,6 @@ Tests  tests/drainer/lake/test_mirror.py
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -25,6 +24,7 @@ from drainer.reading.archive.views.changes import INVALID, ImageSide
 from drainer.txn import INSERT, Ddl, TableVersion
 from tidb_binlog.ddl_job import ActionType, action_name
 from tidb_binlog.errors import DownstreamError
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.rowcodec.temporal import duration_text
 from tidb_binlog.table_info import TableInfo
 

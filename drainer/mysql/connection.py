@@ -26,7 +26,6 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pymysql
@@ -46,6 +45,7 @@ from drainer.mysql.pinned_settings import pin
 from drainer.mysql.server_text import AS_SENT
 from drainer.mysql.session_mode import DEFAULT, SessionMode
 from tidb_binlog.errors import DownstreamError, Unavailable
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.net.tls import ClientTls
 
 SQL_MODE: Final = DEFAULT.strict

@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
 from typing import Final
 
 from drainer.mysql.errors import WHOLE_SERVER, StatementRefused, broken_check, broken_key
 from drainer.mysql.rows.change import TableTarget
 from tidb_binlog.errors import DownstreamError
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 _CHECK_S: Final = 0.1

@@ -15,7 +15,6 @@ Never  ends a statement that runs: a DDL that is under way is finished by the se
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
@@ -23,6 +22,7 @@ from drainer.mysql.connection import Connection
 from drainer.mysql.errors import StatementRefused, safe_text
 from drainer.mysql.literal.quoting import string_literal
 from tidb_binlog.errors import Unavailable
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 
 STORE: Final = "store"

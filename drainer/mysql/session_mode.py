@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass
 
 STRICT: Final = "STRICT_TRANS_TABLES"
 _ALWAYS: Final = ("NO_AUTO_VALUE_ON_ZERO", "ALLOW_INVALID_DATES")

@@ -10,11 +10,11 @@ Why    one place that reads statements: renames, filter rules and the runner ask
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 from tidb_binlog.ddl_job import ActionType
+from tidb_binlog.late_dataclass import dataclass
 
 _PIECE: Final = re.compile(
     r"/\*(?:!\d*|T!(?:\[[^\]]*\])?)"  # opening of an executed comment: its contents follow

@@ -26,7 +26,6 @@ import shutil
 import tempfile
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from drainer.places import file_system, object_store
@@ -34,6 +33,7 @@ from drainer.places.object_store import Version
 from drainer.places.open_file import COMPRESSED, File, LocalFile, RemoteFile, Unpacked
 from tidb_binlog.errors import ConfigError, Unavailable
 from tidb_binlog.filesystem import make_directory, replace_file, sync_directory
+from tidb_binlog.late_dataclass import dataclass, field
 
 if TYPE_CHECKING:
     from pyarrow import fs

@@ -22,7 +22,6 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from drainer import metrics
@@ -35,6 +34,7 @@ from drainer.txn import Ddl, Item, TableVersion, Transaction
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import BinlogError
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from drainer.checkpoint.inspection import Inspection
@@ -54,6 +53,7 @@ from drainer.txn import Ddl
 from tidb_binlog import tso
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import DownstreamError, Unavailable
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
@@ -23,6 +22,7 @@ from drainer.mysql.literal.quoting import qualified
 from drainer.reparo.options import SCHEMA, ReparoConfig
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import ConfigError, Conflict
+from tidb_binlog.late_dataclass import dataclass
 
 _OWNER_MAX: Final = 200
 ENDING_S: Final = 10.0

@@ -15,7 +15,6 @@ import datetime
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Final
 
 from drainer.config.options import DrainerConfig
@@ -28,6 +27,7 @@ from tidb_binlog import tso
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.config.declaring import option
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass, fields, replace
 
 ENV_PREFIX: Final = "Reparo"
 PRINT: Final = "print"

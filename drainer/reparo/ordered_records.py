@@ -10,7 +10,6 @@ Tests  tests/drainer/reparo/test_archive_source.py
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 from drainer.places.place import Place
 from drainer.reading.archive.decode import reading
@@ -19,6 +18,7 @@ from drainer.reading.archive.files.segments import PUMP, Slice, Survey, survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.reparo.options import ReparoConfig
 from tidb_binlog.errors import BinlogError, ConfigError, Corruption
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.tso import Ts
 
 

@@ -12,11 +12,11 @@ import datetime
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from drainer.reparo.ordered_records import Seen
 from tidb_binlog import tso
+from tidb_binlog.late_dataclass import asdict, dataclass, field
 from tidb_binlog.observe.show import TerminalLine, print_warning
 from tidb_binlog.tso import Ts
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import IO, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -39,6 +38,7 @@ from drainer.stream.rules.rule_set import Rules
 from drainer.txn import Transaction
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import Corruption
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.observe.printable import printable
 from tidb_binlog.protobuf_fields import utf8_text
 from tidb_binlog.rowcodec.codegen import UNEXPECTED

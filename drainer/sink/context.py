@@ -5,12 +5,12 @@ Tests  tests/drainer/app/test_build_own.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.ddl.policy import Policy
 from tidb_binlog.clock import Clock
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.tso import Ts
 
 

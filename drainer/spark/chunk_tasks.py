@@ -18,7 +18,6 @@ import functools
 import pickle
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from drainer.checkpoint.load_progress import ChunkState, LoadProgress
@@ -41,6 +40,7 @@ from drainer.stream.schema.tracker import SchemaTracker
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import Unavailable
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 

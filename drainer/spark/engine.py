@@ -13,11 +13,11 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.process.garbage import collect_rarely
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ import contextlib
 import os
 import tempfile
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from drainer.checkpoint.savepoint import Savepoint
@@ -36,6 +35,7 @@ from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import ConfigError, Unavailable
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import TS_MAX, Ts
 
 _BATCH_ROWS: Final = 512

@@ -24,9 +24,9 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.protobuf_fields import varint
 from tidb_binlog.record import crc32c
 

@@ -25,12 +25,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
 from pump.log.record import START, LogRecord, ValuePointer
 from tidb_binlog.binlog import PREWRITE, ROLLBACK
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 OPEN_MAX: Final = 1 << 18

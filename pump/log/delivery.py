@@ -10,9 +10,9 @@ Tests  tests/pump/storage/test_storage.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 

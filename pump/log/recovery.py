@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pump.log.record import START, ValuePointer
 from tidb_binlog.errors import Corruption
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.record import VALUE_HEADER_SIZE
 
 _LOST = "restore the missing file, or remove the directory `kv` to accept the loss and rebuild the index"

@@ -10,7 +10,6 @@ Tests   tests/crash/test_pump_log.py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ from pump.log.recovery import FoundSegment
 from pump.log.segment import Segment
 from tidb_binlog import binlog
 from tidb_binlog.errors import BinlogError, Corruption, Rejected
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 from tidb_binlog.record import VALUE_HEADER_SIZE, RecordError, value_header
 from tidb_binlog.tso import Ts

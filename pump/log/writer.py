@@ -15,7 +15,6 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from operator import itemgetter
@@ -28,6 +27,7 @@ from tidb_binlog import binlog
 from tidb_binlog.binlog import Head
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import BinlogError
+from tidb_binlog.late_dataclass import dataclass
 
 _RECORD_BYTES: Final = 256  # what a record costs in memory besides its payload
 

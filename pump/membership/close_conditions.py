@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import Final
 
 from tidb_binlog import tso
 from tidb_binlog.cluster import node
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.status.pump import AwaitedDrainer, LeavingStatus
 from tidb_binlog.tso import Ts
 

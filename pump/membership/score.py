@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from pump.storage.storage import Storage
 from pump.write.admission import Disk
 from tidb_binlog.clock import Clock
+from tidb_binlog.late_dataclass import dataclass
 
 TAKES_NOTHING: Final = -1
 BEST: Final = 100

@@ -19,7 +19,6 @@ import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -43,6 +42,7 @@ from tidb_binlog.cluster import node
 from tidb_binlog.cluster.registry import ClusterView
 from tidb_binlog.door.network import network_of
 from tidb_binlog.errors import BinlogError, Unavailable
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.net.abandonable_thread import in_abandonable_thread
 from tidb_binlog.net.port import split_address
 from tidb_binlog.observe import log

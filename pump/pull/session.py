@@ -10,9 +10,8 @@ Holds  the watermark that it was sent never falls, and no commit at or below it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pump.log.delivery import Delivery, LargeDelivery, Page
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import TS_MAX, Ts
 
 MESSAGE_BYTES_MAX = 1 << 20

@@ -15,10 +15,10 @@ Never  makes anything older than the drawn timestamp does: the lower of two cloc
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
 from typing import Final
 
 from tidb_binlog import tso
+from tidb_binlog.late_dataclass import asdict, dataclass
 from tidb_binlog.tso import Ts
 
 SLACK_S: Final = 600.0

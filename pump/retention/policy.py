@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Generic, TypeVar
 
@@ -28,6 +27,7 @@ from pump.log.record import LogRecord
 from pump.log.value_log import ClosedFile
 from tidb_binlog.binlog import PREWRITE
 from tidb_binlog.cluster import node
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import LOGICAL_BITS, TS_MAX, Ts
 
 DRAINERS: Final = "drainers"

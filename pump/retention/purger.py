@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pump import metrics
@@ -44,6 +43,7 @@ from pump.storage.storage import Storage
 from tidb_binlog.clock import Clock
 from tidb_binlog.cluster.registry import Registry
 from tidb_binlog.errors import BinlogError, Corruption, Unavailable
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.observe import log
 from tidb_binlog.quantities import span
 from tidb_binlog.status.pump import PurgeOutlook, RetentionStatus

@@ -14,7 +14,6 @@ Tests  tests/crash/test_index_damage.py
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
 
 from pump.index import index_files
 from pump.index.index import Index, IndexDamaged
@@ -25,6 +24,7 @@ from pump.log.value_log import SEGMENT_BYTES_MAX, OpenedLog, ValueLog
 from pump.storage.accepted_losses import AcceptedLosses
 from pump.storage.data_dir import DataDir
 from tidb_binlog import binlog, time_text
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.observe import log
 from tidb_binlog.tso import TS_MAX, Ts
 

@@ -13,7 +13,6 @@ Never  gives a prewrite up: a timer knows nothing, only the upstream does, and i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from heapq import heappop, heappush
 from itertools import islice
@@ -22,6 +21,7 @@ from typing import Final
 
 from pump.index.sorter import OpenPrewrite
 from pump.log.record import ValuePointer
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 

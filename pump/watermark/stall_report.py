@@ -10,7 +10,6 @@ Never  shows rows: a table's id, a DDL's beginning, timestamps
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -19,6 +18,7 @@ from pump.index.sorter import OpenPrewrite
 from pump.watermark.resolve_schedule import Heard, TxnAnswer
 from tidb_binlog import binlog
 from tidb_binlog.errors import Rejected
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 from tidb_binlog.wire import binlog_pb2
 

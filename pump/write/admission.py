@@ -15,7 +15,6 @@ Never  changes the texts: old clients match on them. They give up at once what i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -23,6 +22,7 @@ from pump.index.sorter import NO_PREWRITES, Prewrites
 from tidb_binlog import time_text
 from tidb_binlog.binlog import KEY_BYTES_MAX, PREWRITE, Head
 from tidb_binlog.cluster import node
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import TS_MAX, Ts
 
 PAYLOAD_BYTES_MAX: Final = (1 << 31) - 1 - (1 << 20)

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from pump.write.admission import Reason, Refuse, Store, Verdict
+from tidb_binlog.late_dataclass import dataclass, field
 
 IN_FLIGHT_BYTES_MAX: Final = 4 << 20
 _PAYLOAD_BYTES: Final = 256  # what one costs in memory besides its octets

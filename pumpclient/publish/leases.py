@@ -8,8 +8,7 @@ Never  renews anything; `publisher` drives it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Final
 
 from pumpclient.client import PumpClient
@@ -22,6 +21,7 @@ from pumpclient.publish.upstream_port import WritableUpstream
 from pumpclient.schema.catalog import Planner
 from tidb_binlog.ddl_job import state_after
 from tidb_binlog.errors import BinlogError, Conflict
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.upstream.standalone import CatalogChange, SchemaMoved
 
 logger: Final = logging.getLogger("pumpclient")

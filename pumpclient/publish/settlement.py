@@ -18,12 +18,12 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol, TypeVar
 
 from pumpclient.publish.outcome_table import Outcomes
 from tidb_binlog.errors import BinlogError, ConfigError, Conflict
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.standalone import InDoubt
 from tidb_binlog.upstream_port import Committed, RolledBack

@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -30,6 +29,7 @@ from pumpclient.schema.catalog import Catalog, Fence
 from pumpclient.tasks import Pauses
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import BinlogError, Conflict, Unavailable
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.standalone import Forgotten, SchemaMoved
 

@@ -24,9 +24,10 @@ does not bring a pump back. Nor does an acknowledged commit, which a full or lea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from tidb_binlog.late_dataclass import dataclass
 
 
 class PumpState(Enum):

@@ -13,7 +13,6 @@ Tests  tests/pumpclient/test_client.py
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from pumpclient.options import Options
@@ -22,6 +21,7 @@ from pumpclient.pumps.selector import Affinity, Chosen, Selector, Standing
 from tidb_binlog.cluster.node import OFFLINE, ONLINE, NodeStatus
 from tidb_binlog.cluster.registry import ClusterView
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,11 +32,11 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, get_args
 
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 Strategy = Literal["range", "hash", "score", "local unix"]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -21,6 +20,7 @@ from pumpclient.schema import table_definition
 from pumpclient.schema.table_definition import ColumnDefinition, quoted
 from tidb_binlog.ddl_job import ActionType, DdlJob, database_info
 from tidb_binlog.foreign_document import reading
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import TableInfo
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 from pumpclient.errors import InvalidDefinition
 from pumpclient.schema.value_fit import Unfit, fit
 from tidb_binlog import table_info as ti
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.rowcodec.put import put_value
 from tidb_binlog.table_info import Column, FieldType, Index, IndexColumn, TableInfo
 

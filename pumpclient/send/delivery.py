@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from pumpclient.errors import BinlogTooLarge, ClientClosed, WriteFailed
@@ -25,6 +24,7 @@ from pumpclient.send.transport import PumpTransport, QueueingTransport, Transpor
 from pumpclient.send.write_policy import Failure, FinishPolicy, GiveUp, LastChance, PrewritePolicy
 from pumpclient.tasks import Pauses
 from tidb_binlog.clock import Clock
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 logger: Final = logging.getLogger("pumpclient")

@@ -15,11 +15,11 @@ Never  logs or waits; `delivery` and `client` do
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum
 
 from pumpclient.options import Options
 from pumpclient.pumps.selector import Affinity
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.tso import Ts
 
 _SKIPPED = "skipped"

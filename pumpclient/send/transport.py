@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from dataclasses import dataclass
 from typing import Final, NoReturn, Protocol, runtime_checkable
 
 from google.protobuf.message import DecodeError
@@ -24,6 +23,7 @@ from pumpclient.tasks import Sleep
 from tidb_binlog import rpc
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.errors import BinlogError, Unavailable
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.wire import pump_pb2
 

@@ -19,10 +19,10 @@ Never  reads the text of an error: the kind decides
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from pumpclient.options import Options
+from tidb_binlog.late_dataclass import dataclass
 
 
 class Failure(Enum):

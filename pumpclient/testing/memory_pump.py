@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Final
 
 from pumpclient.send.write_policy import Failure
 from tidb_binlog import binlog, rpc
 from tidb_binlog.errors import Unavailable
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.wire import pump_pb2
 
 _REASON: Final = {

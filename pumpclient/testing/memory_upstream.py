@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Collection
-from dataclasses import dataclass
 
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import BinlogError, Conflict
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.standalone import CatalogChange, Definitions, Forgotten, InDoubt, SchemaMoved
 from tidb_binlog.upstream_port import Committed, Outcome, RolledBack, Undecided

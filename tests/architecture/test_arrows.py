@@ -123,7 +123,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("__init__", "testing"),
     ),
     "tidb_binlog": (
-        ("errors", "version", "quantities", "tso", "wire"),
+        ("errors", "late_dataclass", "version", "quantities", "tso", "wire"),
         (
             "clock",
             "backoff",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from binlog_playground.options import Options, number, parser
+from tidb_binlog.late_dataclass import dataclass
 
 DESCRIPTION = """\
 The playground with tables of every kind, and on request with faults, a recorded scenario, a program that

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final
 
 import msgspec
 
 from tidb_binlog.errors import Corruption
 from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.tso import Ts
 
 ONLINE: Final = "online"

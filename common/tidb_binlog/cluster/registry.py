@@ -17,11 +17,11 @@ Tests  tests/common/etcd/test_registry.py
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from tidb_binlog.cluster.node import NodeStatus
 from tidb_binlog.errors import ConfigError, Conflict
+from tidb_binlog.late_dataclass import dataclass
 
 PUMPS: Final = "pumps"
 DRAINERS: Final = "drainers"

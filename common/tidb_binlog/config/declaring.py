@@ -10,10 +10,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from tidb_binlog import quantities
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 
 OptionKind = Literal[

@@ -16,13 +16,13 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from tidb_binlog import version
 from tidb_binlog.config import reference
 from tidb_binlog.config.declaring import convert, convert_text, defaults, options, variable
 from tidb_binlog.errors import ConfigError, FlagError
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 
 C = TypeVar("C")

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final, Protocol
 
 from tidb_binlog.budget import UNLIMITED, BudgetPart, Share
 from tidb_binlog.config.declaring import option, options
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass, fields
 
 MESSAGE_BYTES_LIMIT: Final = (1 << 31) - 1
 """gRPC counts a message's length in 32 bits, and peers read it signed."""

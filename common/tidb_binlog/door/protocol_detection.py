@@ -9,9 +9,10 @@ Never  shows the peer's bytes, but for the first few as hex
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from tidb_binlog.late_dataclass import dataclass
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # R3.4
 BYTES_MAX: Final = len(PREFACE)  # what a verdict may need

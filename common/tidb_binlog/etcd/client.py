@@ -18,11 +18,11 @@ import contextlib
 import urllib.parse
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import BinlogError, ConfigError, Conflict, Rejected, Unavailable
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.http_client import HttpClient
 from tidb_binlog.net.tls import Reread, TlsConfig
 

@@ -14,11 +14,11 @@ import io
 import socket
 import ssl
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import ConfigError, Unavailable
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.abandonable_thread import in_abandonable_thread
 from tidb_binlog.net.port import split_address
 from tidb_binlog.net.tls import TlsConfig

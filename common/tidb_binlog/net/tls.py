@@ -15,13 +15,13 @@ import os
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import grpc
 
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.permission import Permission
 from tidb_binlog.observe import log
 

@@ -11,9 +11,10 @@ import datetime
 import itertools
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
+
+from tidb_binlog.late_dataclass import dataclass, field
 
 SCHEMA: Final = 1
 """Of the document; a receiver of this one may get further keys and types."""

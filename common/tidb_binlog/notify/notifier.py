@@ -18,12 +18,12 @@ import contextlib
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Final
 
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import ConfigError, Unavailable
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.net import webhook
 from tidb_binlog.net.http_client import HttpClient, SystemAuthorities
 from tidb_binlog.net.tls import TlsConfig

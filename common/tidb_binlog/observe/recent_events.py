@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from dataclasses import dataclass, replace
 from typing import Final
 
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.observe import log
 
 EVENTS_MAX: Final = 100

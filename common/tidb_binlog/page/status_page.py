@@ -9,11 +9,11 @@ Holds  every text comes in through `markup.text`; nothing on the page changes a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from tidb_binlog import version
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS, ClusterView
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe.recent_events import Event
 from tidb_binlog.page import drainer_sections, nodes, pump_sections, refresh, way
 from tidb_binlog.page.markup import Markup, element, join, place, table, wall

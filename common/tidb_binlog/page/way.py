@@ -9,9 +9,9 @@ Tests  tests/common/page/test_way.py
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.page.markup import Markup, clipped, element
 from tidb_binlog.quantities import span
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass
 
 import msgspec
 
 from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.late_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.rowcodec.datum import BYTES, DECIMAL, FLOAT, NIL, UVARINT, VARINT, skip
 from tidb_binlog.rowcodec.decimals import size_of
 from tidb_binlog.rowcodec.layout import Field, Layout

@@ -9,9 +9,9 @@ is the partition's, so it is never mapped to a table of a mutation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.rowcodec.row_error import RowError
 
 _SIGN: Final = 1 << 63

@@ -11,9 +11,9 @@ Tests  tests/common/rowcodec/test_golden.py
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.rowcodec.row_error import UnsupportedTable
 from tidb_binlog.table_info import ROWID_COLUMN_ID, WHOLE_COLUMN, Column, ColumnKind, SchemaState, TableInfo
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.rowcodec.decimals import header_of, size_of
 from tidb_binlog.rowcodec.layout import Field
 from tidb_binlog.rowcodec.varint import put_svarint

@@ -6,10 +6,11 @@ Tests  tests/common/rowcodec/test_hostile.py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from types import CodeType
 from typing import Any
+
+from tidb_binlog.late_dataclass import dataclass, field
 
 
 @dataclass(slots=True)

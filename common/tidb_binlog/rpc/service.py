@@ -11,10 +11,10 @@ Tests  tests/common/rpc/test_rpc.py
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from tidb_binlog.errors import BinlogError, Corruption, Unavailable
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.net.permission import Permission
 
 Unary = Callable[[bytes], Awaitable[bytes]]

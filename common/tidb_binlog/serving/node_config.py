@@ -8,12 +8,12 @@ Tests  tests/pump/test_config.py
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from tidb_binlog.config.declaring import option
 from tidb_binlog.door.http.admin_guard import AdminGuard
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.permission import Permission
 from tidb_binlog.net.port import STATUS_PORT_STEP, split_address
 from tidb_binlog.net.tls import TlsConfig, check_names

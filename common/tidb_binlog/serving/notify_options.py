@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -17,6 +16,7 @@ from tidb_binlog.config import secret_file
 from tidb_binlog.config.declaring import option
 from tidb_binlog.door.limits import Limits
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net import webhook
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.notify.events import Condition

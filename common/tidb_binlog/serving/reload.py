@@ -13,13 +13,13 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
-from dataclasses import dataclass, field
 from typing import IO, Any, Final, Generic, TypeVar
 
 from tidb_binlog.clock import Clock
 from tidb_binlog.config import declaring
 from tidb_binlog.config.declaring import options
 from tidb_binlog.errors import ConfigError, Rejected
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.observe import log, metrics
 from tidb_binlog.status.reload import ReloadStatus
 from tidb_binlog.tso import Ts

@@ -10,11 +10,11 @@ Tests  tests/deploy/binlogctl/cluster/test_overview.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from msgspec import UnsetType
 
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.status import clock_skew
 from tidb_binlog.status.drainer import DrainerDocument, LagStatus, MismatchStatus, VerifyStatus
 from tidb_binlog.status.pump import DiskStatus, PumpDocument, PumpStatus, RetentionStatus

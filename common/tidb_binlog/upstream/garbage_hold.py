@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from tidb_binlog import tso
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.errors import Rejected, Unavailable
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.upstream_time import UpstreamTime

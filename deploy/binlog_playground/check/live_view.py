@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
@@ -17,6 +16,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.tso import Ts
 
 LINE_EVERY_S: Final = 2.0

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from tidb_binlog.late_dataclass import dataclass, field
 
 WINDOW_S = 3.0
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from tidb_binlog.errors import Corruption
+from tidb_binlog.late_dataclass import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ import sys
 import tempfile
 import urllib.request
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from binlog_playground.cluster.supervisor import Process, Supervisor
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import Unavailable
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.port import LOOPBACK, free_port, free_ports
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from binlogctl.cli import commands, parsers
@@ -20,6 +19,7 @@ from binlogctl.cli.settings import ENV_PREFIX, ENVIRONMENT, CtlSettings
 from tidb_binlog import version
 from tidb_binlog.config.declaring import convert_text, options, variable
 from tidb_binlog.errors import FlagError
+from tidb_binlog.late_dataclass import dataclass
 
 _HELP: Final = ("h", "help")
 _VERSION: Final = ("V", "version")

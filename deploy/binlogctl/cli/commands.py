@@ -9,10 +9,10 @@ Tests  tests/deploy/binlogctl/cli/test_command_line.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from binlogctl.cli.help_texts import TEXTS
+from tidb_binlog.late_dataclass import dataclass
 
 CONNECTION: Final = ("pd-urls", "ssl-ca", "ssl-cert", "ssl-key")
 LOG: Final = "log"

@@ -9,10 +9,10 @@ Tests  tests/deploy/binlogctl/cli/test_command_line.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tidb_binlog.config.declaring import OptionKind, option
+from tidb_binlog.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from tidb_binlog.net.tls import TlsConfig

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
 from drainer.changes.model import Ddl, Row
 from tidb_binlog import time_text
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe.printable import one_line, printable
 from tidb_binlog.rowcodec.temporal import clock_text
 from tidb_binlog.rowcodec.values import JsonText, PartialDate

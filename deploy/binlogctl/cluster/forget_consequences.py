@@ -9,12 +9,11 @@ Tests  tests/deploy/binlogctl/cluster/test_node_lookup.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from binlogctl.cluster.node_lookup import RegisteredNode
 from tidb_binlog import tso
 from tidb_binlog.cluster.node import OFFLINE
 from tidb_binlog.cluster.registry import PUMPS, ClusterView
+from tidb_binlog.late_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from tidb_binlog import tso
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.quantities import span
 from tidb_binlog.upstream.standalone.layout import Prepared
 

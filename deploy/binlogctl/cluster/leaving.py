@@ -8,11 +8,11 @@ Holds  arrived is only who says so in the registry and whose process is gone
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tidb_binlog.cluster.node import CLOSING, OFFLINE, ONLINE, PAUSED, PAUSING, STATES
 from tidb_binlog.cluster.registry import NodeEntry
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.status.codec import read
 from tidb_binlog.status.drainer import DrainerDocument
 from tidb_binlog.status.pump import PumpDocument

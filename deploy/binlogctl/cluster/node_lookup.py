@@ -6,11 +6,11 @@ Holds  an exact id wins over ids that begin with it; what fits more than one nod
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
 
 from tidb_binlog.cluster.node import NodeStatus
 from tidb_binlog.cluster.registry import DRAINERS, KINDS, PUMPS, ClusterView, NodeEntry
 from tidb_binlog.errors import FlagError, Rejected
+from tidb_binlog.late_dataclass import dataclass
 
 
 def role(kind: str, status: NodeStatus) -> str:

@@ -9,7 +9,6 @@ Never  trusts a document's form: what is not what it should be counts as not sai
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from binlogctl.cluster import in_doubt
@@ -17,6 +16,7 @@ from tidb_binlog import time_text, tso
 from tidb_binlog.cluster.node import CLOSING, OFFLINE, ONLINE, PAUSED, PAUSING
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS
 from tidb_binlog.errors import Corruption
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.page.nodes import QUIET_S
 from tidb_binlog.status.codec import read
 from tidb_binlog.status.drainer import DrainerDocument, LagStatus

@@ -11,10 +11,10 @@ import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from binlogctl.cluster.overview import NodeLine, Overview
+from tidb_binlog.late_dataclass import dataclass
 
 SORTS: Final[Mapping[str, Callable[[NodeLine], Any]]] = {
     "name": lambda line: (),

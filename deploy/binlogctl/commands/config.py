@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from binlogctl.cli.command_line import Call
@@ -23,6 +22,7 @@ from binlogctl.cluster import node_lookup
 from tidb_binlog.config import loading, reference
 from tidb_binlog.config.loading import Setting
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import show
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import datetime
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from binlogctl.cli.command_line import Call
@@ -26,6 +25,7 @@ from binlogctl.net import connection, node_http
 from tidb_binlog.cluster.node import OFFLINE
 from tidb_binlog.cluster.registry import ClusterView
 from tidb_binlog.errors import BinlogError, Conflict, FlagError, Rejected
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.observe import log, show
 

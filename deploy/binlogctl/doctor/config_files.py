@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from cryptography import x509
@@ -38,6 +37,7 @@ from pump.config import PumpConfig
 from tidb_binlog import mount
 from tidb_binlog.config import loading
 from tidb_binlog.errors import BinlogError, ConfigError
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.port import split_address
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.status.pump import DiskStatus

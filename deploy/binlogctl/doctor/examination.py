@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -39,6 +38,7 @@ from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.cluster.node import OFFLINE
 from tidb_binlog.errors import BinlogError, FlagError
 from tidb_binlog.etcd.client import parse_endpoints
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.http_client import HttpClient
 from tidb_binlog.net.port import split_address
 from tidb_binlog.net.tls import TlsConfig

@@ -9,9 +9,9 @@ Tests  tests/deploy/binlogctl/doctor/checks/test_checks.py
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.status.pump import PumpStatus
 from tidb_binlog.status.troubles import Trouble
 from tidb_binlog.tso import Ts

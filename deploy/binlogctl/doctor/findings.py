@@ -9,12 +9,12 @@ Tests  tests/deploy/binlogctl/doctor/checks/test_checks.py
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
 from enum import StrEnum
 from itertools import chain
 from typing import Any, Final
 
 from binlogctl.cli.commands import NOT_WELL, SOON
+from tidb_binlog.late_dataclass import asdict, dataclass
 
 
 class Severity(StrEnum):

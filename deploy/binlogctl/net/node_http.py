@@ -10,12 +10,12 @@ Tests  tests/deploy/binlogctl/commands/test_go_compat.py
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import BinlogError, Rejected, Unavailable
 from tidb_binlog.foreign_document import json_object
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.http_client import HttpClient, NotHttp
 from tidb_binlog.net.port import STATUS_PORT_STEP, split_address
 from tidb_binlog.net.tls import TlsConfig

@@ -15,11 +15,11 @@ Why    MD5 is in every server, and no linear function: sums of CRC32 cancel out 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from drainer.compare.verify.column_pairs import ColumnPair
 from drainer.compare.verify.compared_table import ComparedTable
+from tidb_binlog.late_dataclass import dataclass
 
 BUCKETS_MAX: Final = 4096
 _PACKET_MIN: Final = 1024

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -30,6 +29,7 @@ from drainer.compare.verify.row_source import Rows, Sides
 from drainer.mysql.chunks.chunk import Chunk, check_rows
 from drainer.mysql.errors import NOT_ALLOWED, StatementRefused
 from tidb_binlog.errors import DownstreamError
+from tidb_binlog.late_dataclass import dataclass, field, replace
 
 _FEW: Final = 2_000
 _BUCKET_ROWS: Final = 200

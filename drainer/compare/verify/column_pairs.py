@@ -23,13 +23,13 @@ Holds  two values have one text only if they are one value: a checksum may take 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 from drainer.changes import canonical
 from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.literal.quoting import quote_name
 from drainer.mysql.rows.column_match import Dialect
+from tidb_binlog.late_dataclass import dataclass
 
 FORMS: Final = {
     **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "year"), canonical.INTEGER),

@@ -10,13 +10,13 @@ Never  leaves out a column in silence: the primary key's columns must be compara
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 from drainer.compare.verify.column_pairs import ColumnPair, NotCompared, pair
 from drainer.compare.verify.result import ComparedColumn, How, Name
 from drainer.mysql.literal.quoting import qualified
 from drainer.mysql.rows.column_match import DownstreamTable, UniqueKey
+from tidb_binlog.late_dataclass import dataclass, field, replace
 
 UPSTREAM: Final = 0
 DOWNSTREAM: Final = 1

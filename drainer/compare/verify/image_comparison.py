@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 from drainer.compare.verify.column_pairs import ColumnPair
@@ -36,6 +35,7 @@ from drainer.reading.subscribe.table_choice import TablePattern
 from drainer.txn import TableVersion
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.errors import ConfigError, Corruption, DownstreamError
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.rowcodec.plan import TablePlan
 from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.table_info import STRING, Column, ColumnKind

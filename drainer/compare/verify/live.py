@@ -19,7 +19,6 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
@@ -44,6 +43,7 @@ from tidb_binlog import time_text, tso
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.errors import BinlogError, ConfigError, DownstreamError, Unavailable
 from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.net.http_client import HttpClient, NotHttp, Page
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.status.codec import read

@@ -16,7 +16,6 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from itertools import chain
 
 from drainer.compare.verify.column_pairs import ColumnPair
@@ -44,6 +43,7 @@ from drainer.reading.subscribe.table_choice import TablePattern
 from drainer.stream.rules.rule_set import read_rules
 from drainer.txn import TableVersion
 from tidb_binlog.errors import ConfigError, Corruption
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream
 

@@ -15,10 +15,10 @@ listed, is told of each as it is found (`OnDifference`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 LISTED_MAX: Final = 100  # of one table

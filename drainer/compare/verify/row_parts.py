@@ -15,7 +15,6 @@ import pickle
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
 from typing import IO, Final
 from zlib import crc32
 
@@ -24,6 +23,7 @@ from drainer.compare.verify.compared_table import ComparedTable
 from drainer.compare.verify.result import LISTED_BYTES, LISTED_MAX, Kind, RowDifference
 from drainer.compare.verify.row_differences import Printed, RowComparison
 from tidb_binlog.errors import DownstreamError
+from tidb_binlog.late_dataclass import dataclass, field
 
 MEMORY_BYTES: Final = 32 << 20
 """Of one side's rows in memory; what is made of them to compare them comes to about three times as much."""

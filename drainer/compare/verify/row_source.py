@@ -16,7 +16,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from drainer.changes import canonical
@@ -32,6 +31,7 @@ from drainer.mysql.rows.column_match import DownstreamTable
 from drainer.mysql.table_reader import is_absent, read_table
 from drainer.points.snapshot.sessions import SnapshotSessions, prepare_reader
 from drainer.txn import INSERT, TableVersion
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.rowcodec.plan import TablePlan, compile_table
 from tidb_binlog.tso import Ts
 

@@ -10,7 +10,6 @@ Tests  tests/drainer/compare/verify/test_verifying.py
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from drainer.compare.verify.chunk_comparison import Part
 from drainer.compare.verify.compared_table import ComparedTable
@@ -18,6 +17,7 @@ from drainer.compare.verify.result import ComparedColumn, How, Name, RowDifferen
 from drainer.compare.verify.row_source import SourceTable, StoredTable
 from drainer.mysql.chunks.chunk import Chunk, Place
 from drainer.reading.subscribe.table_choice import TablePattern
+from tidb_binlog.late_dataclass import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

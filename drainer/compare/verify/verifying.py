@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
-from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from drainer.compare.verify.budget import Budget
@@ -38,6 +37,7 @@ from drainer.mysql.chunks.splitter import Splitter
 from drainer.mysql.errors import StatementRefused, TransientError, safe_text
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.errors import BinlogError, Corruption, DownstreamError, Rejected, Unavailable
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.rowcodec.row_error import RowError
 
 CHUNK_ROWS: Final = 50_000

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import math
 import struct
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Final
@@ -25,6 +24,7 @@ from drainer.ddl.convert import moments, numerals
 from drainer.ddl.convert.moments import Moment, NoCast
 from drainer.ddl.convert.numerals import EXACT, UINT64_MAX
 from tidb_binlog import table_info as ti
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.rowcodec.binary_json import double_text, read_json
 from tidb_binlog.rowcodec.json_encode import put_json
 from tidb_binlog.rowcodec.put import element, elements_mask

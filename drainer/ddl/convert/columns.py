@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from datetime import datetime, time
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -48,6 +47,7 @@ from drainer.mysql.literal.quoting import qualified, quote_name
 from drainer.mysql.table_reader import read_table
 from tidb_binlog import table_info as ti
 from tidb_binlog import tso
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.observe import log
 from tidb_binlog.table_info import ColumnKind, FieldType
 from tidb_binlog.tso import Ts

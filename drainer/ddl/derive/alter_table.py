@@ -12,7 +12,6 @@ Tests  tests/drainer/ddl/derive/test_derive.py
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 
 from drainer.ddl.derive.compare import (
     PresentColumn,
@@ -39,6 +38,7 @@ from drainer.ddl.derive.render import (
 from drainer.ddl.derive.values import Alteration, Derived, Step, choice, of, step
 from drainer.mysql.rows.column_match import Dialect
 from tidb_binlog import table_info as ti
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.type_text import literal
 
 

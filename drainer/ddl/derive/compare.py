@@ -10,7 +10,6 @@ Tests  tests/drainer/ddl/derive/test_derive.py
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
@@ -18,6 +17,7 @@ from drainer.ddl.derive.definition import Column, Definition, Key, Partitioning
 from drainer.ddl.derive.render import Server, fitting, partition_by, same_charset, type_of
 from drainer.mysql.rows.column_match import Dialect
 from tidb_binlog import table_info as ti
+from tidb_binlog.late_dataclass import dataclass
 
 TABLE: Final = "table"
 VIEW: Final = "view"

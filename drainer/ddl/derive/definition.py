@@ -11,11 +11,11 @@ Tests  tests/drainer/ddl/derive/test_derive.py
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidb_binlog import table_info as ti
 from tidb_binlog.errors import Corruption
+from tidb_binlog.late_dataclass import dataclass, field
 
 PRIMARY: Final = "PRIMARY"
 

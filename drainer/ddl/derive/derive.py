@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from drainer.changes.ddl_effect import DdlEffect, EffectKind, effect
@@ -28,6 +27,7 @@ from drainer.ddl.derive.partition import alter_partitions, exchange
 from drainer.ddl.derive.render import NotDerivable, Server, collated, name_of, partition_by
 from drainer.ddl.derive.values import Alteration, Derived, Route, of, step
 from drainer.txn import Tracked
+from tidb_binlog.late_dataclass import dataclass, field
 
 Name = tuple[str, str]
 

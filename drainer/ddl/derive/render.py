@@ -12,7 +12,6 @@ Tests  tests/drainer/ddl/derive/test_derive.py
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 from drainer.ddl.derive.definition import (
@@ -29,6 +28,7 @@ from drainer.ddl.derive.definition import (
 from drainer.mysql.literal.quoting import quote_name
 from drainer.mysql.rows.column_match import Dialect
 from tidb_binlog import table_info as ti
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.type_text import LONG_TEXTS, literal, type_text
 
 KEY_BYTES_MAX: Final = 3072

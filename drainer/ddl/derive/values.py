@@ -7,11 +7,11 @@ Tests  tests/drainer/ddl/derive/test_derive.py
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from drainer.ddl.derive.compare import Present
 from drainer.ddl.derive.definition import Definition
 from drainer.ddl.derive.render import Server
+from tidb_binlog.late_dataclass import dataclass
 
 Route = Callable[[str, str], tuple[str, str]]
 

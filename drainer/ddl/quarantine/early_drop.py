@@ -15,7 +15,6 @@ import asyncio
 import functools
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from drainer.checkpoint.keeper import CheckpointKeeper
@@ -38,6 +37,7 @@ from tidb_binlog import ddl_job
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import DownstreamError, Unavailable
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.observe import log
 from tidb_binlog.upstream_port import SchemaHistory
 

@@ -8,11 +8,11 @@ Tests  tests/drainer/ddl/quarantine/test_waiting_tables_model.py
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
 from drainer.ddl.rules import REWRITE, SKIP
 from drainer.mysql.rows.change import Position
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.tso import Ts
 
 RETRY: Final = "retry"

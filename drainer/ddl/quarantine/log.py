@@ -17,7 +17,6 @@ import contextlib
 import os
 import struct
 from collections import deque
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, Protocol
 
@@ -25,6 +24,7 @@ from drainer.ddl.derive.values import Route
 from drainer.txn import Ddl, TableEvents, TableVersion, Transaction
 from tidb_binlog import record
 from tidb_binlog.errors import ConfigError, Corruption
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.tso import Ts
 
 SEGMENT_BYTES: Final = 16 << 20

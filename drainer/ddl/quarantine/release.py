@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeVar
 
 from drainer.checkpoint.keeper import CheckpointKeeper
@@ -36,6 +35,7 @@ from drainer.mysql.rows.change import Position, TableTarget
 from drainer.txn import Ddl, TableVersion, Transaction
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import DownstreamError
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from drainer.checkpoint.fencing import Fence
@@ -26,6 +25,7 @@ from drainer.mysql.errors import NO_SUCH_TABLE, SessionError
 from drainer.mysql.literal.quoting import qualified, string_literal
 from drainer.mysql.rows.change import Position
 from tidb_binlog.foreign_document import typed
+from tidb_binlog.late_dataclass import dataclass
 
 _CREATE_QUARANTINE: Final = (
     b"CREATE TABLE IF NOT EXISTS %s (cluster_id BIGINT UNSIGNED NOT NULL, job_id BIGINT NOT NULL,"

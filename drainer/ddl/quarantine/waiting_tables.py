@@ -34,7 +34,6 @@ the start would be applied again.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -44,6 +43,7 @@ from drainer.ddl.quarantine.queue_state import QueueEvent, QueueState, after, me
 from drainer.mysql import sql_tokens
 from drainer.mysql.rows.change import COMPLETE, Position
 from drainer.txn import Ddl, TableEvents, TableVersion, Tracked, Transaction
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.tso import Ts
 
 

@@ -13,7 +13,6 @@ Tests   tests/drainer/ddl/run/test_meaning.py, tests/drainer/ddl/run/test_runner
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
 
 from drainer.ddl.convert import columns
 from drainer.ddl.derive import derive
@@ -29,6 +28,7 @@ from drainer.mysql.errors import SessionError, StatementRefused, safe_text
 from drainer.mysql.literal.quoting import quote_name
 from drainer.txn import Ddl
 from tidb_binlog import ddl_job
+from tidb_binlog.late_dataclass import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 
 from drainer.changes.ddl_effect import EffectKind, effect
 from drainer.ddl.convert import columns
@@ -25,6 +24,7 @@ from drainer.ddl.run.progress import wait_for
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.mysql.connection import Connection
 from drainer.txn import Ddl
+from tidb_binlog.late_dataclass import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

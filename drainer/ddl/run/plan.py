@@ -17,7 +17,6 @@ Tests  tests/drainer/ddl/run/test_runner.py, tests/drainer/changes/test_ddl_effe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from drainer.changes.ddl_effect import SEQUENCE, EffectKind, columns_apart, effect, sub_actions
@@ -29,6 +28,7 @@ from drainer.ddl.run import recycle_bin
 from drainer.mysql.literal.quoting import qualified
 from drainer.txn import Ddl, Tracked
 from tidb_binlog import ddl_job
+from tidb_binlog.late_dataclass import dataclass
 
 MOVES: Final = frozenset({EffectKind.RENAME, EffectKind.EXCHANGE})
 """They do not run again where they have run."""

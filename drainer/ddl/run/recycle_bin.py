@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from drainer.changes.ddl_effect import DdlEffect, EffectKind
@@ -22,6 +21,7 @@ from drainer.ddl.derive.derive import Change
 from drainer.ddl.derive.render import name_of
 from drainer.ddl.derive.values import Derived, Step, of, step
 from tidb_binlog import tso
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 Name = tuple[str, str]

@@ -18,8 +18,9 @@ Foreign key checks are off: jobs do not keep the setting, and what the upstream 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any, Final
+
+from tidb_binlog.late_dataclass import dataclass
 
 ALWAYS: Final = ("NO_AUTO_VALUE_ON_ZERO", "NO_ENGINE_SUBSTITUTION", "ALLOW_INVALID_DATES")
 ANY_VALUE: Final = ",".join(ALWAYS)

@@ -27,7 +27,6 @@ import json
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import fastavro
@@ -41,6 +40,7 @@ from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableVersion, Transaction
 from tidb_binlog import table_info as ti
 from tidb_binlog import tso
 from tidb_binlog.errors import ConfigError, Rejected
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.rowcodec.codegen import Conversion, Shape
 from tidb_binlog.rowcodec.datum import (
     NULL_DATUM,

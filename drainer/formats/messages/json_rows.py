@@ -12,13 +12,13 @@ import json.encoder
 import re
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from drainer.changes.values import shown_conversion
 from drainer.mysql.literal.keys import row_key_places
 from drainer.mysql.rows.causality import Equality, equality_of_rows
 from drainer.txn import DELETE, INSERT, TableVersion
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
 from tidb_binlog.rowcodec.datum import read_int
 from tidb_binlog.rowcodec.plan import RowReaders

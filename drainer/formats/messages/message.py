@@ -8,11 +8,11 @@ Tests  tests/drainer/formats/messages/test_canal_json.py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Protocol
 
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Transaction
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.table_info import FieldType
 from tidb_binlog.tso import Ts
 

@@ -19,10 +19,10 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from drainer.changes.values import shown_conversion
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
 from tidb_binlog.rowcodec.datum import (
     read_bytes,

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 from google.protobuf.message import DecodeError
@@ -24,6 +23,7 @@ from drainer.changes.statement_effect import action_of
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableEvents, TableVersion, Tracked, Transaction
 from tidb_binlog.errors import BinlogError, Corruption
 from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.protobuf_fields import LENGTH, MalformedMessage, Read, fields, utf8_text
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import ColumnKind, FieldType, TableInfo

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Self
 
 from drainer.mysql.literal.quoting import quote_name
 from tidb_binlog.errors import Corruption, DownstreamError
+from tidb_binlog.late_dataclass import dataclass
 
 Place = tuple[bytes, ...]
 """Literals of the key's columns; () beyond all of them."""

@@ -15,12 +15,12 @@ Never  cut by: ENUM and SET (compared with a literal as text, sorted by number),
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Final
 
 from drainer.mysql.chunks.printed import TIMES, Family, family_of, literal
 from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.rows.column_match import DownstreamTable, UniqueKey
+from tidb_binlog.late_dataclass import dataclass
 
 ROWID: Final = "_tidb_rowid"
 """What rows of a TiDB table without clustered key lie in the order of."""

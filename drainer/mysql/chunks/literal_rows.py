@@ -19,7 +19,6 @@ Tests  tests/drainer/mysql/chunks/test_both_ways.py
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from drainer.mysql.chunks.chunk import Chunk, check_rows
@@ -32,6 +31,7 @@ from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.literal.literals import ENUM_ZERO
 from drainer.mysql.literal.quoting import qualified
 from drainer.mysql.rows.column_match import Dialect, DownstreamTable
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.table_info import Column, ColumnKind
 
 BYTES_MAX: Final = 8 << 20

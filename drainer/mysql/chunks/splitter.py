@@ -14,7 +14,6 @@ Why     an integer key is divided by value, and the server estimates how many ro
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from drainer.mysql.chunks.chunk import Chunk, Place, after, at_or_after
@@ -22,6 +21,7 @@ from drainer.mysql.chunks.cut_key import CutKey
 from drainer.mysql.connection import Connection
 from drainer.mysql.literal.quoting import qualified, quote_name
 from drainer.mysql.rows.column_match import Dialect, DownstreamTable
+from tidb_binlog.late_dataclass import dataclass
 
 _PIECES_MAX: Final = 16  # of a range that is divided
 _MORE: Final = 1.25  # rows of a chunk, beside those that are wanted

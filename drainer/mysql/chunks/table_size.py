@@ -7,11 +7,11 @@ Why    a dry run says how long a load will take, progress how much of it is done
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from drainer.mysql.connection import Connection
 from drainer.mysql.literal.quoting import string_literal
+from tidb_binlog.late_dataclass import dataclass
 
 _SIZE: Final = (
     b"SELECT TABLE_ROWS,DATA_LENGTH FROM information_schema.TABLES WHERE TABLE_SCHEMA=%b AND TABLE_NAME=%b"

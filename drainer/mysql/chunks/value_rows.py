@@ -14,7 +14,6 @@ Tests  tests/drainer/mysql/chunks/test_both_ways.py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 from drainer.mysql.chunks.chunk import Chunk, check_rows
@@ -26,6 +25,7 @@ from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.literal.quoting import qualified
 from drainer.mysql.rows.column_match import Dialect, DownstreamTable
 from tidb_binlog.errors import DownstreamError
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import Column, ColumnKind, SchemaState, TableInfo
 

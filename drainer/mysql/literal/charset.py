@@ -9,11 +9,11 @@ never gets a question mark for want of length: two keys would be one row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from drainer.mysql.literal.quoting import binary_literal, quote_bytes, text_literal
 from tidb_binlog.errors import DownstreamError
+from tidb_binlog.late_dataclass import dataclass
 
 _HEX_MAX: Final = 256
 # MySQL's latin1 is cp1252 with the five bytes that it leaves out.

@@ -5,7 +5,7 @@ Tests  tests/drainer/mysql/test_table_reader.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tidb_binlog.late_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

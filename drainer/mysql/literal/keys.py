@@ -6,12 +6,12 @@ Tests  tests/drainer/mysql/literal/test_plan.py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from drainer.mysql.literal.identity import Canonical, identity_of, normal_form_of, sized
 from drainer.mysql.literal.literals import ColumnSql, column_sql
 from drainer.mysql.literal.quoting import quote_name
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.rowcodec.layout import Layout
 from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.table_info import INTEGER_TYPES, STRING_TYPES, WHOLE_COLUMN, Index

@@ -24,11 +24,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from drainer.mysql.literal.charset import Charset
 from drainer.mysql.literal.quoting import binary_literal, text_literal
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.rowcodec.binary_json import read_json
 from tidb_binlog.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
 from tidb_binlog.rowcodec.datum import (

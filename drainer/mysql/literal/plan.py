@@ -8,7 +8,6 @@ Tests   tests/common/rowcodec/test_run.py
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from drainer.mysql.literal.keys import Key, KeyList, Keys, Values, find_keys, ke
 from drainer.mysql.literal.literals import NULL, ColumnSql, column_sql, integer_literal
 from drainer.mysql.literal.quoting import quote_name, text_literal
 from drainer.mysql.literal.row_source import ROW_NAMES, row_source
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.rowcodec.layout import Image
 from tidb_binlog.rowcodec.plan import RowReaders
 from tidb_binlog.rowcodec.row_error import RowError

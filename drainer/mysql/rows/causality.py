@@ -18,7 +18,6 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
 from hashlib import blake2b
 from typing import Final
@@ -27,6 +26,7 @@ from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.literal.keys import find_keys
 from drainer.mysql.literal.literals import column_sql
 from drainer.mysql.rows.column_match import DownstreamTable, KeyPart, UniqueKey
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.rowcodec.layout import Layout
 from tidb_binlog.table_info import (
     BIT,

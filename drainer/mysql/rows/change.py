@@ -28,13 +28,13 @@ Tests  tests/drainer/mysql/rows/test_row_fold.py, tests/drainer/mysql/rows/test_
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, TypeAlias
 
 from drainer.mysql.literal.plan import SqlPlan
 from drainer.mysql.rows.causality import Spread
 from drainer.txn import TableVersion
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 TABLE: Final = 0

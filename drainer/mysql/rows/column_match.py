@@ -16,12 +16,12 @@ would store (strict mode itself stays on: no value of upstream may be clipped fo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from drainer.mysql.literal.downstream_column import DownstreamColumn
 from tidb_binlog.errors import ConfigError, DownstreamError
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.table_info import Column, TableInfo
 
 FULL: Final = 1

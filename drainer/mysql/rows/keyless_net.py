@@ -14,9 +14,9 @@ downstream knows of it. Rows of equal images cannot be told apart: any of them m
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from drainer.mysql.rows.change import APPEND, DROP_ONE, OP, Change
+from tidb_binlog.late_dataclass import dataclass, field
 
 
 @dataclass(slots=True)

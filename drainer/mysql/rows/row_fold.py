@@ -45,7 +45,6 @@ compares the checksum of every record that it reads.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from drainer.mysql.rows.change import (
     ARRIVALS,
@@ -60,6 +59,7 @@ from drainer.mysql.rows.change import (
     TableTarget,
     image_after,
 )
+from tidb_binlog.late_dataclass import dataclass, field
 
 
 @dataclass(slots=True, eq=False)

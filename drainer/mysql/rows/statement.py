@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from drainer.mysql.literal.literals import ENUM_ZERO
@@ -42,6 +41,7 @@ from drainer.mysql.rows.change import (
 )
 from drainer.mysql.rows.keyless_net import KeylessNet, keyless_net
 from drainer.mysql.rows.row_fold import TableFold
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.table_info import INTEGER_TYPES
 
 ROWS_MAX: Final = 1000

@@ -12,10 +12,10 @@ Why    a lease that ran out may belong to a living process that was frozen or cu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from tidb_binlog.cluster import node
+from tidb_binlog.late_dataclass import dataclass
 
 SILENT_S: Final = 15.0
 """A Go drainer beats every second, and ends itself after 20 beats that failed."""

@@ -12,13 +12,13 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
 
 from drainer import metrics
 from drainer.operate.control.hold_state import HoldPoint, HoldState, Released
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import Unavailable
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 

@@ -17,10 +17,10 @@ Why    two databases can be compared while both are written to, if both are read
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final
 
 from tidb_binlog.errors import Conflict, Rejected, Unavailable
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.tso import Ts
 
 NEVER: Final = 1 << 63

@@ -29,7 +29,6 @@ Everything but GET /, /status, /commit_ts and /metrics is for this host, `admin-
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from drainer.operate.control import hold as holding
@@ -40,6 +39,7 @@ from tidb_binlog.cluster import node
 from tidb_binlog.door.http.metrics_route import add_metrics_route
 from tidb_binlog.door.http.routes import Response, Routes, json_response
 from tidb_binlog.errors import ConfigError, Conflict, Rejected, Unavailable
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.permission import Permission
 from tidb_binlog.quantities import size_bytes
 from tidb_binlog.rpc import Service

@@ -11,8 +11,9 @@ A bucket of debts: each take moves the time at which the account is even again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from tidb_binlog.late_dataclass import dataclass
 
 BURST_S: Final = 0.25
 """What a quiet spell saves up, in seconds of the limit."""

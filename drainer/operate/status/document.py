@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from drainer import metrics
@@ -22,6 +21,7 @@ from drainer.operate.status.lag import Circumstances, Lag, Places, PumpPlace, Ra
 from drainer.operate.status.pump_status import PumpStatusReader
 from tidb_binlog import tso, version
 from tidb_binlog.clock import Clock
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.status.codec import plain
 from tidb_binlog.status.drainer import (

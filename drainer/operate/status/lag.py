@@ -25,9 +25,9 @@ pump is away or its binlogs keep arriving, and as sort wait when it is connected
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Final
 
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.status.drainer import LagStatus
 from tidb_binlog.tso import Ts
 

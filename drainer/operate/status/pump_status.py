@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from drainer.operate.status.lag import OpenTransaction
@@ -20,6 +19,7 @@ from tidb_binlog import tso
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.http_client import HttpClient
 from tidb_binlog.net.tls import TlsConfig
 

@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from drainer.config.downstream import upstream_target_of
@@ -35,6 +34,7 @@ from drainer.stream.rules.rule_set import read_rules
 from drainer.stream.schema.tracker import SchemaTracker
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.errors import Rejected, Unavailable
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 from tidb_binlog.time_text import utc
 from tidb_binlog.tso import Ts

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from drainer.mysql.chunks.chunk import Chunk
@@ -39,6 +38,7 @@ from drainer.txn import INSERT
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import Corruption, Rejected, Unavailable
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.rowcodec import RowError
 from tidb_binlog.tso import Ts
 

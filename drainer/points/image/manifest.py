@@ -9,7 +9,6 @@ Tests  tests/drainer/points/image/test_parquet.py
 from __future__ import annotations
 
 import urllib.parse
-from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from drainer.formats.obinlog import reader
@@ -17,6 +16,7 @@ from drainer.places.place import READ, Place
 from drainer.txn import TableVersion
 from tidb_binlog import checked
 from tidb_binlog.errors import ConfigError, Corruption
+from tidb_binlog.late_dataclass import asdict, dataclass, field
 from tidb_binlog.record import crc32c_extend
 from tidb_binlog.tso import Ts
 

@@ -10,7 +10,6 @@ Tests  tests/drainer/points/image/test_objects.py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from drainer.places.place import Place
@@ -20,6 +19,7 @@ from drainer.txn import Tracked
 from tidb_binlog import checked
 from tidb_binlog.errors import Corruption
 from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.table_info import TableInfo
 
 FILE: Final = "schema.json"

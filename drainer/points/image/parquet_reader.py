@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -24,6 +23,7 @@ from drainer.points.image.manifest import TableImage
 from drainer.reading.archive.columns.column_types import Family, family_of
 from drainer.txn import TableVersion
 from tidb_binlog.errors import Corruption
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.rowcodec.datum import NULL_DATUM
 from tidb_binlog.rowcodec.json_encode import put_document
 from tidb_binlog.rowcodec.put import put_value

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
@@ -26,6 +25,7 @@ from drainer.points.image.columns import ImageColumns, added, checksum_of
 from drainer.points.image.manifest import TableImage, checksum_of_file, directory_of, names_of
 from drainer.txn import TableVersion
 from tidb_binlog.errors import Corruption, Unavailable
+from tidb_binlog.late_dataclass import dataclass
 
 GROUP_ROWS: Final = 20_000
 GROUP_BYTES: Final = 16 << 20

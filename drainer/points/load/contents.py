@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from drainer.changes import ddl_effect
@@ -23,6 +22,7 @@ from drainer.stream.translate.row_filter import is_mark_table
 from drainer.stream.translate.translator import Translator
 from drainer.txn import INSERT, TableVersion, Tracked
 from tidb_binlog.ddl_job import ActionType
+from tidb_binlog.late_dataclass import dataclass, field, replace
 
 if TYPE_CHECKING:
     from drainer.stream.translate.row_edit import RowEdit

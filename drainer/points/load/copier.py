@@ -19,7 +19,6 @@ Tests   tests/drainer/points/load/test_load.py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from drainer.checkpoint.load_progress import ChunkState, LoadProgress
@@ -39,6 +38,7 @@ from drainer.points.worker_pool import Ended
 from drainer.txn import INSERT
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.errors import Corruption, DownstreamError, Unavailable
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 from tidb_binlog.rowcodec import RowError
 from tidb_binlog.tso import Ts

@@ -6,9 +6,9 @@ Tests   tests/deploy/binlogctl/commands/test_load.py
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
 from typing import Final
 
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.tso import Ts
 
 PREPARING: Final = "preparing"

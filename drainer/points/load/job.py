@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
 from drainer.checkpoint.load_progress import LoadProgress
@@ -24,6 +23,7 @@ from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import Clock
 from tidb_binlog.cluster.registry import Registry
 from tidb_binlog.errors import BinlogError, Unavailable
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream

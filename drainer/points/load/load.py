@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
 from typing import Final
 
 from drainer.checkpoint.load_progress import LOAD_ROLE, LoadProgress, LoadState
@@ -39,6 +38,7 @@ from drainer.stream.rules.rule_set import read_rules
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.cluster.registry import Registry
 from tidb_binlog.errors import ConfigError, Conflict
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream

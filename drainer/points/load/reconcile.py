@@ -19,12 +19,12 @@ Why    at another T rows may be gone or others. Where a key says which they are,
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from drainer.checkpoint.load_progress import LoadedTable, TableState
 from drainer.points.load.contents import Contents, Source
 from tidb_binlog.errors import Rejected
+from tidb_binlog.late_dataclass import dataclass
 
 Name = tuple[str, str]
 _SHOWN = 5

@@ -9,7 +9,6 @@ Tests   tests/drainer/points/load/test_load.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final
 
 from drainer.mysql.chunks.chunk import Chunk
@@ -24,6 +23,7 @@ from drainer.mysql.rows.column_match import Dialect, DownstreamTable
 from drainer.mysql.rows.table_target import target_of
 from drainer.points.load.contents import Source
 from tidb_binlog.errors import DownstreamError, Rejected
+from tidb_binlog.late_dataclass import dataclass, replace
 
 CHUNK_ROWS_MAX: Final = 20_000
 CHUNK_ROWS_MIN: Final = 100

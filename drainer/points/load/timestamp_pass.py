@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from drainer.checkpoint.load_progress import LOADING, LoadState
 from drainer.ddl.run.runner import DdlRunner
@@ -33,6 +32,7 @@ from drainer.points.load.table_copy import TableCopy
 from drainer.points.load.upstream_schema import UpstreamTables, snapshot_with_schema
 from drainer.points.snapshot.sessions import UpstreamSnapshot
 from drainer.stream.schema.tracker import SchemaTracker
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 

@@ -12,7 +12,6 @@ Blocks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from drainer.changes import canonical
@@ -24,6 +23,7 @@ from drainer.mysql.table_reader import read_table
 from drainer.points.restore.row_sums import Name, RowSums, TableSum, packed
 from drainer.txn import Ddl, Item, TableVersion
 from tidb_binlog.errors import Corruption, DownstreamError
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.rowcodec.row_error import RowError
 
 

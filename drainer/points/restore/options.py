@@ -9,7 +9,6 @@ Tests  tests/drainer/points/restore/test_restoring.py
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from drainer.config.options import DrainerConfig
@@ -18,6 +17,7 @@ from drainer.reparo.job import Job
 from drainer.reparo.options import DATABASES, SCHEMA, ReparoConfig
 from drainer.stream.rules.rule_set import Rules, read_rules
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.tso import Ts
 
 _OWNER_MAX = 200

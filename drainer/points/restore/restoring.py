@@ -16,7 +16,6 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from drainer.config.downstream import target_of
@@ -41,6 +40,7 @@ from drainer.stream.rules.rule_set import Rules
 from drainer.txn import Item
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import ConfigError, Conflict, Rejected
+from tidb_binlog.late_dataclass import asdict, dataclass, field, replace
 from tidb_binlog.time_text import utc
 from tidb_binlog.tso import Ts
 

@@ -12,7 +12,6 @@ Tests  tests/drainer/points/restore/test_row_sums.py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from drainer.changes.canonical import Canonical
 from drainer.changes.ddl_effect import EffectKind
 from drainer.changes.statement_effect import statement_effect
 from drainer.txn import DELETE, INSERT, Ddl, TableEvents, TableVersion, Transaction
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.rowcodec.plan import TablePlan
 
 Name = tuple[str, str]

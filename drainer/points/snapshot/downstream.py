@@ -20,7 +20,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from drainer.checkpoint.store import SIDE_LANES
@@ -34,6 +33,7 @@ from drainer.points.snapshot.sessions import SnapshotSessions, prepare_reader
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import DownstreamError, Rejected, Unavailable
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 

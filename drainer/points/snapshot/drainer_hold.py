@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tidb_binlog.clock import Clock
 from tidb_binlog.cluster.registry import Registry
 from tidb_binlog.errors import Rejected, Unavailable
 from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.http_client import HttpClient, NotHttp, Page
 from tidb_binlog.net.port import STATUS_PORT_STEP, split_address
 from tidb_binlog.net.tls import TlsConfig

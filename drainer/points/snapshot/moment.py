@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from drainer.config.database_options import UpstreamOptions
 from drainer.config.downstream import upstream_target_of
@@ -30,6 +29,7 @@ from drainer.points.snapshot.publisher_database import open_publisher_snapshot
 from drainer.points.snapshot.sessions import SnapshotLost, UpstreamSnapshot
 from drainer.points.snapshot.tidb import open_tidb_snapshot
 from tidb_binlog.errors import BinlogError
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream
 

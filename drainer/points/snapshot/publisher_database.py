@@ -30,7 +30,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Final
 
 from drainer.mysql.connection import Connection, Target, connect
@@ -38,6 +37,7 @@ from drainer.mysql.errors import NoSuchTable, SessionError, StatementRefused, Tr
 from drainer.mysql.transient import Trouble
 from drainer.points.snapshot.sessions import SnapshotLost, SnapshotSessions, prepare_reader
 from tidb_binlog.errors import Rejected, Unavailable
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import TimestampOracle
@@ -80,7 +80,7 @@ async def open_publisher_snapshot(
     outcome_table: str,
     oracle: TimestampOracle,
     sessions: int,
-    patience: Patience = Patience(),
+    patience: Patience = Patience(),  # noqa: B008  frozen
     *,
     before_draw: Callable[[], Awaitable[None]] | None = None,
 ) -> PublisherSnapshot:

@@ -10,7 +10,6 @@ Tests   tests/spark/source/test_source.py
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +24,7 @@ from drainer.reading.archive.views import VIEWS, changes
 from drainer.reading.archive.views.view import ReadTask, View, unknown_column
 from drainer.txn import TableVersion
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass, replace
 
 if TYPE_CHECKING:
     import pyarrow as pa

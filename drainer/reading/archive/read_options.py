@@ -23,7 +23,6 @@ Tests  tests/spark/source/test_source.py
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 from drainer.formats.segment_index import UTC
@@ -36,6 +35,7 @@ from drainer.reading.archive.files.segments import AUTO, SLICE_BYTES, Survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.txn import TableVersion
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.time_text import named_zone
 
 STREAM: Final = frozenset({"failondataloss", "maxrowspertrigger", "maxbytespertrigger"})

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from drainer.reading.errors import BinlogsLost, OutOfOrder, StreamEnded, UpstreamWentBack
@@ -29,6 +28,7 @@ from tidb_binlog.clock import Clock
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.registry import Registry
 from tidb_binlog.errors import BinlogError, Corruption, Unavailable
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream
 

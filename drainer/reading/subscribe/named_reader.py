@@ -22,7 +22,6 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from drainer.operate.control.http import NodeState, add_routes, notify_service
@@ -39,6 +38,7 @@ from tidb_binlog.door.http.routes import Routes
 from tidb_binlog.door.server.listener import Server, serve
 from tidb_binlog.errors import BinlogError, ConfigError, Conflict, Rejected, Unavailable
 from tidb_binlog.etcd.client import parse_endpoints
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.port import own_address, split_address
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.observe import log

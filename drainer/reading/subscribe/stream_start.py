@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -30,6 +29,7 @@ from tidb_binlog.clock import SystemClock
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.registry import ClusterView
 from tidb_binlog.errors import ConfigError, Unavailable
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.http_client import HttpClient
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.status import codec

@@ -15,7 +15,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from drainer.reading.errors import NoSuchTable
@@ -23,6 +22,7 @@ from drainer.stream.rules.rule_set import RULE_FIELDS, Rules, read_rules
 from drainer.stream.rules.table_rules import TableFilter
 from tidb_binlog.config.declaring import convert, options
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass
 
 _SECTION: Final = "syncer."
 _FORM: Final = 'write "database.table"; `*` and `?` stand for characters, `!` in front takes tables out'

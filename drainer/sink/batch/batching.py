@@ -9,11 +9,11 @@ Holds  a batch has `rows_max` rows and `bytes_max` bytes at most, or one transac
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
 from drainer.checkpoint.fencing import WentBack
 from drainer.txn import Ddl, LargeTransaction, Transaction
 from tidb_binlog.errors import Conflict
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 Item = Transaction | LargeTransaction | Ddl

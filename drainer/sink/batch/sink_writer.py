@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from drainer import metrics
@@ -27,6 +26,7 @@ from drainer.sink.batch.sink_thread import Raised, SinkThread
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import BinlogError, ConfigError, Conflict, Corruption
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 from tidb_binlog.observe.printable import one_line
 from tidb_binlog.tso import Ts

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from drainer import metrics
@@ -32,6 +31,7 @@ from drainer.sink.savepoint_keeper import SavepointKeeper
 from drainer.stream.pull.merged import Spilled
 from drainer.txn import Ddl, Transaction
 from tidb_binlog.clock import Clock
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 

@@ -27,7 +27,6 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from drainer.formats import binlog_file, segment_index
@@ -41,6 +40,7 @@ from tidb_binlog import checked, filesystem
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import Conflict, Corruption, DirectoryLocked, ForeignDirectory, Unavailable
 from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from drainer.sink.kafka.client import Denied, End, TopicFacts
@@ -21,6 +20,7 @@ from drainer.sink.kafka.position import NOTHING, Position
 from drainer.sink.kafka.routing import Topics, partition_of
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.errors import DownstreamError, Unavailable
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 

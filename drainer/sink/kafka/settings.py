@@ -5,10 +5,10 @@ Tests  tests/drainer/app/test_build_kafka.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
 
 from drainer.config.sink_options import MESSAGE_BYTES_MAX
+from tidb_binlog.late_dataclass import dataclass, field
 
 IN_FLIGHT_BYTES: Final = 64 << 20
 IN_FLIGHT_MESSAGES: Final = 200_000

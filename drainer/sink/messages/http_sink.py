@@ -21,12 +21,12 @@ from __future__ import annotations
 import http.client
 import ssl
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from drainer.formats.messages.message import Message
 from drainer.sink.batch.protocol import Retry
 from tidb_binlog.clock import Clock
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.net import webhook
 from tidb_binlog.net.tls import ClientTls
 from tidb_binlog.observe.printable import one_line

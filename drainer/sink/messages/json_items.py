@@ -8,7 +8,6 @@ Out    of each its messages, one a row: canal-json with TiCDC's `_tidb`. Those o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from drainer.ddl.derive.render import NotDerivable
 from drainer.ddl.derive.values import Route
@@ -17,6 +16,7 @@ from drainer.sink.batch.batching import Item
 from drainer.sink.ddl_text import ddl_texts
 from drainer.txn import Ddl, Transaction
 from tidb_binlog.errors import DownstreamError
+from tidb_binlog.late_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

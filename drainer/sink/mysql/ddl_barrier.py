@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from drainer import metrics
@@ -25,6 +24,7 @@ from drainer.sink.mysql.lane_feed import LaneFeed
 from drainer.txn import Ddl
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import DownstreamError
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 
 logger = log.get("drainer.ddl_barrier")

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
@@ -40,6 +39,7 @@ from drainer.mysql.rows.change import (
     TableTarget,
 )
 from drainer.txn import INSERT, UPDATE, TableEvents, TableVersion, Transaction
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 # A transaction is cut inside a lane when the lane's part of it is larger than this.

@@ -22,7 +22,6 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Final
 
 from drainer import metrics
@@ -53,6 +52,7 @@ from drainer.sink.mysql.row_mismatch import Drift
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import BinlogError, Conflict, Corruption, DownstreamError, Unavailable
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.observe import log, trace
 from tidb_binlog.status.drainer import LaneStatus
 

@@ -14,8 +14,9 @@ Never  moves on samples in which the upstream was the limit: lanes that wait for
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Final
+
+from tidb_binlog.late_dataclass import dataclass
 
 LANES_MIN: Final = 2
 GAIN: Final = 0.08

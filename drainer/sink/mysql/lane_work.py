@@ -6,7 +6,6 @@ Tests  tests/drainer/sink/mysql/test_lane_mariadb.py
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 from drainer.checkpoint.safe_mode import SafeMode
 from drainer.mysql.refusal import Refusal
@@ -14,6 +13,7 @@ from drainer.mysql.rows.change import ROW, Change, Chunk, Position, TableTarget
 from drainer.mysql.rows.statement import Statement
 from drainer.mysql.transient import Trouble
 from tidb_binlog.errors import DownstreamError
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import trace
 from tidb_binlog.tso import Ts
 

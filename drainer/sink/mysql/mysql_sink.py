@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from drainer.checkpoint.fencing import WentBack
@@ -47,6 +46,7 @@ from drainer.stream.pull.merged import Spilled
 from drainer.txn import Ddl, Transaction
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import DownstreamError
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.observe import trace
 from tidb_binlog.status.drainer import LaneStatus, MismatchStatus
 from tidb_binlog.tso import Ts

@@ -9,8 +9,8 @@ Holds  resolved_ts never falls, and never passes a change that is not committed 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 from drainer.checkpoint.keeper import CheckpointKeeper
@@ -34,6 +33,7 @@ from drainer.sink.mysql.lane_set import LaneSet
 from drainer.sink.mysql.target_reader import TableReader
 from drainer.txn import Ddl
 from tidb_binlog.clock import Clock
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 

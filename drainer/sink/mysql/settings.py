@@ -6,7 +6,6 @@ Tests  tests/drainer/sink/mysql/test_mysql_sink_modes.py
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from drainer.config.options import DrainerConfig
 from drainer.mysql.rows.column_match import FULL
@@ -14,6 +13,7 @@ from drainer.sink.mysql.lane import LaneSettings
 from drainer.sink.mysql.loopback_marks import LoopbackMarks
 from drainer.sink.mysql.row_mismatch import Drift
 from tidb_binlog.clock import Clock
+from tidb_binlog.late_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

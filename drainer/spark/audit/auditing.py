@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -48,6 +47,7 @@ from drainer.spark.engine import SMALL_BYTES, Engine, Here, Rows, SparkOf, engin
 from drainer.spark.replay.outline import size_of
 from drainer.txn import TableVersion
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.observe import log
 from tidb_binlog.tso import TS_MAX, Ts
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -22,6 +21,7 @@ import pyarrow as pa
 from drainer.spark.effects.batches import ARROW, BATCH_ROWS, PLACE_BITS
 from drainer.spark.effects.fold import Reading
 from drainer.spark.effects.merge import merged
+from tidb_binlog.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

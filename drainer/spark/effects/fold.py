@@ -11,7 +11,6 @@ Why    what is read is folded in the reader first, so that a key changed often c
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from drainer.places.place import Place
@@ -31,6 +30,7 @@ from drainer.spark.effects.operations import Operations
 from drainer.spark.effects.pb_effects import PbEffects
 from drainer.spark.effects.row_effects import RowEffects, only
 from drainer.txn import Transaction
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.process.garbage import collect_rarely
 
 if TYPE_CHECKING:

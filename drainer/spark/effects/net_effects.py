@@ -10,7 +10,6 @@ Tests  tests/spark/effects/test_pb_effects.py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +22,7 @@ from drainer.reading.archive.columns.pb_arrays import Numbers
 from drainer.spark.effects.batches import ARROW, digit_places
 from drainer.spark.effects.operations import ORDER_STEP, table_id
 from drainer.txn import DELETE, INSERT, TableVersion
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.rowcodec.row_error import UnsupportedTable
 from tidb_binlog.table_info import INTEGER_TYPES, Column
 

@@ -17,7 +17,6 @@ one key, and the effect is how many such rows come (or go, below zero).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from drainer.mysql.literal.image_sql_plan import ImageSqlPlan
@@ -27,6 +26,7 @@ from drainer.mysql.rows.change import APPEND, DROP_ONE, PUT_INSERT, PUT_MOVED, P
 from drainer.reading.archive.decode.records import Changes
 from drainer.txn import DELETE, INSERT, TableVersion
 from tidb_binlog.errors import Corruption
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.tso import Ts
 
 ORDER_STEP: Final = 16  # an order number is seq * 16 + part * 8 + operation

@@ -15,7 +15,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -31,6 +30,7 @@ from drainer.stream.pull.merged import Merged
 from drainer.stream.schema.tracker import UnknownTable
 from drainer.stream.translate.translator import Translator
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.rowcodec.row_error import UnsupportedTable
 from tidb_binlog.tso import Ts
 

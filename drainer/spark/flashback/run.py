@@ -16,7 +16,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from drainer.mysql.connection import Connection, Target, connect
@@ -34,6 +33,7 @@ from drainer.spark.replay.archive_range import ArchiveRange, Effects
 from drainer.spark.replay.downstream_tables import DownstreamTables
 from drainer.spark.replay.job import Bucket, Frozen, Job, stored
 from tidb_binlog.errors import ConfigError, Rejected
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.time_text import utc
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
@@ -33,6 +32,7 @@ from drainer.mysql.rows.change import (
 from drainer.mysql.rows.row_fold import TableFold
 from drainer.mysql.rows.statement import Statement, removals, writes
 from drainer.spark.effects.operations import OPERATION, RowEffect
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.table_info import STRING_TYPES
 
 REMOVALS: Final = 0

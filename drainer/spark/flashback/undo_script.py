@@ -13,12 +13,12 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from drainer.mysql.session_mode import SessionMode
 from drainer.spark.flashback import undo
 from drainer.spark.flashback.undo import Undo, UndoKind
+from tidb_binlog.late_dataclass import dataclass, field
 
 TRANSACTION_ROWS: Final = 1000
 STATEMENT_BYTES: Final = 1 << 18

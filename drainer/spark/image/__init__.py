@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +43,7 @@ from drainer.spark.replay.archive_range import ArchiveRange
 from drainer.txn import Ddl, TableVersion
 from tidb_binlog.ddl_job import ActionType
 from tidb_binlog.errors import ConfigError, Conflict, Rejected
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.time_text import utc
 
 if TYPE_CHECKING:

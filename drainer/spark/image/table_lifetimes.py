@@ -10,13 +10,13 @@ Tests  tests/spark/image/test_image.py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from drainer.changes.ddl_effect import TABLE, DdlEffect, EffectKind, effect, sub_actions
 from drainer.changes.statement_effect import statement_effect
 from drainer.txn import Ddl
 from tidb_binlog.errors import Rejected
+from tidb_binlog.late_dataclass import dataclass
 
 _MOVES: Final = frozenset(
     {

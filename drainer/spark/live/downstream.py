@@ -7,7 +7,6 @@ Tests  tests/spark/live/test_stream.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from drainer.checkpoint.fencing import SPARK_OWNER
@@ -21,6 +20,7 @@ from drainer.spark.source.stream_offsets import INTERVAL_S
 from drainer.stream.rules.rule_set import Rules
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.txn import Ddl
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.tso import Ts
 
 LIVE_BATCH_BYTES: Final = 256 << 20

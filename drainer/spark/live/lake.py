@@ -7,7 +7,6 @@ Tests   tests/spark/live/test_lake_stream.py, tests/spark/live/test_mirror.py
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
 
 from drainer.app.build_mysql import patiently
 from drainer.checkpoint.resume import AheadOfUpstream
@@ -23,6 +22,7 @@ from drainer.spark.source.pump_cluster import PumpCluster
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.schema.upstream_schema import read_schema
 from drainer.txn import Ddl
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.tso import Ts
 
 

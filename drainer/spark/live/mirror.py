@@ -16,7 +16,6 @@ import asyncio
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -51,6 +50,7 @@ from drainer.spark.source.spark_types import arrow_schema, quoted, struct_of
 from drainer.stream.rules.rule_set import Rules
 from drainer.txn import INSERT, Ddl, TableVersion
 from tidb_binlog.errors import ConfigError, Conflict, DownstreamError, Unavailable
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 from tidb_binlog.observe.printable import one_line
 from tidb_binlog.tso import Ts

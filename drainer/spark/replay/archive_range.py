@@ -11,7 +11,6 @@ Tests  tests/spark/source/test_source.py
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +25,7 @@ from drainer.spark.effects.fold import Reading, effects, folded
 from drainer.spark.effects.operations import Operations, RowEffect, effects_in_order, table_id
 from drainer.spark.engine import SMALL_BYTES, SparkOf
 from drainer.spark.replay.outline import Outline, end_of, outline, size_of
+from tidb_binlog.late_dataclass import dataclass, replace
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

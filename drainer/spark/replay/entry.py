@@ -10,7 +10,6 @@ Never  collects rows of a large step on the driver
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from drainer.mysql.connection import Target
@@ -20,6 +19,7 @@ from drainer.spark.replay.plan import ReplayOptions, ReplayPlan, job_of, plan
 from drainer.spark.replay.run import ReplayRun
 from drainer.txn import Ddl
 from tidb_binlog.clock import Clock, SystemClock
+from tidb_binlog.late_dataclass import asdict, dataclass, replace
 from tidb_binlog.tso import Ts
 
 if TYPE_CHECKING:

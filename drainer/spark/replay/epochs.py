@@ -9,12 +9,12 @@ Holds  every commit_ts of the range is in one step of rows or is the one of a sc
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from drainer.reading.archive.decode.records import SchemaChange
 from drainer.reading.archive.files.selection import Selection
 from drainer.txn import Ddl
+from tidb_binlog.late_dataclass import dataclass
 
 LAST_TS: Final = (1 << 63) - 1
 

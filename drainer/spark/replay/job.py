@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Set
-from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from drainer.checkpoint.value import Intent
@@ -23,6 +22,7 @@ from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import NoSuchTable
 from drainer.mysql.literal.quoting import qualified, quote_name, string_literal
 from tidb_binlog.errors import Conflict
+from tidb_binlog.late_dataclass import asdict, dataclass, replace
 
 SCHEMA: Final = "tidb_binlog"
 JOBS: Final = qualified(SCHEMA, "spark_jobs")

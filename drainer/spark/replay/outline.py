@@ -12,7 +12,6 @@ Tests  tests/spark/replay/test_entry.py
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -27,6 +26,7 @@ from drainer.reading.archive.files.selection import Selection
 from drainer.spark.engine import SparkOf, engine_for
 from drainer.spark.replay.epochs import LAST_TS
 from tidb_binlog.errors import Corruption
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.tso import Ts
 
 HERE_BYTES: Final = 64 << 20

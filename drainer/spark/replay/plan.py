@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from drainer.places.place import Place
@@ -26,6 +25,7 @@ from drainer.spark.replay.epochs import Rows, Step, is_wanted, steps
 from drainer.spark.replay.job import Frozen
 from drainer.spark.replay.outline import Outline, Point, between, end_of, outline, size_of
 from tidb_binlog.errors import ConfigError, Corruption
+from tidb_binlog.late_dataclass import dataclass, field, replace
 
 if TYPE_CHECKING:
     pass

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from drainer.checkpoint.value import Intent
@@ -32,6 +31,7 @@ from drainer.spark.replay.job import SCHEMA, Bucket, Job, JobState
 from drainer.spark.replay.plan import BUCKETS_MAX, ReplayPlan, ReplayTask, shares
 from drainer.spark.replay.writer import Phase, Tables, Writer
 from drainer.txn import Ddl, TableVersion
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.observe import log
 
 if TYPE_CHECKING:

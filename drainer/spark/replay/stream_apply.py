@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from drainer.mysql.connection import Connection, Target, connect
@@ -29,6 +28,7 @@ from drainer.spark.source.stream_offsets import BATCH_BYTES, INTERVAL_S
 from drainer.spark.source.stream_reader import RANGES, RangesSource
 from tidb_binlog import tso
 from tidb_binlog.clock import Clock, SystemClock
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 

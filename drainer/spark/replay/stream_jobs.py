@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from drainer.mysql.connection import Connection
@@ -21,6 +20,7 @@ from drainer.mysql.errors import NoSuchTable
 from drainer.mysql.literal.quoting import string_literal
 from drainer.spark.replay.job import JOBS, PROGRESS, Frozen
 from tidb_binlog.errors import Conflict
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 _PREFIX = "stream-"

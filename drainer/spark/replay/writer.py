@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
@@ -33,6 +32,7 @@ from drainer.spark.effects.operations import OPERATION, RowEffect
 from drainer.spark.replay.job import Bucket
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.errors import DownstreamError, Unavailable
+from tidb_binlog.late_dataclass import dataclass, field
 
 STATEMENT_BYTES_MAX: Final = 1 << 20
 _PACKET_SLACK_BYTES: Final = 4096

@@ -11,7 +11,6 @@ Tests  tests/spark/replay/test_writing_task.py
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import numpy as np
@@ -25,6 +24,7 @@ from drainer.spark.effects.merge import merged
 from drainer.spark.effects.operations import RowEffect
 from drainer.spark.replay.job import Bucket
 from drainer.spark.replay.writer import Phase, Tables, Writer
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.process.garbage import collect_rarely
 
 CHUNK_BYTES: Final = 4 << 20

@@ -16,7 +16,6 @@ import contextlib
 import functools
 import os
 from collections import deque
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -38,6 +37,7 @@ from tidb_binlog.clock import Clock
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.registry import Registry
 from tidb_binlog.errors import Conflict, Unavailable
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 from tidb_binlog.tso import TS_MAX, Ts
 from tidb_binlog.upstream.upstream_time import UpstreamTime

@@ -19,7 +19,6 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -46,6 +45,7 @@ from drainer.txn import Ddl, TableVersion
 from tidb_binlog import time_text
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.tso import Ts
 
 if TYPE_CHECKING:

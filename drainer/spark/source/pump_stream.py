@@ -21,7 +21,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -44,6 +43,7 @@ from drainer.stream.schema.upstream_schema import read_schema
 from drainer.txn import TableVersion
 from tidb_binlog import tso
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.process.loop_thread import LoopThread
 from tidb_binlog.tso import TS_MAX, Ts
 

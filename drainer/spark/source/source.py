@@ -11,7 +11,6 @@ Never   takes filters of Spark: it keeps those of one query for another one (opt
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -20,6 +19,7 @@ from pyspark.sql.types import StructType
 from drainer.reading.archive import archive_source
 from drainer.reading.archive.archive_source import ArchiveSource, Part
 from drainer.spark.source.spark_types import arrow_schema, struct_of
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.process.garbage import collect_rarely
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ Never   reads a value log: its binlogs are not in the order of their commits
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from drainer.formats import binlog_file
@@ -41,6 +40,7 @@ from drainer.spark.source.stream_offsets import (
     settle,
 )
 from tidb_binlog.errors import ConfigError, Corruption, Unavailable
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.observe import log
 from tidb_binlog.record import FILE_OVERHEAD, RecordError
 from tidb_binlog.tso import Ts

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from drainer.formats.binlog_file import Synced
 from tidb_binlog.errors import ConfigError, Corruption
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 BATCH_BYTES: Final = 64 << 20

@@ -15,7 +15,6 @@ Tests   tests/spark/replay/test_stream_apply.py
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyspark
@@ -30,6 +29,7 @@ from drainer.spark.source.spark_types import arrow_schema
 from drainer.spark.source.stream_archive import StreamArchive, StreamPart
 from drainer.spark.source.stream_offsets import BATCH_BYTES, Admission, Offset
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.tso import Ts
 
 try:

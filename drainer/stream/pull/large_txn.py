@@ -17,13 +17,13 @@ Why    no list of rows or of their places is kept, since a gibibyte of short row
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 from drainer.stream.pull.merged import Spilled
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 from tidb_binlog import binlog, protobuf_fields
 from tidb_binlog.errors import Corruption
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.protobuf_fields import (
     LENGTH,
     VARINT,

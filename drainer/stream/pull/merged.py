@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from drainer.txn import Ddl, Item
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 

@@ -22,13 +22,13 @@ from __future__ import annotations
 import operator
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Final
 
 from drainer.stream.pull.merged import Merged
 from tidb_binlog import binlog
 from tidb_binlog.errors import Corruption
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.record import crc32c
 from tidb_binlog.tso import TS_MAX, Ts
 

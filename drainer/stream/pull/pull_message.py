@@ -11,13 +11,13 @@ Tests  tests/drainer/stream/pull/test_pump_source.py
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from google.protobuf.message import DecodeError
 
 from drainer.stream.pull.merged import Merged
 from tidb_binlog.errors import Corruption
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 from tidb_binlog.wire import binlog_pb2
 

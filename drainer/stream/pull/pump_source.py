@@ -24,7 +24,6 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -36,6 +35,7 @@ from drainer.stream.pull.spill import Account, SpillDirectory, SpillFile
 from tidb_binlog import compression, protobuf_fields, rpc
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.errors import Corruption, Unavailable
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log, trace
 from tidb_binlog.tso import Ts
 from tidb_binlog.wire import pump_pb2
@@ -123,7 +123,7 @@ class PumpSource:
         deliver: Deliver,
         spill: SpillDirectory,
         compressor: str = "",
-        choice: PullChoice = PullChoice(),
+        choice: PullChoice = PullChoice(),  # noqa: B008  frozen
         silence_max_s: float = SILENCE_MAX_S,
         rng: random.Random | None = None,
     ) -> None:

@@ -15,7 +15,6 @@ import contextlib
 import functools
 import tempfile
 from collections.abc import AsyncIterator, Generator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from drainer.stream.pull.collector import Collector
@@ -26,6 +25,7 @@ from tidb_binlog import rpc
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.cluster.registry import ClusterView, NodeEntry
 from tidb_binlog.errors import Unavailable
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.tso import Ts
 

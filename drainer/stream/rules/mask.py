@@ -20,10 +20,10 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.rowcodec.datum import NULL_DATUM, read_bytes
 from tidb_binlog.rowcodec.put import put_bytes, put_value, string_bytes
 from tidb_binlog.table_info import (

@@ -16,10 +16,10 @@ import difflib
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass
 
 _POSIX: Final = {
     "alnum": "0-9A-Za-z",

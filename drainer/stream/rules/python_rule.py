@@ -19,13 +19,13 @@ import hashlib
 import importlib
 import importlib.util
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
 from drainer.changes.model import Row
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.tso import Ts
 
 RowFunction = Callable[[Row], Row | None]

@@ -15,13 +15,13 @@ Why    what reads and compiles rules is imported when there is one: most Drainer
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from drainer.stream.rules.name_pattern import known_keys, names_tables
 from drainer.stream.rules.table_rules import Pattern, compile_name
 from tidb_binlog.config import secret_file
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from drainer.stream.rules.mask import Mask

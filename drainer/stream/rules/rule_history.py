@@ -16,13 +16,13 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from drainer.checkpoint.lane_basis import StoredBasis, damaged
 from drainer.stream.rules.row_rule import withheld
 from drainer.stream.rules.rule_set import FIXED_FIELDS, MADE_OF, RULE_FIELDS, Rules, read_rules
 from tidb_binlog.errors import BinlogError, ConfigError, Rejected
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 

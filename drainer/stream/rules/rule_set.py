@@ -11,7 +11,6 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from drainer.stream.rules.name_pattern import Source, known_keys, names_tables, texts
@@ -27,6 +26,7 @@ from drainer.stream.rules.table_rules import (
 )
 from drainer.txn import TableVersion
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass, field, replace
 
 if TYPE_CHECKING:  # readers have rules without a Drainer's options
     from drainer.config.options import DrainerConfig

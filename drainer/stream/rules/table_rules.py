@@ -14,13 +14,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from drainer.mysql.literal.plan import compile_sql
 from drainer.stream.rules.name_pattern import Source, expression
 from drainer.txn import DELETE, INSERT, UPDATE
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.table_info import FLAG_PRIMARY, Column, TableInfo
 
 DEFAULT_IGNORE_SCHEMAS: Final = ("INFORMATION_SCHEMA", "PERFORMANCE_SCHEMA", "mysql")

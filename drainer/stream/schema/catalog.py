@@ -18,12 +18,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from drainer.txn import TableVersion, Tracked
 from tidb_binlog.errors import Corruption
 from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.table_info import Column, TableInfo
 
 Row = dict[str, Any]

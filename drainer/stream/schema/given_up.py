@@ -14,11 +14,11 @@ Tests  tests/drainer/ddl/quarantine/test_early_drop.py
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
 from tidb_binlog.ddl_job import ActionType
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.table_info import SchemaState, TableInfo
 
 _ENDS_CHECKS: Final = frozenset(

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from drainer.changes.ddl_effect import EffectKind, effect_kind
@@ -24,6 +23,7 @@ from drainer.stream.schema.catalog import TABLE_ID_MAX, Catalog, has_defaults, i
 from tidb_binlog import ddl_job
 from tidb_binlog.ddl_job import ActionType, DdlJob, JobHead
 from tidb_binlog.errors import Corruption
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import SchemaPage
 

@@ -26,7 +26,6 @@ A rename is judged by its net effect: `a TO tmp, b TO a, tmp TO b` keeps both ta
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from drainer.changes.ddl_effect import DdlEffect, EffectKind, Names
@@ -35,6 +34,7 @@ from drainer.mysql.literal.quoting import quote_name
 from drainer.stream.rules.rule_set import Rules
 from tidb_binlog import ddl_job
 from tidb_binlog.ddl_job import DdlJob
+from tidb_binlog.late_dataclass import dataclass
 
 Name = tuple[str, str]
 

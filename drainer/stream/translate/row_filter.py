@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 from tidb_binlog.errors import Corruption
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.rowcodec import RowError, compile_table
 from tidb_binlog.table_info import INTEGER_TYPES, TableInfo
 from tidb_binlog.tso import Ts

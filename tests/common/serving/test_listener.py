@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from tidb_binlog.config.declaring import options
 from tidb_binlog.door.http.routes import Peer, Request, Response, Routes
 from tidb_binlog.door.limits import Limits
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.net.permission import Permission
 from tidb_binlog.serving import listener
 from tidb_binlog.serving.listener import Listener

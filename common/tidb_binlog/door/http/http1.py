@@ -27,7 +27,6 @@ so. Seconds of silence are the shell's to count.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Final
 
@@ -35,6 +34,7 @@ import h11
 
 from tidb_binlog.door.http.routes import BODY_KEPT_MAX, Response, split_target
 from tidb_binlog.door.limits import Limits
+from tidb_binlog.late_dataclass import dataclass, replace
 
 CHUNKS_MAX: Final = 4096  # of one body; chunks of a few octets cost far more time than they cost bytes
 _PIECE_BYTES: Final = 16 * 1024  # given to the parser at once

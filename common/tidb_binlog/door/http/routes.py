@@ -13,10 +13,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl, unquote
 
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.permission import Permission
 from tidb_binlog.observe import log
 

@@ -13,12 +13,12 @@ Tests  tests/pumpclient/publish/test_schema_publishing.py
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidb_binlog.errors import Rejected
 from tidb_binlog.etcd import client as etcd
 from tidb_binlog.etcd.client import EtcdClient
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.standalone.layout import DEFINITIONS, SCHEMA, ddl_key
 from tidb_binlog.upstream.standalone.transactions import StandaloneTransactions

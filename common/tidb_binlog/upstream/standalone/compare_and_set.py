@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tidb_binlog.errors import BinlogError, Unavailable
 from tidb_binlog.etcd import client as etcd
 from tidb_binlog.etcd.client import EtcdClient, KeyValue
+from tidb_binlog.late_dataclass import dataclass
 
 # Each counts with its put and its get against etcd's limit of 128 operations.
 GROUP_MAX: Final = 60

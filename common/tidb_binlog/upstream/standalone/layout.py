@@ -26,11 +26,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Final
 
 from tidb_binlog.errors import Corruption
 from tidb_binlog.etcd.client import EtcdClient, KeyValue
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Committed, RolledBack
 

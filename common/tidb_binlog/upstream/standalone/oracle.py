@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tidb_binlog import tso
@@ -25,6 +24,7 @@ from tidb_binlog.clock import Clock
 from tidb_binlog.errors import BinlogError, Rejected, Unavailable
 from tidb_binlog.etcd import client as etcd
 from tidb_binlog.etcd.client import EtcdClient, OpResult
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.standalone.layout import PIN, TSO, decode_number

@@ -29,7 +29,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tidb_binlog import tso
@@ -37,6 +36,7 @@ from tidb_binlog.clock import Clock
 from tidb_binlog.errors import Conflict, Rejected, Unavailable
 from tidb_binlog.etcd import client as etcd
 from tidb_binlog.etcd.client import EtcdClient, KeyValue
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.standalone.compare_and_set import CompareAndSet, Swap

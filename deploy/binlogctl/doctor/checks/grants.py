@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from tidb_binlog.late_dataclass import dataclass
 
 ROWS: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
 TABLES: Final = ("CREATE", "ALTER", "DROP", "INDEX")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 from binlogctl.doctor.facts import ClockFacts, NodeFacts, TidbFacts, host_of
@@ -19,6 +18,7 @@ from tidb_binlog.cluster.registry import KINDS, PUMPS, ClusterView
 from tidb_binlog.errors import Corruption, Unavailable
 from tidb_binlog.etcd.client import EtcdClient
 from tidb_binlog.etcd.registry import EtcdRegistry
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.net.http_client import HttpClient, NotHttp, Page
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.upstream.standalone.layout import Prepared, prepared

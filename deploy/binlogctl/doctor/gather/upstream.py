@@ -8,7 +8,6 @@ Order  the configured URLs first, then those that members tell of themselves, ea
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from binlogctl.doctor.facts import ClockFacts, MemberFacts, StoreFacts
@@ -16,6 +15,7 @@ from tidb_binlog.clock import Clock
 from tidb_binlog.errors import BinlogError, Unavailable
 from tidb_binlog.etcd.client import parse_endpoints
 from tidb_binlog.foreign_document import json_object
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.net.http_client import HttpClient
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.tso import Ts, physical_s

@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Final
 
 from drainer.checkpoint.store import SIDE_LANES
@@ -33,6 +32,7 @@ from drainer.points.snapshot.drainer_hold import DrainerHold, HeldAt
 from drainer.points.snapshot.moment import CATCH_UP_S, open_upstream_snapshot
 from drainer.points.snapshot.sessions import UpstreamSnapshot
 from tidb_binlog.errors import BinlogError, Rejected, Unavailable
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream
 

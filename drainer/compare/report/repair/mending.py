@@ -19,13 +19,13 @@ changed in a key is updated, too, and another row in its way is an error of the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from drainer.compare.verify.result import ComparedColumn, How, Kind, RowDifference, TableResult, Values
 from drainer.mysql.literal.literals import ENUM_ZERO, NULL
 from drainer.mysql.literal.quoting import qualified, quote_name
 from drainer.mysql.rows.column_match import Dialect
+from tidb_binlog.late_dataclass import dataclass
 
 _TEXTS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 _TIMES: Final = frozenset({"timestamp", "datetime"})

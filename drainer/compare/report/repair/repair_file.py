@@ -17,7 +17,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import IO, Final
 
@@ -30,6 +29,7 @@ from drainer.mysql.session_mode import DEFAULT
 from tidb_binlog import time_text
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.filesystem import sync_directory
+from tidb_binlog.late_dataclass import dataclass, field
 
 _IN_MEMORY_BYTES: Final = 1 << 20
 _QUOTED: Final = re.compile(rb"`[^`]*`|'(?:[^'\\]+|\\.)*'", re.DOTALL)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 from drainer.compare.report.repair.fenced_moment import FencedMoment
@@ -31,6 +30,7 @@ from drainer.mysql.errors import DUPLICATE, StatementRefused, safe_text
 from drainer.mysql.session_mode import DEFAULT
 from drainer.points.snapshot.downstream import persistently
 from tidb_binlog.errors import Rejected
+from tidb_binlog.late_dataclass import dataclass, field, replace
 
 BATCH_ROWS: Final = 200
 LAST_BATCH_ROWS: Final = 5_000

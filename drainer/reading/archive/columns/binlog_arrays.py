@@ -15,7 +15,6 @@ Tests  tests/spark/effects/test_row_effects.py
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -23,6 +22,7 @@ import numpy as np
 from drainer.reading.archive.columns.pb_arrays import Buffer, Events, Numbers, event_sizes, followed
 from drainer.reading.archive.columns.row_arrays import RowSpans
 from drainer.txn import DELETE, INSERT, UPDATE
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.wire import binlog_pb2
 
 _ROW_TAGS: Final = {0x12: INSERT, 0x1A: UPDATE, 0x32: DELETE}

@@ -14,7 +14,6 @@ can be loaded anywhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
@@ -28,6 +27,7 @@ from drainer.reading.archive.columns.column_types import Family, family_of
 from drainer.reading.archive.decode.pb_walk import EventShape, PbWalker
 from drainer.reading.archive.decode.records import Piece
 from drainer.txn import DELETE, INSERT, UPDATE, TableVersion
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.rowcodec.datum import BYTES
 from tidb_binlog.rowcodec.temporal import parse_duration
 from tidb_binlog.rowcodec.varint import uvarint

@@ -12,7 +12,6 @@ Tests  tests/spark/effects/test_row_effects.py
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -22,6 +21,7 @@ import pyarrow.compute as pc
 from drainer.reading.archive.columns.pb_arrays import Buffer, Numbers, Spans, event_sizes, numbers_of
 from drainer.reading.archive.decode.images import conversion
 from drainer.txn import DELETE, INSERT, UPDATE
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.rowcodec.datum import BYTES, DECIMAL, FLOAT, NIL, UVARINT, VARINT
 from tidb_binlog.rowcodec.decimals import checked_size
 from tidb_binlog.rowcodec.layout import Field

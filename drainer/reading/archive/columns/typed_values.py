@@ -15,11 +15,11 @@ from __future__ import annotations
 import base64
 import datetime
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from drainer.changes.values import element_text, shown
 from drainer.reading.archive.columns.column_types import Family, family_of
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.rowcodec.binary_json import read_json
 from tidb_binlog.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
 from tidb_binlog.rowcodec.datum import (

@@ -10,8 +10,6 @@ Tests  tests/drainer/reading/archive/decode/test_reading.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from drainer.formats.relay_payload import in_memory, is_payload_record
 from drainer.places.open_file import File
 from drainer.places.place import Place
@@ -26,6 +24,7 @@ from drainer.stream.translate.row_filter import row_events
 from drainer.txn import Transaction
 from tidb_binlog.binlog import parse
 from tidb_binlog.errors import Corruption
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.record import FILE_OVERHEAD, RecordError
 from tidb_binlog.tso import Ts
 from tidb_binlog.wire import binlog_pb2

@@ -22,7 +22,6 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias
 
 from google.protobuf.message import DecodeError
@@ -32,6 +31,7 @@ from drainer.reading.archive.decode.records import Row
 from drainer.txn import DELETE, INSERT, UPDATE, TableVersion
 from tidb_binlog import table_info as ti
 from tidb_binlog.errors import Corruption
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.protobuf_fields import MalformedMessage, utf8_text
 from tidb_binlog.rowcodec.codegen import UNEXPECTED
 from tidb_binlog.rowcodec.datum import BYTES, FLOAT, NULL_DATUM, UVARINT, VARINT, bytes_span, skip

@@ -16,7 +16,6 @@ import pickle
 import zlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from typing import Final
 
 from drainer.reading.archive.decode.definitions import Definitions
@@ -32,6 +31,7 @@ from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator
 from drainer.txn import Ddl, Transaction
 from tidb_binlog.errors import BinlogError, Corruption
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.tso import Ts
 

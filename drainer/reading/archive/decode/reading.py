@@ -11,7 +11,6 @@ Why    a record is read once, in large chunks, and rows that are not selected ar
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from drainer.changes.statement_effect import pb_ddl
@@ -33,6 +32,7 @@ from drainer.reading.archive.files.segments import PUMP, Slice
 from drainer.reading.archive.files.selection import Selection
 from drainer.relay.record_readers import to_utc
 from tidb_binlog.errors import BinlogError, ConfigError, Corruption
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.record import FILE_OVERHEAD, RecordError
 
 FAIL: Final = "fail"

@@ -12,11 +12,11 @@ plan per table version reads every image, whichever change it came with.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from drainer.reading.archive.files.selection import Selection
 from drainer.txn import Ddl, TableVersion
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 Row: TypeAlias = tuple[TableVersion, int, bytes | None, bytes | None]

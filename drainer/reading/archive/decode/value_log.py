@@ -22,7 +22,6 @@ import functools
 import heapq
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, Final, NamedTuple
 
@@ -43,6 +42,7 @@ from drainer.txn import Transaction
 from tidb_binlog import binlog, ddl_job, tso
 from tidb_binlog.binlog import COMMIT, PREWRITE, Header
 from tidb_binlog.errors import ConfigError, Corruption
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.record import (
     VALUE_FOOTER,
     VALUE_FOOTER_MAGIC,

@@ -18,7 +18,6 @@ import contextlib
 import itertools
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 from drainer.formats import binlog_file, segment_index
@@ -32,6 +31,7 @@ from drainer.reading.archive.files.selection import Selection
 from drainer.sink.file import table_definitions
 from tidb_binlog.binlog import leading_header
 from tidb_binlog.errors import ConfigError, Corruption
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.record import FILE_HEADER_SIZE, VALUE_HEADER_SIZE, RecordError
 from tidb_binlog.tso import TS_MAX, Ts
 

@@ -14,13 +14,13 @@ import calendar
 import functools
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from drainer.stream.rules.name_pattern import Source, expression
 from drainer.txn import DELETE, INSERT, UPDATE
 from tidb_binlog import tso
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 OPERATIONS: Final = {"insert": INSERT, "update": UPDATE, "delete": DELETE}

@@ -11,7 +11,6 @@ Tests  tests/spark/source/test_source.py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -26,6 +25,7 @@ from drainer.reading.archive.files.segments import Segment, Slice
 from drainer.reading.archive.files.selection import Selection
 from drainer.txn import DELETE, INSERT, UPDATE, TableVersion
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import LOGICAL_BITS, Ts
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from drainer.changes import canonical
@@ -22,6 +21,7 @@ from drainer.spark.audit.checks.findings import Finding, Findings
 from drainer.spark.audit.rows.projection import Projections
 from drainer.spark.audit.rows.row_steps import RowStep
 from drainer.txn import TableVersion
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.rowcodec.row_error import RowError
 
 

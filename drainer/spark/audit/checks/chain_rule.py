@@ -14,13 +14,13 @@ key does both, each to another row.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from drainer.changes.canonical import differences, show
 from drainer.spark.audit.checks.findings import CHAINS, Finding
 from drainer.spark.audit.rows.projection import Projections
 from drainer.txn import TableVersion
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.tso import Ts
 

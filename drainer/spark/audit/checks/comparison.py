@@ -9,7 +9,6 @@ Tests  tests/spark/audit/test_auditing.py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from drainer.changes import canonical
@@ -20,6 +19,7 @@ from drainer.mysql.rows.column_match import Dialect, DownstreamTable
 from drainer.spark.audit.rows.live_rows import THREE_BYTES, LiveColumn, LiveTable, comparable
 from drainer.spark.audit.rows.projection import Projections
 from drainer.txn import TableVersion
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.table_info import Column
 

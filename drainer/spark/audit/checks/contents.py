@@ -11,7 +11,6 @@ Tests   tests/spark/audit/test_auditing.py
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby, islice
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -25,6 +24,7 @@ from drainer.spark.audit.checks.findings import CONTENTS, Finding, Findings, Not
 from drainer.spark.audit.rows import xxhash64
 from drainer.spark.audit.rows.row_steps import RowStep
 from drainer.spark.engine import Rows
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.tso import Ts
 
 EQUAL: Final = "equal"

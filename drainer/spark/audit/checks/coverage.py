@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 from drainer.spark.audit.checks.findings import COVERAGE, Finding, Findings, Note
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 MISPLACED_MAX: Final = 1000

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from drainer.reading.archive.decode.coverage import FileCoverage
 from drainer.reading.archive.files.segments import Segment, Slice, Survey
 from drainer.spark.audit.checks.coverage import File, OrderWatch
 from tidb_binlog import tso
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.record import FILE_OVERHEAD
 from tidb_binlog.tso import Ts
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
 from heapq import nsmallest
 from itertools import chain
 from typing import Any, Final
 
+from tidb_binlog.late_dataclass import asdict, dataclass, field
 from tidb_binlog.tso import Ts
 
 COVERAGE: Final = "coverage"

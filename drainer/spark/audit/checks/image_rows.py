@@ -12,7 +12,6 @@ import base64
 import datetime
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -31,6 +30,7 @@ from drainer.spark.audit.checks.comparison import Compared, Comparison
 from drainer.spark.audit.rows.projection import Projections
 from drainer.txn import TableVersion
 from tidb_binlog.errors import Corruption
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.table_info import Column, FieldType
 
 _BATCH_ROWS: Final = 4096

@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.spark.audit.checks.figures import TableChanges
 from drainer.spark.audit.rows.row_steps import RowStep
 from tidb_binlog import tso
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.tso import Ts
 
 Name = tuple[str, str]

@@ -10,7 +10,6 @@ Tests   tests/spark/audit/test_auditing.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
 
 from drainer.mysql.rows.column_match import DownstreamTable
@@ -25,6 +24,7 @@ from drainer.spark.audit.checks.lineage_summary import Profile, Profiles
 from drainer.spark.audit.checks.reference_side import Image, ReferenceSide
 from drainer.spark.audit.rows.lineage import Lineage, Lineages, Name, lower
 from drainer.spark.engine import Engine, Rows
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.tso import Ts
 
 _IN_PART: Final = (

@@ -9,7 +9,6 @@ Tests  tests/spark/audit/test_auditing.py
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from drainer.places.place import Place
 from drainer.reading.archive.decode.coverage import FileCoverage, cover
@@ -22,6 +21,7 @@ from drainer.spark.audit.checks.figures import SliceSummary
 from drainer.spark.audit.rows.lineage import LineageOf, Span, Statement
 from drainer.spark.audit.rows.row_steps import RowStep, RowSteps
 from tidb_binlog.errors import Corruption
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 

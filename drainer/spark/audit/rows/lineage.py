@@ -14,11 +14,11 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from drainer.changes.ddl_effect import TABLE, EffectKind
 from drainer.changes.statement_effect import statement_effect
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.tso import TS_MAX, Ts
 
 Name = tuple[str, str]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from drainer.changes import canonical
@@ -26,6 +25,7 @@ from drainer.mysql.literal.quoting import qualified, quote_name, string_literal
 from drainer.mysql.rows.column_match import Dialect, DownstreamTable
 from drainer.mysql.table_reader import dialect_of, is_absent, read_table
 from tidb_binlog.errors import DownstreamError
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.tso import Ts
 
 THREE_BYTES: Final = frozenset({"utf8", "utf8mb3"})

@@ -21,7 +21,6 @@ import calendar
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import Enum
 from functools import cached_property
@@ -46,6 +45,7 @@ from drainer.stream.rules.where.expression import (
 )
 from drainer.stream.rules.where.text_order import BYTES, ORDERS, TextOrder, like
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
 from tidb_binlog.rowcodec.datum import (
     read_bytes,

@@ -19,12 +19,12 @@ Tests  tests/drainer/stream/rules/where/test_parser.py
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
 from typing import Final, NoReturn
 
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass
 
 COMPARISONS: Final = ("=", "<=>", "<>", "<", "<=", ">", ">=")
 

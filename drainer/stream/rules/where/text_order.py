@@ -15,8 +15,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
+
+from tidb_binlog.late_dataclass import dataclass
 
 # A weight, then the other characters that have it. All that are not here weigh what their code point is.
 _GENERAL_GROUPS: Final = (

@@ -19,11 +19,11 @@ import contextlib
 import json
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from dataclasses import dataclass
 from typing import Any, Final, Protocol, Self
 
 from tidb_binlog.errors import Corruption, Rejected, Unavailable
 from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.tidb.meta import meta_keys, stored_row

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from tidb_binlog.errors import Conflict, Unavailable
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.wire import pdpb_pb2
 
 

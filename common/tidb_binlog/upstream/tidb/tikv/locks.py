@@ -14,10 +14,10 @@ Tests   tests/common/upstream/tidb/tikv/test_transactions.py
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from tidb_binlog.errors import Unavailable
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.tidb.tikv.key_errors import problem_of
 from tidb_binlog.upstream.tidb.tikv.region_errors import Pause, Pauses

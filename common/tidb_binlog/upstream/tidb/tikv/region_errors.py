@@ -10,11 +10,11 @@ Never  retries for ever without a pause: after a few changes of place in a row e
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from tidb_binlog.backoff import Backoff
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.upstream.tidb.tikv.regions import Peer, Region, peer_of_message, region_of_message
 from tidb_binlog.wire import errorpb_pb2
 

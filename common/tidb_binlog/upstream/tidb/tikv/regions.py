@@ -14,11 +14,11 @@ end key means without end.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
 from tidb_binlog.errors import Corruption, Rejected
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.rowcodec.keys import put_comparable_bytes, read_comparable_bytes, read_key
 from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.wire import metapb_pb2

@@ -17,7 +17,6 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, Final, Literal, Protocol, Self, TypeVar
 
@@ -25,6 +24,7 @@ from google.protobuf.message import DecodeError, Message
 
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.errors import Corruption, Rejected, Unavailable
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.rpc import UNIMPLEMENTED, Client, RpcStatus
 from tidb_binlog.upstream.tidb.tikv.region_errors import (

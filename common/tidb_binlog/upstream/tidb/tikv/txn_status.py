@@ -10,11 +10,11 @@ Holds  at most `FINAL_MAX` final outcomes
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from tidb_binlog import tso
 from tidb_binlog.errors import BinlogError
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.tidb.tikv.key_errors import problem_of
 from tidb_binlog.upstream_port import Committed, RolledBack
