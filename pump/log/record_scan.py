@@ -30,12 +30,10 @@ _UPPER_MAX: Final = 4096
 new_tuple = tuple.__new__  # a NamedTuple's own constructor is a Python function
 
 
-def _groups(pair: int) -> int:
-    """The 14 bits of two octets of a varint that continues after them; negative if it ends in them."""
-    return (pair & 0x7F) | (pair >> 8 & 0x7F) << 7 if pair & 0x8080 == 0x8080 else _NOT_A_VARINT
-
-
-PAIR: Final = [_groups(pair) for pair in range(1 << 16)]
+PAIR: Final = [_NOT_A_VARINT] * (1 << 16)
+"""The 14 bits of two octets of a varint that continues after them; negative if it ends in them."""
+for _high in range(128):
+    PAIR[_high << 8 | 0x8080 : (_high << 8 | 0x80FF) + 1] = range(_high << 7, (_high + 1) << 7)
 
 
 class _Upper(dict[int, int]):

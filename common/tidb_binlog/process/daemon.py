@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import os
 import signal
 import socket
@@ -126,6 +127,7 @@ waits for the event loop's thread, and that one for threads that decode pages.""
 def settle() -> None:
     """Set the interpreter up for the long run: collect garbage rarely, and let threads take turns quickly."""
     collect_rarely()
+    gc.freeze()  # what the start made, too
     sys.setswitchinterval(SWITCH_S)
 
 

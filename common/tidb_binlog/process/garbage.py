@@ -16,8 +16,8 @@ keeps the event loop for 25 ms, one of a million for 100."""
 
 def collect_rarely() -> None:
     """For a process at the end of its start: what is there stays, so search only newer objects, and less
-    often. Again in the same process, it does nothing."""
+    often. Nothing is searched for now: of what modules and a start make, next to nothing is garbage. Again in
+    the same process, it does nothing."""
     if gc.get_threshold() != _THRESHOLDS:
-        gc.collect()
         gc.freeze()
         gc.set_threshold(*_THRESHOLDS)
