@@ -19,6 +19,7 @@ from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.port import split_address
 
 ENV_PREFIX: Final = "BINLOG_SERVER"
+BESIDE_ROWS: Final = 10_000
 EXIT_CODES: Final = """
 Exit codes:
   0   stopped on request (signal, pause, close)
@@ -225,6 +226,15 @@ class DrainerConfig(RuleOptions):
         "old one. wait: the table waits (`binlogctl ddl list`). downstream: the server's own conversion "
         "runs, and `missing` in /status says for which columns.",
     )
+    ddl_beside_rows: int = option(
+        BESIDE_ROWS,
+        key="syncer.ddl-beside-rows",
+        kind="int",
+        help="from how many rows of its table on a DDL that takes long stops that table alone; -1: never",
+        more="By the downstream's estimate, where 8 KiB count for a row; 0: whatever the table's size. "
+        "The table waits as for a decision that is made: its rows are kept in data-dir/quarantine, all other "
+        "tables go on. Otherwise all tables wait until the DDL has run.",
+    )
     keep_dropped_s: float = option(
         "30m",
         key="syncer.keep-dropped",
@@ -320,6 +330,8 @@ class DrainerConfig(RuleOptions):
         ):
             if seconds <= 0:  # a pause of nothing would keep this node and its servers busy
                 raise ConfigError(f"{key} is {seconds:g}, it must be above zero", hint='like "1s"')
+        if self.ddl_beside_rows < -1:
+            raise ConfigError(f"syncer.ddl-beside-rows is {self.ddl_beside_rows}", hint="-1 is never")
         if self.keep_dropped_s < 0:
             raise ConfigError(f"syncer.keep-dropped is {self.keep_dropped_s:g}", hint='"0s" keeps none')
         if self.rate_rows < 0:

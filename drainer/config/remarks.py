@@ -29,6 +29,7 @@ OF_DATABASES: Final = (
     "quarantine_bytes",
     "keep_dropped_s",
     "ddl_conversions",
+    "ddl_beside_rows",
     "to_host",
     "to_port",
     "to_socket",

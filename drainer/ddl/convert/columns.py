@@ -40,7 +40,6 @@ from drainer.ddl.derive.render import (
 )
 from drainer.mysql.chunks.cut_key import key_to_copy
 from drainer.mysql.chunks.splitter import Splitter
-from drainer.mysql.chunks.table_size import table_size
 from drainer.mysql.connection import Connection
 from drainer.mysql.errors import StatementRefused
 from drainer.mysql.literal.quoting import qualified, quote_name
@@ -58,8 +57,6 @@ CONVERT: Final = "convert"
 WAIT: Final = "wait"
 DOWNSTREAM: Final = "downstream"
 
-LARGE_ROWS: Final = 10_000
-_LARGE_BYTES: Final = 64 << 20
 _BESIDE: Final = "tidb_binlog_cast_"
 _ROWS: Final = 500
 _LONG_ROWS: Final = 50
@@ -98,11 +95,6 @@ class Plan:
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.conversions))
-
-    def is_large(self, connection: Connection) -> bool:
-        """Whether it takes longer than other tables should wait, by the server's estimate."""
-        size = table_size(connection, *self.table)
-        return size.rows > LARGE_ROWS or size.size_bytes > _LARGE_BYTES
 
     @property
     def undo(self) -> str:

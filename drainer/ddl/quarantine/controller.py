@@ -130,8 +130,8 @@ class QuarantineController:
         """
         if ddl.skip and self._quarantine.queue_of(ddl.job_id) is None:
             return Ruling(SKIP, ddl.skip)
-        if len(self._quarantine.queues) > 1:
-            async with self._releasing:  # it may make two queues one
+        if self._quarantine.joins(ddl):
+            async with self._releasing:  # two queues become one
                 classified = self._quarantine.classify(ddl)
         else:
             classified = self._quarantine.classify(ddl)
@@ -196,12 +196,10 @@ class QuarantineController:
             hint=f"`binlogctl ddl show {ddl.job_id}`, then retry, skip or rewrite it",
         )
 
-    async def run_beside(
-        self, ddl: Ddl, schema_version: int, before: Mapping[str, str | None], reason: str
-    ) -> None:
+    async def run_beside(self, ddl: Ddl, schema_version: int, reason: str) -> None:
         """It takes long: its tables wait while release runs it, others go on. As `refused`, and decided."""
         decision = Decision(RETRY, "", next(self.numbers))
-        entry = entry_of(ddl, schema_version, reason, before, self.dependencies.clock).decided(decision)
+        entry = entry_of(ddl, schema_version, reason, {}, self.dependencies.clock).decided(decision)
         decided = Decided(decision.number, ddl.job_id, entry.since_ms, "drainer", RETRY, "")
         queue = await self._begin(entry, ddl, decided)
         self._ask(queue)

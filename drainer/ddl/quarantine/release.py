@@ -29,6 +29,7 @@ from drainer.ddl.quarantine.queue_state import QueueEvent
 from drainer.ddl.quarantine.store import Decided, QuarantineTable, ReleaseTable
 from drainer.ddl.quarantine.waiting_tables import Quarantine, Queue
 from drainer.ddl.rules import APPLY, REWRITE, SKIP, STOP
+from drainer.ddl.run.progress import told
 from drainer.ddl.run.runner import DdlRunner
 from drainer.mysql.rows.causality import Spread
 from drainer.mysql.rows.change import Position, TableTarget
@@ -327,15 +328,20 @@ class Release:
         self, queue: Queue, kept: KeptDdl, decision: Decision | None, text: str | None
     ) -> bool:
         ddl = kept.ddl
-        self.doing = f"running DDL job {ddl.job_id}, which waited"
+        doing = self.doing = f"running DDL job {ddl.job_id}, which waited"
         runner = self._dependencies.runner_for(kept.schema)
         intent: Intent | None = None
+
+        def tell(said: str) -> None:
+            self.doing = f"{doing}: {said}" if said else doing
+
         try:
             intent, again = await self._intent(queue, ddl, runner)
             if again and await self._blocking(runner.had_run, intent, ddl, text):
                 await self._finish(queue, ddl, decision, "had run before the last stop")
                 return True
-            ran = await self._blocking(runner.run, ddl, text)
+            async with told(lambda: runner.progress(ddl), tell):
+                ran = await self._blocking(runner.run, ddl, text)
         except DownstreamError as error:
             if intent is not None and await self._had_run(runner, intent, ddl, text):
                 await self._finish(queue, ddl, decision, "had run")

@@ -192,6 +192,10 @@ class Quarantine:
                 touched[key] = queue
         return touched
 
+    def joins(self, ddl: Ddl) -> bool:
+        """Whether a DDL of the stream makes several queues one: release must work on none of them then."""
+        return len(self._queues) > 1 and len(set(self._touched(ddl).values())) > 1
+
     # -- the stream -----------------------------------------------------------------------------------
 
     def classify(self, ddl: Ddl) -> Classification:

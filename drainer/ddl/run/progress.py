@@ -7,8 +7,9 @@ Why     a statement continues after its connection broke: who begins it again mu
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -19,10 +20,29 @@ from drainer.mysql.server_text import as_listed
 from drainer.mysql.table_reader import dialect_of
 from tidb_binlog.errors import BinlogError
 
+PROGRESS_S: Final = 2.0
 _POLL_S: Final = 0.2
 _TIMEOUT_S: Final = 5.0
 _COMPARED: Final = 200  # characters of a statement; lists may cut it
 _NO_JOBS: Final = frozenset({1044, 1142, 1227, 8121})
+
+
+@contextlib.asynccontextmanager
+async def told(ask: Callable[[], str], tell: Callable[[str], None]) -> AsyncIterator[None]:
+    """While the block lasts, `tell` how far it is now and then, which `ask` blocks to find out; "" at its
+    end."""
+
+    async def repeat() -> None:
+        while True:
+            await asyncio.sleep(PROGRESS_S)
+            tell(await asyncio.to_thread(ask))
+
+    asking = asyncio.create_task(repeat())
+    try:
+        yield
+    finally:
+        asking.cancel()
+        tell("")
 
 
 def wait_for(connection: Connection, texts: Sequence[str]) -> None:

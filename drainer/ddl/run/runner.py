@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from drainer.changes.ddl_effect import effect, sub_actions
 from drainer.checkpoint.value import Intent
 from drainer.ddl.convert import columns
 from drainer.ddl.derive import derive
@@ -31,6 +30,7 @@ from drainer.ddl.run.plan import plan_of
 from drainer.ddl.run.progress import progress_of
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.session_settings import session_of
+from drainer.ddl.run.takes_long import Beside, why_long
 from drainer.mysql.connection import Connection, Target
 from drainer.mysql.errors import StatementRefused, safe_text
 from drainer.mysql.literal.quoting import qualified
@@ -144,15 +144,12 @@ class DdlRunner:
         with self._session.session() as connection:
             return self._facts(connection).shows(ddl)
 
-    def converts_at_length(self, ddl: Ddl) -> str:
-        """The columns of large tables whose values `run` would convert, one chunk after the other; or ""."""
-        modifies = effect(ddl.action, sub_actions(ddl.job)).modifies_columns
-        if self._conversions != columns.CONVERT or not modifies or plan_of(ddl, None, self._route).texts:
-            return ""
-        with self._session.session() as connection, contextlib.suppress(NotDerivable):
-            plans = columns.plans(self._facts(connection).change(ddl))
-            return "; ".join(str(plan) for plan in plans if plan.is_large(connection))
-        return ""
+    def takes_long(self, ddl: Ddl, beside: Beside) -> str:
+        """Why `run` would take longer than other tables should wait; "" where it would not."""
+        with self._session.session() as connection:
+            self._session.settings(connection, session_of(ddl.job), zone="+00:00")
+            plan = plan_of(ddl, None, self._route)
+            return why_long(self._facts(connection), ddl, plan, self._conversions, beside)
 
     def progress(self, ddl: Ddl) -> str:
         """How far the statement under way has come, in words of the downstream; "" if it does not say.

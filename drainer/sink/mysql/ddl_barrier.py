@@ -9,18 +9,17 @@ Tests  tests/drainer/sink/mysql/test_mysql_sink_modes.py
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from typing import Final
-
 from drainer import metrics
 from drainer.checkpoint.keeper import CheckpointKeeper
 from drainer.checkpoint.value import Intent
 from drainer.ddl.quarantine.controller import QuarantineController
 from drainer.ddl.quarantine.early_drop import EarlyDrops
 from drainer.ddl.rules import APPLY, REWRITE
+from drainer.ddl.run.progress import told
 from drainer.ddl.run.runner import DdlRunner
+from drainer.ddl.run.takes_long import Beside
 from drainer.sink.mysql.lane_feed import LaneFeed
+from drainer.sink.mysql.settings import ApplierSettings
 from drainer.txn import Ddl
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import DownstreamError
@@ -28,8 +27,6 @@ from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 
 logger = log.get("drainer.ddl_barrier")
-
-PROGRESS_S: Final = 2.0
 
 
 @dataclass(eq=False)
@@ -40,7 +37,7 @@ class DdlBarrier:
     _keeper: CheckpointKeeper
     _pending: Intent | None  # that the last life of this drainer left; None after the first DDL
     _clock: Clock
-    _keep_schema: Callable[[int], None]  # called with the commit_ts of every DDL
+    _settings: ApplierSettings
     _quarantine: QuarantineController
     _feed: LaneFeed
     _early: EarlyDrops | None = None  # of an upstream that can be asked about a job that is half done
@@ -57,19 +54,18 @@ class DdlBarrier:
         ran = False
         if ruling.action in (APPLY, REWRITE):
             self.doing = f"running DDL job {ddl.job_id}"
-            asking = asyncio.create_task(self._ask_progress(ddl))
             started_s = self._clock.monotonic_s()
             try:
-                ran = await self._execute(ddl, ruling.text or None)
+                async with told(lambda: self._runner.progress(ddl), self._note_progress):
+                    ran = await self._execute(ddl, ruling.text or None)
             finally:
-                asking.cancel()
-                self.doing = self.progress = ""
+                self.doing = ""
             metrics.DDL_SECONDS.observe(self._clock.monotonic_s() - started_s)
         else:
             logger.info("DDL not applied", job_id=ddl.job_id, commit_ts=ddl.commit_ts, reason=ruling.reason)
         keeper.schema_version = max(keeper.schema_version, ddl.schema_version)
         keeper.schema_ts = ddl.commit_ts
-        self._keep_schema(ddl.commit_ts)
+        self._settings.keep_schema(ddl.commit_ts)
         if not ran:
             return False
         metrics.EVENTS.labels("DDL").inc()
@@ -77,10 +73,13 @@ class DdlBarrier:
         logger.info("DDL applied", job_id=ddl.job_id, commit_ts=ddl.commit_ts)
         return True
 
-    async def _ask_progress(self, ddl: Ddl) -> None:
-        while True:
-            await asyncio.sleep(PROGRESS_S)
-            self.progress = await asyncio.to_thread(self._runner.progress, ddl)
+    @property
+    def _beside(self) -> Beside:
+        lanes = self._keeper.store.lane_table()
+        return Beside(self._settings.beside_rows, (lanes.schema, f"spare_{lanes.cluster_id}"))
+
+    def _note_progress(self, said: str) -> None:
+        self.progress = said
 
     async def _execute(self, ddl: Ddl, text: str | None) -> bool:
         """Whether it has taken effect; else its tables wait."""
@@ -91,9 +90,9 @@ class DdlBarrier:
                 logger.info("DDL had run before the last stop", job_id=ddl.job_id)
                 return True
         else:
-            before = await call(runner.before, ddl)
             reason = ddl.refused or self._quarantine.dependencies.in_the_way(ddl)
             if reason and text is None:  # what the downstream would make of it loses rows
+                before = await call(runner.before, ddl)
                 await self._feed.log_kept(ddl)
                 await self._quarantine.refused(ddl, self._keeper.schema_version, before, reason)
                 return False
@@ -103,12 +102,13 @@ class DdlBarrier:
             if (
                 text is None
                 and self._quarantine.may_wait
-                and (what := await call(runner.converts_at_length, ddl))
+                and (what := await call(runner.takes_long, ddl, self._beside))
             ):
                 await self._feed.log_kept(ddl)
                 reason = f"runs beside the stream: {what}"
-                await self._quarantine.run_beside(ddl, self._keeper.schema_version, before, reason)
+                await self._quarantine.run_beside(ddl, self._keeper.schema_version, reason)
                 return False
+            before = await call(runner.before, ddl)
             intent = Intent(ddl.commit_ts, ddl.job_id, ddl.query, before)
             await self._feed.log_ddl(ddl, text)
             await self._keeper.begin_ddl(intent)

@@ -356,7 +356,7 @@ def mysql_sink(
         keeper,
         CheckpointUpkeep(keeper, ddl_runner.purge, clock),
         quarantine,
-        DdlBarrier(ddl_runner, keeper, start.intent, clock, settings.keep_schema, quarantine, feed, early),
+        DdlBarrier(ddl_runner, keeper, start.intent, clock, settings, quarantine, feed, early),
         lanes,
         settling,
         TableLearning(tables, keeper, start, lanes, settling.settle, rows_may_wait=lane.rows_may_wait),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from drainer.config.options import DrainerConfig
+from drainer.config.options import BESIDE_ROWS, DrainerConfig
 from drainer.mysql.rows.column_match import FULL
 from drainer.sink.mysql.lane import LaneSettings
 from drainer.sink.mysql.loopback_marks import LoopbackMarks
@@ -22,7 +22,8 @@ class ApplierSettings:
     `whole_transactions`: one lane, and no transaction is ever cut.
 
     `maps_positions` as `maps` of the keeper. `keep_schema` is called with the commit_ts of every DDL, before
-    its checkpoint is stored.
+    its checkpoint is stored. `beside_rows`: from which size of a table on (`Beside`) a DDL that takes long
+    runs beside the stream.
     """
 
     lane: LaneSettings
@@ -32,6 +33,7 @@ class ApplierSettings:
     whole_transactions: bool = False
     maps_positions: bool = False
     keep_schema: Callable[[int], None] = lambda _commit_ts: None
+    beside_rows: int = BESIDE_ROWS
 
 
 def applier_settings(
@@ -59,4 +61,5 @@ def applier_settings(
         keep_schema=keep_schema,
         lanes_max=0 if settings.dispatches_whole else settings.worker_count,
         whole_transactions=settings.dispatches_whole,
+        beside_rows=settings.ddl_beside_rows,
     )

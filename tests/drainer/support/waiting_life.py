@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+from drainer.config.options import BESIDE_ROWS
 from drainer.ddl.quarantine.entry import RETRY
 from drainer.mysql.connection import Target
 from drainer.mysql.refusal import RowsRefused
@@ -33,6 +34,7 @@ async def live(
     begun: Callable[[Life], None] = lambda life: None,
     rules: Rules | None = None,
     decision: str = RETRY,
+    beside_rows: int = BESIDE_ROWS,
 ) -> list[Document]:
     """Get to the end of the recording, with as many lives as that takes; what waits then.
 
@@ -49,7 +51,9 @@ async def live(
 
     lane = LaneSettings(batch_rows=batch_rows, log_values=log_values, drift=drift, rows_may_wait=True)
     while True:
-        life = Life(recording, target, lanes, rules=rules, history=history, lane=lane)
+        life = Life(
+            recording, target, lanes, rules=rules, history=history, lane=lane, beside_rows=beside_rows
+        )
         begun(life)
         with contextlib.suppress(RowsRefused):
             assert await life.run(size=size, at_end=at_end)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drainer.ddl.convert import columns
+from drainer.config.options import BESIDE_ROWS
 from drainer.ddl.quarantine.entry import Entry, Floor
 from drainer.ddl.quarantine.shards import Shards, changes_of, holds, other_fates, unfit
 from drainer.ddl.quarantine.waiting_tables import Quarantine
@@ -230,6 +230,7 @@ async def lives(
     text: str = "",
     size: int = 1,
     rules: Rules = ROUTES,
+    beside_rows: int = BESIDE_ROWS,
 ) -> list[Document]:
     """One life to the end; what waits then. `decide` about the first that does."""
     waiting: list[Document] = []
@@ -240,7 +241,7 @@ async def lives(
             await sink.quarantine.decide(waiting[0]["job_id"], decide, text, "test")
             waiting[:] = await sink.finish_waiting()
 
-    assert await Life(found, target, rules=rules).run(size=size, at_end=at_end)
+    assert await Life(found, target, rules=rules, beside_rows=beside_rows).run(size=size, at_end=at_end)
     return waiting
 
 
@@ -285,13 +286,11 @@ async def test_the_same_in_one_life(target: Target, name: str) -> None:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("in_steps", [True, False])
-@pytest.mark.parametrize("large", [True, False])
+@pytest.mark.parametrize("beside_rows", [0, BESIDE_ROWS])
 async def test_values_of_all_are_converted_once_the_last_one_has_had_it(
-    target: Target, in_steps: bool, large: bool, monkeypatch: pytest.MonkeyPatch
+    target: Target, in_steps: bool, beside_rows: int
 ) -> None:
     """As TiDB does: the server reads '1e3' as 1, and keeps 9 of '9.9'."""
-    if large:
-        monkeypatch.setattr(columns, "LARGE_ROWS", -1)
     number = replace(column(7, "c", LONG), offset=2)
     x1, x2 = (replace(one, columns=(*one.columns[:2], number)) for one in (T1, T2))
     found = recording(
@@ -303,8 +302,8 @@ async def test_values_of_all_are_converted_once_the_last_one_has_had_it(
         [*inserts(x1, (5, 5, 55)), *inserts(x2, (6, 6, 66))],
     )  # fmt: skip
     for count in range(5, 9 if in_steps else 5):
-        await lives(upto(found, count), target)
-    assert await lives(found, target) == []
+        await lives(upto(found, count), target, beside_rows=beside_rows)
+    assert await lives(found, target, beside_rows=beside_rows) == []
     assert rows(target) == [(1, 1, 7), (2, 2, 10), (3, 3, 33), (4, 4, 1000), (5, 5, 55), (6, 6, 66)]
 
 

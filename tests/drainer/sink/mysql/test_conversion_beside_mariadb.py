@@ -50,10 +50,8 @@ def made(value: float = 0.5, after: TableInfo = IS) -> Recording:
 
 
 @pytest.fixture
-def target(server: Target, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
-    """On which every table is a large one."""
+def target(server: Target) -> Iterator[Target]:
     clean(server)
-    monkeypatch.setattr(columns, "LARGE_ROWS", -1)
     yield server
     clean(server)
 
@@ -71,7 +69,7 @@ async def test_other_tables_go_on(target: Target, monkeypatch: pytest.MonkeyPatc
         return fill(*arguments)
 
     monkeypatch.setattr(columns, "fill", slowly)
-    life = Life(made(), target)
+    life = Life(made(), target, beside_rows=0)
     running = asyncio.create_task(life.run(at_end=lambda sink: sink.finish_waiting()))
     try:
         async with asyncio.timeout(60):
@@ -101,10 +99,10 @@ async def test_a_death_in_the_middle(target: Target, monkeypatch: pytest.MonkeyP
     with monkeypatch.context() as patch:
         patch.setattr(columns, "fill", dies)
         with pytest.raises(OSError, match="gone"):
-            await Life(made(), target).run(at_end=lambda sink: sink.finish_waiting())
+            await Life(made(), target, beside_rows=0).run(at_end=lambda sink: sink.finish_waiting())
     assert len(run(target, f"SHOW COLUMNS FROM {SCHEMA}.t")) == 3
     assert len(rows(target)) == 2
-    assert await live(made(), target) == []
+    assert await live(made(), target, beside_rows=0) == []
     assert rows(target) == ROWS
     assert run(target, f"SELECT id FROM {SCHEMA}.u") == [(7,)]
 
@@ -117,14 +115,13 @@ async def test_what_cannot_be_converted_waits_for_an_operator(
 
     with monkeypatch.context() as patch:
         patch.setattr(columns, "fill", refuses)
-        (waiting,) = await live(made(), target)
+        (waiting,) = await live(made(), target, beside_rows=0)
     assert (waiting["decision"], waiting["state"]) == ("", "waiting for a decision")
     assert "no cast" in waiting["reason"]
     assert run(target, f"SELECT id FROM {SCHEMA}.u") == [(7,)]
 
 
-async def test_a_small_table_is_converted_at_once(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "LARGE_ROWS", 10_000)
+async def test_a_small_table_is_converted_at_once(target: Target) -> None:
     assert await Life(made(), target).run()
     assert rows(target) == ROWS
     assert run(target, "SELECT COUNT(*) FROM tidb_binlog.ddl_decisions") == [(0,)]
@@ -133,7 +130,7 @@ async def test_a_small_table_is_converted_at_once(target: Target, monkeypatch: p
 async def test_the_status_says_what_the_downstream_cannot_have(target: Target) -> None:
     """TiDB makes 2^64-1 of it."""
     number = TableInfo(1, "t", (ID, Column(3, "v", 1, FieldType(LONG, FLAG_UNSIGNED))), (), pk_is_handle=True)
-    life = Life(made(1e30, number), target)
+    life = Life(made(1e30, number), target, beside_rows=0)
     assert await life.run(at_end=lambda sink: sink.finish_waiting())
     ((line,),) = [found["missing"] for found in life.runner.facts()["DDL"]["missing"]]
     assert line == "column v from double to int unsigned: 2 values that the downstream cannot have"

@@ -19,7 +19,7 @@ from binlog_playground.check.downstream import Downstream
 from binlog_playground.check.verify import compare
 from binlog_playground.cluster.mariadb import MariaDbServer
 from binlog_playground.scenario import load
-from drainer.ddl.convert import columns
+from drainer.config.options import BESIDE_ROWS
 from drainer.ddl.run import downstream_schema
 from drainer.mysql.connection import Target, connect
 from drainer.mysql.errors import SessionError
@@ -101,15 +101,12 @@ WORDS = (b"ALTER", b"UPDATE `m`", b"COMMIT", b"")
 
 
 @pytest.mark.parametrize(
-    ("seed", "largest"),
-    [(0, columns.LARGE_ROWS), (1, columns.LARGE_ROWS), (4, -1)],
+    ("seed", "beside_rows"),
+    [(0, BESIDE_ROWS), (1, BESIDE_ROWS), (4, 0)],
     ids=["at once, 0", "at once, 1", "beside the stream"],
 )
-async def test_contents_equal_tidb_after_kills(
-    target: Target, seed: int, largest: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_contents_equal_tidb_after_kills(target: Target, seed: int, beside_rows: int) -> None:
     """One life after the other dies; what is left of a DDL, of a conversion too, is done by the next."""
-    monkeypatch.setattr(columns, "LARGE_ROWS", largest)
     target = replace(target, socket="")  # by its port, where the proxy listens
     recorded, chance, deaths = recording(), random.Random(seed), 0
     proxy = StatementProxy(target.host, target.port)
@@ -118,20 +115,20 @@ async def test_contents_equal_tidb_after_kills(
             word = chance.choice(WORDS)
             number = chance.randint(1, 20 if word else 400)
             proxy.arm(number, passes=chance.random() < 0.5, word=word)
-            if await _lives(recorded, replace(target, port=proxy.port), proxy.struck):
+            if await _lives(recorded, replace(target, port=proxy.port), proxy.struck, beside_rows):
                 break
             deaths += 1
     finally:
         proxy.close()
-    assert await Life(recorded, target).run(at_end=MysqlSink.finish_waiting)
+    assert await Life(recorded, target, beside_rows=beside_rows).run(at_end=MysqlSink.finish_waiting)
     assert deaths > 5
     check(target)
 
 
-async def _lives(recorded: Recording, target: Target, struck: threading.Event) -> bool:
+async def _lives(recorded: Recording, target: Target, struck: threading.Event, beside_rows: int) -> bool:
     """Whether it got through before it was struck."""
     try:
-        life = Life(recorded, target)
+        life = Life(recorded, target, beside_rows=beside_rows)
         run = asyncio.create_task(life.run(at_end=MysqlSink.finish_waiting))
         while not run.done() and not struck.is_set():
             await asyncio.wait([run], timeout=0.002)

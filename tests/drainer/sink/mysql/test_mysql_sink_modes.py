@@ -14,9 +14,9 @@ import pytest
 from drainer import metrics
 from drainer.checkpoint.fencing import WentBack
 from drainer.checkpoint.keeper import HOLD_S, PURGE_S
+from drainer.ddl.run import progress
 from drainer.mysql.connection import Target, connect
 from drainer.mysql.errors import SessionError
-from drainer.sink.mysql import ddl_barrier
 from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
 from drainer.txn import INSERT
 from tests.drainer.support.apply_life import (
@@ -220,7 +220,7 @@ async def test_what_was_set_aside_is_looked_through_once_a_minute(
 async def test_a_ddl_that_takes_long_says_how_far_it_is(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ddl_barrier, "PROGRESS_S", 0.01)
+    monkeypatch.setattr(progress, "PROGRESS_S", 0.01)
     recorded = recording(keyed=True, spilled=False)
     assert await Life(Recording(4711, recorded.jobs, recorded.entries[:1]), target).run()
     wide = TableInfo(7, "t", (column(1, "a", LONG, FLAG_NOT_NULL | FLAG_PRIMARY), column(2, "b", VARCHAR)))
