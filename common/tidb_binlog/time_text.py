@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import datetime
 import re
-import zoneinfo
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tidb_binlog import tso
 from tidb_binlog.errors import FlagError
 from tidb_binlog.quantities import duration_s
 from tidb_binlog.tso import Ts
+
+if TYPE_CHECKING:
+    import zoneinfo
 
 _TS_MIN: Final = tso.compose(946_684_800_000)  # the year 2000
 _FORMS: Final = "use a timestamp, now, -2h, @SECONDS, RFC 3339 or 'YYYY-MM-DD HH:MM:SS'"
@@ -41,6 +43,8 @@ def zone(name: str) -> datetime.tzinfo | None:
 
 def named_zone(name: str) -> zoneinfo.ZoneInfo | None:
     """None where none has this name, which may come from anywhere: it is looked for as a file is."""
+    import zoneinfo
+
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):

@@ -15,17 +15,14 @@ import base64
 import binascii
 import secrets
 from collections.abc import Mapping
-from typing import Final
-
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from typing import TYPE_CHECKING, Final
 
 from tidb_binlog.config import secret_file
 from tidb_binlog.errors import ConfigError
 
-try:
+if TYPE_CHECKING:
     from cryptography.hazmat.decrepit.ciphers.modes import CFB
-except ImportError:  # older releases have it among the others
-    from cryptography.hazmat.primitives.ciphers.modes import CFB
+    from cryptography.hazmat.primitives.ciphers import Cipher
 
 KEY_VARIABLE: Final = "BINLOG_SECRET_KEY"
 PASSWORD_VARIABLE: Final = "MYSQL_PSWD"
@@ -48,7 +45,7 @@ def decrypt(key: str, encrypted: str, environ: Mapping[str, str]) -> str:
             f"{key} does not have the form of an encrypted password",
             hint="`binlogctl encrypt` writes it; a plain one belongs into password",
         )
-    decryptor = Cipher(algorithms.AES(secret), CFB(vector)).decryptor()
+    decryptor = _cipher(secret, vector).decryptor()
     plain = decryptor.update(body) + decryptor.finalize()
     try:
         text = plain.decode()
@@ -67,9 +64,20 @@ def encrypt(text: str, environ: Mapping[str, str], vector: bytes = b"") -> str:
     """An `encrypted_password`. `vector`: at random if not given. Raises `ConfigError` for the key."""
     secret = _secret_key(environ.get(KEY_VARIABLE, "") or BUILT_IN_KEY)
     vector = vector or secrets.token_bytes(_VECTOR_BYTES)
-    encryptor = Cipher(algorithms.AES(secret), CFB(vector)).encryptor()
+    encryptor = _cipher(secret, vector).encryptor()
     body = encryptor.update(text.encode()) + encryptor.finalize()
     return base64.b64encode(vector + _SEPARATOR + body).decode()
+
+
+def _cipher(secret: bytes, vector: bytes) -> Cipher[CFB]:
+    # A start without an encrypted password needs none of it.
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+    try:
+        from cryptography.hazmat.decrepit.ciphers.modes import CFB
+    except ImportError:  # older releases have it among the others
+        from cryptography.hazmat.primitives.ciphers.modes import CFB
+    return Cipher(algorithms.AES(secret), CFB(vector))
 
 
 def _secret_key(hexadecimal: str) -> bytes:

@@ -13,12 +13,14 @@ import difflib
 import importlib
 import inspect
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe.printable import one_line
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
 
 PREFIX: Final = "python:"
 GROUP: Final = "tidb_binlog.sinks"
@@ -52,7 +54,7 @@ class SinkClass:
 
 def names() -> list[str]:
     """Of the sinks that installed packages bring."""
-    return sorted({entry.name for entry in entry_points(group=GROUP)})
+    return sorted({entry.name for entry in _installed()})
 
 
 def find(db_type: str) -> SinkClass | None:
@@ -60,7 +62,7 @@ def find(db_type: str) -> SinkClass | None:
     if db_type.startswith(PREFIX):
         name = db_type.removeprefix(PREFIX)
         return _checked(name, _loaded(name))
-    entries = [entry for entry in entry_points(group=GROUP) if entry.name == db_type]
+    entries = [entry for entry in _installed() if entry.name == db_type]
     if len({entry.value for entry in entries}) > 1:
         raise ConfigError(
             f"{KEY} {db_type} is brought by {len(entries)} packages: {', '.join(map(_origin, entries))}",
@@ -82,6 +84,12 @@ def check_options(sink: SinkClass, options: Mapping[str, Any]) -> None:
             f"the sink {sink.name} does not take its options: {_words(error)}",
             hint="correct [syncer.to.options]",
         ) from None
+
+
+def _installed() -> EntryPoints:
+    from importlib.metadata import entry_points  # for a sink that is not ours alone
+
+    return entry_points(group=GROUP)
 
 
 def _origin(entry: EntryPoint) -> str:

@@ -3,6 +3,7 @@ check."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import inspect
 import json
 import subprocess
@@ -130,7 +131,7 @@ def bring(monkeypatch: pytest.MonkeyPatch, *entries: tuple[str, str]) -> None:
         assert group == "tidb_binlog.sinks"
         return made
 
-    monkeypatch.setattr(sink_class, "entry_points", of_group)
+    monkeypatch.setattr(importlib.metadata, "entry_points", of_group)
 
 
 def test_an_entry_point_is_a_name_for_a_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
