@@ -22,6 +22,8 @@ RUN groupadd --gid 10001 tidb-binlog && \
     useradd --uid 10001 --gid 10001 --home-dir /var/lib/tidb-binlog --no-create-home \
         --shell /usr/sbin/nologin tidb-binlog && \
     install -d -o tidb-binlog -g tidb-binlog -m 0700 /var/lib/tidb-binlog
+# Python's image has no bytecode of the standard library: each start of a container would compile it.
+RUN python -m compileall -q /usr/local/lib/python3*
 COPY --from=wheels /opt/tidb-binlog /opt/tidb-binlog
 COPY deploy/pump.toml deploy/drainer.toml /etc/tidb-binlog/
 # Python's output goes out at once, and nothing is written beside the programs.

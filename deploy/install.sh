@@ -207,5 +207,7 @@ if [ ! -x .venv/bin/python ]; then
 fi
 say "installing Python packages ($extras) into .venv"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[$extras]"
+# What pip installs has its bytecode; a checkout's first start would compile it, each one where it is not writable.
+.venv/bin/python -m compileall -q common deploy drainer pump pumpclient
 touch "$stamp"
 say "ready"

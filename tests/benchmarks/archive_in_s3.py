@@ -21,7 +21,7 @@ from binlog_playground.scenario import Scenario
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import PUMP, replayed, verify
 from tests.benchmarks.drainer.stored import fill
-from tests.benchmarks.measure import StatusPage, exact_cpu_s, peak_rss_mib, percentile
+from tests.benchmarks.measure import StatusPage, cpu_s, peak_rss_mib, percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings, private_cluster
 from tests.object_store import ObjectStore, moto
@@ -45,7 +45,7 @@ async def _life(cluster: Cluster, scenario: Scenario, name: str, to: str) -> tup
             if time.monotonic() - began_s > DEADLINE_S:
                 raise Unavailable("the archive is not whole in time", hint=node.process.tail(2))
             await asyncio.sleep(SAMPLE_S)
-        cost = exact_cpu_s(node.process.pid), time.monotonic() - began_s, peak_rss_mib(node.process.pid)
+        cost = cpu_s(node.process.pid), time.monotonic() - began_s, peak_rss_mib(node.process.pid)
     finally:
         page.close()
         await asyncio.to_thread(node.process.stop)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import math
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,18 +12,17 @@ from typing import Any
 
 from tidb_binlog.errors import Unavailable
 
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-
 
 def cpu_s(pid: int) -> float:
-    """CPU time (user and system) of a process and its threads so far, in steps of 10 ms."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
-
-
-def exact_cpu_s(pid: int) -> float:
-    """The same to the nanosecond: the kernel's clock of that process (see `clock_getcpuclockid`)."""
+    """CPU time (user and system) of a process and its threads so far, to the nanosecond: the kernel's clock
+    of that process (see `clock_getcpuclockid`)."""
     return time.clock_gettime(~pid << 3 | 2)
+
+
+def wake_ups(pid: int) -> int:
+    """How often its threads have waited for something so far."""
+    statuses = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/status")]
+    return sum(int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0]) for text in statuses)
 
 
 def peak_rss_mib(pid: int | str) -> float:

@@ -77,6 +77,8 @@ def test_a_node_s_image(program: str) -> None:
     assert is_program(command)
     assert is_program(check)
     assert check == ["python", "-m", "binlogctl.ready", program, *command[1:]]
+    assert "python -m compileall -q /usr/local/lib/python3*" in stage.of("RUN")  # it writes none as it runs
+    assert stage.environment["PYTHONDONTWRITEBYTECODE"] == "1"
     assert stage.of("EXPOSE") == [str(PORTS[program])]
     assert stage.of("USER") == ["10001:10001"]
     copied = {

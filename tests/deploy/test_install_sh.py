@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Protocol
 
@@ -87,6 +88,14 @@ def test_the_versions_are_those_of_the_package() -> None:
         r"Programming Language :: Python :: (3\.\d+)\"", (ROOT / "pyproject.toml").read_text()
     )
     assert sorted(found[1].split()) == sorted(classified)
+
+
+def test_the_checkout_is_compiled() -> None:
+    found = re.search(r"^\.venv/bin/python -m compileall -q (.*)$", SCRIPT.read_text(), re.M)
+    assert found is not None
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    folders = {name for name in build["targets"]["sdist"]["only-include"] if (ROOT / name).is_dir()}
+    assert set(found[1].split()) == folders
 
 
 def test_make_lets_python_keep_its_bytecode() -> None:

@@ -35,6 +35,7 @@ from tidb_binlog.errors import BinlogError
 from tidb_binlog.wire import pump_pb2
 
 WARM_UP_S: Final = 0.5
+LOOK_S: Final = 0.01  # where nothing came in the time that was asked for
 PAYLOAD_BYTES: Final = 300
 TIMEOUT_S: Final = 15.0
 # A commit whose pump is gone is tried for so long: the load ends soon.
@@ -69,6 +70,8 @@ class Load:
     def report(self, began: tuple[float, float]) -> None:
         """What was seen since `began` (monotonic, CPU). Latencies: a binlog, on average of two."""
         took_s, spent_s = time.monotonic() - began[0], time.process_time() - began[1]
+        if not self.latencies_s:
+            return  # each writer failed; its error is raised when it is awaited
         seen = [latency / 2 for latency in self.latencies_s]
         binlogs = 2 * len(seen)
         say(
@@ -91,8 +94,10 @@ async def run_tasks(load: Load, transact: Transact, in_flight: int, seconds: flo
     await asyncio.sleep(WARM_UP_S)
     began = load.begin()
     await asyncio.sleep(seconds)
-    load.report(began)
+    while not load.latencies_s and not any(task.done() for task in tasks):
+        await asyncio.sleep(LOOK_S)
     load.ended = True
+    load.report(began)
     await asyncio.gather(*tasks)
 
 
@@ -176,8 +181,10 @@ def run_sync(endpoints: str, cluster_id: int, load: Load, in_flight: int, second
         time.sleep(WARM_UP_S)
         began = load.begin()
         time.sleep(seconds)
-        load.report(began)
+        while not load.latencies_s and not any(thread.done() for thread in threads):
+            time.sleep(LOOK_S)
         load.ended = True
+        load.report(began)
         for thread in threads:
             thread.result()
 

@@ -28,6 +28,7 @@ from tidb_binlog.errors import BinlogError
 FRAME_BYTES: Final = 1 << 14
 WRITE_BYTES: Final = 1 << 20
 WARM_UP_S: Final = 0.3
+LOOK_S: Final = 0.01
 _TOP_UP: Final = 1 << 28
 _CANCEL: Final = 8
 
@@ -125,6 +126,8 @@ async def flow(client: Bulk, message_bytes: int, seconds: float) -> None:
     say(event="flowing")
     began_s, before = time.monotonic(), client.octets
     done, _ = await asyncio.wait({client.ended}, timeout=seconds)
+    while client.octets == before and not done:  # nothing came in the time that was asked for
+        done, _ = await asyncio.wait({client.ended}, timeout=LOOK_S)
     if done:
         client.ended.result()
     octets = client.octets - before

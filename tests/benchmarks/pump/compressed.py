@@ -15,7 +15,7 @@ from binlog_playground.cluster.cluster import Node
 from tests.benchmarks.door.children import Child, median
 from tests.benchmarks.drainer import sysbench_like
 from tests.benchmarks.drainer.stored import fill
-from tests.benchmarks.measure import exact_cpu_s
+from tests.benchmarks.measure import cpu_s
 from tests.benchmarks.pump.nodes import pump_nodes
 from tests.benchmarks.pump.prepared import CLUSTER_ID
 from tests.benchmarks.report import Result
@@ -44,9 +44,9 @@ def pull(node: Node, transactions: int, takes: str) -> Pull:
     options = ("--takes", takes) if takes else ()
     with Child("pump.pull_client", node.address, CLUSTER_ID, 0, transactions, *options) as client:
         client.said("begin")
-        before_s = exact_cpu_s(node.process.pid)
+        before_s = cpu_s(node.process.pid)
         seen = client.said("end")
-        spent_s = exact_cpu_s(node.process.pid) - before_s
+        spent_s = cpu_s(node.process.pid) - before_s
         client.wait()
     count = seen["transactions"]
     return Pull(

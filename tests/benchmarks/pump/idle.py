@@ -11,7 +11,7 @@ from typing import Final
 
 from binlog_playground.cluster.cluster import Node
 from drainer.stream.pull.collector import QUIET_AFTER_S, QUIET_ASK_S
-from tests.benchmarks.measure import exact_cpu_s, peak_rss_mib
+from tests.benchmarks.measure import cpu_s, peak_rss_mib
 from tests.benchmarks.pump.following import following
 from tests.benchmarks.pump.nodes import pump_nodes
 from tests.benchmarks.report import Result
@@ -25,9 +25,9 @@ SETTLE_S: Final = QUIET_AFTER_S + 2.0
 async def spent_s(node: Node, seconds: float) -> float:
     """CPU within so many seconds, begun when what start and connections cost is over."""
     await asyncio.sleep(SETTLE_S)
-    before_s = exact_cpu_s(node.process.pid)
+    before_s = cpu_s(node.process.pid)
     await asyncio.sleep(seconds)
-    return exact_cpu_s(node.process.pid) - before_s
+    return cpu_s(node.process.pid) - before_s
 
 
 async def measure(settings: Settings) -> Result:
