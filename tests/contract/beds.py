@@ -38,6 +38,7 @@ from tests.drainer.support.apply_life import run as run_sql
 from tests.drainer.support.archive_life import payloads
 from tests.drainer.support.basis_world import held
 from tests.fakes.kafka import MockKafka
+from tests.kafka_broker import KafkaBroker
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.wire import pb_binlog_pb2 as pb
 from tidb_binlog.wire import secondary_binlog_pb2 as obinlog
@@ -131,10 +132,9 @@ class KafkaBed:
 
     exactly_once = follows_ddl = True
 
-    def __init__(self, directory: Path, request: pytest.FixtureRequest) -> None:
+    def __init__(self, directory: Path, kafka: MockKafka | KafkaBroker) -> None:
         self._directory = directory
-        self._kafka = MockKafka()
-        request.addfinalizer(self._kafka.close)
+        self._kafka = kafka
         self._kafka.create("changes")
 
     async def open(self, stream: Stream) -> Runner[Any]:
@@ -313,13 +313,20 @@ def _file(request: pytest.FixtureRequest) -> FileBed:
 
 
 def _kafka(request: pytest.FixtureRequest) -> KafkaBed:
-    return KafkaBed(request.getfixturevalue("tmp_path"), request)
+    mock = MockKafka()
+    request.addfinalizer(mock.close)
+    return KafkaBed(request.getfixturevalue("tmp_path"), mock)
+
+
+def _kafka_broker(request: pytest.FixtureRequest) -> KafkaBed:
+    return KafkaBed(request.getfixturevalue("tmp_path"), request.getfixturevalue("kafka_broker"))
 
 
 BEDS: dict[str, Callable[[pytest.FixtureRequest], Bed]] = {
     "memory": lambda _request: MemoryBed(),
     "file": _file,
     "kafka": _kafka,
+    "kafka broker": _kafka_broker,
     "mysql": _mysql,
 }
-NEEDS_SERVERS = ("mysql",)
+NEEDS_SERVERS = ("kafka broker", "mysql")

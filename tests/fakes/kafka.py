@@ -1,7 +1,9 @@
 """Kafka: librdkafka's own mock cluster, with its faults, and what a reader finds in it.
 
 It lives inside a librdkafka handle of this process; any client may connect to its brokers. It stores what it
-is sent and knows idempotent producers, but keeps messages of aborted transactions visible.
+is sent, but keeps messages of aborted transactions visible, and looks at the sequence numbers of a producer
+with a transactional id alone. To any other a request that is stored says that those before it are: one that
+was refused is lost, where another is under way behind it (`tests/kafka_broker.py` has a broker that looks).
 """
 
 from __future__ import annotations
@@ -108,20 +110,26 @@ class MockKafka:
 
     def messages(self, topic: str) -> list[Message]:
         """All that is there, partition by partition."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.servers,
-                "group.id": "tests",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "fetch.wait.max.ms": 5,
-                "log_level": 0,
-            }
-        )
-        try:
-            return list(_read(consumer, topic))
-        finally:
-            consumer.close()
+        return messages(self.servers, topic)
+
+
+def messages(servers: str, topic: str, **settings: Any) -> list[Message]:
+    """All that is there, partition by partition. `settings`: more of them for the consumer."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "tests",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 5,
+            "log_level": 0,
+        }
+        | settings
+    )
+    try:
+        return list(_read(consumer, topic))
+    finally:
+        consumer.close()
 
 
 def _read(consumer: Any, topic: str) -> Iterator[Message]:
@@ -129,7 +137,7 @@ def _read(consumer: Any, topic: str) -> Iterator[Message]:
         consumer.assign([TopicPartition(topic, partition, 0)])
         while True:
             message = consumer.poll(10)
-            assert message is not None, "the mock cluster answers"
+            assert message is not None, "brokers answer"
             if (error := message.error()) is not None:
                 assert error.code() == KafkaError._PARTITION_EOF, error
                 break

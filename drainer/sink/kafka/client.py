@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from drainer.sink.kafka.position import Headers, Position, position_of
-from drainer.sink.kafka.settings import ClientSettings
+from drainer.sink.kafka.settings import BATCH_BYTES, ClientSettings
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import BinlogError, ConfigError, DownstreamError, Unavailable
 
@@ -91,7 +91,6 @@ def error_of(error: KafkaError, what: str) -> BinlogError:
     if code in (
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ):
         return Denied(f"{what}: {text}", hint="give the drainer's user the right to it (Kafka ACL)")
@@ -145,7 +144,7 @@ def producer_config(settings: ClientSettings) -> dict[str, Any]:
         "linger.ms": 2,
         "compression.type": settings.compression,
         "batch.num.messages": settings.batch_messages,
-        "batch.size": max(_BATCH_BYTES_MIN, min(1_000_000, settings.message_bytes)),
+        "batch.size": max(_BATCH_BYTES_MIN, min(BATCH_BYTES, settings.message_bytes)),
         "message.max.bytes": max(1000, settings.message_bytes),
         "queue.buffering.max.messages": QUEUE_MESSAGES,
         "queue.buffering.max.kbytes": QUEUE_KIB,
@@ -363,6 +362,8 @@ class Client:
                 error = message.error()
                 if error is not None and error.code() == KafkaError._PARTITION_EOF:
                     break
+                if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                    continue  # librdkafka looks for the group's coordinator, whom nobody asks anything
                 if error is not None:
                     raise KafkaException(error)
                 position = position_of(message.headers(), message.value())

@@ -30,7 +30,7 @@ from drainer.sink.kafka.destinations import Destinations, Place
 from drainer.sink.kafka.feed import Feed, Sendable
 from drainer.sink.kafka.messages import Envelope
 from drainer.sink.kafka.position import Headers
-from drainer.sink.kafka.settings import SinkSettings
+from drainer.sink.kafka.settings import BATCH_BYTES, SinkSettings
 from drainer.sink.kafka.window import Mark, Window
 from drainer.sink.savepoint_keeper import SavepointKeeper
 from drainer.stream.pull.merged import Spilled
@@ -97,6 +97,7 @@ class KafkaSink(Sink):
         self._window = Window(start)
         self._start = start
         self._committed = start
+        self._batches: dict[tuple[str, int], tuple[int, int]] = {}
         self._in_transaction = False
         self._in_large = False
         self._stopping = False
@@ -228,9 +229,21 @@ class KafkaSink(Sink):
                 if self._settings.transactions and not self._in_transaction:
                     await asyncio.to_thread(self._client.begin)
                     self._in_transaction = True
+                is_small = place.limit < min(BATCH_BYTES, self._settings.message_bytes)
+                together = await self._together(place, envelope.size) if is_small else 0
                 number = self._window.sent(envelope.size)
+                if is_small:
+                    self._batches[place.topic, place.partition] = number, together
                 while not self._sent(place, envelope, number):
                     await self._fewer_than(self._window.unacknowledged)
+
+    async def _together(self, place: Place, size: int) -> int:
+        """Bytes under way to a partition with the next message. They may become one batch, which brokers
+        measure as if it were a message: it is waited for until they are within the topic's limit."""
+        last, together = self._batches.get((place.topic, place.partition), (-1, 0))
+        if together + size > place.limit:
+            await self.background.until(lambda: self._window.is_acknowledged(last))
+        return size if self._window.is_acknowledged(last) else together + size
 
     def _sent(self, place: Place, envelope: Envelope, number: int) -> bool:
         """False where the client's queue is full."""

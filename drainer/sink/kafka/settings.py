@@ -10,6 +10,8 @@ from typing import Final
 from drainer.config.sink_options import MESSAGE_BYTES_MAX
 from tidb_binlog.late_dataclass import dataclass, field
 
+BATCH_BYTES: Final = 1_000_000
+"""Of messages that go to a partition together, at most."""
 IN_FLIGHT_BYTES: Final = 64 << 20
 IN_FLIGHT_MESSAGES: Final = 200_000
 

@@ -47,6 +47,9 @@ class Window:
     def is_empty(self) -> bool:
         return not self._sizes
 
+    def is_acknowledged(self, number: int) -> bool:
+        return number < self._first or number in self._ahead
+
     def sent(self, size: int) -> int:
         """The number of the next message, for its acknowledgement."""
         self._sizes.append(size)

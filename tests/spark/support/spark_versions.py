@@ -4,6 +4,7 @@
                                comes from this environment
     jars(release, *packages)   settings for these Maven packages and what they need; resolved once, later
                                without the network
+    class_path(*packages)      of a JVM that runs them and is no Spark
 
 Holds   each is made once for a checkout, below build/spark, however many processes ask; what was cut short
         while it was made is made anew. `Unavailable` where it cannot be downloaded
@@ -22,15 +23,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import pytest
 
 from tidb_binlog.errors import Unavailable
 
+T = TypeVar("T")
 RELEASES: Final = ("4.0", "4.1")
 MAKING_S: Final = 800
 """For the mark `timeout` of a test that may be the first one to ask: a release has 400 MB."""
+FEW_S: Final = 200
+"""For packages of some MB, which a test waits for within its own time."""
 _FAILED_S: Final = 600
 """So long what could not be downloaded is not tried again: each try may wait for long."""
 _STORE: Final = Path(__file__).resolve().parents[3] / "build" / "spark"
@@ -51,13 +55,27 @@ def environ(release: str) -> dict[str, str]:
 
 def jars(release: str, *packages: str) -> dict[str, str]:
     """`packages`: group:artifact:version each."""
-    variables = environ(release)
+    return {"spark.jars": ",".join(map(str, _resolved(environ(release), packages)))}
+
+
+def class_path(*packages: str) -> str:
+    """`packages` as for `jars`. The installed release resolves them, and leaves out Scala, which it has."""
+    try:
+        import pyspark
+    except ImportError:
+        raise Unavailable("PySpark is not installed, which fetches them", hint="make setup-spark") from None
+    scala = Path(pyspark.__file__).parent.glob("jars/scala-library-*.jar")
+    variables = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"}
+    return os.pathsep.join(map(str, [*_resolved(variables, packages, FEW_S), *scala]))
+
+
+def _resolved(variables: dict[str, str], packages: tuple[str, ...], seconds: float = MAKING_S) -> list[Path]:
     key = hashlib.sha256(" ".join(packages).encode()).hexdigest()[:12]
-    directory = _once(f"jars-{key}", lambda target: _resolve(variables, packages, target))
-    return {"spark.jars": ",".join(map(str, sorted((directory / "jars").glob("*.jar"))))}
+    directory = _once(f"jars-{key}", lambda target: _resolve(variables, packages, target, seconds))
+    return sorted((directory / "jars").glob("*.jar"))
 
 
-def or_skip(make: Callable[[], dict[str, str]]) -> dict[str, str]:
+def or_skip(make: Callable[[], T]) -> T:
     """For a test: what cannot be downloaded is a program that this machine lacks."""
     try:
         return make()
@@ -71,7 +89,7 @@ def _install(release: str, target: Path) -> None:
     _download(package, [*pip, "--target", str(target), package], dict(os.environ))
 
 
-def _resolve(variables: dict[str, str], packages: tuple[str, ...], target: Path) -> None:
+def _resolve(variables: dict[str, str], packages: tuple[str, ...], target: Path, seconds: float) -> None:
     settings = {
         "spark.jars.packages": ",".join(packages),
         "spark.jars.ivy": str(target),
@@ -80,16 +98,16 @@ def _resolve(variables: dict[str, str], packages: tuple[str, ...], target: Path)
     }
     submit = " ".join(f"--conf {key}={value}" for key, value in settings.items())
     submitted = variables | {"PYSPARK_SUBMIT_ARGS": f"{submit} pyspark-shell"}
-    _download(settings["spark.jars.packages"], [sys.executable, "-c", _RESOLVE], submitted)
+    _download(settings["spark.jars.packages"], [sys.executable, "-c", _RESOLVE], submitted, seconds)
 
 
-def _download(what: str, argv: list[str], variables: dict[str, str]) -> None:
+def _download(what: str, argv: list[str], variables: dict[str, str], seconds: float = MAKING_S) -> None:
     try:
         done = subprocess.run(
-            argv, env=variables, text=True, capture_output=True, timeout=MAKING_S, check=False
+            argv, env=variables, text=True, capture_output=True, timeout=seconds, check=False
         )
     except subprocess.TimeoutExpired:
-        said = f"it is not there after {MAKING_S} s"
+        said = f"it is not there after {seconds:g} s"
     else:
         if done.returncode == 0:
             return

@@ -21,6 +21,7 @@ from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import Rows, verify
 from tests.fakes.kafka import Message, MockKafka
 from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, status, stored
+from tests.kafka_broker import KafkaBroker
 from tests.waiting import until_here
 from tidb_binlog.wire import secondary_binlog_pb2 as pb
 
@@ -33,16 +34,23 @@ SECRET = "words-that-nobody-reads"
 @pytest.fixture
 def kafka() -> Iterator[MockKafka]:
     cluster = MockKafka()
-    cluster.create(TOPIC)
     yield cluster
     cluster.close()
 
 
+@pytest.fixture(params=["mock", "broker"])
+def brokers(request: pytest.FixtureRequest) -> MockKafka | KafkaBroker:
+    made: MockKafka | KafkaBroker
+    made = request.getfixturevalue("kafka" if request.param == "mock" else "kafka_broker")
+    made.create(TOPIC)
+    return made
+
+
 class Scene(PumpScene):
-    """Drainers that send to a mock cluster, with the keys of a Go drainer."""
+    """Drainers that send to Kafka, with the keys of a Go drainer."""
 
     def start_drainer(
-        self, kafka: MockKafka, more: str = "", *arguments: str
+        self, kafka: MockKafka | KafkaBroker, more: str = "", *arguments: str
     ) -> tuple[subprocess.Popen[bytes], str]:
         return self.start_sink(
             f'db-type = "kafka"\n[syncer.to]\nkafka-addrs = "{kafka.servers}"\nkafka-version = "0.8.2.0"\n'
@@ -85,14 +93,15 @@ def starting(url: str) -> str:
         return ""
 
 
-def grows(kafka: MockKafka) -> Callable[[], bool]:
+def grows(kafka: MockKafka | KafkaBroker) -> Callable[[], bool]:
     before = len(kafka.messages(TOPIC))
     return lambda: len(kafka.messages(TOPIC)) > before
 
 
 async def test_kills_and_a_successor(
-    etcd_clean: str, free_port: Callable[[], int], tmp_path: Path, kafka: MockKafka
+    etcd_clean: str, free_port: Callable[[], int], tmp_path: Path, brokers: MockKafka | KafkaBroker
 ) -> None:
+    kafka = brokers
     scene = Scene(etcd_clean, tmp_path, free_port)
     scenario = await stored(etcd_clean, tmp_path, workloads.hot(TRANSACTIONS))
     rng = random.Random(12)
@@ -131,6 +140,7 @@ async def test_a_go_drainers_savepoint_is_where_it_begins(
 ) -> None:
     """As a Go drainer leaves it, and as one can read it again."""
     scene = Scene(etcd_clean, tmp_path, free_port)
+    kafka.create(TOPIC)
     scenario = await stored(etcd_clean, tmp_path, workloads.hot(300))
     middle_ts = scenario.last_commit_ts - 50 * workloads.SPACING
     directory = tmp_path / "drainer"
