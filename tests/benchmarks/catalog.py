@@ -103,6 +103,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "drain.hot": drain_shapes.hot,
     "drain.wide": drain_shapes.wide,
     "drain.relay": drain_sysbench.relay,
+    "drain.ddl": drain_sysbench.ddl,
     "drain.start": drain_start.run,
     "drain.memory": drain_memory.run,
     "drain.large": drain_large.run,

@@ -40,6 +40,7 @@ PROMISED_NAMES = {
     "drain.hot",
     "drain.wide",
     "drain.relay",
+    "drain.ddl",
     "drain.rules",
     "drain.start",
     "drain.memory",

@@ -1,4 +1,5 @@
-"""A small history for crash tests: tables with a key, with a further unique key, without a key; two DDL.
+"""A small history for crash tests: tables with a key, with a further unique key, without a key; a DDL that
+changes a definition alone, and one that reads the table.
 
 `entries` is what a drainer's merger gets; `publish` sends the same through a pump. `expected` is what has to
 be downstream at the end.
@@ -27,6 +28,8 @@ WIDER = TableInfo(101, "k", (*KEYED.columns, column(3, "w", LONG)), pk_is_handle
 ON_V = Index(1, "v", (IndexColumn("v", 1),), unique=True, primary=False)
 UNIQUE = TableInfo(102, "u", KEYED.columns, indexes=(ON_V,), pk_is_handle=True)
 KEYLESS = TableInfo(103, "n", (column(1, "a", LONG), column(2, "b", VARCHAR)))
+ON_A = Index(1, "a", (IndexColumn("a", 0),), unique=False, primary=False)
+INDEXED = TableInfo(103, "n", KEYLESS.columns, indexes=(ON_A,))
 
 Row = tuple[Any, ...]
 Event = tuple[TableInfo, Row | None, Row | None]  # table, row before, row after
@@ -64,8 +67,9 @@ HISTORY: Final[tuple[Statement | tuple[Event, ...], ...]] = (
     ((KEYED, (2, 2), None), (KEYLESS, (0, "x"), None), (UNIQUE, (2, 1), None), (UNIQUE, None, (5, 1))),
     Statement(5, "ALTER TABLE `k` ADD COLUMN `w` INT", WIDER),
     ((WIDER, None, (2, 5, 6)), (WIDER, (3, 1, None), (3, 7, 8)), (KEYLESS, None, (2, "z"))),
-    ((KEYLESS, None, (2, "z")), (UNIQUE, (5, 1), (4, 1)), (WIDER, (3, 7, 8), (1, 7, 8))),
-    ((KEYLESS, (1, "y"), None), (KEYLESS, None, (3, "w")), (WIDER, None, (6, 6, 6))),
+    Statement(7, "ALTER TABLE `n` ADD INDEX `a` (`a`)", INDEXED),
+    ((INDEXED, None, (2, "z")), (UNIQUE, (5, 1), (4, 1)), (WIDER, (3, 7, 8), (1, 7, 8))),
+    ((INDEXED, (1, "y"), None), (INDEXED, None, (3, "w")), (WIDER, None, (6, 6, 6))),
 )
 
 
@@ -83,6 +87,12 @@ def expected() -> dict[str, list[Row]]:
             if new is not None:
                 rows[table.name].append(new)
     return {name: sorted(found) for name, found in rows.items()}
+
+
+def waits(target: Target) -> bool:
+    """Whether a DDL that runs beside the stream is not over, or its table catches up."""
+    with connect(target) as connection:
+        return bool(connection.rows(b"SELECT 1 FROM tidb_binlog.quarantine"))
 
 
 def found(target: Target) -> tuple[dict[str, list[Row]], bool]:

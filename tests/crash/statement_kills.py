@@ -27,6 +27,7 @@ from binlog_playground.cluster import etcd_server
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Target
 from drainer.mysql.errors import SessionError
+from drainer.sink.mysql.mysql_sink import MysqlSink
 from pumpclient.errors import NoPumpRegistered
 from tests.crash import small_run
 from tests.crash.faults.statement_proxy import StatementProxy
@@ -63,6 +64,16 @@ class Sweep:
         self.proxy.close()
 
 
+def _life(recording: Recording, target: Target) -> Life:
+    """Every table is a large one: a DDL that reads it runs beside the stream."""
+    return Life(recording, target, lanes=LANES, batch_rows=BATCH_ROWS, beside_rows=0)
+
+
+async def run_life(recording: Recording, target: Target) -> bool:
+    """To the end, and what waits then."""
+    return await _life(recording, target).run(size=2, at_end=MysqlSink.finish_waiting)
+
+
 class LifeSweep(Sweep):
     """The apply side of this process dies."""
 
@@ -83,17 +94,17 @@ class LifeSweep(Sweep):
             self.check(f"undisturbed, {number}")
             return False
         place = f"died {'after' if passes else 'before'} command {number} ({self.note()})"
-        life = Life(self._recording, self.target, lanes=LANES, batch_rows=BATCH_ROWS)
-        assert await life.run(size=2), place
+        assert await run_life(self._recording, self.target), place
         self.check(place)
         return True
 
     async def _live_until_struck(self) -> None:
-        life = Life(self._recording, self.through, lanes=LANES, batch_rows=BATCH_ROWS)
-        run = asyncio.create_task(life.run(size=2))
+        life = _life(self._recording, self.through)
+        run = asyncio.create_task(life.run(size=2, at_end=MysqlSink.finish_waiting))
         while not run.done() and not self.proxy.struck.is_set():
             await asyncio.wait([run], timeout=0.002)
         if self.proxy.struck.is_set():
+            life.sink.stop()  # or release waits for the server to come back
             run.cancel()  # it dies
             await asyncio.gather(run, return_exceptions=True)
         else:
@@ -124,8 +135,7 @@ class FrozenSweep(Sweep):
         place = f"frozen before command {number} ({self.note()})"
         try:
             async with asyncio.timeout(DEADLINE_S):
-                life = self._life(self.target)
-                assert await life.run(size=2), place
+                assert await run_life(self._recording, self.target), place
             self.check(place)
         finally:
             self.proxy.thaw()
@@ -133,16 +143,13 @@ class FrozenSweep(Sweep):
         self.check(f"woken, {place}")
         return True
 
-    def _life(self, target: Target) -> Life:
-        return Life(self._recording, target, lanes=LANES, batch_rows=BATCH_ROWS)
-
     async def _first(self) -> str:
         try:
-            life = self._life(self.through)
+            life = _life(self._recording, self.through)
         except (SessionError, Unavailable, DownstreamError, Conflict):
             return "did not start"
         try:
-            assert await life.run(size=2)
+            assert await life.run(size=2, at_end=MysqlSink.finish_waiting)
         except Conflict:
             return "fenced off"
         return "was done"
@@ -179,7 +186,7 @@ class ProcessSweep(Sweep):
         config = self._directory / f"{port}.toml"
         config.write_text(
             "initial-commit-ts = 0\n[syncer]\ncheckpoint-interval = 1\n"
-            f"worker-count = {LANES}\ntxn-batch = {BATCH_ROWS}\n"
+            f"worker-count = {LANES}\ntxn-batch = {BATCH_ROWS}\nddl-beside-rows = 0\n"
             f'[syncer.to]\nhost = "{self.target.host}"\nport = {port}\n'
             f'user = "{self.target.user}"\npassword = "{self.target.password}"\n'
         )
@@ -216,7 +223,9 @@ class ProcessSweep(Sweep):
         if small_run.epoch(self.target, caught_up=True) <= epoch:
             return False
         with contextlib.suppress(SessionError):  # no such table yet
-            return small_run.found(self.target)[0] == small_run.expected()
+            return small_run.found(self.target)[0] == small_run.expected() and not small_run.waits(
+                self.target
+            )
         return False
 
     async def _until(self, condition: Callable[[], bool], process: Forked) -> None:

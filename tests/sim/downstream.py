@@ -41,7 +41,7 @@ _SETTINGS: Final = (
 )
 _USER_LOCK: Final = re.compile(rb"(GET_LOCK\(.*), \d+\)")
 _SAYS_NUMBERS: Final = re.compile(rb"KILL|PROCESSLIST")  # of sessions, which are others in each run
-_TABLE_NUMBER: Final = re.compile(rb"-- =\d+")  # InnoDB's, of which a server that was used has higher ones
+_OF_INNODB: Final = re.compile(rb"-- =\d+|about \d+ rows")  # numbers of tables, and estimates of their sizes
 _SHOWN: Final = 400
 _KILLS: Final = re.compile(rb"KILL CONNECTION (\d+)")
 
@@ -162,7 +162,7 @@ class Session(Connection):
             sql = _USER_LOCK.sub(rb"\1, 0)", bytes(sql))
         self._sent = command, sql
         if self.number and isinstance(sql, bytes) and not _SAYS_NUMBERS.search(sql):
-            self._downstream.network.trace(self.life, "sends", _TABLE_NUMBER.sub(b"", sql)[:_SHOWN])
+            self._downstream.network.trace(self.life, "sends", _OF_INNODB.sub(b"", sql)[:_SHOWN])
         super()._execute_command(command, sql)  # type: ignore[misc]
 
     def _read_query_result(self, unbuffered: bool = False) -> Any:

@@ -2,7 +2,8 @@
 
 Drives  the workload of the rig (`tests.rig.workload`), whose model knows what the rows have come to
 Holds   healed and drained, the downstream has the model's rows, each once. In every second world the Drainer
-        is strict: a row that a statement should touch is there, as often as it should be, or it ends
+        is strict: a row that a statement should touch is there, as often as it should be, or it ends. In
+        every second one each DDL that takes long on a large table runs beside the stream
 
 Tests  tests/sim/test_worlds.py
 """
@@ -84,6 +85,7 @@ class DrainerWorld(World):
             "disjoint-shards = true",
             f"worker-count = {self.rng.choice((1, 2, 4))}",
             f"txn-batch = {self.rng.choice((3, 50))}",
+            f"ddl-beside-rows = {self.rng.choice((0, 10_000))}",
             f"strict = {'true' if self.strict else 'false'}",
             *(
                 f'[[syncer.table-migrate-rule]]\nsource = {{ schema = "{SCHEMA}", table = "{shard}" }}\n'

@@ -102,6 +102,11 @@ class Recorder:
         self._made.append(made)
         return made
 
+    def alter(self, made: Made, kind: int, what: str, table: Table) -> None:
+        """The table is `table` from now on, whose rows are as before."""
+        made.table = table
+        self._ddl(kind, f"ALTER TABLE `{table.name}` {what}", table)
+
     def transaction(self, changes: Sequence[Change]) -> None:
         """One transaction; changes of a table follow each other."""
         self.records += self.pair(self.value(changes))

@@ -3,6 +3,7 @@
 drain.sysbench   a pump full of binlogs, a drainer that starts, a MariaDB that has nothing yet
 drain.durable    its MariaDB syncs its log and its binary log at every commit
 drain.relay      with a relay log, in turns with drainers that have none
+drain.ddl        with short DDL in it, in turns with the same without
 """
 
 from __future__ import annotations
@@ -18,6 +19,12 @@ from tests.benchmarks.settings import Settings
 from tidb_binlog.errors import Unavailable
 
 RELAY_ROUNDS: Final = 5
+DDL_ROUNDS: Final = 5
+DDL_TABLES: Final = 20
+DDL_ROWS: Final = 1000
+DDL_TRANSACTIONS: Final = 40_000
+DDL_EVERY: Final = 1000
+"""Transactions from one DDL to the next: more often than once a second, so that what one costs is seen."""
 
 
 def workload(settings: Settings) -> tuple[Scenario, str]:
@@ -74,3 +81,41 @@ async def measure_relay(scenario: Scenario) -> Result:
 def relay(settings: Settings) -> Result:
     scenario, _ = workload(settings)
     return asyncio.run(measure_relay(scenario))
+
+
+async def measure_ddl() -> Result:
+    """The ratio is of a DDL each second, by what one costs."""
+    plain, altered = Rounds(), Rounds()
+    shape = {"transactions": DDL_TRANSACTIONS, "tables": DDL_TABLES, "rows": DDL_ROWS}
+    without = sysbench_like.make(**shape, tables_first=True)
+    with_ddl = sysbench_like.make(**shape, tables_first=True, ddl_every=DDL_EVERY)
+    async with filled(without) as calm, filled(with_ddl) as bench:
+        first, second = await calm.drainer(), await bench.drainer()
+        for _ in range(DDL_ROUNDS):
+            plain.drained.append(await calm.drain(first))
+            altered.drained.append(await bench.drain(second))
+        rows = bench.plan.rows
+        seconds, plain_seconds = (one.median(lambda drained: drained.seconds) for one in (altered, plain))
+        cost = costs(bench.plan, altered)[0]
+    times = DDL_TRANSACTIONS // DDL_EVERY
+    ddl_s = max(0.0, seconds - plain_seconds) / times
+    return Result(
+        name="drain.ddl",
+        value=rows / seconds,
+        unit="changes/s",
+        cpu_us_per_unit=cost,
+        p50_ms=None,
+        p99_ms=None,
+        peak_rss_mib=altered.peak_rss_mib,
+        compared_to=f"the same without DDL, {rows / plain_seconds:,.0f}/s",
+        ratio=1 / (1 + ddl_s),
+        note=(
+            f"{rows:,} row changes of {DDL_TABLES} tables, {times} DDL (a key comes, a key goes), rounds"
+            f" {rates(rows, altered.drained)}/s, in turns with {rates(rows, plain.drained)}/s; one DDL costs"
+            f" {ddl_s * 1e3:.1f} ms, and the ratio is that of one DDL a second; contents verified"
+        ),
+    )
+
+
+def ddl(settings: Settings) -> Result:
+    return asyncio.run(measure_ddl())

@@ -12,7 +12,8 @@ from typing import Final
 from binlog_playground.scenario import Scenario
 from tests.benchmarks.drainer.recorder import SCHEMA, Made, Recorder, char, text
 from tests.rig.workload.kinds import INT
-from tests.rig.workload.tables import HANDLE, new_table
+from tests.rig.workload.tables import HANDLE, Table, new_table
+from tidb_binlog.ddl_job import ActionType
 
 TABLES: Final = 4
 ROWS: Final = 5000
@@ -27,9 +28,11 @@ def make(
     rows: int = ROWS,
     *,
     tables_first: bool = False,
+    ddl_every: int = 0,
 ) -> Scenario:
     """The whole workload; the same for the same arguments. `rows`: of each table; `tables_first`: all are
-    made before the first row, else each before its own."""
+    made before the first row, else each before its own. `ddl_every`: after so many transactions the next
+    table gets one more key, or loses it."""
     random = Random(seed)
     recorder = Recorder()
     numbers = range(1, tables + 1)
@@ -38,7 +41,11 @@ def make(
         _load(recorder, first[number - 1] if first else create(recorder, number), random, rows)
         for number in numbers
     ]
-    for _ in range(transactions):
+    plain = [one.table for one in made]
+    for number in range(transactions):
+        if ddl_every and number % ddl_every == ddl_every - 1:
+            at = number // ddl_every % tables
+            _key(recorder, made[at], plain[at])
         _transaction(recorder, random.choice(made), random, rows)
     return recorder.scenario("sysbench-like")
 
@@ -59,6 +66,14 @@ def row(random: Random, row_id: int) -> tuple[int, int, str, str]:
 def _load(recorder: Recorder, made: Made, random: Random, rows: int) -> Made:
     recorder.insert_all(made, (row(random, row_id) for row_id in range(1, rows + 1)), LOAD_ROWS)
     return made
+
+
+def _key(recorder: Recorder, made: Made, plain: Table) -> None:
+    if made.table is plain:
+        wide = plain.with_index("more", (("k", -1), ("id", -1)), unique=False)
+        recorder.alter(made, ActionType.ADD_INDEX, "ADD INDEX `more` (`k`, `id`)", wide)
+    else:
+        recorder.alter(made, ActionType.DROP_INDEX, "DROP INDEX `more`", plain)
 
 
 def _transaction(recorder: Recorder, made: Made, random: Random, rows: int) -> None:
